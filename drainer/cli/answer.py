@@ -1,0 +1,67 @@
+"""How a command ends: with an exit code, and an error in words instead of a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from drainer.errors import (
+    EXIT_INTERRUPTED,
+    EXIT_REFUSED,
+    EXIT_UNEXPECTED,
+    DrainerError,
+    Refused,
+)
+from drainer.view.terminal import Terminal
+
+_STATUS = {EXIT_REFUSED: "refused", EXIT_INTERRUPTED: "interrupted"}
+
+
+@contextmanager
+def answering(terminal: Terminal) -> Iterator[None]:
+    """Turns what is raised inside into words and an exit code; with --json into an object too."""
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except KeyboardInterrupt as error:
+        terminal.fail(error)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    except DrainerError as error:
+        _tell(terminal, error, error.exit_code, error.hint)
+        raise typer.Exit(error.exit_code) from None
+    except Exception as error:
+        _tell(terminal, error, EXIT_UNEXPECTED, None)
+        raise typer.Exit(EXIT_UNEXPECTED) from None
+
+
+def insist_on_yes(terminal: Terminal, question: str, *, yes: bool) -> None:
+    """Asks, unless the answer was given with --yes.
+
+    Raises Refused when there is nobody to ask, or the answer is no.
+    """
+    if yes:
+        return
+    answer = terminal.confirm(question)
+    if answer is None:
+        raise Refused(
+            "there is no terminal to ask for confirmation on",
+            hint="say --yes when what is shown above is what you want",
+        )
+    if not answer:
+        raise Refused("not confirmed; nothing was touched")
+
+
+def _tell(terminal: Terminal, error: Exception, code: int, hint: str | None) -> None:
+    terminal.fail(error)
+    if terminal.json:
+        terminal.data(
+            {
+                "status": _STATUS.get(code, "error"),
+                "exit_code": code,
+                "error": str(error),
+                "hint": hint,
+            }
+        )

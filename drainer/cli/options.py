@@ -1,0 +1,201 @@
+"""The options that several commands share; every one also by environment variable and profile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from drainer.core.order import Order
+
+_WHAT = "What to drain"
+_HOW = "How to drain it"
+_KAFKA = "Kafka"
+_TALK = "Talking"
+
+Topic = Annotated[
+    str,
+    typer.Option("--topic", envvar="DRAINER_TOPIC", help="Topic to drain.", rich_help_panel=_WHAT),
+]
+Group = Annotated[
+    str,
+    typer.Option(
+        "--group",
+        envvar="DRAINER_GROUP",
+        help="Consumer group whose backlog it is. It must have no live member.",
+        rich_help_panel=_WHAT,
+    ),
+]
+HandlerReference = Annotated[
+    str,
+    typer.Option(
+        "--handler",
+        envvar="DRAINER_HANDLER",
+        help="package.module:Name, path/to/file.py:Name, or the name of an installed handler"
+        " (built in: print, count).",
+        rich_help_panel=_WHAT,
+    ),
+]
+Partitions = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--partition",
+        envvar="DRAINER_PARTITION",
+        help="Partition to drain; repeat for several. Default: all.",
+        min=0,
+        rich_help_panel=_WHAT,
+    ),
+]
+From = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        envvar="DRAINER_FROM",
+        metavar="committed|earliest|OFFSET|@ISO-TIME",
+        help="Where the backlog begins. Refused when the group has no committed offset and"
+        " nothing else is said: guessing loses or repeats messages.",
+        rich_help_panel=_WHAT,
+    ),
+]
+Until = Annotated[
+    str,
+    typer.Option(
+        "--until",
+        envvar="DRAINER_UNTIL",
+        metavar="end|OFFSET|@ISO-TIME",
+        help="Where the backlog ends. The end is frozen when the drain is planned.",
+        rich_help_panel=_WHAT,
+    ),
+]
+OrderBy = Annotated[
+    Order,
+    typer.Option(
+        "--order",
+        envvar="DRAINER_ORDER",
+        help="What order is kept for. The other orders than sub-key are the conventional ones, to"
+        " compare with and for handlers that can't split.",
+        rich_help_panel=_WHAT,
+    ),
+]
+Concurrency = Annotated[
+    int,
+    typer.Option(
+        "--concurrency",
+        "-c",
+        envvar="DRAINER_CONCURRENCY",
+        min=1,
+        help="Sub-messages in the handler at once. More drains faster until the downstream"
+        " saturates; each may be handled again after a crash.",
+        rich_help_panel=_HOW,
+    ),
+]
+Buffer = Annotated[
+    str,
+    typer.Option(
+        "--buffer",
+        envvar="DRAINER_BUFFER",
+        metavar="SIZE",
+        help="Memory for what is fetched and not finished. More lets it look further ahead for"
+        " other sub-keys behind a hot one.",
+        rich_help_panel=_HOW,
+    ),
+]
+PlanPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--plan",
+        envvar="DRAINER_PLAN",
+        help="Where the offset plan is kept. Default: TOPIC.GROUP.plan.json in this folder.",
+        rich_help_panel=_HOW,
+    ),
+]
+PlanInterval = Annotated[
+    str,
+    typer.Option(
+        "--plan-interval",
+        envvar="DRAINER_PLAN_INTERVAL",
+        metavar="DURATION",
+        help="How often the plan is written and the group's offset committed.",
+        rich_help_panel=_HOW,
+    ),
+]
+Grace = Annotated[
+    str,
+    typer.Option(
+        "--grace",
+        envvar="DRAINER_GRACE",
+        metavar="DURATION",
+        help="How long the first Ctrl-C lets what is in the handler finish.",
+        rich_help_panel=_HOW,
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        envvar="DRAINER_SET",
+        metavar="NAME=VALUE",
+        help="An option of the handler's own (context.options); repeat for several. Not kept in"
+        " the plan: say it again to resume.",
+        rich_help_panel=_HOW,
+    ),
+]
+BootstrapServer = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-server",
+        "-b",
+        envvar="DRAINER_BOOTSTRAP_SERVER",
+        metavar="HOST:PORT",
+        help="Brokers to begin with, comma-separated.",
+        rich_help_panel=_KAFKA,
+    ),
+]
+ClientConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--client-config",
+        envvar="DRAINER_CLIENT_CONFIG",
+        help="File of librdkafka properties (SASL, SSL). The place for secrets: they are never"
+        " printed or kept in a plan.",
+        rich_help_panel=_KAFKA,
+    ),
+]
+ClientProperty = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-X",
+        envvar="DRAINER_CLIENT_PROPERTY",
+        metavar="KEY=VALUE",
+        help="A librdkafka property; repeat for several. Others on this machine can see it in the"
+        " process list: keep secrets in --client-config.",
+        rich_help_panel=_KAFKA,
+    ),
+]
+Yes = Annotated[
+    bool,
+    typer.Option("--yes", "-y", envvar="DRAINER_YES", help="Don't ask.", rich_help_panel=_TALK),
+]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        envvar="DRAINER_JSON",
+        help="One JSON object on standard output at the end.",
+        rich_help_panel=_TALK,
+    ),
+]
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", "-q", envvar="DRAINER_QUIET", help="Only errors.", rich_help_panel=_TALK
+    ),
+]
+Debug = Annotated[
+    bool,
+    typer.Option("--debug", envvar="DRAINER_DEBUG", help="Show tracebacks.", rich_help_panel=_TALK),
+]
+PlanArgument = Annotated[
+    Path, typer.Argument(metavar="PLAN", help="The offset plan that a drain wrote.")
+]

@@ -1,0 +1,165 @@
+"""``drainer plan show|verify|commit|undo``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import typer
+
+from drainer.cli import options as o
+from drainer.cli.answer import answering, insist_on_yes
+from drainer.cli.draining import connect, settings_of_plan
+from drainer.errors import EXIT_REFUSED
+from drainer.kafka.cluster import Cluster
+from drainer.operations.commit import Move, commit_moves, move, undo_moves
+from drainer.operations.examine import examine
+from drainer.store.plan_file import LoadedPlan, PlanFile
+from drainer.view.plan import show_checks, show_plan
+from drainer.view.terminal import Terminal
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Look at an offset plan, check it, or move the group by it.",
+)
+
+
+@app.command()
+def show(plan: o.PlanArgument, json: o.Json = False, debug: o.Debug = False) -> None:
+    """Show what a plan holds; asks no broker.
+
+    Example: `drainer plan show orders.indexer.plan.json`
+    """
+    terminal = Terminal(json=json, debug=debug)
+    with answering(terminal):
+        loaded = PlanFile(plan).load()
+        if json:
+            terminal.data(loaded.plan.as_json())
+        else:
+            show_plan(terminal, loaded.plan, plan)
+
+
+@app.command()
+def verify(
+    plan: o.PlanArgument,
+    bootstrap_server: o.BootstrapServer = None,
+    client_config: o.ClientConfig = None,
+    client_property: o.ClientProperty = None,
+    json: o.Json = False,
+    debug: o.Debug = False,
+) -> None:
+    """Check a plan against itself and against the cluster, and say each thing that was checked.
+
+    Exits with 3 when it could not be resumed as things are.
+
+    Example: `drainer plan verify orders.indexer.plan.json`
+    """
+    terminal = Terminal(json=json, debug=debug)
+    with answering(terminal):
+        loaded = PlanFile(plan).load()
+        settings = settings_of_plan(loaded.plan, bootstrap_server, client_config, client_property)
+        with connect(settings) as cluster:
+            checks = examine(cluster, loaded)
+        failed = [check.error for check in checks if check.error is not None]
+        if json:
+            terminal.data(
+                {
+                    "status": "refused" if failed else "ok",
+                    "exit_code": EXIT_REFUSED if failed else 0,
+                    "checks": [
+                        {"text": c.text, "ok": c.ok, "error": str(c.error) if c.error else None}
+                        for c in checks
+                    ],
+                }
+            )
+        show_checks(
+            terminal,
+            [(check.text, check.ok, str(check.error) if check.error else "") for check in checks],
+        )
+        for error in failed:
+            if error.hint:
+                terminal.hint(error.hint)
+        if failed:
+            raise typer.Exit(EXIT_REFUSED)
+
+
+@app.command()
+def commit(
+    plan: o.PlanArgument,
+    bootstrap_server: o.BootstrapServer = None,
+    client_config: o.ClientConfig = None,
+    client_property: o.ClientProperty = None,
+    yes: o.Yes = False,
+    debug: o.Debug = False,
+) -> None:
+    """Commit the plan's watermark, where a drain could not.
+
+    Example: `drainer plan commit orders.indexer.plan.json`
+    """
+    _move(
+        Terminal(debug=debug),
+        plan,
+        lambda loaded: connect(
+            settings_of_plan(loaded.plan, bootstrap_server, client_config, client_property)
+        ),
+        commit_moves,
+        question="Commit these offsets?",
+        nothing="the group stands at the watermark already",
+        yes=yes,
+    )
+
+
+@app.command()
+def undo(
+    plan: o.PlanArgument,
+    bootstrap_server: o.BootstrapServer = None,
+    client_config: o.ClientConfig = None,
+    client_property: o.ClientProperty = None,
+    yes: o.Yes = False,
+    debug: o.Debug = False,
+) -> None:
+    """Put the group back to where it stood before the drain.
+
+    The group's consumers will then see again what the drain handled. The plan keeps what is
+    finished: resuming it commits that again.
+
+    Example: `drainer plan undo orders.indexer.plan.json`
+    """
+    _move(
+        Terminal(debug=debug),
+        plan,
+        lambda loaded: connect(
+            settings_of_plan(loaded.plan, bootstrap_server, client_config, client_property)
+        ),
+        undo_moves,
+        question="Put the group back to these offsets?",
+        nothing="the group stands where it stood before the drain",
+        yes=yes,
+    )
+
+
+def _move(
+    terminal: Terminal,
+    path: Path,
+    connected: Callable[[LoadedPlan], Cluster],
+    find_moves: Callable[[Cluster, LoadedPlan], list[Move]],
+    *,
+    question: str,
+    nothing: str,
+    yes: bool,
+) -> None:
+    with answering(terminal):
+        file = PlanFile(path)
+        loaded = file.load()
+        with connected(loaded) as cluster:
+            moves = find_moves(cluster, loaded)
+            if not moves:
+                terminal.say(nothing)
+                return
+            for each in moves:
+                found = "none" if each.found is None else each.found
+                terminal.say(f"partition {each.partition}: {found} -> {each.target}")
+            insist_on_yes(terminal, question, yes=yes)
+            move(cluster, file, loaded, moves)
+            terminal.say(f"group {loaded.plan.group} moved, and read back")

@@ -1,0 +1,87 @@
+"""``drainer.toml``: option values by name, below environment variables and flags.
+
+The top level holds for every drain, and ``[profile.NAME]`` on top of it when ``--profile NAME`` is
+given. A key is the long option's name without its dashes.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from drainer.errors import UsageError
+
+FILE = "drainer.toml"
+
+
+def read_profile(path: Path | None, name: str | None) -> dict[str, Any]:
+    """The values of a profile file; those of ``drainer.toml`` here when no path is given.
+
+    Raises UsageError when a named file or profile is missing, or the file is no TOML.
+    """
+    found = path or Path(FILE)
+    if not found.is_file():
+        if path is None and name is None:
+            return {}
+        raise UsageError(
+            f"there is no profile file {found}",
+            hint="make it, or name another with --config",
+        )
+    try:
+        content = tomllib.loads(found.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise UsageError(f"{found} can't be read: {error}") from None
+    profiles = content.pop("profile", {})
+    if name is None:
+        return content
+    if name not in profiles:
+        known = ", ".join(sorted(profiles)) or "none"
+        raise UsageError(f"{found} has no profile {name!r}", hint=f"it has: {known}")
+    return {**content, **profiles[name]}
+
+
+def as_defaults(values: Mapping[str, Any], app: Any) -> dict[str, Any]:
+    """The values as defaults of every command that has such an option.
+
+    Raises UsageError for a key that no command has, which is most likely a slip.
+    """
+    defaults: dict[str, Any] = {}
+    unknown = set(values)
+    for path, command in _commands(app, ()):
+        known = {
+            option.removeprefix("--"): parameter.name
+            for parameter in command.params
+            for option in parameter.opts
+            if option.startswith("--") or option == "-X"
+        }
+        place = defaults
+        for word in path:
+            place = place.setdefault(word, {})
+        for key, value in values.items():
+            if key in known:
+                unknown.discard(key)
+                place[known[key]] = value if isinstance(value, bool | list) else str(value)
+    if unknown:
+        raise UsageError(
+            f"{FILE}: no command has an option {sorted(unknown)[0]!r}",
+            hint="a key is a long option's name without its dashes, as in concurrency = 200",
+        )
+    return defaults
+
+
+def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    children = getattr(command, "commands", None)
+    if children is None:
+        yield path, command
+        return
+    for name, child in children.items():
+        yield from _commands(child, (*path, name))
+
+
+def apply_profile(context: typer.Context, path: Path | None, name: str | None) -> None:
+    """Makes the profile's values the defaults of whichever command follows."""
+    context.default_map = as_defaults(read_profile(path, name), context.command)

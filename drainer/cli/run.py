@@ -1,0 +1,93 @@
+"""``drainer run``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from drainer.cli import options as o
+from drainer.cli.answer import answering
+from drainer.cli.draining import confirm_and_drain, connect
+from drainer.cli.values import parse_duration, parse_pairs, parse_size
+from drainer.core.order import Order
+from drainer.engine.local import LocalSettings
+from drainer.kafka.settings import ClientSettings
+from drainer.loader import load_handler
+from drainer.operations.start import Request, prepare
+from drainer.view.action import show_plan_of_action
+from drainer.view.terminal import Terminal
+
+
+def run(
+    topic: o.Topic,
+    group: o.Group,
+    handler: o.HandlerReference,
+    bootstrap_server: o.BootstrapServer = None,
+    partition: o.Partitions = None,
+    from_: o.From = "committed",
+    until: o.Until = "end",
+    order: o.OrderBy = Order.SUB_KEY,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            envvar="DRAINER_DRY_RUN",
+            help="Say what it would do, with every safety check; touch nothing.",
+        ),
+    ] = False,
+    concurrency: o.Concurrency = 100,
+    buffer: o.Buffer = "256MiB",
+    plan: o.PlanPath = None,
+    plan_interval: o.PlanInterval = "1s",
+    grace: o.Grace = "10s",
+    set_: o.Set = None,
+    client_config: o.ClientConfig = None,
+    client_property: o.ClientProperty = None,
+    yes: o.Yes = False,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+    debug: o.Debug = False,
+) -> None:
+    """Drain the backlog of a topic for a group, through a handler.
+
+    Shows the plan of action and asks before it touches anything. Ctrl-C once stops it safely and
+    prints how to resume; twice stops it at once. The plan is true either way.
+
+    Examples:
+
+    - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092`
+    - `drainer run --topic orders --group indexer --handler count -b localhost:9092 --dry-run`
+    - `drainer run --topic orders --group indexer --handler print -b localhost:9092 --partition 3 --from earliest --yes --json`
+    """  # noqa: E501 - an example has to be on one line to be copied
+    terminal = Terminal(json=json, quiet=quiet, debug=debug)
+    with answering(terminal):
+        running = LocalSettings(
+            concurrency=concurrency,
+            buffer_bytes=parse_size(buffer),
+            plan_interval_s=parse_duration(plan_interval),
+            grace_s=parse_duration(grace),
+            options=parse_pairs(set_ or (), "--set"),
+        )
+        settings = ClientSettings.load(bootstrap_server, client_config, client_property or ())
+        request = Request(
+            topic=topic,
+            group=group,
+            handler=load_handler(handler),
+            partitions=tuple(sorted(set(partition or ()))),
+            from_=from_,
+            until=until,
+            order=order,
+            plan_path=plan,
+            client_config=client_config,
+        )
+        with connect(settings) as cluster:
+            prepared = prepare(cluster, request, running)
+            show_plan_of_action(terminal, prepared.action)
+            if dry_run:
+                if json:
+                    terminal.data(
+                        {"status": "dry-run", "exit_code": 0, **prepared.action.as_json()}
+                    )
+                return
+            raise typer.Exit(confirm_and_drain(terminal, cluster, prepared, running, yes=yes))

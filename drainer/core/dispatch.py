@@ -1,0 +1,190 @@
+"""The dispatcher: the ledgers, the lanes and the gates of one drain, behind one face.
+
+Every engine drives this object and nothing else of the core: it delivers messages, takes
+sub-messages, finishes them, and asks what to write down.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+from drainer.core.lanes import Lanes
+from drainer.core.ledger import Ledger
+from drainer.core.order import LANE_OF, Order
+from drainer.core.progress import Counts, Outcome, Progress
+from drainer.errors import SplitFailed
+from drainer.message import Barrier, Message, SubMessage
+
+# What the objects of one message and one sub-message take in memory beside the record's bytes
+# (CPython 3.11, measured with tracemalloc on str keys and dict payloads of a few fields).
+MESSAGE_BYTES = 500
+SUB_MESSAGE_BYTES = 500
+
+
+class Gate:
+    """What waits in one partition for a barrier, the barrier first."""
+
+    __slots__ = ("running", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[SubMessage] = deque()
+        self.running = False
+
+
+class Dispatcher:
+    """The state of one drain over some partitions of a topic; has one owner and takes no locks."""
+
+    def __init__(self, ledgers: Mapping[int, Ledger], order: Order = Order.SUB_KEY) -> None:
+        self.ledgers = dict(ledgers)
+        self.lanes = Lanes()
+        self._lane_of = LANE_OF.get(order)
+        self._gates: dict[int, Gate] = {}
+        self.take = self.lanes.take
+
+    @property
+    def complete(self) -> bool:
+        return all(ledger.complete for ledger in self.ledgers.values())
+
+    @property
+    def pending_bytes(self) -> int:
+        """An estimate of the memory that delivered and unfinished messages take."""
+        return sum(ledger.pending_bytes for ledger in self.ledgers.values())
+
+    def deliver(self, message: Message, subs: Iterable[SubMessage], size: int = 0) -> None:
+        """Takes in a message with what it split into; ``size`` is the record's bytes.
+
+        Raises SplitFailed, with nothing of this message taken in, when ``subs`` has something that
+        is no sub-message, a key that is not hashable, or not what an earlier drain saw.
+        """
+        partition = message.origin.partition
+        ledger = self.ledgers[partition]
+        sequence = subs if type(subs) is list else list(subs)
+        count = len(sequence)
+        keys = self._keys(message, sequence)
+        size += MESSAGE_BYTES + SUB_MESSAGE_BYTES * count
+        done = ledger.deliver(message, keys, size)
+        if count == 1 and done is None and not self._gates:
+            sub = sequence[0]
+            if self._lane_of is None and sub.keys is None and type(sub) is SubMessage:
+                sub.message = message
+                sub.index = 0
+                self.lanes.push(sub, sub.key)
+                return
+        gate = self._gates.get(partition) if self._gates else None
+        lane_of = self._lane_of
+        push = self.lanes.push
+        for index, sub in enumerate(sequence):
+            if done is None or not done[index]:
+                sub.message = message
+                sub.index = index
+                if gate is not None:
+                    gate.waiting.append(sub)
+                elif isinstance(sub, Barrier):
+                    gate = self._gates[partition] = Gate()
+                    gate.waiting.append(sub)
+                elif lane_of is not None:
+                    push(sub, lane_of(sub))
+                elif sub.keys is None:
+                    push(sub, sub.key)
+                else:
+                    self.lanes.push_to_all(sub, sub.keys)
+        if gate is not None:
+            self._open(partition, gate)
+
+    def wants(self, message: Message) -> bool:
+        """Whether a fetched message is to be delivered; notes it as passed when it is not."""
+        ledger = self.ledgers[message.origin.partition]
+        if not ledger.resumed or ledger.wants(message.offset):
+            return True
+        ledger.reach(message.offset + 1)
+        return False
+
+    def skip_to(self, partition: int, position: int) -> None:
+        """Notes that no record below ``position`` is left to deliver (holes, finished before)."""
+        self.ledgers[partition].reach(position)
+
+    def finish(self, sub: SubMessage, outcome: Outcome = Outcome.DONE) -> None:
+        """Ends a sub-message that was taken."""
+        message = sub.message
+        self.ledgers[message.origin.partition].finish(message, sub.index, outcome)
+        self.lanes.finish(sub)
+        if self._gates:
+            self._finished_behind_gate(sub)
+
+    def finish_and_take(self, sub: SubMessage) -> SubMessage | None:
+        """``finish`` as done, then ``take``, in one call: the hot path of every worker."""
+        message = sub.message
+        self.ledgers[message.origin.partition].finish(message, sub.index)
+        if self._gates:
+            self.lanes.finish(sub)
+            self._finished_behind_gate(sub)
+            return self.lanes.take()
+        return self.lanes.finish_and_take(sub)
+
+    def progress(self) -> dict[int, Progress]:
+        """All that is finished, by partition: what the plan holds."""
+        return {number: ledger.progress() for number, ledger in self.ledgers.items()}
+
+    def changes(self) -> dict[int, Progress]:
+        """What finished since it was last asked, by partition: what the journal holds."""
+        found = ((number, ledger.changes()) for number, ledger in self.ledgers.items())
+        return {number: changes for number, changes in found if changes is not None}
+
+    def counts(self) -> tuple[Counts, Counts]:
+        """Messages and sub-messages over all partitions, what is pending counted one by one."""
+        messages, subs = Counts(), Counts()
+        for ledger in self.ledgers.values():
+            more_messages, more_subs = ledger.counts()
+            messages, subs = messages + more_messages, subs + more_subs
+        return messages, subs
+
+    @staticmethod
+    def _keys(message: Message, subs: Sequence[SubMessage]) -> tuple[Hashable, ...]:
+        try:
+            keys = tuple([sub.key if sub.keys is None else sub.keys for sub in subs])
+            hash(keys)
+        except TypeError as error:
+            raise SplitFailed(
+                f"split gave a sub-key that is not hashable at {message}: {error}",
+                hint="use str, bytes, int or tuples of them as sub-keys",
+            ) from None
+        except AttributeError:
+            wrong = next(sub for sub in subs if not isinstance(sub, SubMessage))
+            raise SplitFailed(
+                f"split gave {type(wrong).__name__} instead of SubMessage at {message}",
+                hint="yield drainer.SubMessage(key=..., payload=...)",
+            ) from None
+        return keys
+
+    def _push(self, sub: SubMessage) -> None:
+        if self._lane_of is not None:
+            self.lanes.push(sub, self._lane_of(sub))
+        elif sub.keys is None:
+            self.lanes.push(sub, sub.key)
+        else:
+            self.lanes.push_to_all(sub, sub.keys)
+
+    def _finished_behind_gate(self, sub: SubMessage) -> None:
+        partition = sub.message.origin.partition
+        gate = self._gates.get(partition)
+        if gate is not None:
+            if isinstance(sub, Barrier):
+                gate.running = False
+            self._open(partition, gate)
+
+    def _open(self, partition: int, gate: Gate) -> None:
+        # Lets through what no barrier holds back any more.
+        waiting = gate.waiting
+        while waiting and not gate.running:
+            sub = waiting[0]
+            if not isinstance(sub, Barrier):
+                self._push(waiting.popleft())
+                continue
+            first = self.ledgers[partition].first_pending
+            if first is not sub.message or len(first.sub_keys) - first.left != sub.index:
+                return
+            gate.running = True
+            self.lanes.push_alone(waiting.popleft())
+        if not waiting and not gate.running:
+            del self._gates[partition]

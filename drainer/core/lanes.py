@@ -1,0 +1,238 @@
+"""Lanes: one queue per sub-key, one sub-message of it at a time, the hottest lane first.
+
+With C workers, total work W and the longest lane L, nothing beats max(W/C, L), and taking the
+longest lane first comes close to it (list scheduling, Graham 1969). Ready lanes stand in buckets by
+the power of two of what waits in them, so that finding one is O(1) amortised.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable
+from heapq import nlargest
+from typing import Any
+
+from drainer.message import SubMessage
+
+HOT_WAITING = 64  # lanes with at least this many waiting are listed by name in the live view
+STALE_MIN = 64  # stale bucket entries that are not worth clearing yet
+
+NOT_READY = -1
+
+
+class Lane:
+    """The queue of one sub-key. ``waiting`` counts what has not been started."""
+
+    __slots__ = ("head", "hot", "key", "rank", "tail", "waiting")
+
+    def __init__(self, key: Hashable, first: SubMessage | Place) -> None:
+        self.key = key
+        self.head: SubMessage | Place | None = first
+        self.tail: SubMessage | Place | None = first
+        self.waiting = 1
+        self.rank = 0  # the bucket it is ready in, or NOT_READY while something runs or holds it
+        self.hot = False
+
+
+class Place:
+    """Where a sub-message with several sub-keys stands in one of its lanes."""
+
+    __slots__ = ("next", "turn")
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+        self.next: SubMessage | Place | None = None
+
+
+class Turn:
+    """The lanes of a sub-message with several sub-keys; its turn comes when it heads them all."""
+
+    __slots__ = ("behind", "lanes", "sub")
+
+    def __init__(self, sub: SubMessage, behind: int) -> None:
+        self.sub = sub
+        self.behind = behind  # lanes in which it is not first yet
+        self.lanes: list[Lane] = []
+
+
+class Lanes:
+    """All lanes that have work, and which of them a free worker should take."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[Hashable, Lane] = {}
+        self._buckets: list[deque[Lane]] = [deque()]
+        self._filled = 0  # bit r is set when bucket r may hold a lane
+        self._promotions = 0  # each leaves a stale entry behind in a lower bucket
+        self._urgent: deque[SubMessage] = deque()  # their turn has come in several lanes at once
+        self._hot: dict[Lane, None] = {}
+        self.ready = 0
+        self.running = 0
+
+    def __len__(self) -> int:
+        """Lanes that have something waiting or running."""
+        return len(self._lanes)
+
+    def push(self, sub: SubMessage, key: Hashable) -> None:
+        """Puts a sub-message at the end of the lane of ``key``.
+
+        Raises TypeError when the key isn't hashable; nothing has changed then.
+        """
+        lane = self._lanes.get(key)
+        if lane is None:
+            sub.lane = self._lanes[key] = lane = Lane(key, sub)
+            self._buckets[0].append(lane)
+            self._filled |= 1
+            self.ready += 1
+            return
+        sub.lane = lane
+        self._append(lane, sub)
+
+    def push_to_all(self, sub: SubMessage, keys: Iterable[Hashable]) -> None:
+        """Gives a sub-message its place in several lanes; it runs when it is first in all."""
+        distinct = list(dict.fromkeys(keys))
+        sub.lane = turn = Turn(sub, len(distinct))
+        for key in distinct:
+            place = Place(turn)
+            lane = self._lanes.get(key)
+            if lane is None:
+                lane = self._lanes[key] = Lane(key, place)
+                turn.lanes.append(lane)
+                self._advance(lane)
+            else:
+                turn.lanes.append(lane)
+                self._append(lane, place)
+
+    def push_alone(self, sub: SubMessage) -> None:
+        """Makes a sub-message ready that stands in no lane (a barrier whose moment has come)."""
+        sub.lane = None
+        self._urgent.append(sub)
+        self.ready += 1
+
+    def take(self) -> SubMessage | None:
+        """Starts the next sub-message: of the ready lane with (nearly) the most waiting.
+
+        None when nothing is ready.
+        """
+        if self._urgent:
+            self.ready -= 1
+            self.running += 1
+            return self._urgent.popleft()
+        while self._filled:
+            rank = self._filled.bit_length() - 1
+            bucket = self._buckets[rank]
+            while bucket:
+                lane = bucket.popleft()
+                if lane.rank == rank:
+                    lane.rank = NOT_READY
+                    self.ready -= 1
+                    self.running += 1
+                    return self._start(lane)
+            self._filled ^= 1 << rank
+        return None
+
+    def finish(self, sub: SubMessage) -> None:
+        """Ends a started sub-message; what stands behind it in its lanes may become ready."""
+        self.running -= 1
+        lane = sub.lane
+        if type(lane) is Lane:
+            self._advance(lane)
+        elif lane is not None:
+            for held in lane.lanes:
+                self._advance(held)
+
+    def finish_and_take(self, sub: SubMessage) -> SubMessage | None:
+        """``finish`` then ``take``, and stays on the lane while that is the best choice."""
+        lane = sub.lane
+        if type(lane) is Lane:
+            head = lane.head
+            if head is None:
+                self._remove(lane)
+            elif (
+                type(head) is not Place
+                and not self._urgent
+                and lane.waiting.bit_length() >= self._filled.bit_length()
+            ):
+                return self._start(lane)
+            else:
+                self._advance(lane)
+            self.running -= 1
+        else:
+            self.finish(sub)
+        return self.take()
+
+    def hottest(self, most: int) -> list[tuple[Hashable, int]]:
+        """The lanes with the most waiting, as (sub-key, waiting); only those past HOT_WAITING."""
+        lanes = nlargest(most, self._hot, key=lambda lane: lane.waiting)
+        return [(lane.key, lane.waiting) for lane in lanes if lane.waiting]
+
+    def _append(self, lane: Lane, node: SubMessage | Place) -> None:
+        if lane.head is None:
+            lane.head = lane.tail = node
+            lane.waiting = 1
+            return
+        tail: Any = lane.tail
+        tail.next = node
+        lane.tail = node
+        waiting = lane.waiting = lane.waiting + 1
+        if not waiting & (waiting - 1):
+            self._grown(lane, waiting)
+
+    def _grown(self, lane: Lane, waiting: int) -> None:
+        if waiting >= HOT_WAITING and not lane.hot:
+            lane.hot = True
+            self._hot[lane] = None
+        if lane.rank >= 0:
+            self._enlist(lane)
+            self._promotions += 1
+            if self._promotions > STALE_MIN + 2 * len(self._lanes):
+                self._clear_stale()
+
+    def _enlist(self, lane: Lane) -> None:
+        rank = lane.rank = lane.waiting.bit_length() - 1
+        while rank >= len(self._buckets):
+            self._buckets.append(deque())
+        self._buckets[rank].append(lane)
+        self._filled |= 1 << rank
+
+    def _clear_stale(self) -> None:
+        # Without this, lower buckets that are never reached would grow with the backlog.
+        self._promotions = 0
+        for rank, bucket in enumerate(self._buckets):
+            live = dict.fromkeys(lane for lane in bucket if lane.rank == rank)
+            self._buckets[rank] = deque(live)
+
+    def _start(self, lane: Lane) -> SubMessage:
+        sub: Any = lane.head
+        behind = lane.head = sub.next
+        if behind is None:
+            lane.tail = (
+                None  # the lane lets go of it, or only the garbage collector could free both
+            )
+        else:
+            sub.next = None
+        lane.waiting -= 1
+        started: SubMessage = sub
+        return started
+
+    def _advance(self, lane: Lane) -> None:
+        head = lane.head
+        if head is None:
+            self._remove(lane)
+        elif type(head) is Place:
+            lane.rank = NOT_READY
+            lane.head = head.next
+            lane.waiting -= 1
+            turn = head.turn
+            turn.behind -= 1
+            if not turn.behind:
+                self._urgent.append(turn.sub)
+                self.ready += 1
+        else:
+            self._enlist(lane)
+            self.ready += 1
+
+    def _remove(self, lane: Lane) -> None:
+        lane.rank = NOT_READY
+        del self._lanes[lane.key]
+        if lane.hot:
+            del self._hot[lane]

@@ -1,0 +1,274 @@
+"""The ledger: the account of one partition, by what was delivered and never by offsets counted."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Sequence
+
+from drainer.core.progress import (
+    Counts,
+    Outcome,
+    Partial,
+    Progress,
+    Range,
+    RangeSet,
+    checksum_keys,
+    join_ranges,
+    ranges_of,
+)
+from drainer.errors import SplitFailed
+from drainer.message import Message
+
+DONE = Outcome.DONE  # looked up once for every sub-message
+
+PURGE_MIN = 64  # finished messages inside the queue that are not worth purging yet
+
+_AS_DIGITS = b"01" + bytes(254)  # translates bytes 0 and 1 to the digits of a binary number
+_AS_BITS = bytes(48) + b"\x00\x01" + bytes(206)  # and back
+
+
+class Part:
+    """Which sub-messages of a message are finished, while some are and some are not."""
+
+    __slots__ = ("changed", "checksum", "dead", "done")
+
+    def __init__(self, keys: Sequence[Hashable]) -> None:
+        self.done = bytearray(len(keys))
+        self.checksum = checksum_keys(keys)
+        self.changed = False  # since the journal last asked
+        self.dead = 0
+
+    def record(self) -> Partial:
+        bits = int(self.done[::-1].translate(_AS_DIGITS), 2)
+        return Partial(len(self.done), self.checksum, bits)
+
+
+class Ledger:
+    """What was delivered, what is finished and what is pending in one partition's backlog.
+
+    ``watermark`` is the offset that is safe to commit. Memory is bounded by what is pending: of
+    finished messages above the watermark nothing is kept but the gaps between pending ones.
+
+    Give ``progress`` to go on from an earlier drain: messages that it says are finished are not
+    delivered again, and messages finished in part go on with the rest.
+    """
+
+    def __init__(self, start: int, end: int, progress: Progress | None = None) -> None:
+        known = progress or Progress(start)
+        self.end = end
+        self.position = known.watermark  # all below it was delivered, or is a hole
+        self.watermark = known.watermark
+        self.pending_bytes = 0
+        self._pending: deque[Message] = deque()  # by offset; finished ones inside go lazily
+        self._finished_inside = 0
+        self.resumed = bool(known.finished)
+        self._earlier = RangeSet(known.finished)  # of the drain that this one resumes
+        self._earlier_partial = dict(known.partial)
+        self._changed_finished: list[int] = []
+        self._changed_partial: list[Message] = []
+        self._recorded = known.watermark  # the watermark that changes() told last
+        self.messages_read = self.messages_done = self.messages_dead = self.messages_skipped = 0
+        self.subs_read = self.subs_done = self.subs_dead = self.subs_skipped = 0
+        self._base_messages = known.messages.settled()
+        self._base_subs = known.sub_messages.settled()
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything below the end was delivered, or is a hole, and is finished."""
+        return self.watermark >= self.end
+
+    @property
+    def delivered(self) -> bool:
+        """Whether nothing of the backlog remains to be fetched."""
+        return self.position >= self.end
+
+    @property
+    def first_pending(self) -> Message | None:
+        return self._pending[0] if self._pending else None
+
+    def wants(self, offset: int) -> bool:
+        """Whether a fetched message is to be delivered: not seen and not finished before."""
+        return self.position <= offset < self.end and offset not in self._earlier
+
+    def deliver(self, message: Message, keys: Sequence[Hashable], size: int) -> bytearray | None:
+        """Opens the account of a message that splits into one sub-message per key.
+
+        Messages come in rising order of offset; ``size`` is in bytes, for ``pending_bytes``. The
+        result has a 1 for each sub-message that an earlier drain finished; None stands for none.
+
+        Raises SplitFailed when an earlier drain finished a part of this message and the keys are
+        not the ones that it saw; nothing was taken in then.
+        """
+        offset = message.offset
+        done = None
+        left = len(keys)
+        message.sub_keys = keys
+        message.part = None
+        if self._earlier_partial and offset in self._earlier_partial:
+            done = self._recall(message)
+            left -= sum(done)
+        message.left = left
+        message.size = size
+        self.position = offset + 1
+        self.messages_read += 1
+        self.subs_read += left
+        if left:
+            self._pending.append(message)
+            self.pending_bytes += size
+        else:
+            self.messages_done += 1
+            if self._pending:
+                self._changed_finished.append(offset)
+            else:
+                self.watermark = offset + 1
+        return done
+
+    def reach(self, position: int) -> None:
+        """Notes that nothing below ``position`` remains to be delivered; skipped offsets are holes.
+
+        Positions past the end count as the end.
+        """
+        self.position = max(self.position, min(position, self.end))
+        if not self._pending:
+            self.watermark = self.position
+
+    def finish(self, message: Message, index: int, outcome: Outcome = DONE) -> None:
+        """Ends one sub-message of a delivered message."""
+        left = message.left = message.left - 1
+        if outcome is DONE:
+            self.subs_done += 1
+        else:
+            self._finish_otherwise(message, outcome)
+        if left:
+            part = message.part
+            if part is None:
+                part = message.part = Part(message.sub_keys)
+            part.done[index] = 1
+            if not part.changed:
+                part.changed = True
+                self._changed_partial.append(message)
+            return
+        part = message.part
+        if outcome is DONE and (part is None or not part.dead):
+            self.messages_done += 1
+        elif outcome is Outcome.SKIPPED and part is None:
+            self.messages_skipped += 1
+        else:
+            self.messages_dead += 1
+        self.pending_bytes -= message.size
+        pending = self._pending
+        if pending[0] is message:
+            pending.popleft()
+            if self._finished_inside:
+                self._drop_finished()
+            self.watermark = pending[0].offset if pending else self.position
+        else:
+            self._changed_finished.append(message.offset)
+            self._finished_inside += 1
+            if self._finished_inside > PURGE_MIN + len(pending) // 2:
+                self._pending = deque(m for m in pending if m.left)
+                self._finished_inside = 0
+
+    def tally(self) -> tuple[Counts, Counts]:
+        """Messages and sub-messages; what is pending is what was read and has not finished."""
+        return self._counts(
+            self.messages_read - self.messages_done - self.messages_dead - self.messages_skipped,
+            self.subs_read - self.subs_done - self.subs_dead - self.subs_skipped,
+        )
+
+    def counts(self) -> tuple[Counts, Counts]:
+        """The same with what is pending counted one by one, so that the law can fail.
+
+        Takes time in proportion to what is pending.
+        """
+        pending = [message.left for message in self._pending if message.left]
+        return self._counts(len(pending), sum(pending))
+
+    def progress(self) -> Progress:
+        """All that is finished, for the plan. Takes time in proportion to what is pending."""
+        ranges: list[Range] = []
+        partial: dict[int, Partial] = {}
+        behind = self.watermark
+        pending = subs = 0
+        for message in self._pending:
+            if not message.left:
+                continue
+            pending += 1
+            subs += message.left
+            offset = message.offset
+            if offset > behind:
+                ranges.append((behind, offset))
+            behind = offset + 1
+            if message.part is not None:
+                partial[offset] = message.part.record()
+        if pending and self.position > behind:
+            ranges.append((behind, self.position))
+        ranges.extend(self._earlier.from_offset(self.position))
+        if self._earlier_partial:
+            partial.update(self._earlier_partial)
+        messages, sub_messages = self._counts(pending, subs)
+        return Progress(self.watermark, join_ranges(ranges), partial, messages, sub_messages)
+
+    def changes(self) -> Progress | None:
+        """What finished since it was last asked, for the journal; None when nothing did.
+
+        Merged into the progress before it, it gives the progress now.
+        """
+        if self._changed_finished or self._changed_partial:
+            watermark = self.watermark
+            finished = [offset for offset in self._changed_finished if offset >= watermark]
+            partial = {m.offset: m.part.record() for m in self._changed_partial if m.left}
+            for message in self._changed_partial:
+                message.part.changed = False
+            self._changed_finished.clear()
+            self._changed_partial.clear()
+        elif self._recorded == self.watermark:
+            return None
+        else:
+            finished, partial = [], {}
+        self._recorded = self.watermark
+        return Progress(self.watermark, ranges_of(finished), partial, *self.tally())
+
+    def _counts(self, messages: int, subs: int) -> tuple[Counts, Counts]:
+        return (
+            self._base_messages
+            + Counts(
+                self.messages_read,
+                self.messages_done,
+                self.messages_dead,
+                self.messages_skipped,
+                messages,
+            ),
+            self._base_subs
+            + Counts(self.subs_read, self.subs_done, self.subs_dead, self.subs_skipped, subs),
+        )
+
+    def _finish_otherwise(self, message: Message, outcome: Outcome) -> None:
+        if outcome is Outcome.SKIPPED:
+            self.subs_skipped += 1
+            return
+        self.subs_dead += 1
+        if message.part is None:
+            message.part = Part(message.sub_keys)
+        message.part.dead += 1
+
+    def _drop_finished(self) -> None:
+        pending = self._pending
+        while pending and not pending[0].left:
+            pending.popleft()
+            self._finished_inside -= 1
+
+    def _recall(self, message: Message) -> bytearray:
+        known = self._earlier_partial[message.offset]
+        part = message.part = Part(message.sub_keys)
+        count = len(message.sub_keys)
+        if (known.count, known.checksum) != (count, part.checksum):
+            raise SplitFailed(
+                f"split is not deterministic: {message} gave {known.count} sub-messages (checksum"
+                f" {known.checksum:08x}) before and gives {count} ({part.checksum:08x}) now",
+                hint="split must depend on the message alone; see docs/correctness.md",
+            )
+        del self._earlier_partial[message.offset]
+        digits = f"{known.bits:0{count}b}"[::-1]
+        part.done = bytearray(digits.encode().translate(_AS_BITS))
+        return part.done

@@ -1,0 +1,241 @@
+"""The offset plan: the file that a drain is resumed from, and what must be true of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from drainer.core.progress import (
+    Counts,
+    Partial,
+    Progress,
+    RangeSet,
+    decode_ranges,
+    encode_ranges,
+)
+from drainer.errors import PlanRefused
+
+FORMAT = "drainer-plan/1"
+ALL = "all"  # the selector of the claim that every sub-key falls in
+
+_DAMAGED_HINT = (
+    "nothing was touched; restore the file, or start again from the group's committed offset with"
+    " `drainer run` and another --plan"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """The frozen backlog of one partition, and what this drain did to the group's offset there.
+
+    ``prior`` is the committed offset before the drain (for undo), None when there was none.
+    ``committed`` is the last one that the drain knows it wrote.
+    """
+
+    start: int
+    end: int
+    prior: int | None
+    committed: int | None
+    leader_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetPlan:
+    """Everything that a resume needs, and never a secret.
+
+    ``generation`` counts the writings of the plan; journals are named by it. ``claims`` holds for
+    each selector over sub-keys the progress by partition; times are ISO 8601 in UTC.
+    """
+
+    drain_id: str
+    created: str
+    updated: str
+    generation: int
+    cluster_id: str
+    bootstrap_servers: str
+    client_config: str | None
+    isolation: str
+    topic: str
+    topic_id: str
+    group: str
+    handler: str
+    order: str
+    partitions: Mapping[int, PartitionPlan]
+    claims: Mapping[str, Mapping[int, Progress]]
+
+    def watermark(self, partition: int) -> int:
+        """The offset that is safe to commit: the least over all claims."""
+        return min(claim[partition].watermark for claim in self.claims.values())
+
+    @property
+    def watermarks(self) -> dict[int, int]:
+        return {partition: self.watermark(partition) for partition in self.partitions}
+
+    @property
+    def complete(self) -> bool:
+        return all(self.watermark(n) >= part.end for n, part in self.partitions.items())
+
+    def counts(self) -> tuple[Counts, Counts]:
+        """Messages and sub-messages over all partitions."""
+        messages, subs = Counts(), Counts()
+        for claim in self.claims.values():
+            for progress in claim.values():
+                messages, subs = messages + progress.messages, subs + progress.sub_messages
+        return messages, subs
+
+    def merge(self, later: Mapping[int, Progress]) -> OffsetPlan:
+        """The plan with later records of its one claim added (see ``Progress.merge``)."""
+        known = self.claims[ALL]
+        merged = {n: p.merge(later[n]) if n in later else p for n, p in known.items()}
+        return replace(self, claims={ALL: merged})
+
+    def check(self) -> None:
+        """Raises PlanRefused when the plan contradicts itself or the laws."""
+        for selector, claim in self.claims.items():
+            if set(claim) != set(self.partitions):
+                raise _refuse(f"claim {selector!r} has not the same partitions as the plan")
+            for number, progress in claim.items():
+                _check_progress(f"partition {number}", self.partitions[number], progress)
+        for number, part in self.partitions.items():
+            if part.committed is not None and part.committed > self.watermark(number):
+                raise _refuse(
+                    f"partition {number}: offset {part.committed} was committed, past the"
+                    f" watermark {self.watermark(number)}"
+                )
+
+    def encode(self) -> bytes:
+        """The file's bytes: indented JSON with a digest over all of it."""
+        body = self.as_json()
+        body["digest"] = _digest(body)
+        return orjson.dumps(body, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+    @classmethod
+    def decode(cls, data: bytes) -> OffsetPlan:
+        """Raises PlanRefused when the bytes are no plan, or not the plan that was written."""
+        try:
+            body = orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            raise _refuse(f"it is no JSON: cut short, or not a plan ({error})") from None
+        if not isinstance(body, dict) or "format" not in body:
+            raise _refuse("it is JSON, but no offset plan")
+        if body["format"] != FORMAT:
+            raise _refuse(f"it has format {body['format']!r}; this drainer reads {FORMAT!r}")
+        if body.pop("digest", None) != _digest(body):
+            raise _refuse("it was edited or damaged: its digest does not match its content")
+        try:
+            plan = cls._from_json(body)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise _refuse(f"a field is missing or wrong: {error!r}") from None
+        if set(plan.claims) != {ALL}:
+            raise _refuse(f"it has claims that this drainer can't work on: {sorted(plan.claims)}")
+        plan.check()
+        return plan
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan as the file has it, without the digest."""
+        return {
+            "format": FORMAT,
+            "drain_id": self.drain_id,
+            "created": self.created,
+            "updated": self.updated,
+            "generation": self.generation,
+            "cluster": {
+                "id": self.cluster_id,
+                "bootstrap_servers": self.bootstrap_servers,
+                "client_config": self.client_config,
+                "isolation": self.isolation,
+            },
+            "topic": {"name": self.topic, "id": self.topic_id},
+            "group": self.group,
+            "handler": self.handler,
+            "order": self.order,
+            "partitions": {
+                str(number): {
+                    "start": part.start,
+                    "end": part.end,
+                    "prior": part.prior,
+                    "committed": part.committed,
+                    "leader_epoch": part.leader_epoch,
+                }
+                for number, part in self.partitions.items()
+            },
+            "claims": {
+                selector: {str(number): encode_progress(p) for number, p in claim.items()}
+                for selector, claim in self.claims.items()
+            },
+        }
+
+    @classmethod
+    def _from_json(cls, body: Mapping[str, Any]) -> OffsetPlan:
+        cluster, topic = body["cluster"], body["topic"]
+        return cls(
+            drain_id=body["drain_id"],
+            created=body["created"],
+            updated=body["updated"],
+            generation=int(body["generation"]),
+            cluster_id=cluster["id"],
+            bootstrap_servers=cluster["bootstrap_servers"],
+            client_config=cluster["client_config"],
+            isolation=cluster["isolation"],
+            topic=topic["name"],
+            topic_id=topic["id"],
+            group=body["group"],
+            handler=body["handler"],
+            order=body["order"],
+            partitions={int(n): PartitionPlan(**part) for n, part in body["partitions"].items()},
+            claims={
+                selector: {int(n): decode_progress(p) for n, p in claim.items()}
+                for selector, claim in body["claims"].items()
+            },
+        )
+
+
+def encode_progress(progress: Progress) -> dict[str, Any]:
+    """Progress as the plan and the journal write it."""
+    return {
+        "watermark": progress.watermark,
+        "finished": encode_ranges(progress.finished),
+        "partial": {str(offset): part.encode() for offset, part in progress.partial.items()},
+        "messages": progress.messages.as_json(),
+        "sub_messages": progress.sub_messages.as_json(),
+    }
+
+
+def decode_progress(body: Mapping[str, Any]) -> Progress:
+    """Raises KeyError, TypeError or ValueError when the body is no progress."""
+    return Progress(
+        watermark=int(body["watermark"]),
+        finished=decode_ranges(body["finished"]),
+        partial={int(offset): Partial.decode(text) for offset, text in body["partial"].items()},
+        messages=Counts(**body["messages"]),
+        sub_messages=Counts(**body["sub_messages"]),
+    )
+
+
+def _check_progress(where: str, part: PartitionPlan, progress: Progress) -> None:
+    if not part.start <= progress.watermark <= max(part.start, part.end):
+        raise _refuse(
+            f"{where}: watermark {progress.watermark} is outside [{part.start}, {part.end}]"
+        )
+    if progress.finished and progress.finished[0][0] < progress.watermark:
+        raise _refuse(f"{where}: finished ranges begin below the watermark {progress.watermark}")
+    if progress.finished and progress.finished[-1][1] > part.end:
+        raise _refuse(f"{where}: finished ranges go past the end {part.end}")
+    finished = RangeSet(progress.finished)
+    for offset in sorted(progress.partial):
+        if not progress.watermark <= offset < part.end or offset in finished:
+            raise _refuse(f"{where}: offset {offset} is pending in part and finished at once")
+    if not (progress.messages.conserved and progress.sub_messages.conserved):
+        raise _refuse(f"{where}: read is not done + dead + skipped + pending")
+
+
+def _refuse(reason: str) -> PlanRefused:
+    return PlanRefused(f"the plan can't be trusted: {reason}", hint=_DAMAGED_HINT)
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    return "sha256:" + hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -1,0 +1,180 @@
+"""The records that the core hands out: counts, partial messages, and progress in one partition."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+
+Range = tuple[int, int]  # offsets [first, last + 1)
+
+
+class Outcome(Enum):
+    """How a sub-message ended; anything else about it is still pending."""
+
+    DONE = "done"
+    DEAD = "dead"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """One line of the account. The law of conservation: read = done + dead + skipped + pending."""
+
+    read: int = 0
+    done: int = 0
+    dead: int = 0
+    skipped: int = 0
+    pending: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.read + other.read,
+            self.done + other.done,
+            self.dead + other.dead,
+            self.skipped + other.skipped,
+            self.pending + other.pending,
+        )
+
+    @property
+    def finished(self) -> int:
+        return self.done + self.dead + self.skipped
+
+    @property
+    def conserved(self) -> bool:
+        return self.read == self.finished + self.pending
+
+    def as_json(self) -> dict[str, int]:
+        return asdict(self)
+
+    def settled(self) -> Counts:
+        """The counts without what is pending: what a resumed drain starts from."""
+        return Counts(self.finished, self.done, self.dead, self.skipped, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """A message of which some sub-messages are finished.
+
+    ``count`` is how many it split into, ``checksum`` covers their sub-keys in order (a split that
+    gives others after a resume is found out by it), and bit i of ``bits`` says that sub-message i
+    is finished.
+    """
+
+    count: int
+    checksum: int
+    bits: int
+
+    def __or__(self, other: Partial) -> Partial:
+        """What either of two records of one message says is finished."""
+        return Partial(other.count, other.checksum, self.bits | other.bits)
+
+    def encode(self) -> str:
+        return f"{self.count}:{self.checksum:08x}:{self.bits:x}"
+
+    @classmethod
+    def decode(cls, text: str) -> Partial:
+        """Raises ValueError when the text isn't ``count:checksum:bits`` or contradicts itself."""
+        count, checksum, bits = text.split(":")
+        partial = cls(int(count), int(checksum, 16), int(bits, 16))
+        if not 0 < partial.bits < (1 << partial.count) - 1:
+            raise ValueError(f"{text!r} finishes none or all of its sub-messages")
+        return partial
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What is finished in one partition: all below the watermark, the ranges and parts above it.
+
+    A range may span holes (offsets that hold no record); they count as finished.
+    """
+
+    watermark: int
+    finished: tuple[Range, ...] = ()
+    partial: Mapping[int, Partial] = field(default_factory=dict)
+    messages: Counts = Counts()
+    sub_messages: Counts = Counts()
+
+    def merge(self, later: Progress) -> Progress:
+        """This progress with a later record of the same partition added to it.
+
+        Finished work never becomes unfinished, so the union is right even when records overlap.
+        The counts are the later record's.
+        """
+        ranges = join_ranges([*self.finished, *later.finished])
+        watermark = max(self.watermark, later.watermark)
+        for first, end in ranges:
+            if first <= watermark < end:
+                watermark = end
+        ranges = tuple((max(first, watermark), end) for first, end in ranges if end > watermark)
+        partial = dict(self.partial)
+        for offset, part in later.partial.items():
+            known = partial.get(offset)
+            partial[offset] = part if known is None else known | part
+        finished = RangeSet(ranges)
+        partial = {o: p for o, p in partial.items() if o >= watermark and o not in finished}
+        return Progress(watermark, ranges, partial, later.messages, later.sub_messages)
+
+
+class RangeSet:
+    """Answers whether an offset lies in one of some sorted, disjoint ranges."""
+
+    __slots__ = ("_at", "_ranges")
+
+    def __init__(self, ranges: Iterable[Range]) -> None:
+        self._ranges = list(ranges)
+        self._at = 0
+
+    def __contains__(self, offset: int) -> bool:
+        # Asked for rising offsets nearly always, so it walks; a fall starts again from the front.
+        ranges = self._ranges
+        if self._at and ranges[self._at - 1][1] > offset:
+            self._at = 0
+        while self._at < len(ranges) and ranges[self._at][1] <= offset:
+            self._at += 1
+        return self._at < len(ranges) and ranges[self._at][0] <= offset
+
+    def from_offset(self, offset: int) -> list[Range]:
+        """The ranges at or above an offset, the one that spans it cut there."""
+        return [(max(first, offset), end) for first, end in self._ranges if end > offset]
+
+
+def join_ranges(ranges: Iterable[Range]) -> tuple[Range, ...]:
+    """Sorted ranges with the touching and overlapping ones made one."""
+    joined: list[Range] = []
+    for first, end in sorted(ranges):
+        if joined and first <= joined[-1][1]:
+            if end > joined[-1][1]:
+                joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((first, end))
+    return tuple(joined)
+
+
+def ranges_of(offsets: Iterable[int]) -> tuple[Range, ...]:
+    """Offsets as ranges."""
+    return join_ranges((offset, offset + 1) for offset in offsets)
+
+
+def encode_ranges(ranges: Iterable[Range]) -> str:
+    """``105-119 125``: ranges with their last offset included, as a person reads them."""
+    return " ".join(
+        str(first) if end == first + 1 else f"{first}-{end - 1}" for first, end in ranges
+    )
+
+
+def decode_ranges(text: str) -> tuple[Range, ...]:
+    """Raises ValueError when the text isn't sorted, disjoint ranges."""
+    ranges: list[Range] = []
+    for word in text.split():
+        first, _, last = word.partition("-")
+        ranges.append((int(first), int(last or first) + 1))
+        if ranges[-1][0] >= ranges[-1][1] or (len(ranges) > 1 and ranges[-2][1] > ranges[-1][0]):
+            raise ValueError(f"{word!r} is out of order")
+    return tuple(ranges)
+
+
+def checksum_keys(keys: Iterable[Hashable]) -> int:
+    """CRC-32 over the sub-keys of a message, in order; equal in every process for equal keys."""
+    return zlib.crc32(repr(list(keys)).encode())

@@ -1,0 +1,1 @@
+"""The emergency that drainer is for, acted out on a real broker."""

@@ -1,0 +1,72 @@
+"""The emergency: one partition, one message key, two weeks of work at the serial rate."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import orjson
+
+from drainer.handler import Handler
+from drainer.message import Message, SubMessage
+
+CUSTOMER = b"customer-4711"  # the message key that everything was given, months ago
+UPDATE_S = 1.0  # what the downstream takes for one update: an embedding and a write
+UPDATES_PER_MESSAGE = 50
+TWO_WEEKS_S = 14 * 24 * 3600
+MESSAGES = int(TWO_WEEKS_S / UPDATE_S) // UPDATES_PER_MESSAGE
+DOCUMENTS = 300_000
+CONCURRENCY = 50_000
+SEED = 20251121
+
+
+def values(messages: int, seed: int = SEED) -> Iterator[bytes]:
+    """The values of the backlog: each names the documents that it updates, and how."""
+    chance = random.Random(seed)
+    for number in range(messages):
+        documents = chance.sample(range(DOCUMENTS), UPDATES_PER_MESSAGE)
+        yield orjson.dumps(
+            {
+                "event": number,
+                "updates": [{"id": f"doc-{d:06}", "version": number} for d in documents],
+            }
+        )
+
+
+@dataclass(slots=True)
+class Index:
+    """The downstream: keeps each document's latest version and counts what should not happen."""
+
+    versions: dict[str, int] = field(default_factory=dict)
+    updates: int = 0
+    out_of_order: int = 0
+    overlapping: int = 0
+    busy: set[str] = field(default_factory=set)
+
+    async def update(self, document: str, version: int, took_s: float) -> None:
+        self.overlapping += document in self.busy
+        self.busy.add(document)
+        try:
+            await asyncio.sleep(took_s)
+            self.out_of_order += self.versions.get(document, -1) > version
+            self.versions[document] = version
+            self.updates += 1
+        finally:
+            self.busy.discard(document)
+
+
+class Reindex(Handler):
+    """One message updates fifty documents; updates of different documents commute."""
+
+    def __init__(self, index: Index | None = None, update_s: float = UPDATE_S) -> None:
+        self.index = index or Index()
+        self.update_s = update_s
+
+    def split(self, message: Message) -> Iterable[SubMessage]:
+        for update in orjson.loads(message.value or b"{}")["updates"]:
+            yield SubMessage(update["id"], update["version"])
+
+    async def handle(self, sub: SubMessage) -> None:
+        await self.index.update(str(sub.key), sub.payload, self.update_s)

@@ -1,0 +1,165 @@
+"""The demo from start to finish: fill, estimate, drain, interrupt, resume, verify, compare."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from drainer.core.order import Order
+from drainer.core.simulate import simulate
+from drainer.demo.emergency import (
+    CONCURRENCY,
+    CUSTOMER,
+    MESSAGES,
+    UPDATE_S,
+    UPDATES_PER_MESSAGE,
+    Index,
+    Reindex,
+    values,
+)
+from drainer.engine.local import LocalSettings
+from drainer.engine.status import Status, Summary
+from drainer.errors import EXIT_INTERRUPTED, DrainerError
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.fill import create_topic, delete_topic, fill
+from drainer.kafka.settings import ClientSettings
+from drainer.loader import LoadedHandler
+from drainer.message import Message, Origin, SubMessage
+from drainer.operations.drain import drain
+from drainer.operations.examine import examine, insist
+from drainer.operations.resume import prepare_resume
+from drainer.operations.start import Prepared, Request, prepare
+from drainer.store.plan_file import PlanFile
+
+REFERENCE = "drainer.demo.emergency:Reindex"
+INTERRUPT_AT = 0.4  # of the backlog
+GROUP = "drainer-demo"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How big the emergency is; the whole one is two weeks."""
+
+    messages: int = MESSAGES
+    update_s: float = UPDATE_S
+    concurrency: int = CONCURRENCY
+
+    @property
+    def sub_messages(self) -> int:
+        return self.messages * UPDATES_PER_MESSAGE
+
+    @property
+    def serial_s(self) -> float:
+        return self.sub_messages * self.update_s
+
+
+class Demo:
+    """One performance, on a topic and group of its own, which ``close`` removes."""
+
+    def __init__(self, settings: ClientSettings, folder: Path, size: Size) -> None:
+        self.settings = settings
+        self.size = size
+        self.topic = f"drainer-demo-{secrets.token_hex(3)}"
+        self.group = f"{GROUP}-{secrets.token_hex(3)}"
+        self.index = Index()
+        self.plan_path = folder / f"{self.topic}.plan.json"
+        self.running = LocalSettings(concurrency=size.concurrency, grace_s=10 + size.update_s)
+        self._handler = LoadedHandler(REFERENCE, Reindex(self.index, size.update_s))
+
+    def fill(self) -> int:
+        """Makes the topic, one partition, and gives every message the same key."""
+        create_topic(self.settings, self.topic)
+        return fill(
+            self.settings,
+            self.topic,
+            ((CUSTOMER, value, 0) for value in values(self.size.messages)),
+        )
+
+    def estimate(self, order: Order, concurrency: int) -> float:
+        """Seconds that the backlog takes, from the real lanes on a virtual clock."""
+        return simulate(
+            self._split(),
+            order=order,
+            concurrency=concurrency,
+            latency_s=lambda _: self.size.update_s,
+        ).seconds
+
+    def prepare(self, cluster: Cluster) -> Prepared:
+        request = Request(
+            self.topic, self.group, self._handler, from_="earliest", plan_path=self.plan_path
+        )
+        return prepare(cluster, request, self.running)
+
+    def prepare_resume(self, cluster: Cluster) -> Prepared:
+        file = PlanFile(self.plan_path)
+        prepared = prepare_resume(cluster, file, file.load(), self.running)
+        return replace(prepared, handler=self._handler)  # the downstream outlives the drain
+
+    def drain(
+        self,
+        cluster: Cluster,
+        prepared: Prepared,
+        observe: Callable[[Status], None],
+        say: Callable[[str], None],
+        *,
+        interrupt: bool,
+    ) -> Summary:
+        """Drains; with ``interrupt``, presses Ctrl-C on itself part-way."""
+        due = self.size.messages * INTERRUPT_AT if interrupt else None
+
+        def watch(status: Status) -> None:
+            nonlocal due
+            observe(status)
+            if due is not None and status.messages.finished >= due:
+                due = None
+                os.kill(os.getpid(), signal.SIGINT)
+
+        return drain(cluster, prepared, self.running, watch, say)
+
+    def verify(self, cluster: Cluster, first: Summary, last: Summary) -> list[str]:
+        """What was checked, a sentence each. Raises DrainerError when something is not so."""
+        insist(examine(cluster, PlanFile(self.plan_path).load()))
+        index, size = self.index, self.size
+        newest = {
+            update["id"]: update["version"] for update in _updates(values(size.messages))
+        }  # of each document, in the backlog's order
+        checks = [
+            ("the first run was interrupted and said so", first.exit_code == EXIT_INTERRUPTED),
+            ("the account adds up", first.conserved and last.conserved),
+            (f"{last.messages.done:,} messages are done", last.messages.done == size.messages),
+            (
+                f"{index.updates:,} updates were made, none of them twice",
+                index.updates == size.sub_messages == last.sub_messages.done,
+            ),
+            (f"all {len(newest):,} documents have their newest version", index.versions == newest),
+            ("no document was updated out of order", index.out_of_order == 0),
+            ("no document was updated twice at once", index.overlapping == 0),
+        ]
+        for sentence, holds in checks:
+            if not holds:
+                raise DrainerError(f"the demo went wrong; this does not hold: {sentence}")
+        return [sentence for sentence, _ in checks]
+
+    def close(self, cluster: Cluster) -> None:
+        """Removes the topic, the group and the plan."""
+        delete_topic(self.settings, self.topic)
+        cluster.delete_group(self.group)
+        self.plan_path.unlink(missing_ok=True)
+
+    def _split(self) -> Iterator[tuple[Message, Sequence[SubMessage]]]:
+        handler = Reindex()
+        origin = Origin(self.topic, "", 0)
+        for offset, value in enumerate(values(self.size.messages)):
+            message = Message(origin, offset, CUSTOMER, value)
+            yield message, list(handler.split(message))
+
+
+def _updates(backlog: Iterator[bytes]) -> Iterator[dict[str, object]]:
+    handler, origin = Reindex(), Origin("", "", 0)
+    for offset, value in enumerate(backlog):
+        for sub in handler.split(Message(origin, offset, CUSTOMER, value)):
+            yield {"id": sub.key, "version": sub.payload}

@@ -1,0 +1,1 @@
+"""The engines: they move sub-messages between Kafka, the core and the handler. No terminal here."""

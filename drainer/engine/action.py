@@ -1,0 +1,80 @@
+"""The plan of action: what a drain is about to do, in the words it is shown in before it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAction:
+    """One partition's part: offsets ``[start, end)``, and where the group stands now.
+
+    ``committed`` is None when the group has no offset there. ``finished`` counts messages that an
+    earlier run of this drain finished. ``leaps`` counts offsets between the group's offset and the
+    start that are passed over unhandled, because ``--from`` says so.
+    """
+
+    partition: int
+    start: int
+    end: int
+    committed: int | None
+    finished: int = 0
+    leaps: int = 0
+
+    @property
+    def offsets(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOfAction:
+    """All that a person should know before saying yes."""
+
+    topic: str
+    topic_id: str
+    cluster_id: str
+    bootstrap_servers: str
+    group: str
+    group_state: str  # "empty" or "dead"; anything else was refused
+    handler: str
+    order: str
+    concurrency: int
+    buffer_bytes: int
+    isolation: str
+    plan_path: Path
+    partitions: tuple[PartitionAction, ...]
+    resumes: bool = False
+    checks: tuple[str, ...] = ()  # what was looked at and found right, a sentence each
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def offsets(self) -> int:
+        """The size of the backlog in offsets; holes make the count of messages smaller."""
+        return sum(part.offsets for part in self.partitions)
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "topic": self.topic,
+            "topic_id": self.topic_id,
+            "cluster_id": self.cluster_id,
+            "group": self.group,
+            "group_state": self.group_state,
+            "handler": self.handler,
+            "order": self.order,
+            "concurrency": self.concurrency,
+            "isolation": self.isolation,
+            "plan": str(self.plan_path),
+            "resumes": self.resumes,
+            "offsets": self.offsets,
+            "partitions": {
+                str(part.partition): {
+                    "start": part.start,
+                    "end": part.end,
+                    "committed": part.committed,
+                }
+                for part in self.partitions
+            },
+            "checks": list(self.checks),
+            "warnings": list(self.warnings),
+        }

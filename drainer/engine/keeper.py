@@ -1,0 +1,149 @@
+"""The keeper: writes down what finished, every few milliseconds in the journal and every interval
+in the plan, and commits to the group what the plan holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Set
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+from time import monotonic
+from typing import Protocol
+
+from drainer.core.dispatch import Dispatcher
+from drainer.core.plan import ALL, OffsetPlan
+from drainer.engine.tasks import spawn
+from drainer.errors import CommitDelayed, Interrupted
+from drainer.store.plan_file import PlanFile
+
+JOURNAL_INTERVAL_S = 0.05
+COMMIT_TRIES = 10  # for the last commit, when a broker is slow to answer
+COMMIT_PAUSE_S = 1.0
+
+
+class Committer(Protocol):
+    """Commits offsets for the group and makes sure that nobody else does (kafka/commit.py)."""
+
+    def check(self, topic_id: str) -> None: ...
+
+    def commit(
+        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
+    ) -> dict[int, int]: ...
+
+
+class Keeper:
+    """Owns the plan of a running drain.
+
+    The plan goes to the disk before its watermarks go to the group, so the group's offset is never
+    past the plan on disk, nor before the last commit that this plan knows of.
+    """
+
+    def __init__(
+        self,
+        plan: OffsetPlan,
+        file: PlanFile,
+        dispatcher: Dispatcher,
+        committer: Committer,
+        interval_s: float,
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self.plan = plan
+        self.trouble: str | None = None
+        self.written_at = monotonic()
+        self._file = file
+        self._dispatcher = dispatcher
+        self._committer = committer
+        self._interval_s = interval_s
+        self._failed = failed
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="keeper")
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self._file.start_journal(self.plan.drain_id, self.plan.generation)
+        self._tasks = [
+            spawn(self._keep_journal(), "journal", self._failed),
+            spawn(self._keep_plan(), "plan", self._failed),
+        ]
+
+    async def stop(self) -> None:
+        """Ends the periodic writing, after a write under way."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        # A cancelled task leaves its write running in the thread: nothing else may begin before.
+        await asyncio.get_running_loop().run_in_executor(self._thread, lambda: None)
+
+    def note(self) -> None:
+        """Writes what finished into the journal. Raises PlanNotWritten."""
+        changes = self._dispatcher.changes()
+        if changes:
+            self._file.append(changes)
+
+    async def save(self, *, commit: bool = True) -> None:
+        """Writes the plan as things stand, then commits its watermarks.
+
+        Raises PlanNotWritten, or what the committer raises when the group is no longer ours.
+        """
+        self.note()
+        self.plan = replace(
+            self.plan,
+            generation=self.plan.generation + 1,
+            updated=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            claims={ALL: self._dispatcher.progress()},
+        )
+        self._file.start_journal(self.plan.drain_id, self.plan.generation)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._thread, self._file.write, self.plan)
+        self.written_at = monotonic()
+        if commit:
+            await loop.run_in_executor(self._thread, self._commit)
+
+    async def finish(self, *, commit: bool) -> None:
+        """The last save: settles the commit, and leaves the plan alone without a journal.
+
+        Raises what ``save`` raises, and Interrupted when the commit could not be settled.
+        """
+        await self.save(commit=commit)
+        for _ in range(COMMIT_TRIES):
+            if not commit or self.trouble is None:
+                break
+            await asyncio.sleep(COMMIT_PAUSE_S)
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._commit)
+        await self.save(commit=False)  # with the offsets that are now known to be committed
+        self._file.remove_journals()
+        if commit and self.trouble is not None:
+            raise Interrupted(
+                f"the plan is written, but the group's offsets are not: {self.trouble}",
+                hint=f"once the cluster answers: drainer plan commit {self._file.path}",
+            )
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False)
+
+    def _commit(self) -> None:
+        partitions = self.plan.partitions
+        expected = {number: {part.committed} for number, part in partitions.items()}
+        try:
+            self._committer.check(self.plan.topic_id)
+            written = self._committer.commit(self.plan.watermarks, expected)
+        except CommitDelayed as delay:
+            self.trouble = str(delay)
+            return
+        self.trouble = None
+        self.plan = replace(
+            self.plan,
+            partitions={
+                n: replace(p, committed=written.get(n, p.committed)) for n, p in partitions.items()
+            },
+        )
+
+    async def _keep_journal(self) -> None:
+        while True:
+            await asyncio.sleep(JOURNAL_INTERVAL_S)
+            self.note()
+
+    async def _keep_plan(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval_s)
+            await self.save()

@@ -1,0 +1,352 @@
+"""The in-process engine: one event loop, one fetch thread, and workers that live as long as it.
+
+How it ends is the story of ``LocalDrain.run``: everything finished, a person interrupted, the
+handler failed, or something outside made it unsafe to go on. Whatever it was, what is finished
+is in the plan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Protocol
+
+from drainer.core.dispatch import Dispatcher
+from drainer.core.ledger import Ledger
+from drainer.core.order import Order
+from drainer.core.plan import ALL, OffsetPlan
+from drainer.engine.keeper import Committer, Keeper
+from drainer.engine.meter import Meter
+from drainer.engine.pump import Batch, Pump
+from drainer.engine.status import PartitionResult, Status, Summary
+from drainer.engine.tasks import spawn
+from drainer.engine.workers import AsyncWorkers, ThreadWorkers, Workers
+from drainer.errors import (
+    EXIT_DEAD_LETTERS,
+    EXIT_DONE,
+    EXIT_HALTED,
+    DrainerError,
+    GroupJoined,
+    HandleFailed,
+    Interrupted,
+    LockLost,
+    OffsetMoved,
+    TopicGone,
+)
+from drainer.handler import Context
+from drainer.loader import LoadedHandler, describe
+from drainer.message import SubMessage
+from drainer.store.plan_file import PlanFile
+
+new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+with suppress(ImportError):  # not on every platform; the standard loop does the same, slower
+    from uvloop import new_event_loop
+
+STATUS_INTERVAL_S = 0.5
+WATCH_INTERVAL_S = 0.05  # how soon trouble in the fetch thread or the lock is seen
+# Objects live as long as their message; the default looks at the young ones every 700 of them.
+GC_THRESHOLD = (100_000, 20, 100)
+
+NOT_OURS = (OffsetMoved, GroupJoined, LockLost, TopicGone)  # then nothing may be committed
+
+
+class Source(Protocol):
+    """Where messages come from (kafka/fetch.py)."""
+
+    trouble: str | None
+    failure: DrainerError | None
+
+    def start(self) -> None: ...
+
+    def next_batch(self) -> Batch | None: ...
+
+    def stop(self) -> None: ...
+
+
+class Lock(Protocol):
+    """What keeps other drains off the group (kafka/lock.py)."""
+
+    @property
+    def lost(self) -> DrainerError | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSettings:
+    """How a drain runs; none of it changes what is drained."""
+
+    concurrency: int = 100
+    buffer_bytes: int = 256 * 1024 * 1024
+    plan_interval_s: float = 1.0
+    grace_s: float = 10.0
+    options: Mapping[str, str] | None = None  # the handler's own
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What a drain needs from Kafka; ``open_source(dispatcher, notify)`` makes the source.
+
+    ``notify`` is called from the source's thread when a batch waits; ``read_committed`` gives the
+    group's offsets, and may raise DrainerError.
+    """
+
+    open_source: Callable[[Dispatcher, Callable[[], None]], Source]
+    committer: Committer
+    lock: Lock
+    read_committed: Callable[[], Mapping[int, int | None]]
+
+
+class Signalled(Interrupted):
+    """Raised when a person (or a supervisor) asked the drain to stop."""
+
+
+class LocalDrain:
+    """One run of a drain in this process, from a plan on disk to a summary."""
+
+    def __init__(
+        self,
+        plan: OffsetPlan,
+        file: PlanFile,
+        handler: LoadedHandler,
+        settings: LocalSettings,
+        outside: Outside,
+        observe: Callable[[Status], None],
+    ) -> None:
+        self._plan = plan
+        self._file = file
+        self._handler = handler
+        self._settings = settings
+        self._outside = outside
+        self._observe = observe
+        progress = plan.claims[ALL]
+        self.dispatcher = Dispatcher(
+            {n: Ledger(p.start, p.end, progress[n]) for n, p in plan.partitions.items()},
+            Order(plan.order),
+        )
+
+    def run(self) -> Summary:
+        """Drains until it ends, one way or another.
+
+        Raises Refused when the handler can't be opened. Everything else that stops it is told in
+        the summary; an error that nobody thought of is raised after the plan was saved.
+        """
+        with _calm_garbage_collector(), asyncio.Runner(loop_factory=new_event_loop) as runner:
+            return runner.run(self._run())
+
+    async def _run(self) -> Summary:
+        loop = self._loop = asyncio.get_running_loop()
+        settings, dispatcher = self._settings, self.dispatcher
+        self._ended: asyncio.Future[BaseException | None] = loop.create_future()
+        self._forced = asyncio.Event()
+        loop.set_exception_handler(lambda _, context: self._end(_error_in(context)))
+        await self._handler.open(
+            Context(
+                topic=self._plan.topic,
+                group=self._plan.group,
+                drain_id=self._plan.drain_id,
+                concurrency=settings.concurrency,
+                options=dict(settings.options or {}),
+            )
+        )
+        self._meter = Meter(
+            dispatcher,
+            concurrency=settings.concurrency,
+            buffer_bytes=settings.buffer_bytes,
+            plan_path=str(self._file.path),
+        )
+        make_workers = AsyncWorkers if self._handler.is_async else ThreadWorkers
+        self._workers: Workers = make_workers(
+            dispatcher,
+            self._handler.handle,
+            settings.concurrency,
+            failed=self._handle_failed,
+            broken=self._end,
+            idle=self._idle,
+        )
+        self._source = self._outside.open_source(dispatcher, self._notified)
+        self._pump = Pump(
+            self._source.next_batch,
+            dispatcher,
+            self._handler.split,
+            settings.buffer_bytes // 2,  # the rest is for what is fetched and not yet split
+            wake=self._fed,
+            failed=self._end,
+        )
+        self._keeper = Keeper(
+            self._plan,
+            self._file,
+            dispatcher,
+            self._outside.committer,
+            settings.plan_interval_s,
+            failed=self._end,
+        )
+        with self._signals(loop):
+            self._keeper.start()
+            self._workers.start()
+            self._source.start()
+            watch = spawn(self._watch(), "watch", self._end)
+            cause = await asyncio.shield(self._ended)
+            cause = await self._stop(cause)
+            watch.cancel()
+            return await self._summary(cause)
+
+    async def _stop(self, cause: BaseException | None) -> BaseException | None:
+        """Brings everything to rest; gives what to tell as the reason, None when all is done."""
+        self._pump.stop()
+        stopped = asyncio.to_thread(self._source.stop)
+        if isinstance(cause, NOT_OURS) or self._settings.grace_s <= 0:
+            await self._workers.abandon()
+        else:
+            await self._let_finish()
+        await self._keeper.stop()
+        if self._forced.is_set():
+            with suppress(DrainerError):
+                self._keeper.note()
+            stopped.close()
+            return cause
+        await stopped
+        try:
+            await self._keeper.finish(commit=not isinstance(cause, NOT_OURS))
+        except DrainerError as error:
+            cause = cause or error
+        with suppress(Exception):
+            await self._handler.close()
+        return cause
+
+    async def _let_finish(self) -> None:
+        finishing = asyncio.ensure_future(self._workers.drain())
+        forced = asyncio.ensure_future(self._forced.wait())
+        await asyncio.wait(
+            (finishing, forced),
+            timeout=self._settings.grace_s,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        forced.cancel()
+        if not finishing.done():
+            finishing.cancel()
+            await self._workers.abandon()
+
+    async def _summary(self, cause: BaseException | None) -> Summary:
+        self._observe(self._status())
+        committed: Mapping[int, int | None] = {
+            number: part.committed for number, part in self._keeper.plan.partitions.items()
+        }
+        if not self._forced.is_set():
+            with suppress(DrainerError):
+                committed = await asyncio.to_thread(self._outside.read_committed)
+        messages, subs = self.dispatcher.counts()
+        if cause is not None and not isinstance(cause, DrainerError):
+            raise cause
+        if cause is None:
+            status, code = "done", EXIT_DEAD_LETTERS if subs.dead else EXIT_DONE
+        else:
+            status = "halted" if cause.exit_code == EXIT_HALTED else "interrupted"
+            code = cause.exit_code
+        return Summary(
+            status=status,
+            exit_code=code,
+            elapsed_s=self._meter.elapsed_s,
+            messages=messages,
+            sub_messages=subs,
+            partitions={
+                number: PartitionResult(
+                    part.start,
+                    part.end,
+                    self.dispatcher.ledgers[number].watermark,
+                    committed.get(number),
+                )
+                for number, part in self._plan.partitions.items()
+            },
+            plan=str(self._file.path),
+            sub_messages_per_s=self._meter.rate_average,
+            error=str(cause) if cause is not None else None,
+            hint=cause.hint if cause is not None else None,
+        )
+
+    def _status(self) -> Status:
+        stopping = None
+        if self._ended.done() and (cause := self._ended.result()) is not None:
+            stopping = str(cause) if isinstance(cause, DrainerError) else describe(cause)
+        return self._meter.status(
+            self._keeper.plan,
+            plan_age_s=monotonic() - self._keeper.written_at,
+            stopping=stopping,
+            trouble=self._source.trouble or self._keeper.trouble,
+        )
+
+    async def _watch(self) -> None:
+        """Looks after what lives in other threads, and shows the status."""
+        due = 0.0
+        while True:
+            for trouble in (self._source.failure, self._outside.lock.lost):
+                if trouble is not None:
+                    self._end(trouble)
+            self._pump.poke()
+            if monotonic() >= due:
+                self._observe(self._status())
+                due = monotonic() + STATUS_INTERVAL_S
+            await asyncio.sleep(WATCH_INTERVAL_S)
+
+    def _notified(self) -> None:
+        # From the source's thread; the loop may be closed when the source is the last to stop.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._pump.poke)
+
+    def _idle(self) -> None:
+        # A worker found nothing to do: there may be room to deliver more, or nothing is left.
+        if not self.dispatcher.lanes.running and self.dispatcher.complete:
+            self._end(None)
+        else:
+            self._pump.poke()
+
+    def _fed(self) -> None:
+        self._workers.wake()
+        if not self.dispatcher.lanes.running and self.dispatcher.complete:
+            self._end(None)
+
+    def _end(self, cause: BaseException | None) -> None:
+        if not self._ended.done():
+            self._ended.set_result(cause)
+
+    def _handle_failed(self, sub: SubMessage, error: BaseException) -> None:
+        self._end(
+            HandleFailed(
+                f"handle failed for sub-message {sub} ({sub!r}): {describe(error)}",
+                hint="mend the handler or what it talks to, then resume; this sub-message and all"
+                " behind it on its lane are still pending",
+            )
+        )
+
+    @contextmanager
+    def _signals(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+        def stop(name: str) -> None:
+            if self._ended.done():
+                self._forced.set()
+            self._end(Signalled(f"interrupted by {name}"))
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop, number.name)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+
+@contextmanager
+def _calm_garbage_collector() -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.set_threshold(*GC_THRESHOLD)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def _error_in(context: dict[str, Any]) -> BaseException:
+    found = context.get("exception")
+    return found if isinstance(found, BaseException) else RuntimeError(context.get("message"))

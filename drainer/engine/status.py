@@ -1,0 +1,107 @@
+"""The status of a running drain: what the live view, the log lines and the metrics show."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from drainer.core.progress import Counts
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """One partition: fetched up to ``position``, finished up to ``watermark``, as offsets."""
+
+    partition: int
+    start: int
+    end: int
+    position: int
+    watermark: int
+    committed: int | None
+    messages_finished: int  # over all runs of this drain
+
+    @property
+    def complete(self) -> bool:
+        return self.watermark >= self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A moment of a drain. Rates are sub-messages per second."""
+
+    topic: str
+    group: str
+    elapsed_s: float
+    messages: Counts
+    sub_messages: Counts
+    rate_now: float  # over the last few seconds
+    rate_average: float  # since this run began
+    eta_s: float | None  # None until there is something to tell it from
+    running: int  # sub-messages in the handler
+    concurrency: int
+    lanes: int  # sub-keys with something waiting or running
+    lanes_ready: int  # lanes that only wait for a worker
+    hottest: tuple[tuple[Hashable, int], ...]  # sub-key, sub-messages waiting in its lane
+    buffered_bytes: int
+    buffer_bytes: int
+    plan_path: str
+    plan_age_s: float  # since the plan was last written
+    partitions: tuple[PartitionStatus, ...]
+    stopping: str | None = None  # why it is stopping, once it is
+    trouble: str | None = None  # what it is waiting out: a broker that doesn't answer, a commit
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResult:
+    """How one partition ended; ``committed`` was read back from the group."""
+
+    start: int
+    end: int
+    watermark: int
+    committed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How a drain ended; reconciles what was read with what became of it."""
+
+    status: str  # "done", "empty", "interrupted" or "halted"
+    exit_code: int
+    elapsed_s: float
+    messages: Counts
+    sub_messages: Counts
+    partitions: dict[int, PartitionResult]
+    plan: str | None
+    sub_messages_per_s: float  # of this run
+    error: str | None = None  # what stopped it, when something did
+    hint: str | None = None
+
+    @property
+    def conserved(self) -> bool:
+        """The law: read = done + dead + skipped + pending, for messages and sub-messages."""
+        return self.messages.conserved and self.sub_messages.conserved
+
+    def as_json(self) -> dict[str, object]:
+        """The object that ``--json`` prints."""
+        found: dict[str, object] = {
+            "status": self.status,
+            "exit_code": self.exit_code,
+            "elapsed_s": round(self.elapsed_s, 3),
+            "messages": self.messages.as_json(),
+            "sub_messages": self.sub_messages.as_json(),
+            "sub_messages_per_s": round(self.sub_messages_per_s, 1),
+            "conserved": self.conserved,
+            "partitions": {
+                str(number): {
+                    "start": part.start,
+                    "end": part.end,
+                    "watermark": part.watermark,
+                    "committed": part.committed,
+                }
+                for number, part in self.partitions.items()
+            },
+            "plan": self.plan,
+        }
+        if self.error is not None:
+            found |= {"error": self.error, "hint": self.hint}
+        return found

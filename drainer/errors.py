@@ -1,0 +1,115 @@
+"""Every error that drainer raises on purpose: one tree, each leaf with an exit code and a hint.
+
+The exit codes below are part of the interface, as are the classes.
+"""
+
+from __future__ import annotations
+
+EXIT_DONE = 0  # everything in the backlog is finished
+EXIT_UNEXPECTED = 1  # a bug, or something nobody thought of
+EXIT_USAGE = 2  # the command line, a profile or the handler reference is wrong
+EXIT_REFUSED = 3  # not safe to start; nothing was touched
+EXIT_INTERRUPTED = 4  # stopped part-way; resume with the plan
+EXIT_HALTED = 5  # the handler failed; resume with the plan once it is mended
+EXIT_DEAD_LETTERS = 6  # finished, but some sub-messages are dead letters
+
+
+class DrainerError(Exception):
+    """Base of all errors meant for a person.
+
+    The text says what happened and where (topic/partition/offset); ``hint`` is the way out.
+    """
+
+    exit_code = EXIT_UNEXPECTED
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UsageError(DrainerError):
+    """Raised when an option, a profile or a handler reference can't be understood."""
+
+    exit_code = EXIT_USAGE
+
+
+class Refused(DrainerError):
+    """Raised before anything was touched, when draining would not be safe or not be possible."""
+
+    exit_code = EXIT_REFUSED
+
+
+class BrokerUnreachable(Refused):
+    """Raised when no broker answers, or none accepts the credentials."""
+
+
+class TopicMissing(Refused):
+    """Raised when the topic or a partition of it does not exist."""
+
+
+class OffsetMissing(Refused):
+    """Raised when the group has no committed offset to start from, and none was given."""
+
+
+class GroupActive(Refused):
+    """Raised when the group has live members, which a drain would race with."""
+
+
+class LockHeld(Refused):
+    """Raised when another drain works for this group."""
+
+
+class PlanRefused(Refused):
+    """Raised when an offset plan is damaged, or does not fit the cluster any more."""
+
+
+class SandboxRefused(Refused):
+    """Raised when the sandbox can't start: no Java, no network, a port or folder in use."""
+
+
+class Interrupted(DrainerError):
+    """Raised when something outside stopped a running drain; the plan is true."""
+
+    exit_code = EXIT_INTERRUPTED
+
+
+class OffsetMoved(Interrupted):
+    """Raised when the group's committed offset is not what this drain wrote."""
+
+
+class CommitDelayed(Interrupted):
+    """Raised when the answer to a commit did not come in time: the next commit tries again."""
+
+
+class GroupJoined(Interrupted):
+    """Raised when a consumer joined the group while the drain was running."""
+
+
+class LockLost(Interrupted):
+    """Raised when another drain took this one's lock."""
+
+
+class TopicGone(Interrupted):
+    """Raised when the topic was deleted, or made again, while draining."""
+
+
+class RecordsDeleted(Interrupted):
+    """Raised when retention deleted records of the backlog before they were read."""
+
+
+class PlanNotWritten(Interrupted):
+    """Raised when the plan or its journal can't be written (disk full, folder gone)."""
+
+
+class Halted(DrainerError):
+    """Raised when the failure policy stopped the drain; the plan is true."""
+
+    exit_code = EXIT_HALTED
+
+
+class SplitFailed(Halted):
+    """Raised when ``split`` raised, or yielded something that is not a sub-message."""
+
+
+class HandleFailed(Halted):
+    """Raised when ``handle`` raised."""

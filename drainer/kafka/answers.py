@@ -1,0 +1,142 @@
+"""Which of Kafka's answers pass by themselves, and what the others mean to a person."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError
+
+from drainer.errors import BrokerUnreachable
+from drainer.kafka.log import Complaint
+
+# Worth asking again: the network, a coordinator or leader that moves or loads.
+PASSING = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._RESOLVE,
+        KafkaError._WAIT_COORD,
+        KafkaError._WAIT_CACHE,
+        KafkaError._DESTROY_BROKER,
+        KafkaError._INTR,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+
+FORBIDDEN = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+
+NO_TOPIC = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.INCONSISTENT_TOPIC_ID,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
+
+# Answers to a commit after which it has not happened for sure.
+NOT_WRITTEN = frozenset({KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS})
+
+# What a commit without membership gets while the group has members.
+HAS_MEMBERS = frozenset(
+    {
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.STALE_MEMBER_EPOCH,
+        KafkaError.NON_EMPTY_GROUP,
+    }
+)
+
+# Won't mend by waiting; the same credentials go to every broker.
+REJECTED = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
+
+
+def rejected_login(complaints: Sequence[Complaint]) -> Complaint | None:
+    """The latest complaint that the credentials were not accepted."""
+    return next((c for c in reversed(complaints) if c.code in REJECTED), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cause:
+    matches: Callable[[Complaint], bool]
+    what: str
+    hint: str
+
+
+# The first that matches a complaint wins; {servers} are those that were asked.
+_CAUSES = (
+    _Cause(
+        lambda c: c.code in REJECTED,
+        "{servers} did not accept the login",
+        "check security.protocol, sasl.mechanism, sasl.username and sasl.password",
+    ),
+    _Cause(
+        lambda c: "SSL" in c.text or c.code == KafkaError._SSL,
+        "no TLS connection to {servers}",
+        "check that this listener speaks TLS (security.protocol), and ssl.ca.location",
+    ),
+    _Cause(
+        lambda c: "/bootstrap:" not in c.text and c.code != KafkaError._ALL_BROKERS_DOWN,
+        "{servers} answers, but a broker that it names does not",
+        "the brokers' advertised.listeners must be addresses that this machine reaches",
+    ),
+    _Cause(
+        lambda c: c.code == KafkaError._RESOLVE,
+        "unknown host",
+        "check the name, and that this machine's DNS knows it (VPN?)",
+    ),
+    _Cause(
+        lambda c: "Connection refused" in c.text,
+        "nothing listens on {servers}",
+        "check the port, and that the broker is up",
+    ),
+    _Cause(
+        lambda c: "isconnected" in c.text,
+        "{servers} takes connections and closes them",
+        "its listener may want TLS or a login: check security.protocol",
+    ),
+)
+
+
+def unreachable(
+    servers: str, waited_s: float, complaints: Sequence[Complaint]
+) -> BrokerUnreachable:
+    """Tell apart why no broker answered, by what the client complained about."""
+    for cause in _CAUSES:
+        for complaint in reversed(complaints):
+            if cause.matches(complaint):
+                what = cause.what.format(servers=servers)
+                return BrokerUnreachable(f"{what}: {complaint.text}", hint=cause.hint)
+    return BrokerUnreachable(
+        f"no answer from {servers} in {waited_s:.3g} s",
+        hint="check the address, and that no firewall is between",
+    )

@@ -1,0 +1,387 @@
+"""The cluster as a drain asks it: topics, groups, committed offsets and the bounds of logs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports without saying so
+    AclOperation,
+    OffsetSpec,
+)
+
+from drainer.errors import BrokerUnreachable, GroupActive, Refused, TopicMissing
+from drainer.kafka.answers import FORBIDDEN, HAS_MEMBERS, NO_TOPIC, NOT_WRITTEN, PASSING
+from drainer.kafka.connection import TIMEOUT_S, Connection
+from drainer.kafka.log import url_safe
+from drainer.kafka.settings import ClientSettings
+from drainer.kafka.topic import LogBounds, TopicInfo
+
+EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+MISSING_CONFIRM_S = 0.3
+NEAR_NAMES = 3
+HINT_GROUPS, HINT_GROUPS_TRIED, HINT_TIMEOUT_S = 5, 40, 2.0
+
+_STATES = {
+    ConsumerGroupState.PREPARING_REBALANCING: "preparing rebalance",
+    ConsumerGroupState.COMPLETING_REBALANCING: "completing rebalance",
+    ConsumerGroupState.STABLE: "stable",
+    ConsumerGroupState.DEAD: "dead",
+    ConsumerGroupState.EMPTY: "empty",
+}
+_KINDS = {ConsumerGroupType.CLASSIC: "classic", ConsumerGroupType.CONSUMER: "consumer"}
+_ISOLATION = {
+    "read_committed": IsolationLevel.READ_COMMITTED,
+    "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A consumer in a group, with the partitions that it has: ``(topic, partition)`` pairs."""
+
+    id: str
+    client_id: str
+    host: str
+    instance_id: str | None
+    partitions: tuple[tuple[str, int], ...]
+
+    def __str__(self) -> str:
+        return f"{self.client_id} on {self.host}"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """A consumer group as it is now.
+
+    Attributes:
+        name: its id.
+        state: ``empty``, ``dead`` (which a group that does not exist is too), ``stable``, ...
+        kind: ``classic``, ``consumer`` or ``unknown``.
+        members: who is in it.
+        committable: whether this user may commit to it; None when the broker does not say.
+    """
+
+    name: str
+    state: str
+    kind: str
+    members: tuple[Member, ...]
+    committable: bool | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether consumers are in it, or on their way in or out; then a drain must not commit."""
+        return self.state not in {"empty", "dead"} or bool(self.members)
+
+
+class Cluster:
+    """One connection to the cluster for questions and commits; a context manager.
+
+    Every method waits up to ``timeout_s`` for an answer, asking again while a coordinator loads or
+    a connection breaks. All of them raise BrokerUnreachable when no answer came, and Refused when
+    the user has no right to ask, or Kafka answers what nobody expected.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.settings = connection.settings
+        self._connection = connection
+        self._ask = connection.ask
+        self._wait = connection.wait
+
+    @classmethod
+    def connect(cls, settings: ClientSettings, timeout_s: float = TIMEOUT_S) -> Cluster:
+        """Reach the cluster, and find out why if that fails.
+
+        Raises:
+            BrokerUnreachable: within ``timeout_s``, and earlier when waiting would not help. Its
+                text tells apart an unknown host, a port where nothing listens, a login that was
+                not accepted, and TLS.
+            UsageError: when librdkafka rejects the settings.
+        """
+        return cls(Connection.open(settings, timeout_s))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._connection.close()
+
+    def close(self) -> None:
+        """Let the connection go."""
+        self._connection.close()
+
+    def cluster_id(self) -> str:
+        """The cluster's id, as it was when this connected."""
+        return self._connection.cluster_id
+
+    def topic(self, name: str) -> TopicInfo:
+        """Look at a topic.
+
+        Raises:
+            TopicMissing: when there is none of this name; the hint has names that are near.
+            Refused: when a partition has no leader now.
+        """
+
+        def attempt(left: float) -> TopicInfo | None:
+            asked = self._connection.admin.describe_topics(
+                TopicCollection([name]), request_timeout=left, include_authorized_operations=True
+            )
+            try:
+                found = self._wait(asked[name], left)
+            except KafkaException as error:
+                if error.args[0].code() in NO_TOPIC | {KafkaError.TOPIC_EXCEPTION}:
+                    return None
+                raise
+            leaders = {
+                p.id: f"{p.leader.host}:{p.leader.port}" if p.leader and p.leader.port > 0 else ""
+                for p in found.partitions
+            }
+            topic_id = url_safe(str(found.topic_id))
+            allowed = _allowed(found.authorized_operations, AclOperation.READ)
+            return TopicInfo(name, topic_id, tuple(sorted(leaders)), leaders, allowed)
+
+        info = self._ask(f"look at topic {name}", attempt)
+        if info is None:  # a broker that came back a moment ago may not know it yet
+            time.sleep(MISSING_CONFIRM_S)
+            info = self._ask(f"look at topic {name}", attempt)
+        if info is None:
+            near = get_close_matches(name, self._topic_names(), n=NEAR_NAMES)
+            raise TopicMissing(
+                f"topic {name} does not exist",
+                hint=f"is it {' or '.join(near)}?" if near else "check its name and the cluster",
+            )
+        if without := [partition for partition, leader in info.leaders.items() if not leader]:
+            raise Refused(
+                f"{_places(name, without)} has no leader: its brokers are down",
+                hint="bring a broker that holds it back, then try again",
+            )
+        return info
+
+    def group(self, name: str, timeout_s: float | None = None) -> GroupInfo:
+        """Look at a group; one that does not exist is ``dead``, and has no members."""
+
+        def attempt(left: float) -> GroupInfo:
+            asked = self._connection.admin.describe_consumer_groups(
+                [name], request_timeout=left, include_authorized_operations=True
+            )
+            try:
+                found = self._wait(asked[name], left)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                    return GroupInfo(name, "dead", "unknown", ())
+                raise
+            return GroupInfo(
+                name,
+                _STATES.get(found.state, "unknown"),
+                _KINDS.get(found.type, "unknown"),
+                tuple(_member(member) for member in found.members),
+                _allowed(found.authorized_operations, AclOperation.READ),
+            )
+
+        return self._ask(f"look at group {name}", attempt, timeout_s)
+
+    def group_active(self, name: str) -> GroupActive:
+        """The error that names the group's members, to be raised where they are in the way."""
+        try:
+            members = ", ".join(str(member) for member in self.group(name).members)
+        except Refused:
+            members = ""
+        return GroupActive(
+            f"group {name} has members: {members or 'they left in the meantime'}",
+            hint="make sure that no consumer of this group runs, then try again",
+        )
+
+    def committed(
+        self, group: str, topic: str, partitions: Iterable[int], timeout_s: float | None = None
+    ) -> dict[int, int | None]:
+        """The group's committed offset by partition; None where it has none.
+
+        Offsets that a transaction is about to commit are waited for.
+        """
+        numbers = sorted(partitions)
+        request = ConsumerGroupTopicPartitions(
+            group, [TopicPartition(topic, number) for number in numbers]
+        )
+
+        def attempt(left: float) -> dict[int, int | None]:
+            asked = self._connection.admin.list_consumer_group_offsets(
+                [request], require_stable=True, request_timeout=left
+            )
+            found = _checked(self._wait(asked[group], left).topic_partitions)
+            return {tp.partition: tp.offset if tp.offset >= 0 else None for tp in found}
+
+        if not numbers:
+            return {}
+        return self._ask(f"read the committed offsets of group {group}", attempt, timeout_s)
+
+    def alter_committed(
+        self, group: str, topic: str, offsets: Mapping[int, int], timeout_s: float | None = None
+    ) -> None:
+        """Commit without membership.
+
+        It is not asked for again once it may have happened: that might undo someone else's.
+
+        Raises:
+            BrokerUnreachable: when no answer came; the commit may have happened, or may yet.
+            GroupActive: when the group has members, which the text names.
+            TopicMissing: when the topic or a partition does not exist.
+        """
+        request = ConsumerGroupTopicPartitions(
+            group, [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
+        )
+
+        def attempt(left: float) -> None:
+            asked = self._connection.admin.alter_consumer_group_offsets(
+                [request], request_timeout=left
+            )
+            try:
+                # It does not raise what went wrong with a partition.
+                _checked(self._wait(asked[group], left).topic_partitions)
+            except KafkaException as error:
+                if error.args[0].code() in NOT_WRITTEN:
+                    raise
+                raise self._no_commit(group, topic, error.args[0]) from error
+
+        self._ask(f"commit for group {group}", attempt, timeout_s)
+
+    def groups_with_offsets(self, topic: str, partitions: Iterable[int]) -> tuple[str, ...]:
+        """Some groups that have a committed offset on this topic: a hint, quick, not thorough."""
+        numbers = tuple(partitions)
+        until = time.monotonic() + HINT_TIMEOUT_S
+        found: list[str] = []
+        try:
+            listed = self._wait(
+                self._connection.admin.list_consumer_groups(request_timeout=HINT_TIMEOUT_S),
+                HINT_TIMEOUT_S,
+            )
+            for name in [group.group_id for group in listed.valid][:HINT_GROUPS_TRIED]:
+                left = until - time.monotonic()
+                if len(found) == HINT_GROUPS or left <= 0:
+                    break
+                if any(o is not None for o in self.committed(name, topic, numbers, left).values()):
+                    found.append(name)
+        except (KafkaException, Refused):
+            pass  # a hint is not worth an error
+        return tuple(found)
+
+    def log_bounds(
+        self, topic: str, partitions: Iterable[int], isolation: str
+    ) -> dict[int, LogBounds]:
+        """What the partitions' logs hold now, as this isolation level shows it."""
+        numbers = tuple(partitions)
+        starts = self._offsets(topic, numbers, EARLIEST, "read_uncommitted")
+        ends = self._offsets(topic, numbers, LATEST, isolation)
+        marks = self._offsets(topic, numbers, LATEST, "read_uncommitted")
+        return {n: LogBounds(starts[n][0], ends[n][0], marks[n][0], ends[n][1]) for n in numbers}
+
+    def offset_at(
+        self, topic: str, partitions: Iterable[int], timestamp_ms: int
+    ) -> dict[int, int | None]:
+        """The first offset with this timestamp or a later one; None when all are earlier."""
+        spec = OffsetSpec.for_timestamp(timestamp_ms)
+        found = self._offsets(topic, tuple(partitions), spec, "read_uncommitted")
+        return {number: None if offset < 0 else offset for number, (offset, _) in found.items()}
+
+    def delete_group(self, name: str, timeout_s: float | None = None) -> None:
+        """Remove an empty group; nothing happens when it does not exist."""
+
+        def attempt(left: float) -> None:
+            asked = self._connection.admin.delete_consumer_groups([name], request_timeout=left)
+            try:
+                self._wait(asked[name], left)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                    raise
+
+        self._ask(f"remove group {name}", attempt, timeout_s)
+
+    def _offsets(
+        self, topic: str, numbers: Sequence[int], spec: OffsetSpec, isolation: str
+    ) -> dict[int, tuple[int, int | None]]:
+        def attempt(left: float) -> dict[int, tuple[int, int | None]]:
+            asked = self._connection.admin.list_offsets(
+                {TopicPartition(topic, number): spec for number in numbers},
+                isolation_level=_ISOLATION[isolation],
+                request_timeout=left,
+            )
+            found = {place.partition: self._wait(one, left) for place, one in asked.items()}
+            return {number: (one.offset, one.leader_epoch) for number, one in found.items()}
+
+        if not numbers:
+            return {}
+        try:
+            return self._ask(f"read the offsets of topic {topic}", attempt)
+        except Refused as error:
+            cause = error.__cause__
+            if isinstance(cause, KafkaException) and cause.args[0].code() in NO_TOPIC:
+                raise TopicMissing(f"topic {topic} or a partition of it does not exist") from None
+            raise
+
+    def _no_commit(self, group: str, topic: str, answer: KafkaError) -> Refused:
+        code, said = answer.code(), self.settings.redact(answer.str())
+        if code in PASSING:
+            return BrokerUnreachable(
+                f"the commit of group {group} got no answer: {said}", hint="try again"
+            )
+        if code in HAS_MEMBERS:
+            return self.group_active(group)
+        if code in NO_TOPIC:
+            return TopicMissing(f"topic {topic} or a partition of it does not exist")
+        hint = "mend the cause, then try again"
+        if code in FORBIDDEN:
+            hint = "grant READ on the topic and on the group to this user, then try again"
+        return Refused(f"the commit of group {group} on {topic} was refused: {said}", hint=hint)
+
+    def _topic_names(self) -> list[str]:
+        try:
+            return [
+                str(name)
+                for name in self._connection.admin.list_topics(timeout=HINT_TIMEOUT_S).topics
+            ]
+        except KafkaException:
+            return []  # only a hint
+
+
+def _member(member: Any) -> Member:
+    return Member(
+        member.member_id,
+        member.client_id,
+        member.host.lstrip("/"),
+        member.group_instance_id,
+        tuple(sorted((tp.topic, tp.partition) for tp in member.assignment.topic_partitions)),
+    )
+
+
+def _allowed(operations: Sequence[Any] | None, needed: AclOperation) -> bool | None:
+    return needed in operations or AclOperation.ALL in operations if operations else None
+
+
+def _checked(found: Sequence[TopicPartition] | None) -> Sequence[TopicPartition]:
+    for place in found or ():
+        if place.error is not None:
+            raise KafkaException(place.error)
+    return found or ()
+
+
+def _places(topic: str, partitions: Iterable[int]) -> str:
+    return ", ".join(f"{topic}/{partition}" for partition in sorted(partitions))

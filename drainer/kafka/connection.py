@@ -1,0 +1,156 @@
+"""The connection to the cluster: one client for questions, and the patience to ask again."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent import futures
+from typing import TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from drainer.errors import BrokerUnreachable, Refused
+from drainer.kafka.answers import FORBIDDEN, PASSING, rejected_login, unreachable
+from drainer.kafka.log import ClientLog, Complaint
+from drainer.kafka.settings import ClientSettings
+
+TIMEOUT_S = 10.0
+REFUSED_PATIENCE_S = 2.0  # at first contact, for a port where nothing listens or an unknown host
+ATTEMPT_S = 3.0
+RETIRED_KEPT = 2  # a client must not go before its requests have ended
+BACKOFF_S, BACKOFF_MAX_S = 0.05, 0.5
+TURN_S = 0.05  # how often the client's own complaints are looked at while waiting
+
+SILENT = frozenset({KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._TRANSPORT})
+
+T = TypeVar("T")
+
+
+class Connection:
+    """One client for questions; what it is asked, it asks again until time is up.
+
+    A coordinator that loads or moves and a broken connection are no errors: they pass.
+    """
+
+    def __init__(self, settings: ClientSettings, timeout_s: float = TIMEOUT_S) -> None:
+        self.settings = settings
+        self.timeout_s = timeout_s
+        self.cluster_id = ""
+        self._log = ClientLog(settings.redact)
+        self._retired: deque[AdminClient] = deque(maxlen=RETIRED_KEPT)
+        try:
+            self.admin = AdminClient(settings.conf(self._log))
+        except (KafkaException, TypeError, ValueError) as error:
+            raise settings.rejected(error) from None
+
+    @classmethod
+    def open(cls, settings: ClientSettings, timeout_s: float = TIMEOUT_S) -> Connection:
+        """Reach the cluster and learn its id.
+
+        Raises:
+            BrokerUnreachable: as ``Cluster.connect``.
+            UsageError: when librdkafka rejects the settings.
+        """
+        connection = cls(settings, timeout_s)
+        connection.cluster_id = connection.ask(
+            "look at the cluster",
+            lambda left: (
+                connection.wait(
+                    connection.admin.describe_cluster(request_timeout=left), left
+                ).cluster_id
+            ),
+        )
+        return connection
+
+    def close(self) -> None:
+        """Let the client's last words be heard; the client goes with its last reference."""
+        self.admin.poll(0)
+
+    def ask(self, what: str, attempt: Callable[[float], T], timeout_s: float | None = None) -> T:
+        """Attempt it until it works, time is up, or asking again won't change the answer.
+
+        ``what`` completes "this user may not ..."; ``attempt`` is given the seconds that it may
+        take, and raises KafkaException.
+
+        Raises:
+            BrokerUnreachable: when time is up.
+            Refused: with any other answer, which is its ``__cause__``.
+        """
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        begun = time.monotonic()
+        backoff_s = BACKOFF_S
+        while True:
+            left = begun + timeout_s - time.monotonic()
+            try:
+                return attempt(max(TURN_S, min(ATTEMPT_S, left)))
+            except KafkaException as error:
+                answer: KafkaError = error.args[0]
+                left = begun + timeout_s - time.monotonic()
+                if answer.code() in FORBIDDEN:
+                    raise Refused(
+                        f"this user may not {what}: {answer.str()}",
+                        hint="a drain needs READ and DESCRIBE on the topic and on the group",
+                    ) from error
+                if answer.code() not in PASSING:
+                    raise Refused(
+                        self.settings.redact(f"Kafka did not let us {what}: {answer.str()}"),
+                        hint="Kafka's protocol guide explains its errors; --debug shows more",
+                    ) from error
+                if answer.code() in SILENT:
+                    self._renew()
+                if left <= backoff_s:
+                    raise self._unreachable(what, begun, answer) from error
+            time.sleep(backoff_s)
+            backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
+
+    def wait(self, future: futures.Future[T], timeout_s: float) -> T:
+        """The result of a request that was given ``timeout_s``.
+
+        Meanwhile the client gets to say what it complains about, and what waiting won't mend ends
+        it early.
+
+        Raises:
+            BrokerUnreachable: when the login is rejected; at first contact also when there is
+                nobody to log in to.
+            KafkaException: what came instead of a result.
+        """
+        begun = time.monotonic()
+        while True:
+            try:
+                return future.result(TURN_S)
+            except futures.TimeoutError:
+                pass
+            finally:
+                self.admin.poll(0)
+            waited_s = time.monotonic() - begun
+            said = self._log.since(begun)
+            hopeless = rejected_login(said) or (
+                not self.cluster_id and waited_s > REFUSED_PATIENCE_S and _nobody_there(said)
+            )
+            if hopeless:
+                raise unreachable(self.settings.bootstrap_servers, waited_s, said)
+            if waited_s > timeout_s + 1:  # librdkafka should have said so long ago
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    def _renew(self) -> None:
+        # When a broker comes back, librdkafka (2.16) now and then waits forever for the handle of
+        # it that it has given up; a new client finds its way.
+        self._retired.append(self.admin)
+        self.admin = AdminClient(self.settings.conf(self._log))
+
+    def _unreachable(self, what: str, begun: float, answer: KafkaError) -> BrokerUnreachable:
+        waited_s = time.monotonic() - begun
+        said = self._log.since(begun)
+        if said or not self.cluster_id:
+            return unreachable(self.settings.bootstrap_servers, waited_s, said)
+        return BrokerUnreachable(
+            f"could not {what} within {waited_s:.3g} s: {self.settings.redact(answer.str())}",
+            hint="the cluster is reachable, but slow or unsettled; try again",
+        )
+
+
+def _nobody_there(complaints: Sequence[Complaint]) -> bool:
+    codes = {complaint.code for complaint in complaints}
+    return KafkaError._ALL_BROKERS_DOWN in codes and len(codes) > 1

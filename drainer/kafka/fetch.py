@@ -1,0 +1,344 @@
+"""The fetch thread: reads the backlog ahead of the drain, within bounds of memory."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from drainer.errors import DrainerError, Interrupted
+from drainer.kafka.answers import NO_TOPIC, PASSING, rejected_login
+from drainer.kafka.log import ClientLog
+from drainer.kafka.loss import check_topic, made_again, out_of_range, unreadable
+from drainer.kafka.prefetch import fetch_bounds
+from drainer.kafka.record import Batch
+from drainer.kafka.settings import ClientSettings
+from drainer.message import Origin
+
+BATCH_MESSAGES = 2000  # at most; the gain above is nil and the pause for the drain grows
+FIRST_BATCH_MESSAGES = 16  # until it is known how large messages are
+BATCHES_IN_QUEUE = 4  # at least that many fit into the queue, unless messages are huge
+CONSUME_S = 0.02  # consume() waits that long for a batch that stays short
+ROOM_WAIT_S = 0.1
+BALANCE_EVERY_S = 0.01
+SILENCE_CHECK_S = 1.0
+SILENCE_S = 3.0  # below its end, a partition always has something to say
+STOP_TIMEOUT_S = 2.0
+RECORD_BYTES = 250  # the objects of one record beside its key and value
+
+POLL_INTERVAL_MS = 24 * 60 * 60 * 1000
+
+_ERROR = confluent_kafka.Message.error
+_KEY = confluent_kafka.Message.key
+_PARTITION = confluent_kafka.Message.partition
+
+_Record = confluent_kafka.Message
+
+
+class FetchThread:
+    """Reads the backlog's partitions in a thread of its own, and queues batches for the drain.
+
+    It never joins the group, and never commits. ``next_batch`` and the properties are for one other
+    thread, the drain's.
+
+    Args:
+        settings: how to connect.
+        group: the drained group, for the broker's quotas and rights only.
+        origins: the partitions, all of one topic.
+        starts: by partition, the first offset to read.
+        ends: by partition, the offset to stop before.
+        queue_bytes: what may wait in the queue; one batch is always let in.
+        prefetch_bytes: what the client may hold beside the queue.
+        partition_load: the bytes that the drain holds of a partition.
+        partition_limit: how many bytes one partition may hold. One with more is paused until it has
+            less than half, so that the others go on: what was read ahead of it is read again then,
+            which is why half. The last partition is never paused.
+        notify: called from the thread when the queue was empty and isn't any more, and when it
+            ends. The drain then takes until there is nothing, or remembers to come back.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        group: str,
+        origins: Mapping[int, Origin],
+        starts: Mapping[int, int],
+        ends: Mapping[int, int],
+        *,
+        queue_bytes: int,
+        prefetch_bytes: int,
+        partition_load: Callable[[int], int],
+        partition_limit: int,
+        notify: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._group = group
+        self._origins = dict(origins)
+        self._topic = next((o.topic for o in origins.values()), "")
+        self._ends = dict(ends)
+        self._queue_bytes = queue_bytes
+        self._prefetch_bytes = prefetch_bytes
+        self._load = partition_load
+        self._limit = partition_limit
+        self._notify = notify
+        self._open = {p: start for p, start in starts.items() if start < ends[p]}  # positions
+        self._paused: set[int] = set()
+        self._queue: deque[Batch] = deque()
+        # Each is written by one thread only, so they need no lock.
+        self._bytes_in, self._bytes_out = 0, 0
+        self._room = threading.Event()
+        self._stopping = False
+        self._ended = False
+        self._batch_messages = FIRST_BATCH_MESSAGES
+        self._balanced_s = self._checked_s = 0.0
+        self.starved_since_s: float | None = None  # monotonic; None while records flow
+        self._said: str | None = None  # by an error that came instead of data
+        self._log = ClientLog(settings.redact)
+        self._thread = threading.Thread(target=self._run, name="drainer-fetch", daemon=True)
+        self.failure: DrainerError | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether all partitions are read to their ends, and all of that is in the queue."""
+        return self._ended and not self._open and self.failure is None
+
+    @property
+    def queued_bytes(self) -> int:
+        """What waits in the queue."""
+        return self._bytes_in - self._bytes_out
+
+    @property
+    def paused(self) -> frozenset[int]:
+        """The partitions that hold more than their limit."""
+        return frozenset(self._paused)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing arrives though the drain waits for it; None while records flow."""
+        since_s = self.starved_since_s
+        if since_s is None:
+            return None
+        errors = [c for c in self._log.since(since_s) if c.code is not None]
+        if errors:
+            told = [c for c in errors if c.code != KafkaError._ALL_BROKERS_DOWN] or errors
+            return told[-1].text
+        if self._said is None and time.monotonic() - since_s > SILENCE_S:
+            return "the broker does not answer"
+        return self._said
+
+    def start(self) -> None:
+        """Begin to read.
+
+        Raises:
+            UsageError: when librdkafka rejects the settings.
+        """
+        settings = self._settings
+        conf = settings.fetch_conf(
+            self._log,
+            self._group,
+            max_poll_interval_ms=POLL_INTERVAL_MS,
+            # librdkafka goes on reading when a topic is made again, but for this line of its log.
+            debug=",".join(filter(None, [settings.properties.get("debug"), "metadata"])),
+            **fetch_bounds(self._prefetch_bytes, settings.properties),
+        )
+        try:
+            self._consumer = Consumer(conf)
+        except (KafkaException, TypeError, ValueError) as error:
+            raise settings.rejected(error) from None
+        self._thread.start()
+
+    def next_batch(self) -> Batch | None:
+        """The next batch; None when none waits. Doesn't block."""
+        try:
+            batch = self._queue.popleft()
+        except IndexError:
+            return None
+        self._bytes_out += batch.bytes
+        if not self._room.is_set():
+            self._room.set()
+        return batch
+
+    def stop(self) -> None:
+        """End the thread, wherever it is; what is queued stays."""
+        self._stopping = True
+        self._room.set()
+        if self._thread.ident is not None:
+            self._thread.join(STOP_TIMEOUT_S)
+
+    def _run(self) -> None:
+        try:
+            self._read()
+        except KafkaException as error:
+            self.failure = unreadable(self._settings, self._topic, error.args[0])
+        except DrainerError as error:
+            self.failure = error
+        except Exception as error:  # nobody would hear it here
+            self.failure = Interrupted(
+                f"the fetch thread failed: {type(error).__name__}: {error}",
+                hint="this is a bug of drainer: report it; nothing is lost, resume with the plan",
+            )
+            self.failure.__cause__ = error
+        try:
+            self._consumer.close()
+        finally:
+            self._ended = True
+            self._notify()
+
+    def _read(self) -> None:
+        consume = self._consumer.consume
+        topic_id = next((origin.topic_id for origin in self._origins.values()), "")
+        self._consumer.assign([self._place(p, offset) for p, offset in self._open.items()])
+        while self._open and not self._stopping:
+            if self._queue and self.queued_bytes >= self._queue_bytes:
+                self.starved_since_s = None
+                self._wait_for_room()
+                continue
+            self._balance()
+            left = sum(self._ends[p] - offset for p, offset in self._open.items())
+            asked_s = time.monotonic()
+            # It waits for all that it is asked for: ask for no more than there can be.
+            records = consume(min(self._batch_messages, left), CONSUME_S)
+            if self._log.topic_ids.get(self._topic, topic_id) != topic_id:
+                raise made_again(next(iter(self._origins.values())))
+            if records:
+                self.starved_since_s = self._said = None
+                self._take_in(records)
+            elif len(self._paused) == len(self._open):
+                self.starved_since_s = None
+            else:
+                self.starved_since_s = self.starved_since_s or asked_s
+                self._look_into_silence()
+                if rejected := rejected_login(self._log.since(self.starved_since_s)):
+                    answer = KafkaError(KafkaError._AUTHENTICATION, rejected.text)
+                    raise unreadable(self._settings, self._topic, answer)
+
+    def _look_into_silence(self) -> None:
+        # When its topic is deleted, librdkafka goes quiet (issue 4836).
+        now = time.monotonic()
+        since_s = self.starved_since_s or now
+        if now - max(since_s, self._checked_s) < SILENCE_CHECK_S:
+            return
+        if not self._log.since(since_s):  # otherwise it is known why
+            check_topic(self._settings, next(iter(self._origins.values())), SILENCE_CHECK_S)
+        self._checked_s = time.monotonic()
+
+    def _wait_for_room(self) -> None:
+        self._room.clear()
+        if self.queued_bytes >= self._queue_bytes and not self._stopping:
+            self._room.wait(ROOM_WAIT_S)
+
+    def _take_in(self, records: Sequence[_Record]) -> None:
+        taken, size = 0, 0
+        for run in self._runs(records):
+            if isinstance(run, _Record):
+                self._heed(run)
+            else:
+                taken += len(run)
+                size += self._accept(run)
+        if taken:
+            batch_bytes = self._queue_bytes // BATCHES_IN_QUEUE
+            fitting = batch_bytes * taken // size if size else BATCH_MESSAGES
+            self._batch_messages = max(1, min(BATCH_MESSAGES, 2 * self._batch_messages, fitting))
+
+    def _runs(self, records: Sequence[_Record]) -> Iterator[Sequence[_Record] | _Record]:
+        # Records of one partition that follow each other; what is an error comes by itself.
+        if any(map(_ERROR, records)):
+            good: list[_Record] = []
+            for record in records:
+                if record.error() is None:
+                    good.append(record)
+                    continue
+                if good:
+                    yield from self._runs(good)
+                    good = []
+                yield record
+            if good:
+                yield from self._runs(good)
+        elif len(self._origins) == 1:
+            yield records
+        else:
+            for _, run in groupby(records, _PARTITION):
+                yield list(run)
+
+    def _accept(self, run: Sequence[_Record]) -> int:
+        partition, last = _place_of(run[-1])
+        if partition not in self._open:
+            return 0  # it reached its end earlier in this batch
+        end = self._ends[partition]
+        if last >= end:
+            run = [record for record in run if _place_of(record)[1] < end]
+        size = sum(map(len, run)) + sum(map(len, filter(None, map(_KEY, run))))
+        size += RECORD_BYTES * len(run)
+        self._advance(partition, last + 1, run, size, told=last + 1 >= end)
+        return size
+
+    def _advance(
+        self, partition: int, position: int, run: Sequence[_Record], size: int, *, told: bool
+    ) -> None:
+        end = self._ends[partition]
+        if position < end:
+            self._open[partition] = position
+        else:
+            del self._open[partition]
+            self._paused.discard(partition)
+            if self._open:
+                self._consumer.incremental_unassign([self._place(partition)])
+        reached = {partition: min(position, end)} if told else {}
+        self._bytes_in += size
+        self._queue.append(Batch(self._origins[partition], run, reached, size))
+        # Looked at after it was put there: a drain that saw the queue empty before is told.
+        if len(self._queue) == 1:
+            self._notify()
+
+    def _balance(self) -> None:
+        now = time.monotonic()
+        if (len(self._open) < 2 and not self._paused) or now - self._balanced_s < BALANCE_EVERY_S:
+            return
+        self._balanced_s = now
+        if len(self._open) < 2:
+            over, under = [], list(self._paused)
+        else:
+            over = [p for p in self._open if p not in self._paused and self._load(p) > self._limit]
+            under = [p for p in self._paused if self._load(p) <= self._limit // 2]
+        if over:
+            self._consumer.pause([self._place(p) for p in over])
+            self._paused.update(over)
+        if under:
+            self._consumer.resume([self._place(p) for p in under])
+            self._paused.difference_update(under)
+
+    def _heed(self, message: _Record) -> None:
+        # What came in place of a record: the end of the log for now, or an error.
+        answer = message.error()
+        assert answer is not None
+        code = answer.code()
+        partition, offset = _place_of(message)
+        if partition not in self._open and code != KafkaError._ALL_BROKERS_DOWN:
+            return
+        if code == KafkaError._PARTITION_EOF:
+            if offset > self._open[partition]:
+                self._advance(partition, offset, (), 0, told=True)
+        elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
+            raise out_of_range(self._settings, self._origins[partition], self._open[partition])
+        elif code in NO_TOPIC:
+            check_topic(self._settings, self._origins[partition])
+            self._said = answer.str()  # it is there: the brokers have not all heard of it
+        elif code in PASSING:
+            self._said = self._settings.redact(answer.str())
+        else:
+            raise unreadable(self._settings, f"{self._topic}/{partition}", answer)
+
+    def _place(
+        self, partition: int, offset: int = confluent_kafka.OFFSET_INVALID
+    ) -> TopicPartition:
+        return TopicPartition(self._topic, partition, offset)
+
+
+def _place_of(record: _Record) -> tuple[int, int]:
+    partition, offset = record.partition(), record.offset()
+    return -1 if partition is None else partition, -1 if offset is None else offset

@@ -1,0 +1,73 @@
+"""Making and filling topics, for the demo and the scenarios; a drain itself never does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from drainer.errors import DrainerError
+from drainer.kafka.log import ClientLog
+from drainer.kafka.settings import ClientSettings
+
+TIMEOUT_S = 30.0
+QUEUE_MESSAGES = 100_000
+
+
+def create_topic(settings: ClientSettings, topic: str, partitions: int = 1) -> None:
+    """Raises DrainerError when the topic is there already, or can't be made."""
+    admin = AdminClient(settings.conf(ClientLog(settings.redact)))
+    future = admin.create_topics([NewTopic(topic, num_partitions=partitions)])[topic]
+    try:
+        future.result(TIMEOUT_S)
+    except KafkaException as error:
+        raise DrainerError(f"topic {topic} could not be made: {error.args[0].str()}") from None
+
+
+def delete_topic(settings: ClientSettings, topic: str) -> None:
+    """Raises DrainerError when there is no such topic."""
+    admin = AdminClient(settings.conf(ClientLog(settings.redact)))
+    try:
+        admin.delete_topics([topic])[topic].result(TIMEOUT_S)
+    except KafkaException as error:
+        raise DrainerError(f"topic {topic} could not be deleted: {error.args[0].str()}") from None
+
+
+def fill(
+    settings: ClientSettings, topic: str, records: Iterable[tuple[bytes | None, bytes, int]]
+) -> int:
+    """Produces (key, value, partition) records and waits for the broker to have them all.
+
+    Returns how many; raises DrainerError when one of them was not taken.
+    """
+    producer = Producer(
+        settings.conf(
+            ClientLog(settings.redact),
+            acks="all",
+            linger_ms=20,
+            enable_idempotence=True,
+            queue_buffering_max_messages=QUEUE_MESSAGES,
+        )
+    )
+    failures: list[str] = []
+
+    def delivered(error: object, _: object) -> None:
+        if error is not None:
+            failures.append(str(error))
+
+    count = 0
+    for key, value, partition in records:
+        while True:
+            try:
+                producer.produce(topic, value, key, partition, on_delivery=delivered)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        count += 1
+    left = producer.flush(TIMEOUT_S)
+    if failures or left:
+        reason = failures[0] if failures else f"{left} still unsent after {TIMEOUT_S} s"
+        raise DrainerError(f"topic {topic} could not be filled: {reason}")
+    return count

@@ -1,0 +1,283 @@
+"""The lock: one drain at a time works for a group, wherever the others run.
+
+A drain is the only member of a group of its own, under a fixed instance id. Kafka keeps track of
+whether it lives, a newcomer sees it in the group's description, and of two that join at the same
+moment, the broker fences the earlier one.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from drainer.errors import BrokerUnreachable, DrainerError, LockHeld, LockLost, Refused
+from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, unreachable
+from drainer.kafka.cluster import Cluster, GroupInfo
+from drainer.kafka.log import ClientLog
+
+INSTANCE_ID = "drainer"
+SESSION_TIMEOUT_MS = 6000  # the least that brokers allow unless told otherwise
+HEARTBEAT_MS = 1000  # how late the earlier of two drains is told, at worst
+EXPIRY_MARGIN_S = 2.0  # a broker notices a dead member a little late
+ACQUIRE_TIMEOUT_S = 30.0  # brokers hold a new group's first join back for 3 s, by default
+RELEASE_TIMEOUT_S = 3.0
+REGAIN_TIMEOUT_S = 120.0
+ATTEMPTS = 3
+LOOK_EVERY_S = 0.2
+POLL_S = 0.05
+POLL_INTERVAL_MS = 24 * 60 * 60 * 1000
+MAX_SESSION_MS = "session.timeout.ms"
+
+
+def lock_group(group: str) -> str:
+    """The group whose only member holds the lock."""
+    return f"drainer.lock.{group}"
+
+
+class GroupLock:
+    """The right to drain for a group; heartbeats keep it, and end with the process.
+
+    Args:
+        cluster: to see who holds it.
+        group: the group that is drained.
+        topic: its topic; the lock subscribes to it, as members must, and reads nothing of it.
+        drain_id: of this drain; it names the holder to others.
+        holder_is_dead: an earlier process of this very drain can't be alive (its plan file is
+            locked by us): a lock that it left behind is taken over at once.
+        say: told when it has to wait, and why.
+        on_lost: called once from the lock's thread with what ``lost`` is then.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        group: str,
+        topic: str,
+        drain_id: str,
+        *,
+        holder_is_dead: bool = False,
+        say: Callable[[str], None] = lambda text: None,
+        on_lost: Callable[[DrainerError], None] = lambda error: None,
+    ) -> None:
+        self.client_id = f"drainer-{drain_id}@{socket.gethostname()}"
+        self.lost: DrainerError | None = None
+        self._cluster = cluster
+        self._group = group
+        self._topic = topic
+        self._holder_is_dead = holder_is_dead
+        self._say = say
+        self._on_lost = on_lost
+        self._session_ms = int(cluster.settings.properties.get(MAX_SESSION_MS, SESSION_TIMEOUT_MS))
+        self._log = ClientLog(cluster.settings.redact)
+        self._thread: threading.Thread | None = None
+        self._joined = threading.Event()
+        self._leaving = False
+        self._ending = False
+        self._unsure_since_s: float | None = None
+
+    @property
+    def unsure_since_s(self) -> float | None:
+        """Since when the coordinator has not confirmed the lock, by the monotonic clock.
+
+        None while it is held for sure. It comes back by itself, or is lost after a while.
+        """
+        return self._unsure_since_s
+
+    def acquire(self, timeout_s: float = ACQUIRE_TIMEOUT_S) -> None:
+        """Take the lock; a holder that may be dead gets its session's time to show that it isn't.
+
+        Raises:
+            LockHeld: when another drain holds it; the text names it.
+            BrokerUnreachable: when the group's coordinator does not let us in within ``timeout_s``.
+            Refused: when this user may not use the lock's group.
+        """
+        for _ in range(ATTEMPTS):
+            self._wait_until_free()
+            self._join(timeout_s)
+            try:
+                holders = self._look().members
+            except BaseException:  # Ctrl-C too: who failed to take the lock won't release it
+                self.release()
+                raise
+            # One that joined at the same moment has its name on our membership: were it left
+            # there, that drain could take the lock back as its own.
+            if [member.client_id for member in holders] == [self.client_id]:
+                return
+            self.release()
+        raise self._held(self._look())
+
+    def release(self) -> None:
+        """Give the lock back, so that the next drain need not wait. Never raises."""
+        thread = self._thread
+        if thread is None:
+            return
+        self._ending = True
+        thread.join(RELEASE_TIMEOUT_S + 1)
+        self._thread = None
+
+    def _wait_until_free(self) -> None:
+        begun = time.monotonic()
+        until = begun + self._session_ms / 1000 + EXPIRY_MARGIN_S
+        told = False
+        while (found := self._look()).members:
+            mine = all(member.client_id == self.client_id for member in found.members)
+            if mine and self._holder_is_dead:
+                return
+            if time.monotonic() > until:
+                raise self._held(found)
+            if not told:
+                told = True
+                self._say(
+                    f"{_named(found)} holds the lock on group {self._group}: waiting up to"
+                    f" {until - begun:.0f} s to see whether it is alive"
+                )
+            time.sleep(LOOK_EVERY_S)
+
+    def _look(self) -> GroupInfo:
+        return self._cluster.group(lock_group(self._group))
+
+    def _held(self, found: GroupInfo) -> LockHeld:
+        return LockHeld(
+            f"{_named(found)} holds the lock on group {self._group}, and is alive",
+            hint="let it finish, or stop it (Ctrl-C) and resume its plan",
+        )
+
+    def _join(self, timeout_s: float) -> None:
+        settings = self._cluster.settings
+        conf = settings.conf(
+            self._log,
+            group_id=lock_group(self._group),
+            group_instance_id=INSTANCE_ID,
+            client_id=self.client_id,
+            session_timeout_ms=self._session_ms,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+            max_poll_interval_ms=POLL_INTERVAL_MS,
+            enable_auto_commit=False,
+        )
+        try:
+            consumer = Consumer(conf)
+        except (KafkaException, TypeError, ValueError) as error:
+            raise settings.rejected(error) from None
+        self._joined.clear()
+        self._leaving = self._ending = False
+        self._unsure_since_s = self.lost = None
+        begun = time.monotonic()
+        # All calls are from one thread: librdkafka's Python client locks others out meanwhile.
+        thread = threading.Thread(
+            target=self._hold, args=(consumer,), name="drainer-lock", daemon=True
+        )
+        self._thread = thread
+        thread.start()
+        try:
+            joined = self._joined.wait(timeout_s)
+        except BaseException:
+            self.release()
+            raise
+        if joined and self.lost is None:
+            return
+        lost = self.lost
+        self.release()
+        raise lost or self._no_answer(begun)
+
+    def _no_answer(self, begun: float) -> BrokerUnreachable:
+        waited_s = time.monotonic() - begun
+        said = self._log.since(begun)
+        if said:
+            return unreachable(self._cluster.settings.bootstrap_servers, waited_s, said)
+        return BrokerUnreachable(
+            f"the coordinator of group {lock_group(self._group)} let nobody in within"
+            f" {waited_s:.0f} s",
+            hint="the cluster is reachable, but slow or unsettled; try again",
+        )
+
+    def _hold(self, consumer: Consumer) -> None:
+        try:
+            consumer.subscribe(
+                [self._topic],
+                on_assign=self._assigned,
+                on_revoke=self._revoked,
+                on_lost=self._revoked,
+            )
+            while not self._ending and self.lost is None:
+                message = consumer.poll(POLL_S)
+                if message is not None:
+                    self._heed(message)
+                since_s = self._unsure_since_s
+                if since_s is not None and time.monotonic() - since_s > REGAIN_TIMEOUT_S:
+                    self._lose(
+                        LockLost(
+                            f"the lock on group {self._group} was not confirmed for"
+                            f" {REGAIN_TIMEOUT_S:.0f} s",
+                            hint="another drain may have taken it; resume with the plan",
+                        )
+                    )
+            if self._ending:
+                self._leave(consumer)
+        except KafkaException as error:
+            self._lose(LockLost(f"the lock on group {self._group} failed: {error.args[0].str()}"))
+        finally:
+            consumer.close()
+
+    def _leave(self, consumer: Consumer) -> None:
+        # close() keeps the place of a static member until its session is over; unsubscribe()
+        # gives it up, if it is polled until the broker has heard of it.
+        self._leaving = True
+        consumer.unsubscribe()
+        until = time.monotonic() + RELEASE_TIMEOUT_S
+        while time.monotonic() < until:
+            consumer.poll(0.01)
+            try:
+                members = self._cluster.group(lock_group(self._group), RELEASE_TIMEOUT_S).members
+            except Refused:
+                return
+            if self.client_id not in [member.client_id for member in members]:
+                return
+
+    def _assigned(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        consumer.assign([])  # a member that reads nothing
+        self._unsure_since_s = None
+        self._joined.set()
+
+    def _revoked(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        consumer.unassign()
+        if not self._leaving:
+            self._unsure_since_s = time.monotonic()
+
+    def _heed(self, message: Message) -> None:
+        answer = message.error()
+        if answer is None or answer.code() in PASSING | NO_TOPIC:
+            return
+        said = self._cluster.settings.redact(answer.str())
+        if answer.code() in {KafkaError._FATAL, KafkaError._FENCED, KafkaError.FENCED_INSTANCE_ID}:
+            self._lose(
+                LockLost(
+                    f"another drain took the lock on group {self._group}: {said}",
+                    hint="two were started at the same moment; let that one finish",
+                )
+            )
+        elif answer.code() in FORBIDDEN:
+            self._lose(
+                Refused(
+                    f"this user may not hold the lock: {said}",
+                    hint=f"grant READ on group {lock_group(self._group)} to it",
+                )
+            )
+        else:
+            hint = "resume with the plan"
+            if answer.code() == KafkaError.INVALID_SESSION_TIMEOUT:
+                hint = "the broker's group.min.session.timeout.ms says what session.timeout.ms fits"
+            self._lose(LockLost(f"the lock on group {self._group} failed: {said}", hint=hint))
+
+    def _lose(self, error: DrainerError) -> None:
+        self.lost = error
+        if self._joined.is_set():
+            self._on_lost(error)
+        self._joined.set()
+
+
+def _named(found: GroupInfo) -> str:
+    return "another drain (" + ", ".join(str(member) for member in found.members) + ")"

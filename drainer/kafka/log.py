@@ -1,0 +1,92 @@
+"""The log of one client: what librdkafka complains about, kept for messages, never printed."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+KEEP_COMPLAINTS = 30
+
+# "host:9092/bootstrap: Connect to ... failed: Connection refused (after 0ms in state CONNECT, 3
+# identical error(s) suppressed)": how long it took and in which state helps nobody.
+_STATE = re.compile(r"\s*\(after \d+ms in state [^)]*\)?.*$")
+_THREAD = re.compile(r"^\[thrd:[^\]]*\]+:\s*")
+
+
+# Said with debug=metadata, before anything is read from a topic under its new id.
+_TOPIC_ID = re.compile(r"Topic (\S+) changed id from \S+ to (\S+)$")
+_NO_ID = "A" * 22
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """What a client said of itself or a broker.
+
+    Attributes:
+        code: librdkafka's error code; None for a line of its log.
+        text: the reason, without secrets.
+        at_s: when, by the monotonic clock.
+    """
+
+    code: int | None
+    text: str
+    at_s: float
+
+
+class ClientLog(logging.Handler):
+    """Takes a client's log lines and errors, and keeps the latest that differ.
+
+    librdkafka prints to stderr what nobody takes, and repeats itself at each attempt to connect.
+    """
+
+    def __init__(self, redact: Callable[[str], str]) -> None:
+        super().__init__()
+        self._redact = redact
+        self._complaints: deque[Complaint] = deque(maxlen=KEEP_COMPLAINTS)
+        self.topic_ids: dict[str, str] = {}  # that the client reads, if it says so; by topic
+
+    @property
+    def complaints(self) -> list[Complaint]:
+        """The latest last; those with a code are errors, the others lines of the log."""
+        return list(self._complaints)
+
+    def since(self, at_s: float) -> list[Complaint]:
+        """The complaints from a time of the monotonic clock on."""
+        return [complaint for complaint in self.complaints if complaint.at_s >= at_s]
+
+    def properties(self) -> dict[str, Any]:
+        """What goes into the configuration of a client that shall complain here."""
+        logger = logging.Logger("librdkafka")  # of its own, unknown to the program's logging
+        logger.addHandler(self)
+        return {"logger": logger, "error_cb": self.take}
+
+    def take(self, error: KafkaError) -> None:
+        """Keep an error; librdkafka's ``error_cb``."""
+        self._keep(error.code(), error.str())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line of the log."""
+        line = record.getMessage()
+        if line.startswith("FAIL "):  # the others tell of settings and states
+            self._keep(None, _THREAD.sub("", line.partition("] ")[2] or line))
+        elif (found := _TOPIC_ID.search(line)) and found[2] != _NO_ID:
+            self.topic_ids[found[1]] = url_safe(found[2])
+
+    def _keep(self, code: int | None, said: str) -> None:
+        text = self._redact(_STATE.sub("", said))
+        for complaint in self.complaints:
+            if (complaint.code, complaint.text) == (code, text):
+                self._complaints.remove(complaint)
+        self._complaints.append(Complaint(code, text, time.monotonic()))
+
+
+def url_safe(topic_id: str) -> str:
+    """A topic's id as Kafka's own tools print it; librdkafka does so in plain base64."""
+    return topic_id.replace("+", "-").replace("/", "_")

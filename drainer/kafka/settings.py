@@ -1,0 +1,264 @@
+"""The settings of the clients: where the brokers are, and librdkafka's properties for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from confluent_kafka import Consumer, KafkaException
+
+from drainer.errors import UsageError
+from drainer.kafka.log import ClientLog
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+
+BOOTSTRAP = "bootstrap.servers"
+BOOTSTRAP_VARIABLE = "DRAINER_BOOTSTRAP_SERVER"
+ISOLATION = "isolation.level"
+ISOLATIONS: tuple[Isolation, ...] = ("read_committed", "read_uncommitted")
+REDACTED = "***"
+
+# Why each of these is drainer's to set.
+_FROM_COMMAND = "the group is named on the command line"
+_NOT_A_MEMBER = "a drain never joins the group that it drains"
+_COMMITS = "a drain commits by itself, and only what is finished"
+_RESETS = "a drain never jumps to another offset by itself"
+_MEMORY = "the memory for fetching is set by the buffer options"
+OWNED = {
+    "group.id": _FROM_COMMAND,
+    "group.instance.id": _NOT_A_MEMBER,
+    "group.protocol": _NOT_A_MEMBER,
+    "group.remote.assignor": _NOT_A_MEMBER,
+    "partition.assignment.strategy": _NOT_A_MEMBER,
+    "max.poll.interval.ms": _NOT_A_MEMBER,
+    "enable.auto.commit": _COMMITS,
+    "auto.commit.enable": _COMMITS,
+    "auto.commit.interval.ms": _COMMITS,
+    "enable.auto.offset.store": _COMMITS,
+    "offset.store.method": _COMMITS,
+    "auto.offset.reset": _RESETS,
+    "enable.partition.eof": "a drain needs it to see where the backlog ends",
+    "queued.min.messages": _MEMORY,
+    "queued.max.messages.kbytes": _MEMORY,
+    "fetch.max.bytes": _MEMORY,
+    "fetch.message.max.bytes": _MEMORY,
+    "max.partition.fetch.bytes": _MEMORY,
+    "receive.message.max.bytes": _MEMORY,
+}
+
+# Java clients need these; they mean nothing here.
+_OF_JAVA = {
+    "key.serializer",
+    "value.serializer",
+    "key.deserializer",
+    "value.deserializer",
+}
+_JAAS = "sasl.jaas.config"
+_JAAS_LOGIN = re.compile(r"\.(?:Plain|Scram)LoginModule\s+required\b")
+_JAAS_OPTION = re.compile(
+    r"\b(username|password)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|([^\s;]+))"
+)
+_TRUSTSTORE = "ssl.truststore.location"
+
+_SECRET = re.compile(r"password|passphrase|secret|token|jaas|\.pem$|oauthbearer\.config$", re.I)
+_NO_SECRET = re.compile(r"\.url$|\.location$|\.file$", re.I)
+_CALLBACK = re.compile(r"_cb$|^logger$|^on_commit$|^opaque$")
+_NAMED = re.compile(r'(?:No such configuration property:|configuration property) "([^"]+)"')
+
+
+def is_secret(name: str) -> bool:
+    """Whether a property's value must never be shown."""
+    return bool(_SECRET.search(name)) and not _NO_SECRET.search(name)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ClientSettings:
+    """How every client of a drain connects. Neither ``repr`` nor an error shows a secret of it.
+
+    Attributes:
+        bootstrap_servers: ``host:port``, several with commas between.
+        properties: librdkafka's properties by name, without those that drainer sets itself.
+    """
+
+    bootstrap_servers: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def load(
+        cls,
+        bootstrap: str | None = None,
+        config_file: Path | None = None,
+        overrides: Sequence[str] = (),
+    ) -> ClientSettings:
+        """Settings from a properties file, overridden by ``name=value`` texts and ``bootstrap``.
+
+        The file may be librdkafka's or a Java client's; of the latter's own names, a JAAS login by
+        password, PEM trust stores and the (de)serializers are understood. Values are taken
+        literally: a backslash only joins lines.
+
+        Raises:
+            UsageError: when the file can't be read, a line or an override is no ``name=value``, a
+                property is unknown, has a value that librdkafka rejects, or is drainer's own to
+                set; or when no bootstrap servers are given.
+        """
+        properties: dict[str, str] = {}
+        places: dict[str, str] = {}
+        for name, value, place in [*_of_file(config_file), *_of_overrides(overrides)]:
+            if _CALLBACK.search(name):
+                raise UsageError(
+                    f"{place}: {name} is for programs, not for files",
+                    hint="remove it; the rest of the properties is taken as it is",
+                )
+            if name in OWNED:
+                raise UsageError(
+                    f"{place}: {name} is drainer's to set: {OWNED[name]}",
+                    hint="remove it; the rest of the properties is taken as it is",
+                )
+            for known_as, known_value in _translated(name, value, place):
+                properties[known_as] = known_value
+                places[known_as] = place
+        servers = bootstrap or properties.get(BOOTSTRAP, "")
+        properties.pop(BOOTSTRAP, None)
+        if not servers.strip():
+            raise UsageError(
+                "no bootstrap servers are given: which cluster is meant?",
+                hint=f"name them with -b HOST:PORT, {BOOTSTRAP_VARIABLE}, or {BOOTSTRAP}=... in"
+                " the properties file",
+            )
+        settings = cls(servers.strip(), properties)
+        settings._validate(places)
+        return settings
+
+    @property
+    def isolation(self) -> Isolation:
+        """Whether records of open and aborted transactions are left out (the default)."""
+        level = self.properties.get(ISOLATION, ISOLATIONS[0])
+        return "read_uncommitted" if level == "read_uncommitted" else "read_committed"
+
+    def conf(self, log: ClientLog, **owned: str | int | bool) -> dict[str, Any]:
+        """The configuration of any client; ``owned`` has property names with ``_`` for ``.``."""
+        return {
+            "client.id": "drainer",
+            **self.properties,
+            BOOTSTRAP: self.bootstrap_servers,
+            **{name.replace("_", "."): value for name, value in owned.items()},
+            **log.properties(),
+        }
+
+    def fetch_conf(self, log: ClientLog, group: str, **owned: str | int | bool) -> dict[str, Any]:
+        """A consumer that reads what it is told to: no member, no commit, no jump of its own."""
+        return self.conf(
+            log,
+            group_id=group,
+            enable_auto_commit=False,
+            enable_auto_offset_store=False,
+            auto_offset_reset="error",
+            enable_partition_eof=True,
+            isolation_level=self.isolation,
+            **owned,
+        )
+
+    def redact(self, text: str) -> str:
+        """The text with the value of every secret property replaced."""
+        secrets = {value for name, value in self.properties.items() if is_secret(name) and value}
+        for secret in sorted(secrets, key=len, reverse=True):
+            text = text.replace(secret, REDACTED)
+        return text
+
+    def rejected(self, error: Exception, places: Mapping[str, str] | None = None) -> UsageError:
+        """What to raise when librdkafka does not build a client from these settings."""
+        said = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        named = _NAMED.search(said)
+        name = named[1] if named else next((n for n in self.properties if n in said), None)
+        if name is not None and is_secret(name):
+            said = f'librdkafka rejects the value of "{name}"'
+        place = (places or {}).get(name or "")
+        return UsageError(
+            self.redact(f"{place}: {said}" if place else f"the client's properties: {said}"),
+            hint="names and values are those of librdkafka's CONFIGURATION.md",
+        )
+
+    def _validate(self, places: Mapping[str, str]) -> None:
+        level = self.properties.get(ISOLATION, ISOLATIONS[0])
+        if level not in ISOLATIONS:
+            raise UsageError(
+                f'{places[ISOLATION]}: {ISOLATION} is "{level}"',
+                hint=f"use {ISOLATIONS[0]} or {ISOLATIONS[1]}",
+            )
+        conf = self.fetch_conf(ClientLog(self.redact), "drainer")
+        del conf[BOOTSTRAP]  # so that it does not connect
+        try:
+            Consumer(conf).close()
+        except (KafkaException, TypeError, ValueError) as error:
+            raise self.rejected(error, places) from None  # its text may hold a secret
+
+    def __repr__(self) -> str:
+        shown = {n: REDACTED if is_secret(n) else v for n, v in self.properties.items()}
+        return f"ClientSettings({self.bootstrap_servers!r}, {shown!r})"
+
+
+def _of_file(path: Path | None) -> Iterator[tuple[str, str, str]]:
+    if path is None:
+        return
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(
+            f"can't read the properties file {path}: {reason}",
+            hint="it holds one name=value a line, as other Kafka clients read them",
+        ) from None
+    joined, begun = "", 0
+    for number, line in enumerate(lines, 1):
+        if not joined:
+            begun = number
+            if not line.strip() or line.lstrip()[0] in "#!":
+                continue
+        joined += line.strip()
+        if joined.endswith("\\") and number < len(lines):
+            joined = joined[:-1]
+            continue
+        name, value = _pair(joined, f"{path}:{begun}")
+        joined = ""
+        yield name, value, f"{path}:{begun}"
+
+
+def _of_overrides(overrides: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    for text in overrides:
+        name, value = _pair(text, "a property on the command line")
+        yield name, value, f"the property {name}"
+
+
+def _pair(text: str, place: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        # The line is not shown: it may be a password that ran over.
+        raise UsageError(f"{place}: this is no name=value", hint="as in security.protocol=SASL_SSL")
+    return name.strip(), value.strip()
+
+
+def _translated(name: str, value: str, place: str) -> list[tuple[str, str]]:
+    if name in _OF_JAVA or name == "ssl.truststore.type":
+        return []
+    if name == _TRUSTSTORE:
+        if not value.endswith((".pem", ".crt", ".cer")):
+            raise UsageError(
+                f"{place}: {name} is a Java trust store, which librdkafka can't read",
+                hint="export its certificates to a PEM file and name that in ssl.ca.location",
+            )
+        return [("ssl.ca.location", value)]
+    if name == _JAAS:
+        found = {
+            option: re.sub(r"\\(.)", r"\1", quoted) or single or bare
+            for option, quoted, single, bare in _JAAS_OPTION.findall(value)
+        }
+        if not _JAAS_LOGIN.search(value) or found.keys() != {"username", "password"}:
+            raise UsageError(
+                f"{place}: {name} is understood for a PLAIN or SCRAM login only",
+                hint="use librdkafka's sasl.* properties instead",
+            )
+        return [(f"sasl.{option}", secret) for option, secret in found.items()]
+    return [(name, value)]

@@ -1,0 +1,147 @@
+"""What flows through a drain: messages, the sub-messages inside them, and barriers between them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where messages come from: one partition of one topic, told apart by the topic's id.
+
+    A topic that was deleted and made again has the same name and another id.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+
+
+class Message:
+    """One Kafka record.
+
+    ``key`` and ``value`` are bytes or None; ``timestamp`` is in milliseconds since 1970 (UTC), or
+    None when the record carries none; ``headers`` are (name, bytes or None) pairs in their order.
+    """
+
+    __slots__ = (
+        "_headers",
+        "_timestamp",
+        "key",
+        "left",
+        "offset",
+        "origin",
+        "part",
+        "size",
+        "sub_keys",
+        "value",
+    )
+
+    # The drain's own notes, for as long as some of its sub-messages are pending (core/ledger.py).
+    left: int
+    size: int
+    sub_keys: Sequence[Hashable]
+    part: Any
+
+    def __init__(
+        self,
+        origin: Origin,
+        offset: int,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+    ) -> None:
+        self.origin = origin
+        self.offset = offset
+        self.key = key
+        self.value = value
+        self._timestamp = timestamp
+        self._headers = headers
+
+    @property
+    def topic(self) -> str:
+        return self.origin.topic
+
+    @property
+    def partition(self) -> int:
+        return self.origin.partition
+
+    @property
+    def timestamp(self) -> int | None:
+        return self._timestamp
+
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]:
+        return self._headers
+
+    def __str__(self) -> str:
+        """The place of the message as errors name it: ``topic/partition/offset``."""
+        return f"{self.origin.topic}/{self.origin.partition}/{self.offset}"
+
+    def __repr__(self) -> str:
+        return f"<Message {self}>"
+
+
+class SubMessage:
+    """One operation inside a message: what ``split`` yields and ``handle`` is given.
+
+    ``key`` is the sub-key that order is kept for. An operation that touches several documents
+    names them all in ``keys`` and holds its place in every one of those lanes. Keys must be
+    hashable and the same in every process: str, bytes, int, or tuples of them. ``None`` is a key
+    like any other.
+
+    The drain fills in ``message``, ``index`` (its place in the message, from 0) and ``attempt``
+    (from 1); ``split`` leaves them alone.
+    """
+
+    __slots__ = ("attempt", "index", "key", "keys", "lane", "message", "next", "payload")
+
+    # The drain's own notes: the lane, and who is behind in it (core/lanes.py).
+    lane: Any
+    next: SubMessage | Any | None
+    message: Message
+    index: int
+
+    def __init__(
+        self, key: Hashable = None, payload: Any = None, *, keys: Iterable[Hashable] | None = None
+    ) -> None:
+        self.key = key
+        self.payload = payload
+        self.keys: tuple[Hashable, ...] | None = None
+        self.attempt = 1
+        self.next = None
+        if keys is not None:
+            self.keys = tuple(dict.fromkeys(keys))
+            if not self.keys:
+                raise ValueError("keys=() names no lane: name a sub-key, or yield a Barrier")
+
+    @property
+    def id(self) -> str:
+        """``topic-id:partition:offset:index``: the same at every attempt and after every resume.
+
+        Downstream systems that remember it make the handler's effect exactly once.
+        """
+        origin = self.message.origin
+        return f"{origin.topic_id}:{origin.partition}:{self.message.offset}:{self.index}"
+
+    def __str__(self) -> str:
+        return f"{self.message}[{self.index}]"
+
+    def __repr__(self) -> str:
+        keys = self.key if self.keys is None else self.keys
+        return f"<{type(self).__name__} {keys!r}>"
+
+
+class Barrier(SubMessage):
+    """A sub-message that runs alone in its partition: after all before it, before all after it.
+
+    For operations that touch everything ("drop the index"), whose sub-keys can't be named.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, payload: Any = None) -> None:
+        super().__init__(None, payload)

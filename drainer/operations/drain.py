@@ -1,0 +1,114 @@
+"""Running a prepared drain: hold the plan, take the lock, look once more, and let the engine go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from drainer.core.dispatch import Dispatcher
+from drainer.engine.local import LocalDrain, LocalSettings, Outside
+from drainer.engine.status import Status, Summary
+from drainer.errors import PlanRefused
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.commit import Committer
+from drainer.kafka.fetch import FetchThread
+from drainer.kafka.lock import GroupLock
+from drainer.message import Origin
+from drainer.operations.group import check_inactive
+from drainer.operations.start import Prepared
+from drainer.store.plan_file import PlanFile
+
+
+def drain(
+    cluster: Cluster,
+    prepared: Prepared,
+    running: LocalSettings,
+    observe: Callable[[Status], None],
+    say: Callable[[str], None],
+) -> Summary:
+    """Drains and gives the summary.
+
+    Raises Refused when something changed since the plan of action was made.
+    """
+    plan = prepared.plan
+    file = PlanFile(prepared.action.plan_path)
+    file.hold()
+    try:
+        if not prepared.action.resumes and file.path.exists():
+            if prepared.replaces is None:
+                raise PlanRefused(
+                    f"{file.path} has appeared since the plan of action was made",
+                    hint="another drain was begun meanwhile",
+                )
+            say(f"the finished plan is kept as {file.set_aside(prepared.replaces)}")
+        lock = GroupLock(
+            cluster,
+            plan.group,
+            plan.topic,
+            plan.drain_id,
+            holder_is_dead=prepared.action.resumes,
+            say=say,
+        )
+        lock.acquire()
+        try:
+            _look_again(cluster, prepared)
+            file.write(plan)
+            return _drain(cluster, prepared, running, observe, file, lock)
+        finally:
+            lock.release()
+    finally:
+        file.release()
+
+
+def _look_again(cluster: Cluster, prepared: Prepared) -> None:
+    # A person may have taken an hour to say yes.
+    plan = prepared.plan
+    check_inactive(cluster, plan.group)
+    found = cluster.committed(plan.group, plan.topic, tuple(plan.partitions))
+    for number, part in plan.partitions.items():
+        if found[number] != part.committed:
+            raise PlanRefused(
+                f"partition {number}: group {plan.group} was moved from {part.committed} to"
+                f" {found[number]} since the plan of action was made",
+                hint="start again, to see the plan of action for what is there now",
+            )
+
+
+def _drain(
+    cluster: Cluster,
+    prepared: Prepared,
+    running: LocalSettings,
+    observe: Callable[[Status], None],
+    file: PlanFile,
+    lock: GroupLock,
+) -> Summary:
+    plan = prepared.plan
+    committer = Committer(cluster, plan.group, plan.topic)
+
+    def open_source(dispatcher: Dispatcher, notify: Callable[[], None]) -> FetchThread:
+        unfetched = {n: ledger for n, ledger in dispatcher.ledgers.items() if not ledger.complete}
+        return FetchThread(
+            cluster.settings,
+            group=plan.group,
+            origins={n: Origin(plan.topic, plan.topic_id, n) for n in unfetched},
+            starts={n: ledger.watermark for n, ledger in unfetched.items()},
+            ends={n: ledger.end for n, ledger in unfetched.items()},
+            queue_bytes=running.buffer_bytes // 4,
+            prefetch_bytes=running.buffer_bytes // 4,
+            partition_load=lambda number: unfetched[number].pending_bytes,
+            partition_limit=running.buffer_bytes // 2,
+            notify=notify,
+        )
+
+    return LocalDrain(
+        plan,
+        file,
+        prepared.handler,
+        running,
+        Outside(
+            open_source=open_source,
+            committer=committer,
+            lock=lock,
+            read_committed=lambda: cluster.committed(plan.group, plan.topic, list(plan.partitions)),
+        ),
+        observe,
+    ).run()

@@ -1,0 +1,30 @@
+"""What must be true of the group before anything is done for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from drainer.errors import GroupActive
+from drainer.kafka.cluster import Cluster, Member
+
+NAMED = 5
+
+
+def check_inactive(cluster: Cluster, group: str) -> str:
+    """The group's state, when nobody is in it. Raises GroupActive, which names the members."""
+    found = cluster.group(group)
+    if not found.active:
+        return found.state
+    members = name_members(found.members) or "its members are joining"
+    raise GroupActive(
+        f"group {group} is {found.state}: {members}",
+        hint="stop these consumers first; Kafka takes no commits from outside a live group, and two"
+        " readers would handle messages twice and out of order",
+    )
+
+
+def name_members(members: Iterable[Member]) -> str:
+    """Members as an operator knows them: client id and host."""
+    known = sorted({f"{member.client_id}@{member.host}" for member in members})
+    more = f" and {len(known) - NAMED} more" if len(known) > NAMED else ""
+    return ", ".join(known[:NAMED]) + more

@@ -1,0 +1,214 @@
+"""Starting a drain: everything that is looked at before the first message is touched."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from drainer.core.order import Order
+from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
+from drainer.core.progress import Counts, Progress
+from drainer.engine.action import PartitionAction, PlanOfAction
+from drainer.engine.local import LocalSettings
+from drainer.engine.status import PartitionResult, Summary
+from drainer.errors import EXIT_DONE, PlanRefused
+from drainer.kafka.backlog import Backlog, PartitionBacklog, freeze, parse_from, parse_until
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.lock import lock_group
+from drainer.loader import LoadedHandler
+from drainer.operations.group import check_inactive
+from drainer.store.plan_file import PlanFile
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be drained; all of it goes into the plan. No partitions means all of them."""
+
+    topic: str
+    group: str
+    handler: LoadedHandler
+    partitions: tuple[int, ...] = ()
+    from_: str = "committed"
+    until: str = "end"
+    order: Order = Order.SUB_KEY
+    plan_path: Path | None = None
+    client_config: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A drain that has been found safe: what it will do, and the plan that it does it by.
+
+    ``replaces`` is the drain whose finished plan has the same path.
+    """
+
+    action: PlanOfAction
+    plan: OffsetPlan
+    handler: LoadedHandler
+    replaces: str | None = None
+
+
+def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepared:
+    """Looks at the cluster, the group and the disk, and touches none of them.
+
+    Raises Refused, with the reason and a hint, when the drain would not be safe.
+    """
+    topic = cluster.topic(request.topic)
+    path = request.plan_path or Path(f"{request.topic}.{request.group}.plan.json")
+    replaces = _check_path(path.absolute(), request, topic.topic_id)
+    group_state = check_inactive(cluster, request.group)
+    backlog = freeze(
+        cluster,
+        request.topic,
+        request.group,
+        request.partitions or None,
+        parse_from(request.from_),
+        parse_until(request.until),
+    )
+    plan = _new_plan(cluster, request, backlog)
+    warnings = [
+        f"partition {part.partition}: {_leaps(part):,} offsets before {part.start} are passed over"
+        " unhandled, as --from says"
+        for part in backlog.partitions.values()
+        if _leaps(part)
+    ]
+    if request.order is not Order.SUB_KEY:
+        warnings.append(
+            f"order {request.order.value}: sub-messages of different sub-keys are"
+            + (
+                " handled in no order at all, those of one sub-key too"
+                if request.order is Order.NONE
+                else " serialised as a conventional consumer would"
+            )
+        )
+    if cluster.group(lock_group(request.group)).members:
+        warnings.append("another drain of this group seems to be running; this one would wait")
+    if replaces:
+        warnings.append(f"the plan of the finished drain {replaces} has this name: it is set aside")
+    action = PlanOfAction(
+        topic=request.topic,
+        topic_id=topic.topic_id,
+        cluster_id=plan.cluster_id,
+        bootstrap_servers=plan.bootstrap_servers,
+        group=request.group,
+        group_state=group_state,
+        handler=request.handler.reference,
+        order=request.order.value,
+        concurrency=running.concurrency,
+        buffer_bytes=running.buffer_bytes,
+        isolation=backlog.isolation,
+        plan_path=path,
+        partitions=tuple(
+            PartitionAction(part.partition, part.start, part.end, part.committed, 0, _leaps(part))
+            for part in backlog.partitions.values()
+        ),
+        checks=(
+            f"topic {request.topic} is there, with id {topic.topic_id}",
+            f"group {request.group} is {group_state}: no member would race with the drain",
+            "the whole backlog is still in the log",
+            f"{path.absolute().parent} can be written",
+        ),
+        warnings=tuple(warnings),
+    )
+    return Prepared(action, plan, request.handler, replaces)
+
+
+def nothing_to_drain(prepared: Prepared) -> Summary:
+    """The summary of an empty backlog: nothing was read, written or committed."""
+    return Summary(
+        status="empty",
+        exit_code=EXIT_DONE,
+        elapsed_s=0.0,
+        messages=Counts(),
+        sub_messages=Counts(),
+        partitions={
+            number: PartitionResult(part.start, part.end, part.end, part.committed)
+            for number, part in prepared.plan.partitions.items()
+        },
+        plan=None,
+        sub_messages_per_s=0.0,
+    )
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _leaps(part: PartitionBacklog) -> int:
+    return max(0, part.start - part.committed) if part.committed is not None else 0
+
+
+def _new_plan(cluster: Cluster, request: Request, backlog: Backlog) -> OffsetPlan:
+    created = now()
+    return OffsetPlan(
+        drain_id=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
+        created=created,
+        updated=created,
+        generation=1,
+        cluster_id=backlog.cluster_id,
+        bootstrap_servers=cluster.settings.bootstrap_servers,
+        client_config=str(request.client_config.absolute()) if request.client_config else None,
+        isolation=backlog.isolation,
+        topic=request.topic,
+        topic_id=backlog.topic_id,
+        group=request.group,
+        handler=request.handler.absolute_reference,
+        order=request.order.value,
+        partitions={
+            number: PartitionPlan(
+                start=part.start,
+                end=part.end,
+                prior=part.committed,
+                committed=part.committed,
+                leader_epoch=part.leader_epoch,
+            )
+            for number, part in backlog.partitions.items()
+        },
+        claims={ALL: {n: Progress(part.start) for n, part in backlog.partitions.items()}},
+    )
+
+
+def _check_path(path: Path, request: Request, topic_id: str) -> str | None:
+    """The id of a finished drain whose plan may be set aside, if there is one at this path."""
+    if not path.parent.is_dir():
+        raise PlanRefused(
+            f"there is no folder {path.parent} for the plan",
+            hint="make it, or name another with --plan",
+        )
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise PlanRefused(
+            f"the plan can't be written in {path.parent}: permission denied",
+            hint="name a folder that you can write to with --plan",
+        )
+    if not path.exists():
+        return None
+    known = PlanFile(path).load().plan
+    if (known.topic_id, known.group) != (topic_id, request.group):
+        raise PlanRefused(
+            f"{path} is the plan of another drain: topic {known.topic} ({known.topic_id}),"
+            f" group {known.group}",
+            hint="name another file with --plan",
+        )
+    if not known.complete:
+        raise PlanRefused(
+            f"{path} is the plan of an unfinished drain of this topic and group",
+            hint=f"go on with it: drainer resume {path}",
+        )
+    return known.drain_id
+
+
+def resumed(plan: OffsetPlan) -> OffsetPlan:
+    """A plan as the next run begins with it: what was pending will be read again."""
+    claim = {
+        number: replace(
+            progress,
+            messages=progress.messages.settled(),
+            sub_messages=progress.sub_messages.settled(),
+        )
+        for number, progress in plan.claims[ALL].items()
+    }
+    # Past every journal that may lie beside the plan: its own generation's and the next one's.
+    return replace(plan, claims={ALL: claim}, updated=now(), generation=plan.generation + 2)

@@ -1,0 +1,290 @@
+"""One real Kafka broker as a child process, with the ways in which brokers fail."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from drainer.errors import SandboxRefused
+from drainer.sandbox.jars import KAFKA_VERSION, classpath, kafka_jars
+from drainer.sandbox.java import Java, find_java
+from drainer.sandbox.ports import HOST, BrokerPorts
+from drainer.sandbox.probe import answers
+from drainer.sandbox.process import ProcessMark, bound_to_parent
+from drainer.sandbox.progress import Say, unheard
+from drainer.sandbox.properties import server_properties
+
+START_TIMEOUT_S = 90.0  # two seconds on an idle laptop, far more on a busy runner
+STOP_TIMEOUT_S = 20.0
+FORMAT_TIMEOUT_S = 60.0
+PROBE_EVERY_S = 0.05
+TAIL_LINES = 15
+
+
+class Broker:
+    """A one-node Kafka on 127.0.0.1: broker and controller in one process, data in ``folder``.
+
+    It can be stopped, killed, paused and started again, on the same ports and with its data. As a
+    context manager it starts, and stops at the end. The folder stays; it is the caller's.
+
+    It runs in a session of its own: the Ctrl-C meant for drainer does not reach it. The process
+    that started it may end; with ``die_with_parent`` (Linux) the broker ends then too, with the
+    thread that started it, to be exact.
+
+    Args:
+        folder: where everything of it is: data, settings, log; made when missing.
+        ports: where it listens; free ones unless given.
+        sasl_users: passwords by user name; adds a SASL_PLAINTEXT listener (mechanism PLAIN) on a
+            port of its own. The first listener still takes anyone.
+        properties: further server properties; they have the last word.
+        heap_mib: the most that its Java heap grows to.
+        die_with_parent: don't outlive this process, even if it is killed.
+        say: told what goes on, a line at a time.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        ports: BrokerPorts | None = None,
+        sasl_users: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        heap_mib: int = 512,
+        die_with_parent: bool = False,
+        say: Say = unheard,
+    ) -> None:
+        self.folder = folder.resolve()
+        self.ports = ports or BrokerPorts.free(sasl=bool(sasl_users))
+        self.sasl_users = dict(sasl_users or {})
+        self.properties = dict(properties or {})
+        self.heap_mib = heap_mib
+        self.die_with_parent = die_with_parent
+        self.mark: ProcessMark | None = None
+        self._say = say
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_from = 0
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients connect: ``host:port``."""
+        return f"{HOST}:{self.ports.client}"
+
+    @property
+    def sasl_bootstrap_servers(self) -> str:
+        """Where clients with credentials connect.
+
+        Raises:
+            ValueError: when the broker has no such listener.
+        """
+        if self.ports.sasl is None:
+            raise ValueError("this broker has no sasl_users")
+        return f"{HOST}:{self.ports.sasl}"
+
+    @property
+    def log(self) -> Path:
+        """The broker's own log."""
+        return self.folder / "broker.log"
+
+    @property
+    def running(self) -> bool:
+        """Whether its process runs, paused or not."""
+        return self.mark is not None and self.mark.alive()
+
+    def start(self, *, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Start it and wait until it answers; nothing happens when it runs already.
+
+        Raises:
+            SandboxRefused: when Java, the jars, a port or the disk is missing, or when it does not
+                answer in time; then no process is left, and the error holds the end of its log.
+        """
+        if self.running:
+            return
+        self.launch()
+        try:
+            self.wait_ready(timeout_s=timeout_s)
+        except BaseException:  # Ctrl-C too: half a broker is of use to nobody
+            self.kill()
+            raise
+
+    def launch(self) -> None:
+        """Start its process without waiting for an answer; ``mark`` says which one it is.
+
+        Raises:
+            SandboxRefused: as ``start``.
+        """
+        if self.running:
+            return
+        java = find_java()
+        path = classpath(kafka_jars(say=self._say))
+        if taken := self.ports.taken():
+            raise SandboxRefused(
+                f"port {taken[0]} on {HOST} is in use by another process",
+                hint="end that process, or start the broker on other ports",
+            )
+        try:
+            self._write_settings()
+            if not (self._data / "meta.properties").exists():
+                self._format(java, path)
+            self._log_from = self.log.stat().st_size if self.log.exists() else 0
+            self._spawn(java, path)
+        except OSError as error:
+            raise SandboxRefused(
+                f"can't start a broker in {self.folder}: {error}",
+                hint="make sure that the folder is writable and the disk has room",
+            ) from error
+        except subprocess.TimeoutExpired as error:
+            raise SandboxRefused(
+                f"the broker's storage was not formatted within {FORMAT_TIMEOUT_S:g} s",
+                hint="this machine is too busy for a broker: try again when it is not",
+            ) from error
+
+    def wait_ready(self, *, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Wait until it answers a client's first question.
+
+        Raises:
+            SandboxRefused: when it ends instead, or gives no answer in time; then it still runs.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not answers(HOST, self.ports.client):
+            if not self.running:
+                raise self._refused("the broker ended while starting")
+            if time.monotonic() > deadline:
+                raise self._refused(f"the broker gave no answer in {timeout_s:g} s")
+            time.sleep(PROBE_EVERY_S)
+        self._say(f"Kafka {KAFKA_VERSION} answers on {self.bootstrap_servers}")
+
+    def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Shut it down as an operator would (SIGTERM), and kill it if that takes too long."""
+        if self.mark is not None:
+            self.mark.end(grace_s=timeout_s)
+        self._reap()
+
+    def kill(self) -> None:
+        """End it at once (SIGKILL), as a crash would."""
+        if self.mark is not None:
+            self.mark.kill()
+        self._reap()
+
+    def pause(self) -> None:
+        """Freeze it (SIGSTOP): its connections stay open, and nothing answers."""
+        if self.mark is not None:
+            self.mark.pause()
+
+    def resume(self) -> None:
+        """Let a paused broker go on (SIGCONT)."""
+        if self.mark is not None:
+            self.mark.resume()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def _data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def _settings(self) -> Path:
+        return self.folder / "server.properties"
+
+    @property
+    def _output(self) -> Path:
+        return self.folder / "broker.out"  # what Java says before there is a log, or without one
+
+    @property
+    def _scratch(self) -> Path:
+        return self.folder / "tmp"
+
+    def _write_settings(self) -> None:
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        text = server_properties(
+            data=self._data, ports=self.ports, sasl_users=self.sasl_users, extra=self.properties
+        )
+        # It may hold passwords.
+        settings = os.open(self._settings, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(settings, "w", encoding="ascii") as file:
+            file.write(text)
+
+    def _java(self, java: Java, path: str, *arguments: str) -> list[str]:
+        return [
+            str(java.path),
+            f"-Xmx{self.heap_mib}m",
+            "-XX:+ExitOnOutOfMemoryError",
+            # Killed brokers would leave native libraries and counters behind in /tmp.
+            f"-Djava.io.tmpdir={self._scratch}",
+            "-XX:-UsePerfData",
+            f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
+            f"-Ddrainer.log={self.log}",
+            *("-cp", path),
+            *arguments,
+        ]
+
+    def _format(self, java: Java, path: str) -> None:
+        # The tool writes meta.properties last, and takes a folder without it for a new one: a
+        # format that was cut short is simply done again.
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}"]
+        formatted = subprocess.run(
+            self._java(java, path, *tool, "--config", str(self._settings)),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=self.folder,
+            timeout=FORMAT_TIMEOUT_S,
+            check=False,
+        )
+        self._output.write_bytes(formatted.stdout)
+        if formatted.returncode != 0:
+            raise self._refused("the broker's storage could not be formatted")
+
+    def _spawn(self, java: Java, path: str) -> None:
+        command = self._java(java, path, "kafka.Kafka", str(self._settings))
+        self._say(f"starting Kafka {KAFKA_VERSION} on {self.bootstrap_servers}")
+        with self._output.open("wb") as output:
+            self._process = subprocess.Popen(
+                bound_to_parent(command) if self.die_with_parent else command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                start_new_session=True,
+            )
+        self.mark = ProcessMark.of(self._process.pid)
+
+    def _reap(self) -> None:
+        # Otherwise it stays in the process table as a zombie for as long as this process runs.
+        if self._process is not None:
+            self._process.poll()
+
+    def _refused(self, what: str) -> SandboxRefused:
+        tail = self._tail()
+        if "Address already in use" in tail:
+            hint = "another process took one of its ports: end it, or start on other ports"
+        elif "No space left on device" in tail:
+            hint = f"the disk is full: free some space for {self.folder}"
+        else:
+            hint = f"the whole log is {self.log}, Java's own output {self._output}"
+        return SandboxRefused(f"{what}; its last words:\n{tail}", hint=hint)
+
+    def _tail(self) -> str:
+        said = self._output.read_text(errors="replace") if self._output.exists() else ""
+        if self.log.exists():
+            with self.log.open("rb") as log:
+                log.seek(self._log_from)
+                said += log.read().decode(errors="replace")
+        return "\n".join(said.splitlines()[-TAIL_LINES:])

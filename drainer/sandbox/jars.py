@@ -1,0 +1,189 @@
+"""Kafka's jars: fetched once into the user's cache, by the Ivy that PySpark brings."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+from filelock import FileLock
+from platformdirs import user_cache_path
+
+from drainer.errors import SandboxRefused
+from drainer.sandbox.java import find_java
+from drainer.sandbox.process import bound_to_parent
+from drainer.sandbox.progress import Say, unheard
+
+KAFKA_VERSION = "4.2.0"
+FETCH_TIMEOUT_S = 900
+SAY_EVERY_S = 5.0
+
+# Kafka brings an slf4j without a binding, which logs nothing. PySpark's slf4j and log4j come with
+# one and are newer; each must be there once only, so Kafka's own are left out.
+_LOG_JARS = ("slf4j-api-*.jar", "log4j-slf4j2-impl-*.jar", "log4j-api-*.jar", "log4j-core-*.jar")
+_LEFT_OUT = ("slf4j-", "log4j-")
+
+_MANIFEST = "jars.txt"
+_NOT_FOUND = re.compile(r":: (\S+#\S+;[^\s:]+): ")
+_NOT_FETCHED = re.compile(r"\[(?:NOT FOUND|FAILED) *\] ([^\s:]+)")
+_ACCESS_ERROR = re.compile(r"Server access error at url \S+ \((.+)\)")
+
+
+def default_cache() -> Path:
+    """The folder of the jars: one for each Kafka version, in the user's cache."""
+    return user_cache_path("drainer") / f"kafka-{KAFKA_VERSION}"
+
+
+def kafka_jars(*, cache: Path | None = None, say: Say = unheard) -> tuple[Path, ...]:
+    """Return Kafka's jars; fetch them first when they are not in the cache.
+
+    The fetch (45 jars, 43 MB, half a minute) goes into a folder beside the cache that takes its
+    name once it is whole. Of several processes at once, one fetches and the others wait for it.
+
+    Raises:
+        SandboxRefused: when there is no Java to fetch with, when the network or the disk fails.
+    """
+    cache = cache or default_cache()
+    if not (jars := _listed(cache)):
+        try:
+            cache.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(cache.with_name(f"{cache.name}.lock")):
+                if not (jars := _listed(cache)):
+                    _fetch(cache, say)
+                    jars = _listed(cache)
+        except OSError as error:
+            raise _disk_refused(cache, error) from error
+    return jars
+
+
+def classpath(jars: tuple[Path, ...]) -> str:
+    """Join Kafka's jars and PySpark's logging into what ``java -cp`` takes."""
+    folder = _pyspark_jars()
+    logging = [jar for pattern in _LOG_JARS for jar in sorted(folder.glob(pattern))]
+    kafka = [jar for jar in jars if not (logging and jar.name.startswith(_LEFT_OUT))]
+    return os.pathsep.join(str(jar) for jar in [*logging, *kafka])
+
+
+def _listed(cache: Path) -> tuple[Path, ...]:
+    # The list tells a cache that lost a jar (systems prune old files there) from a whole one.
+    try:
+        names = (cache / _MANIFEST).read_text().split()
+    except OSError:  # not there, or not to be read: the fetch says which
+        return ()
+    jars = tuple(cache / name for name in names)
+    return jars if all(jar.is_file() for jar in jars) else ()
+
+
+def _fetch(cache: Path, say: Say) -> None:
+    java = find_java()
+    ivy = _only_jar(_pyspark_jars(), "ivy-*.jar")
+    log = cache.with_name(f"{cache.name}.fetch.log")
+    prefix = f"{cache.name}.part-"
+    for leftover in cache.parent.glob(f"{prefix}*"):
+        shutil.rmtree(leftover, ignore_errors=True)  # of a fetch that was killed
+    with tempfile.TemporaryDirectory(dir=cache.parent, prefix=prefix) as part:
+        whole = Path(part) / "jars"
+        whole.mkdir()
+        command = [
+            *(str(java.path), "-jar", str(ivy)),
+            *("-cache", str(Path(part) / "ivy")),
+            *("-dependency", "org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
+            *("-retrieve", f"{whole}/[artifact]-[revision](-[classifier]).[ext]"),
+            *("-confs", "default", "-types", "jar", "bundle"),
+        ]
+        say(f"fetching Kafka {KAFKA_VERSION} into {cache} (once; 43 MB)")
+        exit_code = _run(command, log, say)
+        names = sorted(jar.name for jar in whole.glob("*.jar"))
+        if exit_code != 0 or f"kafka_2.13-{KAFKA_VERSION}.jar" not in names:
+            raise _fetch_refused(log)
+        (whole / _MANIFEST).write_text("\n".join(names) + "\n")
+        if cache.exists():
+            shutil.rmtree(cache)
+        whole.rename(cache)
+    say(f"fetched Kafka {KAFKA_VERSION}: {len(names)} jars")
+
+
+def _run(command: list[str], log: Path, say: Say) -> int:
+    deadline = time.monotonic() + FETCH_TIMEOUT_S
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            bound_to_parent(command),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        ) as ivy,
+    ):
+        try:
+            while True:
+                try:
+                    return ivy.wait(timeout=SAY_EVERY_S)
+                except subprocess.TimeoutExpired:
+                    if time.monotonic() > deadline:
+                        raise SandboxRefused(
+                            f"Kafka's jars did not come within {FETCH_TIMEOUT_S} s; "
+                            f"Ivy's output is in {log}",
+                            hint="check the network, then try again",
+                        ) from None
+                    said = log.read_text(errors="replace")
+                    found, fetched = said.count("\tfound "), said.count("[SUCCESSFUL ]")
+                    say(f"found {found} parts, fetched {fetched} jars")
+        except BaseException:
+            ivy.kill()
+            raise
+
+
+def _fetch_refused(log: Path) -> SandboxRefused:
+    said = log.read_text(errors="replace")
+    missing = _NOT_FOUND.findall(said) or _NOT_FETCHED.findall(said)
+    what = f" {missing[0]}" if missing else ""
+    if len(missing) > 1:
+        what += f" and {len(missing) - 1} more"
+    why = _ACCESS_ERROR.search(said)
+    because = f" ({why.group(1)})" if why else ""
+    if os.strerror(errno.ENOSPC) in said:
+        return SandboxRefused(
+            f"the disk is full: Kafka's jars could not be fetched; Ivy's output is in {log}",
+            hint=f"free 150 MB in {log.parent}, then try again",
+        )
+    return SandboxRefused(
+        f"could not fetch Kafka's jars:{what or ' Ivy failed'}{because}; Ivy's output is in {log}",
+        hint="the first start needs the network: check it (and JAVA_TOOL_OPTIONS for a proxy), "
+        "then try again; or copy the cache folder from a machine that has it",
+    )
+
+
+def _disk_refused(cache: Path, error: OSError) -> SandboxRefused:
+    hint = (
+        "free 150 MB there, then try again"
+        if error.errno == errno.ENOSPC
+        else "make that folder writable, or name another with XDG_CACHE_HOME"
+    )
+    return SandboxRefused(f"can't keep Kafka's jars in {cache.parent}: {error}", hint=hint)
+
+
+def _pyspark_jars() -> Path:
+    # Its spec is enough; importing PySpark would take most of a second.
+    spec = find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        raise SandboxRefused(
+            "the sandbox needs PySpark, which brings Ivy, and it is not installed",
+            hint="install drainer with its dependencies: pip install drainer",
+        )
+    return Path(spec.submodule_search_locations[0]) / "jars"
+
+
+def _only_jar(folder: Path, pattern: str) -> Path:
+    jars = sorted(folder.glob(pattern))
+    if not jars:
+        raise SandboxRefused(
+            f"this PySpark has no {pattern} in {folder}, which fetches Kafka's jars",
+            hint="install PySpark with pip, from its full package",
+        )
+    return jars[-1]

@@ -1,0 +1,77 @@
+"""Ports on 127.0.0.1 that a broker may have, and keep while it is down."""
+
+from __future__ import annotations
+
+import random
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+HOST = "127.0.0.1"
+LOWEST_PORT = 20_000
+PICKS = 200
+
+_EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_EPHEMERAL_FROM = 32_768  # where nothing says otherwise: macOS starts higher still
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerPorts:
+    """The ports of one broker.
+
+    Attributes:
+        client: PLAINTEXT, for clients.
+        controller: for the broker's own controller.
+        sasl: SASL_PLAINTEXT, for clients with credentials; None when it has no such listener.
+    """
+
+    client: int
+    controller: int
+    sasl: int | None = None
+
+    @classmethod
+    def free(cls, *, sasl: bool = False) -> BrokerPorts:
+        """Pick ports that are free now."""
+        picked: set[int] = set()
+        while len(picked) < (3 if sasl else 2):
+            picked.add(_free_port())
+        client, controller, *rest = picked
+        return cls(client=client, controller=controller, sasl=rest[0] if rest else None)
+
+    def taken(self) -> tuple[int, ...]:
+        """Say which of these ports another process holds."""
+        wanted = (self.client, self.controller, self.sasl)
+        return tuple(port for port in wanted if port is not None and not _is_free(port))
+
+
+def _free_port() -> int:
+    # Not from the ephemeral range, where bind(0) picks: while the broker is down (a crash test),
+    # a client that retries can be given the broker's own port as its source port, connect to
+    # itself, and keep the broker from coming back.
+    above = _ephemeral_from()
+    if above - LOWEST_PORT >= PICKS:
+        for _ in range(PICKS):
+            port = random.randrange(LOWEST_PORT, above)
+            if _is_free(port):
+                return port
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _ephemeral_from() -> int:
+    try:
+        return int(_EPHEMERAL_RANGE.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return _EPHEMERAL_FROM
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # As the broker does: a connection left in TIME_WAIT does not hold the port.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,137 @@
+"""Processes that outlive the one that started them, and how to be sure which one is meant."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+POLL_S = 0.02
+KILL_WAIT_S = 10.0
+PAUSE_WAIT_S = 5.0
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessMark:
+    """One process, told apart from a later one that was given the same pid.
+
+    Attributes:
+        pid: its process id.
+        started: when it started, in the system's own words; only good for comparing.
+    """
+
+    pid: int
+    started: str
+
+    @classmethod
+    def of(cls, pid: int) -> ProcessMark | None:
+        """Mark the process that has this pid now; None when there is none."""
+        started = _started(pid)
+        return None if started is None else cls(pid=pid, started=started)
+
+    def alive(self) -> bool:
+        """Whether it runs. One that ended and waits for its parent to notice does not."""
+        return _started(self.pid) == self.started
+
+    def signal(self, number: signal.Signals) -> bool:
+        """Send a signal; False when the process is gone."""
+        if not self.alive():
+            return False
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def pause(self) -> None:
+        """Freeze it, and return once each of its threads has stopped."""
+        self.signal(signal.SIGSTOP)
+        deadline = time.monotonic() + PAUSE_WAIT_S
+        while self.alive() and not _frozen(self.pid) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+
+    def resume(self) -> None:
+        """Let it go on after ``pause``."""
+        self.signal(signal.SIGCONT)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until it is gone; False when it still runs after ``timeout_s``."""
+        deadline = time.monotonic() + timeout_s
+        while self.alive():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_S)
+        return True
+
+    def end(self, *, grace_s: float) -> bool:
+        """Ask it to end, and after ``grace_s`` make it; False when even that did not help."""
+        if self.signal(signal.SIGTERM):
+            self.resume()  # a paused process takes no notice of anything else
+            if not self.wait(grace_s):
+                return self.kill()
+        return True
+
+    def kill(self) -> bool:
+        """End it at once; False when it still runs, as in a call that the kernel can't break."""
+        self.signal(signal.SIGKILL)
+        return self.wait(KILL_WAIT_S)
+
+
+def bound_to_parent(command: Sequence[str]) -> list[str]:
+    """Make a command end when the *thread* that starts it ends; unchanged where Linux is not.
+
+    The kernel watches the thread, not its process: start such a command from the main thread.
+    """
+    if sys.platform != "linux":
+        return list(command)
+    bound = Path(__file__).with_name("bound.py")
+    return [sys.executable, "-I", "-S", str(bound), str(os.getpid()), *command]
+
+
+def _started(pid: int) -> str | None:
+    if sys.platform == "linux":
+        return _started_linux(pid)
+    return _started_ps(pid)
+
+
+def _started_linux(pid: int) -> str | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        boot_id = _BOOT_ID.read_text().strip()
+    except OSError:
+        return None
+    # The name comes second, in parentheses, and may hold any character.
+    fields = stat.rpartition(")")[2].split()
+    state, threads, started_ticks = fields[0], int(fields[17]), fields[19]
+    # A zombie whose other threads are still ending holds its ports yet.
+    ended = state in "ZX" and threads <= 1
+    return None if ended else f"{boot_id}:{started_ticks}"
+
+
+def _frozen(pid: int) -> bool:
+    if sys.platform != "linux":
+        return True  # as far as can be told
+    # A stop reaches the threads one by one, and the last of them may still answer a client.
+    try:
+        stats = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:
+        return False  # a thread ended while they were read
+    return all(stat.rpartition(")")[2].split()[0] in "TZX" for stat in stats)
+
+
+def _started_ps(pid: int) -> str | None:
+    answer = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    state, _, started = answer.stdout.strip().partition(" ")
+    return None if not state or state.startswith("Z") else started.strip()

@@ -1,0 +1,138 @@
+"""The plan of action on the terminal: what is about to happen, shown before anyone says yes."""
+
+from __future__ import annotations
+
+from heapq import nlargest
+
+from rich.text import Text
+
+from drainer.engine.action import PartitionAction, PlanOfAction
+from drainer.view import figures
+from drainer.view.layout import (
+    HEAD_STYLE,
+    QUIET_STYLE,
+    SHOWN,
+    WARN_STYLE,
+    command,
+    field,
+    printable,
+    table,
+    verdict,
+)
+from drainer.view.terminal import Terminal
+
+_ORDERS = {
+    "sub-key": "one sub-message at a time per sub-key, many sub-keys at once",
+    "key": "one sub-message at a time per message key",
+    "partition": "one sub-message at a time per partition",
+    "none": "no order is kept at all",
+}
+
+
+def show_plan_of_action(terminal: Terminal, action: PlanOfAction) -> None:
+    """Warnings first, then the backlog, what it is drained with, the checks, and the way back."""
+    for warning in action.warnings:
+        terminal.warn(warning)
+    if action.warnings:
+        terminal.say("")
+    terminal.show(_headline(action))
+    terminal.say("")
+    _show_partitions(terminal, action)
+    terminal.say("")
+    for line in _settings(action):
+        terminal.show(line)
+    if action.checks:
+        terminal.say("")
+    for check in action.checks:
+        terminal.show(verdict(True, check))
+    terminal.say("")
+    terminal.show(field("plan", str(action.plan_path), "progress is kept here"))
+    terminal.show(field("to undo", command("plan undo", action.plan_path)))
+
+
+def _headline(action: PlanOfAction) -> Text:
+    verb = "Resume the drain of" if action.resumes else "Drain"
+    parts = figures.counted(len(action.partitions), "partition")
+    offsets = figures.counted(action.offsets, "offset")
+    text = f"{verb} {action.topic} for group {action.group}: {offsets} in {parts}"
+    headline = Text(printable(text), HEAD_STYLE)
+    if action.resumes:
+        finished = sum(part.finished for part in action.partitions)
+        already = figures.counted(finished, "message")
+        headline.append(f"\n  {already} finished already, which won't be handled again")
+    return headline
+
+
+def _settings(action: PlanOfAction) -> list[Text]:
+    return [
+        field("topic", action.topic, f"id {action.topic_id}"),
+        field("group", action.group, f"state {action.group_state}"),
+        field("cluster", action.cluster_id, f"at {action.bootstrap_servers}"),
+        field("handler", action.handler),
+        field("order", action.order, _ORDERS.get(action.order, "")),
+        field("concurrency", figures.count(action.concurrency), "sub-messages in the handler"),
+        field("buffer", figures.size(action.buffer_bytes), "read ahead at most"),
+        field("isolation", action.isolation),
+    ]
+
+
+def _show_partitions(terminal: Terminal, action: PlanOfAction) -> None:
+    parts = action.partitions
+    if not parts:
+        terminal.show(Text("  no partitions", QUIET_STYLE))
+        return
+    leaps = any(part.leaps for part in parts)
+    resumes = action.resumes
+    shown = set(nlargest(SHOWN, parts, key=lambda part: part.offsets))
+    rows = table(
+        "partition",
+        "backlog [start, end)",
+        "offsets",
+        "group is at",
+        "commits up to",
+        *(["passed over"] if leaps else []),
+        *(["finished"] if resumes else []),
+    )
+    for part in parts:
+        if part in shown:
+            rows.add_row(*_row(part), *_extras(part.leaps, part.finished, leaps, resumes))
+    rest = [part for part in parts if part not in shown]
+    if rest:
+        rows.add_row(
+            f"{len(rest)} more",
+            "",
+            figures.count(sum(part.offsets for part in rest)),
+            "",
+            "",
+            *_extras(sum(p.leaps for p in rest), sum(p.finished for p in rest), leaps, resumes),
+        )
+    if len(parts) > 1:
+        rows.add_row(
+            "total",
+            "",
+            figures.count(action.offsets),
+            "",
+            "",
+            *_extras(sum(p.leaps for p in parts), sum(p.finished for p in parts), leaps, resumes),
+            style=HEAD_STYLE,
+        )
+    terminal.show(rows)
+
+
+def _row(part: PartitionAction) -> list[str | Text]:
+    return [
+        str(part.partition),
+        f"[{part.start}, {part.end})",
+        figures.count(part.offsets),
+        Text("no offset", WARN_STYLE) if part.committed is None else str(part.committed),
+        str(part.end) if part.offsets else Text("nothing to do", QUIET_STYLE),
+    ]
+
+
+def _extras(leapt: int, finished: int, leaps: bool, resumes: bool) -> list[Text]:
+    extras = []
+    if leaps:
+        extras.append(Text(figures.count(leapt), WARN_STYLE if leapt else QUIET_STYLE))
+    if resumes:
+        extras.append(Text(figures.count(finished)))
+    return extras

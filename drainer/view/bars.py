@@ -1,0 +1,62 @@
+"""Bars to compare a few values by: one glance for what a table needs reading for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from drainer.view.layout import HEAD_STYLE, QUIET_STYLE, printable
+from drainer.view.terminal import Terminal
+
+_WIDEST = 100  # characters of a whole line; bars much longer than this don't read better
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def show_comparison(
+    terminal: Terminal,
+    title: str,
+    rows: Sequence[tuple[str, float, str]],
+    *,
+    log: bool = False,
+) -> None:
+    """One bar for each (label, value, text), the last one stressed: it is what is argued for.
+
+    Values are 0 or more. ``log`` draws orders of magnitude, and says so: 9 s is no visible bar
+    beside 14 days otherwise.
+    """
+    heading = Text(printable(title), HEAD_STYLE)
+    if log:
+        heading.append("  (log scale)", QUIET_STYLE)
+    terminal.show(heading)
+    labels = max((len(label) for label, _, _ in rows), default=0)
+    texts = max((len(text) for _, _, text in rows), default=0)
+    room = max(10, min(terminal.console.width, _WIDEST) - labels - texts - 6)
+    shares = _shares([value for _, value, _ in rows], log)
+    for number, ((label, _, text), share) in enumerate(zip(rows, shares, strict=True)):
+        stressed = number == len(rows) - 1
+        style = "green" if stressed else "yellow"
+        line = Text(f"  {printable(label):<{labels}}  ")
+        line.append(_bar(share, room), style)
+        line.append(f"  {printable(text)}", HEAD_STYLE if stressed else "")
+        terminal.show(line)
+
+
+def _shares(values: Sequence[float], log: bool) -> list[float]:
+    largest = max(values, default=0.0)
+    if largest <= 0:
+        return [0.0] * len(values)
+    if not log:
+        return [max(0.0, value) / largest for value in values]
+    # One decade below the smallest is the zero line, so that the smallest still has a bar.
+    floor = math.log10(min(value for value in values if value > 0)) - 1
+    span = math.log10(largest) - floor
+    return [(math.log10(value) - floor) / span if value > 0 else 0.0 for value in values]
+
+
+def _bar(share: float, room: int) -> str:
+    eighths = round(share * room * 8)
+    if share > 0:
+        eighths = max(1, eighths)
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()

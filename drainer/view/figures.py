@@ -1,0 +1,105 @@
+"""Figures as a person reads them: counts, sizes, durations, rates, sub-keys. Pure functions.
+
+Counts carry thousands separators. Offsets do not: they are copied into other Kafka tools.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+
+UNKNOWN = "unknown"
+
+_MINUTE = 60
+_HOUR = 60 * _MINUTE
+_DAY = 24 * _HOUR
+_SIZES = ("KiB", "MiB", "GiB", "TiB", "PiB")
+_LONGEST_KEY = 256  # characters of a sub-key that are looked at; more is never shown
+
+
+def count(number: int) -> str:
+    """``1,234,567``."""
+    return f"{number:,}"
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 message``, ``2 messages``: for nouns that take an s."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def size(number: int) -> str:
+    """Bytes in binary units: ``512 B``, ``1.5 KiB``, ``256 MiB``."""
+    if number < 1024:
+        return f"{number} B"
+    value = float(number)
+    for unit in _SIZES:
+        value /= 1024
+        if value < 999.5 or unit == _SIZES[-1]:
+            break
+    text = f"{value:.0f}" if value >= 9.95 else f"{value:.1f}".removesuffix(".0")
+    return f"{text} {unit}"
+
+
+def duration(seconds: float | None) -> str:
+    """``10ms``, ``4.2s``, ``3m 20s``, ``1h 02m``, ``14 days``; ``unknown`` for None or no end."""
+    if seconds is None or not math.isfinite(seconds):
+        return UNKNOWN
+    seconds = max(0.0, seconds)
+    if seconds < 9.95:
+        return _moment(seconds)
+    whole = round(seconds)
+    if whole < _MINUTE:
+        return f"{whole}s"
+    if whole < _HOUR:
+        return f"{whole // _MINUTE}m {whole % _MINUTE:02}s"
+    minutes = round(seconds / _MINUTE)
+    if minutes < 48 * 60:
+        return f"{minutes // 60}h {minutes % 60:02}m"
+    return f"{round(seconds / _DAY):,} days"
+
+
+def _moment(seconds: float) -> str:
+    if 0 < seconds < 0.0005:
+        return "<1ms"
+    return f"{seconds * 1000:.0f}ms" if 0 < seconds < 0.095 else f"{seconds:.1f}s"
+
+
+def rate(per_s: float) -> str:
+    """A rate without its unit: ``89,123``; one decimal below ten, so that slow isn't zero."""
+    if not math.isfinite(per_s):
+        return UNKNOWN
+    if 0 < per_s < 0.05:
+        return "<0.1"
+    return f"{per_s:.1f}" if 0 < per_s < 9.95 else f"{per_s:,.0f}"
+
+
+def percent(fraction: float) -> str:
+    """``41.2%``, rounded down: it says 100% only when nothing is left."""
+    if fraction >= 1:
+        return "100%"
+    return f"{math.floor(max(0.0, fraction) * 1000) / 10:.1f}%"
+
+
+def shorten(text: str, width: int) -> str:
+    """Text cut in its middle to a width: both ends of an id tell more than one."""
+    if len(text) <= width:
+        return text
+    if width <= 1:
+        return "…"[:width]
+    tail = (width - 1) // 2
+    return text[: width - 1 - tail] + "…" + text[len(text) - tail :]
+
+
+def sub_key(key: Hashable, width: int = 24) -> str:
+    """A sub-key's repr, shortened. Never raises: its ``__repr__`` may be the user's own code."""
+    half = _LONGEST_KEY // 2
+    match key:
+        case str() if len(key) > _LONGEST_KEY:
+            key = key[:half] + key[-half:]
+        case bytes() if len(key) > _LONGEST_KEY:
+            key = key[:half] + key[-half:]
+    try:
+        text = repr(key)
+    except Exception:
+        text = f"<{type(key).__name__}>"
+    return shorten(text, width)

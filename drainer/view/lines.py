@@ -1,0 +1,109 @@
+"""The status as plain lines, for output that is no screen: a file, a pager, a job's log."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from drainer.engine.status import Status
+from drainer.view import figures
+from drainer.view.panel import share_finished
+from drainer.view.terminal import Terminal
+
+INTERVAL_S = 5.0  # of the drain's own time; a night's log stays short enough to read
+_SHOWN = 8  # partitions whose committed offset is told
+
+
+class LineView:
+    """A context manager; ``update`` it as often as wanted, it writes a line each few seconds.
+
+    Also at once when the drain is stopping or in trouble, or no longer is, and once at the end.
+    Times are the status's, so it needs no clock.
+    """
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._last: Status | None = None  # the latest seen, to end with
+        self._said: Status | None = None  # the latest written
+        self._due_s: float | None = None  # None until the first line is written
+        self._trouble: str | None = None
+        self._stopping: str | None = None
+
+    def __enter__(self) -> LineView:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._last is not None and self._last is not self._said:
+            self._say(self._last)
+
+    def update(self, status: Status) -> None:
+        """Writes what is due. Never waits for a reader that has stopped reading."""
+        self._last = status
+        if not self._terminal.is_ready:
+            return
+        if self._due_s is None:
+            self._terminal.say(start_line(status))
+            self._due_s = status.elapsed_s + INTERVAL_S
+        if status.stopping != self._stopping:
+            self._stopping = status.stopping
+            if status.stopping is not None:
+                self._terminal.warn(f"stopping: {status.stopping}")
+        if status.trouble != self._trouble:
+            self._trouble = status.trouble
+            if status.trouble is None:
+                self._terminal.say("trouble over")
+            else:
+                self._terminal.warn(f"trouble: {status.trouble}")
+        if status.elapsed_s >= self._due_s:
+            self._say(status)
+
+    def _say(self, status: Status) -> None:
+        self._terminal.say(status_line(status))
+        self._said = status
+        self._due_s = status.elapsed_s + INTERVAL_S
+
+
+def start_line(status: Status) -> str:
+    """What is drained, once."""
+    total = figures.count(sum(part.end - part.start for part in status.partitions))
+    parts = figures.counted(len(status.partitions), "partition")
+    return (
+        f"draining {status.topic} for group {status.group}: ~{total} messages in {parts},"
+        f" concurrency {figures.count(status.concurrency)}, plan {status.plan_path}"
+    )
+
+
+def status_line(status: Status) -> str:
+    """``12s  41.2%  1,234,567 of ~3,000,000 messages  89,123 sub-messages/s (avg …)  …``."""
+    total = figures.count(sum(part.end - part.start for part in status.partitions))
+    finished = figures.count(sum(part.messages_finished for part in status.partitions))
+    words = [
+        figures.duration(status.elapsed_s),
+        figures.percent(share_finished(status.partitions)),
+        f"{finished} of ~{total} messages",
+        f"{figures.rate(status.rate_now)} sub-messages/s (avg {figures.rate(status.rate_average)})",
+        f"eta {figures.duration(status.eta_s)}",
+        f"lanes {status.running} running {status.lanes_ready} waiting",
+        f"buffer {figures.size(status.buffered_bytes)}",
+    ]
+    if status.sub_messages.dead:
+        words.append(f"dead {figures.count(status.sub_messages.dead)}")
+    if status.trouble is not None:
+        words.append(f"trouble: {status.trouble}")
+    words.append(f"committed {_committed(status)}")
+    return "  ".join(words)
+
+
+def _committed(status: Status) -> str:
+    shown = [
+        f"{part.partition}:{'none' if part.committed is None else part.committed}"
+        for part in status.partitions[:_SHOWN]
+    ]
+    more = len(status.partitions) - len(shown)
+    if more:
+        shown.append(f"+{more} more")
+    return " ".join(shown) or "none"

@@ -1,0 +1,105 @@
+"""The live view: a frame that is redrawn in place while the drain runs."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TextIO, cast
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.segment import Segment
+
+from drainer.engine.status import Status
+from drainer.view.held import HeldOutput
+from drainer.view.panel import StatusPanel
+from drainer.view.terminal import Terminal
+
+
+class LiveView:
+    """A context manager; each ``update`` redraws the frame, and the last one stays on the screen.
+
+    Where nothing can be redrawn it shows that last frame only.
+
+    It is called from the thread that the drain runs on, so it starts no thread, draws only when
+    told, and leaves out a frame rather than wait for a terminal that is held. What handlers print
+    meanwhile appears above the frame with the next update.
+    """
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._console = terminal.console
+        self._live: Live | None = None
+        self._held: HeldOutput | None = None
+        self._streams = contextlib.ExitStack()
+        self._last: Status | None = None
+
+    def __enter__(self) -> LiveView:
+        terminal = self._terminal
+        if terminal.quiet or not terminal.is_live:
+            return self
+        self._live = Live(
+            console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+        )
+        self._held = HeldOutput(sys.stderr, self._release)
+        # Typeshed wants a TextIO; nothing that prints needs more than what HeldOutput has.
+        stream = cast(TextIO, self._held)
+        self._streams.enter_context(contextlib.redirect_stderr(stream))
+        if terminal.shares_screen:
+            self._streams.enter_context(contextlib.redirect_stdout(stream))
+        with self._forgiving():
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._streams.close()
+        if self._live is None:
+            if self._last is not None:
+                self._terminal.show(StatusPanel(self._last))
+            return
+        with self._forgiving():
+            self._release(rest=True)
+            if self._last is not None:
+                self._live.update(StatusPanel(self._last))
+        with self._forgiving():
+            self._live.stop()
+        if self._last is not None:
+            self._terminal.keep(StatusPanel(self._last))
+
+    def update(self, status: Status) -> None:
+        """Draws a frame. Raises nothing when the terminal is gone, and doesn't wait for it."""
+        self._last = status
+        if self._live is None or not self._terminal.is_ready:
+            return
+        with self._forgiving():
+            self._release()
+            self._live.update(StatusPanel(status), refresh=True)
+
+    def _release(self, *, rest: bool = False) -> None:
+        held = self._held.take(rest=rest) if self._held is not None else ""
+        if held:
+            self._console.print(_Raw(held), crop=False, end="")
+
+    @contextlib.contextmanager
+    def _forgiving(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            self._console.quiet = True
+
+
+class _Raw:
+    """Text as it is, without the measuring and wrapping that a print in a hot handler can't pay."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Segment(self._text)

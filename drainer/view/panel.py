@@ -1,0 +1,214 @@
+"""One frame of the live view: a status laid out for a screen.
+
+It makes rich's segments itself: a grid of tables costs five times as much to measure and lay out,
+and the frame is drawn by the thread that the drain runs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import nlargest
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.segment import Segment
+from rich.style import Style
+
+from drainer.engine.status import PartitionStatus, Status
+from drainer.view import figures
+from drainer.view.layout import (
+    BAD_STYLE,
+    GOOD_STYLE,
+    HEAD_STYLE,
+    OK,
+    QUIET_STYLE,
+    WARN_STYLE,
+    printable,
+)
+
+PARTITIONS_SHOWN = 8
+_WIDEST = 110  # columns; lines longer than this tire the eye
+_LABEL = 15
+_HOTTEST_SHOWN = 3
+_PLAIN = Style.null()
+_REST_STYLE = Style.parse("bright_black")
+
+Piece = tuple[str, Style]
+Line = list[Piece]
+
+
+def share_finished(partitions: Iterable[PartitionStatus]) -> float:
+    """How much of a backlog is finished, 0 to 1: 1 only when it is complete.
+
+    Offsets have holes, so messages alone would never get there; the watermark alone would stand
+    still behind one slow lane. Each is a lower bound, and the better one of each partition counts.
+    """
+    offsets, finished, complete = 0, 0, True
+    for part in partitions:
+        offsets += part.end - part.start
+        finished += _finished(part)
+        complete = complete and part.complete
+    if complete:
+        return 1.0
+    return min(finished / offsets, 0.9999) if offsets > 0 else 0.0
+
+
+def limit(status: Status) -> str:
+    """What keeps the drain from going faster, in a few words."""
+    if status.running >= 0.95 * status.concurrency:
+        return "the handler: every worker is busy"
+    if status.lanes_ready > status.concurrency:
+        return "this machine: workers can't be fed fast enough"
+    if all(part.position >= part.end for part in status.partitions):
+        return "the tail: all is read, the last lanes are finishing"
+    if status.buffered_bytes >= 0.9 * status.buffer_bytes:
+        return "order: the buffer is full, its few sub-keys go one at a time"
+    return "reading: workers wait for messages"
+
+
+class StatusPanel:
+    """A rich renderable of one status, made to fit the screen it is drawn on."""
+
+    def __init__(self, status: Status) -> None:
+        self._status = status
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = min(options.max_width, _WIDEST)
+        for line in lay_out(self._status, width, options.size.height - 1):
+            yield from _cut(line, width)
+            yield Segment.line()
+
+
+def lay_out(status: Status, width: int, height: int) -> list[Line]:
+    """The lines of a frame, at most ``height`` of them; what matters most comes first."""
+    share = share_finished(status.partitions)
+    lines = [_title(status, width), _total(share, status, width), *_alarms(status)]
+    lines += [[], *_figures(status, share)]
+    room = height - len(lines) - 3  # a blank, a heading and "and N more"
+    if status.partitions and room > 0:
+        lines += [[], *_partitions(status.partitions, width, min(room, PARTITIONS_SHOWN))]
+    return lines[:height]
+
+
+def _title(status: Status, width: int) -> Line:
+    left = printable(f"Draining {status.topic} for group {status.group}")
+    right = f"{figures.duration(status.elapsed_s)} so far"
+    gap = max(2, width - len(right))
+    return [(set_cell_size(left, gap - 2), HEAD_STYLE), ("  ", _PLAIN), (right, QUIET_STYLE)]
+
+
+def _total(share: float, status: Status, width: int) -> Line:
+    if share >= 1:
+        left = "finished"
+    else:
+        left = (
+            "no estimate yet" if status.eta_s is None else f"{figures.duration(status.eta_s)} left"
+        )
+    text = f"  {figures.percent(share):>6}  {left:>15}"
+    return [*_bar(share, width - len(text)), (text, HEAD_STYLE)]
+
+
+def _alarms(status: Status) -> Iterator[Line]:
+    if status.trouble is not None:
+        yield [("! ", WARN_STYLE), (printable(status.trouble), WARN_STYLE)]
+    if status.stopping is not None:
+        yield [("■ stopping: ", WARN_STYLE), (printable(status.stopping), WARN_STYLE)]
+
+
+def _figures(status: Status, share: float) -> Iterator[Line]:
+    count = figures.count
+    messages = sum(part.messages_finished for part in status.partitions)
+    total = sum(part.end - part.start for part in status.partitions)
+    yield _field("messages", f"{count(messages)} of ~{count(total)} finished")
+    subs = status.sub_messages
+    yield [
+        *_field("sub-messages", f"{count(subs.finished)} finished"),
+        *([(f", {count(subs.skipped)} skipped", _PLAIN)] if subs.skipped else []),
+        *([(", ", _PLAIN), (f"{count(subs.dead)} dead", BAD_STYLE)] if subs.dead else []),
+    ]
+    now, average = figures.rate(status.rate_now), figures.rate(status.rate_average)
+    yield _field("speed", f"{now} sub-messages/s", f"average {average}")
+    yield _field(
+        "workers",
+        f"{count(status.running)} of {count(status.concurrency)} busy",
+        f"{count(status.lanes_ready)} of {count(status.lanes)} lanes wait for one",
+    )
+    yield _field("limited by", limit(status) if share < 1 and not status.stopping else "-")
+    hottest = "   ".join(
+        f"{figures.sub_key(key, 18)} {count(waiting)}"
+        for key, waiting in status.hottest[:_HOTTEST_SHOWN]
+    )
+    yield _field("hottest lanes", hottest or "-")
+    buffered, buffer = figures.size(status.buffered_bytes), figures.size(status.buffer_bytes)
+    yield _field("buffer", f"{buffered} of {buffer}")
+    age = f"written {figures.duration(status.plan_age_s)} ago"
+    yield _field("plan", printable(status.plan_path), age)
+
+
+def _field(label: str, value: str, note: str = "") -> Line:
+    line: Line = [(label.ljust(_LABEL), QUIET_STYLE), (value, _PLAIN)]
+    if note:
+        line.append((f"   {note}", QUIET_STYLE))
+    return line
+
+
+def _partitions(partitions: Sequence[PartitionStatus], width: int, room: int) -> Iterator[Line]:
+    shown: Sequence[PartitionStatus] = partitions
+    if len(partitions) > room:
+        worst = nlargest(room, partitions, key=lambda part: part.end - part.start - _finished(part))
+        shown = sorted(worst, key=lambda part: part.partition)  # rows that don't change places
+    columns = [
+        ("partition", [str(part.partition) for part in shown]),
+        ("watermark", [str(part.watermark) for part in shown]),
+        ("committed", ["none" if p.committed is None else str(p.committed) for p in shown]),
+        ("end", [str(part.end) for part in shown]),
+    ]
+    widths = [max(len(title), *map(len, cells)) for title, cells in columns]
+    bar = width - sum(widths) - 2 * len(widths) - 8
+    titles = [title.rjust(width) for (title, _), width in zip(columns, widths, strict=True)]
+    blank = " " * max(0, bar + 10)
+    yield [(titles[0] + blank + "  ".join(titles[1:]), QUIET_STYLE)]
+    for row, part in enumerate(shown):
+        cells = [c[row].rjust(width) for (_, c), width in zip(columns, widths, strict=True)]
+        share = share_finished((part,))
+        done = (
+            (f"  {OK:>6}  ", GOOD_STYLE)
+            if share >= 1
+            else (f"  {figures.percent(share):>6}  ", _PLAIN)
+        )
+        yield [
+            (cells[0] + "  ", _PLAIN),
+            *_bar(share, bar - 2),
+            done,
+            ("  ".join(cells[1:]), _PLAIN),
+        ]
+    more = len(partitions) - len(shown)
+    if more:
+        complete = sum(part.complete for part in partitions)
+        yield [(f"and {more:,} more, {complete:,} of {len(partitions):,} complete", QUIET_STYLE)]
+
+
+def _finished(part: PartitionStatus) -> int:
+    offsets = part.end - part.start
+    return min(offsets, max(part.messages_finished, part.watermark - part.start))
+
+
+def _bar(share: float, width: int) -> Line:
+    if width < 4:
+        return []
+    halves = int(share * width * 2)
+    full = "━" * (halves // 2) + "╸" * (halves % 2)
+    # Light against heavy, so that it reads without colour.
+    return [(full, GOOD_STYLE), ("─" * (width - len(full)), _REST_STYLE)]
+
+
+def _cut(line: Line, width: int) -> Iterator[Segment]:
+    for text, style in line:
+        size = cell_len(text)
+        if size > width:
+            # The one that does not fit any more ends the line.
+            if width > 0:
+                yield Segment(set_cell_size(text, width - 1) + "…", style)
+            return
+        yield Segment(text, style)
+        width -= size

@@ -1,0 +1,129 @@
+"""An offset plan on the terminal, and the checks that were made on one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import nlargest
+from pathlib import Path
+
+from rich.text import Text
+
+from drainer.core.plan import OffsetPlan
+from drainer.view import figures
+from drainer.view.layout import (
+    BAD,
+    BAD_STYLE,
+    GOOD_STYLE,
+    HEAD_STYLE,
+    OK,
+    QUIET_STYLE,
+    SHOWN,
+    WARN_STYLE,
+    command,
+    field,
+    printable,
+    table,
+    verdict,
+)
+from drainer.view.summary import show_account
+from drainer.view.terminal import Terminal
+
+
+def show_plan(terminal: Terminal, plan: OffsetPlan, path: Path | None = None) -> None:
+    """How far a drain has come, and with a path the commands that go on from it."""
+    terminal.show(_headline(plan))
+    terminal.say("")
+    _show_partitions(terminal, plan)
+    terminal.say("")
+    show_account(terminal, *plan.counts())
+    terminal.say("")
+    for line in _fields(plan):
+        terminal.show(line)
+    if path is not None:
+        terminal.say("")
+        if not plan.complete:
+            terminal.show(field("to resume", command("resume", path)))
+        terminal.show(field("to undo", command("plan undo", path)))
+
+
+def show_checks(terminal: Terminal, checks: Sequence[tuple[str, bool, str]]) -> None:
+    """Each (name, whether it holds, sentence or nothing); what fails is shown even when quiet."""
+    failed = sum(not ok for _, ok, _ in checks)
+    for name, ok, sentence in checks:
+        terminal.show(verdict(ok, f"{name}: {sentence}" if sentence else name), urgent=not ok)
+    if failed:
+        of = figures.counted(len(checks), "check")
+        terminal.show(Text(f"{BAD} {failed} of {of} failed", BAD_STYLE), urgent=True)
+    else:
+        passed = figures.counted(len(checks), "check")
+        terminal.show(Text(f"{OK} {passed} passed", GOOD_STYLE))
+
+
+def _headline(plan: OffsetPlan) -> Text:
+    title = printable(f"{plan.topic}, for group {plan.group}: ")
+    if plan.complete:
+        return Text.assemble((title, HEAD_STYLE), (f"{OK} drained", GOOD_STYLE))
+    left = sum(part.end - plan.watermark(n) for n, part in plan.partitions.items())
+    state = f"at most {figures.counted(left, 'offset')} to go"
+    return Text.assemble((title, HEAD_STYLE), (state, WARN_STYLE))
+
+
+def _fields(plan: OffsetPlan) -> list[Text]:
+    written = figures.counted(plan.generation, "time")
+    return [
+        field("drain", plan.drain_id, f"begun {plan.created}"),
+        field("written", plan.updated, written),
+        field("topic", plan.topic, f"id {plan.topic_id}"),
+        field("group", plan.group),
+        field("cluster", plan.cluster_id, f"at {plan.bootstrap_servers}"),
+        field("client config", plan.client_config or "none"),
+        field("handler", plan.handler),
+        field("order", plan.order),
+        field("isolation", plan.isolation),
+    ]
+
+
+def _show_partitions(terminal: Terminal, plan: OffsetPlan) -> None:
+    if not plan.partitions:
+        terminal.show(Text("  no partitions", QUIET_STYLE))
+        return
+    to_go = {n: part.end - plan.watermark(n) for n, part in plan.partitions.items()}
+    shown = set(nlargest(SHOWN, to_go, key=to_go.__getitem__))
+    rows = table(
+        "partition",
+        "[start, end)",
+        "was at",
+        "committed",
+        "watermark",
+        "finished above",
+        "to go",
+    )
+    for number, part in plan.partitions.items():
+        if number not in shown:
+            continue
+        rows.add_row(
+            str(number),
+            f"[{part.start}, {part.end})",
+            _offset(part.prior),
+            _offset(part.committed),
+            str(plan.watermark(number)),
+            _above(plan, number),
+            figures.count(to_go[number]) if to_go[number] else Text(OK, GOOD_STYLE),
+        )
+    terminal.show(rows)
+    rest = [number for number in plan.partitions if number not in shown]
+    if rest:
+        left = figures.counted(sum(to_go[number] for number in rest), "offset")
+        more = figures.counted(len(rest), "more partition")
+        terminal.show(Text(f"and {more}, {left} to go", QUIET_STYLE))
+
+
+def _above(plan: OffsetPlan, number: int) -> str:
+    claims = [claim[number] for claim in plan.claims.values()]
+    whole = sum(end - first for progress in claims for first, end in progress.finished)
+    partial = sum(len(progress.partial) for progress in claims)
+    return figures.count(whole) + (f" + {figures.count(partial)} part" if partial else "")
+
+
+def _offset(offset: int | None) -> str:
+    return "none" if offset is None else str(offset)

@@ -1,0 +1,75 @@
+"""A terminal that is recorded while it is looked at, for pictures of it in the documentation."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any, TextIO
+
+import orjson
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from drainer.view.layout import HEAD_STYLE, QUIET_STYLE, printable
+from drainer.view.terminal import Terminal
+
+
+class RecordingTerminal(Terminal):
+    """A terminal like any other, which is an SVG afterwards: in colour and ``columns`` wide,
+    whatever the real one is.
+
+    Of a live view the last frame is recorded. Questions are asked, but not recorded.
+    """
+
+    is_recorded = True
+
+    def __init__(
+        self,
+        json: bool = False,
+        quiet: bool = False,
+        debug: bool = False,
+        *,
+        stdin: TextIO | None = None,
+        stdout: TextIO | None = None,
+        stderr: TextIO | None = None,
+        columns: int = 100,
+        rows: int = 40,
+    ) -> None:
+        super().__init__(json, quiet, debug, stdin=stdin, stdout=stdout, stderr=stderr)
+        self._recorder = Console(
+            file=io.StringIO(),
+            width=columns,
+            height=rows,
+            record=True,
+            force_terminal=True,
+            color_system="truecolor",
+            no_color=False,
+            markup=False,
+            emoji=False,
+            highlight=False,
+        )
+
+    def data(self, obj: Any) -> None:
+        """Data goes to stdout as ever, and is recorded indented, as on a screen."""
+        super().data(obj)
+        self.keep(Text(orjson.dumps(obj, option=orjson.OPT_INDENT_2).decode()))
+
+    def show(self, renderable: RenderableType, *, urgent: bool = False) -> None:
+        super().show(renderable, urgent=urgent)
+        if urgent or not self.quiet:
+            self.keep(renderable)
+
+    def keep(self, renderable: RenderableType) -> None:
+        self._recorder.print(renderable, soft_wrap=True)
+
+    def type(self, command: str) -> None:
+        """A prompt with a command typed at it."""
+        self.show(Text.assemble(("$ ", QUIET_STYLE), (printable(command), HEAD_STYLE)))
+
+    def text(self) -> str:
+        """The recording so far as plain text."""
+        return self._recorder.export_text(clear=False)
+
+    def save_svg(self, path: Path, title: str) -> None:
+        """Writes the recording; the title stands in the window's bar."""
+        path.write_text(self._recorder.export_svg(title=title, clear=False), encoding="utf-8")

@@ -1,0 +1,143 @@
+"""The summary of a drain that ended: the account, where the group stands, and how to go on."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from drainer.core.progress import Counts
+from drainer.engine.status import PartitionResult, Summary
+from drainer.view import figures
+from drainer.view.layout import (
+    BAD,
+    BAD_STYLE,
+    GOOD_STYLE,
+    HEAD_STYLE,
+    OK,
+    QUIET_STYLE,
+    SHOWN,
+    WARN_STYLE,
+    command,
+    field,
+    printable,
+    table,
+)
+from drainer.view.terminal import Terminal
+
+
+def show_summary(terminal: Terminal, summary: Summary) -> None:
+    """What happened first, then the account that proves it, last the way on.
+
+    With ``terminal.json`` the summary goes to stdout as data as well. Quiet shows only what is
+    wrong: an account that does not add up, dead letters, an error and how to resume.
+    """
+    if terminal.json:
+        terminal.data(summary.as_json())
+    unhappy = summary.status not in ("done", "empty")
+    terminal.show(_headline(summary), urgent=unhappy or bool(summary.sub_messages.dead))
+    if summary.status != "empty":
+        terminal.say("")
+        show_account(terminal, summary.messages, summary.sub_messages, urgent=not summary.conserved)
+    if summary.partitions:
+        terminal.say("")
+        _show_partitions(terminal, summary)
+    if summary.plan is not None:
+        terminal.say("")
+        terminal.show(field("plan", summary.plan))
+    if unhappy:
+        terminal.say("")
+    if summary.error is not None:
+        terminal.error(summary.error, summary.hint)
+    if unhappy and summary.plan is not None:
+        terminal.show(_resume(summary.plan), urgent=True)
+
+
+def show_account(
+    terminal: Terminal, messages: Counts, sub_messages: Counts, *, urgent: bool = False
+) -> None:
+    """The law of conservation as a table: read = done + dead + skipped + pending."""
+    rows = table("", "read", "done", "dead", "skipped", "pending", "")
+    for label, counts in (("messages", messages), ("sub-messages", sub_messages)):
+        rows.add_row(
+            Text(f"  {label}"),
+            figures.count(counts.read),
+            figures.count(counts.done),
+            Text(figures.count(counts.dead), BAD_STYLE if counts.dead else ""),
+            figures.count(counts.skipped),
+            Text(figures.count(counts.pending), WARN_STYLE if counts.pending else ""),
+            Text(f"{OK} adds up", GOOD_STYLE)
+            if counts.conserved
+            else Text(f"{BAD} DOES NOT ADD UP", BAD_STYLE),
+        )
+    terminal.show(rows, urgent=urgent)
+
+
+def _headline(summary: Summary) -> Text:
+    dead, finished = summary.sub_messages.dead, ""
+    match summary.status:
+        case "empty":
+            return Text.assemble((f"{OK} Nothing to drain", GOOD_STYLE), ": the backlog is empty")
+        case "done" if dead:
+            head = (f"! Drained, with {figures.counted(dead, 'dead letter')}", WARN_STYLE)
+        case "done":
+            head = (f"{OK} Drained", GOOD_STYLE + HEAD_STYLE)
+            messages = figures.counted(summary.messages.finished, "message")
+            subs = figures.counted(summary.sub_messages.finished, "sub-message")
+            finished = f": {messages}, {subs}"
+        case "interrupted":
+            head = (f"■ Interrupted{_to_go(summary)}", WARN_STYLE)
+        case _:
+            status = printable(summary.status).capitalize()
+            head = (f"{BAD} {status}{_to_go(summary)}", BAD_STYLE)
+    # The account is of all runs of a drain, these are of the last one.
+    took, pace = figures.duration(summary.elapsed_s), figures.rate(summary.sub_messages_per_s)
+    run = f"\n  this run took {took}, at {pace} sub-messages/s"
+    return Text.assemble(head, finished, (run, QUIET_STYLE))
+
+
+def _to_go(summary: Summary) -> str:
+    # What is finished above the watermark is among them, so it may be fewer.
+    left = sum(max(0, part.end - part.watermark) for part in summary.partitions.values())
+    return f", at most {figures.counted(left, 'offset')} to go" if left else ""
+
+
+def _resume(plan: str) -> Text:
+    return Text.assemble(("resume: ", HEAD_STYLE), printable(command("resume", plan)))
+
+
+def _show_partitions(terminal: Terminal, summary: Summary) -> None:
+    # What is not as it should be comes first, so that it is never in the part that isn't shown.
+    by_need = sorted(summary.partitions.items(), key=lambda item: (_rank(item[1]), item[0]))
+    shown, rest = by_need[:SHOWN], by_need[SHOWN:]
+    rows = table("partition", "end", "watermark", "committed", "")
+    for number, part in shown:
+        rows.add_row(
+            str(number),
+            str(part.end),
+            str(part.watermark),
+            "none" if part.committed is None else str(part.committed),
+            _verdict(part),
+        )
+    terminal.show(rows, urgent=any(_rank(part) == 0 for part in summary.partitions.values()))
+    if rest:
+        unfinished = sum(_rank(part) < 2 for _, part in rest)
+        tail = f"{unfinished} of them not finished" if unfinished else f"{OK} all at their end"
+        terminal.show(Text(f"and {len(rest)} more partitions, {tail}", QUIET_STYLE))
+
+
+def _rank(part: PartitionResult) -> int:
+    """0 what is wrong, 1 what is unfinished, 2 what is as it should be."""
+    if part.committed != part.watermark and part.watermark > part.start:
+        return 0
+    return 1 if part.watermark < part.end else 2
+
+
+def _verdict(part: PartitionResult) -> Text:
+    match _rank(part):
+        case 0 if part.committed is not None and part.committed > part.watermark:
+            return Text(f"{BAD} committed past the watermark", BAD_STYLE)
+        case 0:
+            return Text(f"{BAD} committed is not the watermark", BAD_STYLE)
+        case 1:
+            return Text(f"{figures.counted(part.end - part.watermark, 'offset')} to go", WARN_STYLE)
+        case _:
+            return Text(OK, GOOD_STYLE)

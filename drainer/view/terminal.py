@@ -1,0 +1,189 @@
+"""The terminal: words to stderr, data to stdout, questions answered from stdin."""
+
+from __future__ import annotations
+
+import select
+import sys
+import traceback
+from typing import Any, TextIO
+
+import orjson
+from rich.console import Console, RenderableType
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from drainer.errors import DrainerError
+from drainer.view.layout import (
+    BAD_STYLE,
+    HEAD_STYLE,
+    HINT_STYLE,
+    QUIET_STYLE,
+    WARN_STYLE,
+    printable,
+)
+
+_BUG_HINT = (
+    "this is a bug in drainer, not in your backlog; please report it with what --debug prints"
+)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        # rich would exit the process here. A drain outlives the one who was reading its words.
+        self.quiet = True
+
+
+class Terminal:
+    """Where a command speaks.
+
+    Words go to stderr: ``say`` (silenced by ``quiet``), ``warn`` and ``fail`` (never silenced).
+    Data goes to stdout, as JSON. Lines are never broken to fit the width, so that
+    commands and paths in them copy whole. Nothing in a text is taken for markup.
+
+    ``json`` tells the views that data is wanted on stdout; ``debug`` adds tracebacks to ``fail``.
+    A reader that went away (broken pipe, terminal hung up) silences the words and raises nothing.
+    The streams are those of the process unless given.
+    """
+
+    is_recorded = False
+
+    def __init__(
+        self,
+        json: bool = False,
+        quiet: bool = False,
+        debug: bool = False,
+        *,
+        stdin: TextIO | None = None,
+        stdout: TextIO | None = None,
+        stderr: TextIO | None = None,
+        width: int | None = None,
+        height: int | None = None,
+    ) -> None:
+        self.json = json
+        self.quiet = quiet
+        self.debug = debug
+        self._stdin = stdin or sys.stdin
+        self._stdout = stdout or sys.stdout
+        self._stderr = stderr or sys.stderr
+        # Markup, emoji codes and highlighting are off: topics, sub-keys and errors hold [, ] and :.
+        self.console: Console = _Console(
+            file=self._stderr,
+            width=width,
+            height=height,
+            markup=False,
+            emoji=False,
+            highlight=False,
+        )
+
+    @property
+    def is_interactive(self) -> bool:
+        """Whether there is a person to ask: stdin and stderr are both a terminal."""
+        return _is_tty(self._stdin) and _is_tty(self._stderr)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether stderr can be redrawn in place; FORCE_COLOR does not make a pipe a screen."""
+        return _is_tty(self._stderr) and self.console.is_interactive
+
+    @property
+    def shares_screen(self) -> bool:
+        """Whether stdout is a terminal as well, most likely the same one."""
+        return _is_tty(self._stdout)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a write to stderr would go through now.
+
+        It would not while the terminal is held (Ctrl-S) or a pager has stopped reading. A running
+        drain leaves out a frame rather than wait for its audience.
+        """
+        try:
+            poll = select.poll()
+            poll.register(self._stderr.fileno(), select.POLLOUT)
+            return bool(poll.poll(0))
+        except (OSError, ValueError, AttributeError):
+            return True  # no descriptor (tests, captured output), or no poll on this platform
+
+    def say(self, text: str) -> None:
+        """One line of words."""
+        self.show(Text(printable(text)))
+
+    def warn(self, text: str) -> None:
+        """``warning: …``; shown even when quiet."""
+        self.show(Text.assemble(("warning: ", WARN_STYLE), printable(text)), urgent=True)
+
+    def hint(self, text: str) -> None:
+        """``hint: …``, the way out; shown even when quiet, since it follows an error."""
+        self.show(Text.assemble(("hint: ", HINT_STYLE), printable(text)), urgent=True)
+
+    def fail(self, error: BaseException) -> None:
+        """``error: …`` and its hint; no traceback, unless debug asks for it.
+
+        Of a DrainerError debug shows the traceback of its cause: what the handler raised, say.
+        """
+        cause: BaseException | None
+        if isinstance(error, DrainerError):
+            text, hint, cause = str(error), error.hint, error.__cause__
+        elif isinstance(error, KeyboardInterrupt):
+            text, hint, cause = "interrupted", None, None
+        else:
+            words = " ".join(str(error).split())
+            text = f"{type(error).__name__}: {words}" if words else type(error).__name__
+            hint, cause = _BUG_HINT, error
+        if self.debug and cause is not None:
+            lines = "".join(traceback.format_exception(cause)).rstrip()
+            self.show(Text(printable(lines), QUIET_STYLE), urgent=True)
+        self.error(text, hint)
+
+    def error(self, text: str, hint: str | None = None) -> None:
+        """``error: …`` and its hint, for an error that is at hand as words only."""
+        self.show(Text.assemble(("error: ", BAD_STYLE), printable(text)), urgent=True)
+        if hint:
+            self.hint(hint)
+
+    def data(self, obj: Any) -> None:
+        """One JSON object on stdout, indented when a person is looking."""
+        option = orjson.OPT_INDENT_2 if self.shares_screen else 0
+        self._stdout.write(orjson.dumps(obj, option=option).decode() + "\n")
+        self._stdout.flush()
+
+    def confirm(self, question: str) -> bool | None:
+        """Asks on stderr. None when there is no one to ask; the caller refuses then.
+
+        Only ``y`` or ``yes`` is a yes. Ctrl-C and Ctrl-D are a no.
+        """
+        if not self.is_interactive:
+            return None
+        prompt = Text.assemble((printable(question), HEAD_STYLE), " [y/N] ")
+        self.console.print(prompt, end="", soft_wrap=True)
+        try:
+            answer = self._stdin.readline()
+        except KeyboardInterrupt:
+            answer = ""
+        if not answer.endswith("\n"):
+            self.console.print()
+        return answer.strip().lower() in ("y", "yes")
+
+    def show(self, renderable: RenderableType, *, urgent: bool = False) -> None:
+        """Prints something of rich's; ``urgent`` shows it even when quiet."""
+        if self.quiet and not urgent:
+            return
+        if isinstance(renderable, Table):
+            # A table is as wide as its figures: an offset cut short would be another offset.
+            endless = self.console.options.update(max_width=10_000)
+            renderable.width = Measurement.get(self.console, endless, renderable).maximum
+        try:
+            self.console.print(renderable, soft_wrap=True)
+        except OSError:
+            self.console.quiet = True  # the terminal is gone; the drain is not
+
+    def keep(self, renderable: RenderableType) -> None:
+        """What a recording is to have and the screen shows already: a live view's last frame."""
+
+
+def _is_tty(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # closed
+        return False

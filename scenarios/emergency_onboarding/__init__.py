@@ -1,0 +1,1 @@
+"""The emergency that drainer is for; the same story as ``drainer demo``."""

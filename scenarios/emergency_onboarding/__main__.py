@@ -1,0 +1,7 @@
+"""Runs ``drainer demo``."""
+
+import sys
+
+from drainer.cli import app
+
+app(["demo", *sys.argv[1:]])

@@ -1,0 +1,70 @@
+"""Runs ``drainer run`` as a user does, and reads its summary and its peak memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+HANDLERS = Path(__file__).with_name("handlers.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One run: sub-messages per second while draining, seconds of it, peak memory in MiB."""
+
+    rate: float
+    elapsed_s: float
+    sub_messages: int
+    peak_mib: float
+
+
+def measure(
+    bootstrap: str,
+    topic: str,
+    group: str,
+    handler: str,
+    *,
+    latency_ms: int,
+    concurrency: int,
+    order: str = "sub-key",
+    until: int | None = None,
+    options: tuple[str, ...] = (),
+) -> Measured:
+    """Drains ``[0, until)`` of the topic in a process of its own.
+
+    Raises RuntimeError with what the command said, when it did not finish all of it.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            *(sys.executable, "-m", "drainer", "run"),
+            *("--topic", topic, "--group", group, "-b", bootstrap, "--from", "earliest"),
+            *("--handler", f"{HANDLERS}:{handler}", "--set", f"latency_ms={latency_ms}"),
+            *("--concurrency", str(concurrency), "--order", order),
+            *("--until", "end" if until is None else str(until)),
+            *("--plan", str(Path(folder) / "plan.json"), "--yes", "--json", "--quiet"),
+            *options,
+        ]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        out, err = process.stdout, process.stderr
+        assert out is not None
+        assert err is not None
+        answer, words = out.read(), err.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.close()
+        err.close()
+    if process.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}\nexit {process.returncode}\n{words.decode()}")
+    summary = orjson.loads(answer)
+    return Measured(
+        rate=summary["sub_messages_per_s"],
+        elapsed_s=summary["elapsed_s"],
+        sub_messages=summary["sub_messages"]["done"],
+        peak_mib=usage.ru_maxrss / 1024,
+    )

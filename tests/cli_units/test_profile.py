@@ -1,0 +1,236 @@
+"""Profiles: values of options in a file, below environment variables and flags."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from drainer.cli.profile import apply_profile, as_defaults, read_profile
+from drainer.errors import UsageError
+
+CONTENT = """
+topic = "orders"
+concurrency = 50
+yes = true
+
+[profile.night]
+concurrency = 500
+buffer = "1GiB"
+
+[profile.day]
+topic = "invoices"
+
+[profile.empty]
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(content: str | bytes, name: str = "drainer.toml") -> Path:
+    path = Path(name)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def wrong(path: Path | None, name: str | None) -> UsageError:
+    with pytest.raises(UsageError) as caught:
+        read_profile(path, name)
+    assert caught.value.exit_code == 2
+    return caught.value
+
+
+# Reading.
+
+
+def test_no_file_and_no_wish_for_one_is_nothing() -> None:
+    assert read_profile(None, None) == {}
+
+
+def test_the_top_level_holds_without_a_profile() -> None:
+    write(CONTENT)
+
+    assert read_profile(None, None) == {"topic": "orders", "concurrency": 50, "yes": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("night", {"topic": "orders", "concurrency": 500, "yes": True, "buffer": "1GiB"}),
+        ("day", {"topic": "invoices", "concurrency": 50, "yes": True}),
+        ("empty", {"topic": "orders", "concurrency": 50, "yes": True}),
+    ],
+)
+def test_a_profile_lies_on_top_of_the_top_level(name: str, values: dict[str, object]) -> None:
+    write(CONTENT)
+
+    assert read_profile(None, name) == values
+
+
+def test_another_file_may_be_named() -> None:
+    write('topic = "wrong"')
+    path = write(CONTENT, "elsewhere.toml")
+
+    assert read_profile(path, "day")["topic"] == "invoices"
+
+
+def test_a_named_file_must_be_there() -> None:
+    error = wrong(Path("elsewhere.toml"), None)
+
+    assert str(error) == "there is no profile file elsewhere.toml"
+    assert "--config" in (error.hint or "")
+
+
+def test_a_named_profile_needs_a_file() -> None:
+    assert "drainer.toml" in str(wrong(None, "night"))
+
+
+def test_a_folder_is_no_profile_file() -> None:
+    Path("drainer.toml").mkdir()
+
+    assert read_profile(None, None) == {}
+    assert "there is no profile file" in str(wrong(None, "night"))
+
+
+def test_an_unknown_profile_is_answered_with_the_known() -> None:
+    write(CONTENT)
+    error = wrong(None, "nihgt")
+
+    assert "has no profile 'nihgt'" in str(error)
+    assert error.hint == "it has: day, empty, night"
+
+
+def test_a_file_without_profiles_has_none() -> None:
+    write('topic = "orders"')
+
+    assert wrong(None, "night").hint == "it has: none"
+
+
+@pytest.mark.parametrize(
+    "content", ["topic = ", "[profile", 'topic = "a"\ntopic = "b"', b"\xff\xfe", b"topic = '\xe9'"]
+)
+def test_what_is_no_toml_is_a_usage_error(content: str | bytes) -> None:
+    write(content)
+
+    assert "drainer.toml can't be read" in str(wrong(None, None))
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["profile = 3", 'profile = "night"', "[profile]\nnight = 3", "[[profile]]\nconcurrency = 5"],
+)
+def test_a_profile_that_is_no_table_is_a_usage_error(content: str) -> None:
+    write(content)
+
+    wrong(None, "night")
+
+
+# As defaults of commands.
+
+app = typer.Typer()
+inner = typer.Typer()
+app.add_typer(inner, name="plan")
+
+
+@app.callback()
+def main(context: typer.Context, profile: str | None = None, config: Path | None = None) -> None:
+    apply_profile(context, config, profile)
+
+
+@app.command()
+def run(
+    topic: Annotated[str, typer.Option(envvar="TEST_TOPIC")] = "from the code",
+    concurrency: Annotated[int, typer.Option("--concurrency", "-c")] = 100,
+    partitions: Annotated[list[int] | None, typer.Option("--partition")] = None,
+    properties: Annotated[list[str] | None, typer.Option("-X")] = None,
+    yes: Annotated[bool, typer.Option("--yes")] = False,
+) -> None:
+    typer.echo(f"{topic} {concurrency} {partitions} {properties} {yes}")
+
+
+@inner.command()
+def verify(topic: str = "from the code", deep: bool = True) -> None:
+    typer.echo(f"{topic} {deep}")
+
+
+def invoke(*words: str, **environment: str) -> str:
+    result = CliRunner().invoke(app, words, env=environment)
+    if isinstance(result.exception, UsageError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.stdout.strip()
+
+
+def test_a_flag_beats_the_environment_and_that_a_profile_and_that_the_top_level() -> None:
+    assert invoke("run") == "from the code 100 None None False"
+    write('topic = "top level"\n[profile.night]\ntopic = "profile"')
+
+    assert invoke("run").startswith("top level ")
+    assert invoke("--profile", "night", "run").startswith("profile ")
+    assert invoke("--profile", "night", "run", TEST_TOPIC="environment").startswith("environment ")
+    assert invoke(
+        "--profile", "night", "run", "--topic", "flag", TEST_TOPIC="environment"
+    ).startswith("flag ")
+
+
+def test_values_keep_their_kinds() -> None:
+    write('concurrency = 7\npartition = [1, 2]\n"-X" = ["a=b"]\nyes = true')
+
+    assert invoke("run") == "from the code 7 [1, 2] ['a=b'] True"
+
+
+def test_a_command_inside_a_group_gets_its_values_too() -> None:
+    write('topic = "orders"\ndeep = false\nyes = true')
+
+    assert invoke("plan", "verify") == "orders False"
+    assert invoke("run").startswith("orders ")
+
+
+def test_a_value_of_the_wrong_kind_is_told_like_a_wrong_flag() -> None:
+    write('concurrency = "many"')
+    result = CliRunner().invoke(app, ["run"])
+
+    assert result.exit_code == 2
+    assert "concurrency" in result.output
+
+
+@pytest.mark.parametrize("key", ["conurrency", "c", "--topic", "partitions", "deeper.topic"])
+def test_a_key_that_no_command_has_is_a_slip(key: str) -> None:
+    write(f"{key} = 7")
+
+    with pytest.raises(UsageError, match="no command has an option") as caught:
+        invoke("run")
+
+    assert key.partition(".")[0] in str(caught.value)
+    assert caught.value.hint
+
+
+def test_a_slip_names_the_file_that_it_is_in() -> None:
+    write("conurrency = 7", "elsewhere.toml")
+
+    with pytest.raises(UsageError, match=r"elsewhere\.toml"):
+        invoke("--config", "elsewhere.toml", "run")
+
+
+def test_a_slip_inside_another_profile_is_not_looked_at() -> None:
+    write("[profile.night]\nconurrency = 7\n[profile.day]\nconcurrency = 8")
+
+    assert invoke("--profile", "day", "run").split()[3] == "8"
+
+
+def test_the_commands_of_drainer_have_options_to_set() -> None:
+    from drainer.cli.app import app as drainer_app  # noqa: PLC0415
+
+    command = typer.main.get_command(drainer_app)
+    defaults = as_defaults({"concurrency": 7, "topic": "orders", "grace": "5s"}, command)
+
+    assert defaults["run"] == {"concurrency": "7", "topic": "orders", "grace": "5s"}
+    assert defaults["resume"]["concurrency"] == "7"
+    assert "topic" not in defaults["resume"]

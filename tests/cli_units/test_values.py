@@ -1,0 +1,99 @@
+"""Sizes, durations and pairs, as they are typed."""
+
+from __future__ import annotations
+
+import pytest
+
+from drainer.cli.values import parse_duration, parse_pairs, parse_size
+from drainer.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("0", 0),
+        ("1", 1),
+        ("4096", 4096),
+        ("7b", 7),
+        ("7B", 7),
+        ("1KiB", 1024),
+        ("1kib", 1024),
+        ("256MiB", 256 * 1024**2),
+        ("256 MiB", 256 * 1024**2),
+        ("  256MiB  ", 256 * 1024**2),
+        ("1.5GiB", 1536 * 1024**2),
+        ("1kB", 1000),
+        ("2MB", 2_000_000),
+        ("3GB", 3_000_000_000),
+        ("0.5kb", 500),
+    ],
+)
+def test_a_size_is_bytes(text: str, size: int) -> None:
+    found = parse_size(text)
+
+    assert found == size
+    assert type(found) is int
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0", 0),
+        ("1", 1),
+        ("10s", 10),
+        ("10 S", 10),
+        ("200ms", 0.2),
+        ("0.05s", 0.05),
+        ("2m", 120),
+        ("1.5h", 5400),
+    ],
+)
+def test_a_duration_is_seconds(text: str, seconds: float) -> None:
+    assert parse_duration(text) == pytest.approx(seconds)
+
+
+WRONG = ["", " ", "-1", "+1", "1.", ".5", "1e3", "1_000", "one", "0x10", "inf", "nan", "1 2", "s"]
+
+
+@pytest.mark.parametrize("text", [*WRONG, "1s", "1TiBs", "1M", "1kbit"])
+def test_a_wrong_size_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a size like 256MiB") as caught:
+        parse_size(text)
+
+    assert repr(text) in str(caught.value)
+    assert "mib" in (caught.value.hint or "")
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("text", [*WRONG, "1d", "1MiB", "1min", "1 s s", "1m30s"])
+def test_a_wrong_duration_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a duration like 10s or 200ms") as caught:
+        parse_duration(text)
+
+    assert repr(text) in str(caught.value)
+    assert "ms" in (caught.value.hint or "")
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("texts", "pairs"),
+    [
+        ([], {}),
+        (["a=1"], {"a": "1"}),
+        (["a=1", "b=2"], {"a": "1", "b": "2"}),
+        (["a=1", "a=2"], {"a": "2"}),
+        (["a="], {"a": ""}),
+        (["url=http://x/?q=1"], {"url": "http://x/?q=1"}),
+        ([" a = b "], {"a": " b "}),
+    ],
+)
+def test_pairs_are_names_and_values(texts: list[str], pairs: dict[str, str]) -> None:
+    assert parse_pairs(texts, "--set") == pairs
+
+
+@pytest.mark.parametrize("text", ["", "a", "=1", " =1", "="])
+def test_what_is_no_pair_names_the_option(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_pairs(["fine=1", text], "--set")
+
+    assert str(caught.value) == f"--set {text!r} is no name=value"

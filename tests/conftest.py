@@ -1,0 +1,49 @@
+"""Fixtures for every test: one real broker for the whole session."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from drainer.errors import SandboxRefused
+from drainer.sandbox import Broker
+from drainer.sandbox.jars import kafka_jars
+from drainer.sandbox.java import find_java
+
+
+@pytest.fixture(scope="session")
+def kafka_installed() -> None:
+    """Java and Kafka's jars. A laptop without them skips what needs them; in CI that is a failure.
+
+    A broker that has both and does not start is a failure anywhere.
+    """
+    try:
+        find_java()
+        kafka_jars()
+    except SandboxRefused as error:
+        reason = f"{error} (hint: {error.hint})"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def broker(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """The session's broker, shared: who stops, kills or pauses a broker starts their own."""
+    with Broker(tmp_path_factory.mktemp("broker"), die_with_parent=True) as running:
+        yield running
+
+
+@pytest.fixture
+def bootstrap(broker: Broker) -> str:
+    """Where the session's broker listens."""
+    return broker.bootstrap_servers
+
+
+@pytest.fixture
+def topic_name() -> str:
+    """A name that no other test uses."""
+    return f"t-{uuid.uuid4().hex[:12]}"

@@ -1,0 +1,1 @@
+"""Tests of the pure core: no broker, no clock, no sleep."""

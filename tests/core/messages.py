@@ -1,0 +1,75 @@
+"""Messages to test with, and what naive readers of a Progress make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from drainer.core.dispatch import Dispatcher
+from drainer.core.ledger import Ledger
+from drainer.core.progress import (
+    Partial,
+    Progress,
+    decode_ranges,
+    encode_ranges,
+)
+from drainer.message import Message, Origin, SubMessage
+
+
+def message_at(offset: int, partition: int = 0, key: bytes | None = None) -> Message:
+    return Message(Origin("orders", "topic-id", partition), offset, key, b"value")
+
+
+def subs_of(*keys: Hashable) -> list[SubMessage]:
+    return [SubMessage(key) for key in keys]
+
+
+def one_partition(start: int, end: int, progress: Progress | None = None) -> Dispatcher:
+    return Dispatcher({0: Ledger(start, end, progress)})
+
+
+def deliver(dispatcher: Dispatcher, offset: int, *subs: SubMessage | str) -> Message:
+    """Delivers a message of partition 0; a str stands for a sub-message with that sub-key."""
+    message = message_at(offset)
+    dispatcher.deliver(message, [SubMessage(s) if isinstance(s, str) else s for s in subs])
+    return message
+
+
+def take(dispatcher: Dispatcher) -> SubMessage:
+    """Takes what must be there."""
+    sub = dispatcher.take()
+    assert sub is not None
+    return sub
+
+
+def take_all(dispatcher: Dispatcher) -> dict[str, SubMessage]:
+    """Takes all that is ready, by ``offset[index]``."""
+    taken = {}
+    while (sub := dispatcher.take()) is not None:
+        taken[f"{sub.message.offset}[{sub.index}]"] = sub
+    return taken
+
+
+def written_and_read(progress: Progress) -> Progress:
+    """A progress after a trip through the text that plans and journals hold."""
+    return Progress(
+        progress.watermark,
+        decode_ranges(encode_ranges(progress.finished)),
+        {o: Partial.decode(part.encode()) for o, part in progress.partial.items()},
+        progress.messages,
+        progress.sub_messages,
+    )
+
+
+def finished_subs(progress: Progress, offset: int, count: int) -> set[int]:
+    """Which of the ``count`` sub-messages at an offset a progress says are finished."""
+    if says_finished(progress, offset):
+        return set(range(count))
+    part = progress.partial.get(offset)
+    return set() if part is None else {i for i in range(count) if part.bits >> i & 1}
+
+
+def says_finished(progress: Progress, offset: int) -> bool:
+    """Whether a progress says that the whole message at an offset is finished."""
+    return offset < progress.watermark or any(
+        first <= offset < end for first, end in progress.finished
+    )

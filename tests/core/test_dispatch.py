@@ -1,0 +1,580 @@
+"""The dispatcher: what may run beside what, what is refused, and what is left behind."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from drainer.core.dispatch import Dispatcher
+from drainer.core.ledger import Ledger
+from drainer.core.order import Order
+from drainer.core.progress import Counts, Outcome
+from drainer.errors import SplitFailed
+from drainer.message import Barrier, Message, SubMessage
+
+from .messages import (
+    deliver,
+    message_at,
+    one_partition,
+    says_finished,
+    subs_of,
+    take,
+    take_all,
+    written_and_read,
+)
+
+
+def finish_all(dispatcher: Dispatcher) -> list[str]:
+    """Takes and finishes one after the other; tells what was handled."""
+    handled = []
+    while (sub := dispatcher.take()) is not None:
+        handled.append(f"{sub.message.offset}[{sub.index}]")
+        dispatcher.finish(sub)
+    return handled
+
+
+def resume(dispatcher: Dispatcher) -> Dispatcher:
+    """A dispatcher that goes on from what this one's plan would say."""
+    return Dispatcher(
+        {
+            number: Ledger(0, dispatcher.ledgers[number].end, written_and_read(progress))
+            for number, progress in dispatcher.progress().items()
+        }
+    )
+
+
+# --- order ---
+
+
+def test_sub_messages_of_one_message_run_at_once_when_their_sub_keys_differ() -> None:
+    dispatcher = one_partition(0, 1)
+    deliver(dispatcher, 0, "a", "b", "a")
+
+    assert set(take_all(dispatcher)) == {"0[0]", "0[1]"}
+
+
+def test_messages_run_at_once_when_their_sub_keys_differ() -> None:
+    dispatcher = one_partition(0, 2)
+    deliver(dispatcher, 0, "a")
+    deliver(dispatcher, 1, "b")
+
+    assert set(take_all(dispatcher)) == {"0[0]", "1[0]"}
+
+
+def test_one_sub_key_is_handled_in_order_of_offset_and_index() -> None:
+    dispatcher = one_partition(0, 2)
+    deliver(dispatcher, 0, "a", "a")
+    deliver(dispatcher, 1, "a")
+
+    assert finish_all(dispatcher) == ["0[0]", "0[1]", "1[0]"]
+
+
+def test_several_sub_keys_hold_a_place_in_each_lane() -> None:
+    dispatcher = one_partition(0, 4)
+    deliver(dispatcher, 0, "a")
+    deliver(dispatcher, 1, SubMessage(keys=["a", "b"]))
+    deliver(dispatcher, 2, "b")
+    deliver(dispatcher, 3, "c")
+
+    taken = take_all(dispatcher)
+    assert set(taken) == {"0[0]", "3[0]"}
+    dispatcher.finish(taken["0[0]"])
+    taken = take_all(dispatcher)
+    assert set(taken) == {"1[0]"}
+    dispatcher.finish(taken["1[0]"])
+    assert set(take_all(dispatcher)) == {"2[0]"}
+
+
+def test_a_lane_is_a_sub_key_whatever_partition_it_comes_from() -> None:
+    dispatcher = Dispatcher({0: Ledger(0, 1), 1: Ledger(0, 1)})
+    for partition in (0, 1):
+        dispatcher.deliver(message_at(0, partition), subs_of("a"))
+
+    first = take(dispatcher)
+    assert dispatcher.take() is None
+    assert dispatcher.finish_and_take(first) is not None
+
+
+def test_a_sub_message_knows_where_it_came_from() -> None:
+    dispatcher = one_partition(0, 8)
+    deliver(dispatcher, 7, "a", "b")
+
+    subs = take_all(dispatcher).values()
+
+    assert {sub.id for sub in subs} == {"topic-id:0:7:0", "topic-id:0:7:1"}
+    assert {str(sub) for sub in subs} == {"orders/0/7[0]", "orders/0/7[1]"}
+
+
+def key_order_backlog(order: Order) -> Dispatcher:
+    """Four messages in two partitions, keys x y | x x, each with two different sub-keys."""
+    dispatcher = Dispatcher({0: Ledger(0, 2), 1: Ledger(10, 12)}, order)
+    places = [(0, 0, b"x"), (0, 1, b"y"), (1, 10, b"x"), (1, 11, b"x")]
+    for number, (partition, offset, key) in enumerate(places):
+        dispatcher.deliver(
+            message_at(offset, partition, key), subs_of(f"{number}-a", f"{number}-b")
+        )
+    return dispatcher
+
+
+@pytest.mark.parametrize(
+    ("order", "at_once"),
+    [
+        (Order.SUB_KEY, {"0[0]", "0[1]", "1[0]", "1[1]", "10[0]", "10[1]", "11[0]", "11[1]"}),
+        (Order.KEY, {"0[0]", "1[0]"}),
+        (Order.PARTITION, {"0[0]", "10[0]"}),
+        (Order.NONE, {"0[0]", "0[1]", "1[0]", "1[1]", "10[0]", "10[1]", "11[0]", "11[1]"}),
+    ],
+    ids=lambda value: value.value if isinstance(value, Order) else "",
+)
+def test_the_order_decides_what_runs_at_once(order: Order, at_once: set[str]) -> None:
+    assert set(take_all(key_order_backlog(order))) == at_once
+
+
+@pytest.mark.parametrize("order", Order)
+def test_everything_is_handled_in_any_order(order: Order) -> None:
+    dispatcher = key_order_backlog(order)
+
+    assert len(finish_all(dispatcher)) == 8
+    assert dispatcher.complete
+
+
+def test_without_order_one_sub_key_runs_many_at_once() -> None:
+    dispatcher = Dispatcher({0: Ledger(0, 9)}, Order.NONE)
+    deliver(dispatcher, 0, "a", "a", SubMessage(keys=["a", "b"]))
+    deliver(dispatcher, 1, "a")
+
+    assert len(take_all(dispatcher)) == 4
+
+
+def test_with_partition_order_several_sub_keys_wait_as_all_do() -> None:
+    dispatcher = Dispatcher({0: Ledger(0, 9)}, Order.PARTITION)
+    deliver(dispatcher, 0, SubMessage(keys=["a", "b"]))
+    deliver(dispatcher, 1, SubMessage(keys=["c", "d"]), "e")
+
+    assert finish_all(dispatcher) == ["0[0]", "1[0]", "1[1]"]
+    assert len(take_all(dispatcher)) == 0
+
+
+# --- barriers ---
+
+
+def test_a_barrier_waits_for_all_before_it_and_all_after_it_wait_for_it() -> None:
+    dispatcher = one_partition(0, 3)
+    deliver(dispatcher, 0, "a", "b")
+    deliver(dispatcher, 1, Barrier())
+    deliver(dispatcher, 2, "c")
+
+    before = take_all(dispatcher)
+    assert set(before) == {"0[0]", "0[1]"}
+    dispatcher.finish(before["0[1]"])
+    assert dispatcher.take() is None
+    dispatcher.finish(before["0[0]"])
+    barrier = take(dispatcher)
+    assert isinstance(barrier, Barrier)
+    assert dispatcher.take() is None
+    dispatcher.finish(barrier)
+    assert set(take_all(dispatcher)) == {"2[0]"}
+
+
+def test_a_barrier_at_the_very_front_runs_at_once() -> None:
+    dispatcher = one_partition(0, 1)
+    deliver(dispatcher, 0, Barrier(), "a")
+
+    assert set(take_all(dispatcher)) == {"0[0]"}
+
+
+def test_a_barrier_inside_a_message_parts_what_is_around_it() -> None:
+    dispatcher = one_partition(0, 1)
+    deliver(dispatcher, 0, "a", "b", Barrier(), "c")
+
+    assert finish_all(dispatcher) == ["0[0]", "0[1]", "0[2]", "0[3]"]
+    assert dispatcher.complete
+
+
+def test_a_barrier_does_not_take_one_in_its_message_that_ran_for_all_before_it() -> None:
+    dispatcher = one_partition(0, 1)
+    deliver(dispatcher, 0, "a", "b", Barrier())
+
+    taken = take_all(dispatcher)
+    dispatcher.finish(taken["0[1]"])
+
+    assert dispatcher.take() is None
+
+
+def test_barriers_in_a_row_run_one_by_one() -> None:
+    dispatcher = one_partition(0, 2)
+    deliver(dispatcher, 0, Barrier(), Barrier())
+    deliver(dispatcher, 1, Barrier())
+
+    first = take(dispatcher)
+    assert dispatcher.take() is None
+    second = dispatcher.finish_and_take(first)
+    assert second is not None
+    assert dispatcher.take() is None
+    assert dispatcher.finish_and_take(second) is not None
+
+
+def test_a_barrier_holds_only_its_own_partition() -> None:
+    dispatcher = Dispatcher({0: Ledger(0, 9), 1: Ledger(0, 9)})
+    dispatcher.deliver(message_at(0, 0), [SubMessage("a")])
+    dispatcher.deliver(message_at(1, 0), [Barrier()])
+    dispatcher.deliver(message_at(2, 0), [SubMessage("b")])
+    dispatcher.deliver(message_at(5, 1), [SubMessage("b"), SubMessage("c")])
+
+    assert set(take_all(dispatcher)) == {"0[0]", "5[0]", "5[1]"}
+
+
+def test_a_barrier_waits_for_a_message_that_is_dead() -> None:
+    dispatcher = one_partition(0, 2)
+    deliver(dispatcher, 0, "a")
+    deliver(dispatcher, 1, Barrier())
+
+    dispatcher.finish(take(dispatcher), Outcome.DEAD)
+
+    assert isinstance(dispatcher.take(), Barrier)
+
+
+@pytest.mark.parametrize("order", Order)
+def test_a_barrier_is_kept_in_any_order(order: Order) -> None:
+    dispatcher = Dispatcher({0: Ledger(0, 9)}, order)
+    deliver(dispatcher, 0, "a")
+    deliver(dispatcher, 1, Barrier())
+    deliver(dispatcher, 2, "b")
+
+    assert finish_all(dispatcher) == ["0[0]", "1[0]", "2[0]"]
+
+
+def test_a_barrier_does_not_run_twice_after_a_resume() -> None:
+    dispatcher = one_partition(0, 1)
+    deliver(dispatcher, 0, "a", Barrier(), "b", "c")
+    dispatcher.finish(take(dispatcher))
+    dispatcher.finish(take(dispatcher))
+
+    resumed = resume(dispatcher)
+    deliver(resumed, 0, "a", Barrier(), "b", "c")
+
+    assert set(take_all(resumed)) == {"0[2]", "0[3]"}
+
+
+def test_a_barrier_still_waits_for_what_is_left_before_it_after_a_resume() -> None:
+    dispatcher = one_partition(0, 1)
+    deliver(dispatcher, 0, "a", "b", Barrier(), "c")
+    dispatcher.finish(take(dispatcher))
+
+    resumed = resume(dispatcher)
+    deliver(resumed, 0, "a", "b", Barrier(), "c")
+
+    assert finish_all(resumed) == ["0[1]", "0[2]", "0[3]"]
+    assert resumed.complete
+
+
+# --- what split may give ---
+
+
+def a_generator(*subs: SubMessage) -> Iterator[SubMessage]:
+    yield from subs
+
+
+@pytest.mark.parametrize("collection", [list, tuple, a_generator])
+def test_split_may_give_any_iterable(collection: Callable[..., Iterable[SubMessage]]) -> None:
+    subs = subs_of("a", "b")
+    dispatcher = one_partition(0, 1)
+    made = a_generator(*subs) if collection is a_generator else collection(subs)
+
+    dispatcher.deliver(message_at(0), made)
+
+    assert set(take_all(dispatcher).values()) == set(subs)
+
+
+def test_no_keys_at_all_are_refused() -> None:
+    with pytest.raises(ValueError, match="names no lane"):
+        SubMessage(keys=())
+
+
+class Undone(SubMessage):
+    """A subclass that forgot to call ``super().__init__``."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        pass
+
+
+class Called(SubMessage):
+    """A subclass that did not."""
+
+    __slots__ = ()
+
+
+class Uncalled(SubMessage):
+    """One that is yielded itself: ``yield Uncalled``. To set a field of it would break the class,
+    so that no other test may use it."""
+
+    __slots__ = ()
+
+
+NOT_SUB_MESSAGES = [
+    pytest.param("doc-1", "str", id="str"),
+    pytest.param(None, "NoneType", id="None"),
+    pytest.param(("doc-1", {}), "tuple", id="pair"),
+    pytest.param({"id": "doc-1"}, "dict", id="dict"),
+    pytest.param(Uncalled, "type", id="class"),
+    pytest.param(SimpleNamespace(key="a", keys=None), "SimpleNamespace", id="look-alike"),
+    pytest.param(Undone(), "Undone", id="half-made"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "name"), NOT_SUB_MESSAGES)
+@pytest.mark.parametrize("before", [0, 1], ids=["first", "second"])
+def test_what_is_no_sub_message_is_refused_and_nothing_is_taken_in(
+    wrong: Any, name: str, before: int
+) -> None:
+    dispatcher = one_partition(0, 9)
+
+    with pytest.raises(SplitFailed, match=f"{name}.*orders/0/4") as error:
+        dispatcher.deliver(message_at(4), [*subs_of("a")[:before], wrong])
+
+    assert error.value.hint
+    assert_nothing_taken_in(dispatcher)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param(["a"], id="list"),
+        pytest.param({"a": 1}, id="dict"),
+        pytest.param(("a", ["b"]), id="list-in-tuple"),
+    ],
+)
+@pytest.mark.parametrize("before", [0, 1], ids=["first", "second"])
+@pytest.mark.parametrize("order", Order)
+def test_a_sub_key_that_is_not_hashable_is_refused_and_nothing_is_taken_in(
+    wrong: Any, before: int, order: Order
+) -> None:
+    dispatcher = Dispatcher({0: Ledger(0, 9)}, order)
+
+    with pytest.raises(SplitFailed, match="not hashable at orders/0/4") as error:
+        dispatcher.deliver(message_at(4), [*subs_of("a")[:before], SubMessage(wrong)])
+
+    assert error.value.hint
+    assert_nothing_taken_in(dispatcher)
+
+
+def test_a_split_that_is_not_deterministic_is_refused_and_nothing_is_taken_in() -> None:
+    dispatcher = one_partition(0, 9)
+    deliver(dispatcher, 4, "a", "b")
+    dispatcher.finish(take(dispatcher))
+    resumed = resume(dispatcher)
+
+    with pytest.raises(SplitFailed, match="orders/0/4"):
+        deliver(resumed, 4, "a", "c")
+
+    assert resumed.take() is None
+    assert len(resumed.lanes) == 0
+    deliver(resumed, 4, "a", "b")
+    assert set(take_all(resumed)) == {"4[1]"}
+
+
+def test_a_split_that_raises_takes_nothing_in() -> None:
+    def split() -> Iterator[SubMessage]:
+        yield SubMessage("a")
+        raise LookupError("no such field")
+
+    dispatcher = one_partition(0, 9)
+
+    with pytest.raises(LookupError):
+        dispatcher.deliver(message_at(4), split())
+
+    assert_nothing_taken_in(dispatcher)
+
+
+def test_a_subclass_of_sub_message_is_one() -> None:
+    dispatcher = one_partition(0, 1)
+    sub = Called("a")
+    dispatcher.deliver(message_at(0), [sub])
+
+    assert dispatcher.take() is sub
+
+
+def assert_nothing_taken_in(dispatcher: Dispatcher) -> None:
+    assert dispatcher.counts() == (Counts(), Counts())
+    assert dispatcher.ledgers[0].position == 0
+    assert dispatcher.pending_bytes == 0
+    assert len(dispatcher.lanes) == 0
+    assert dispatcher.take() is None
+
+
+# --- what is wanted ---
+
+
+def test_a_fetched_message_past_the_end_is_not_wanted() -> None:
+    # A batch of the consumer may reach over the end of the backlog, which was frozen before.
+    dispatcher = one_partition(0, 5)
+
+    assert dispatcher.wants(message_at(4))
+    assert not dispatcher.wants(message_at(5))
+
+
+def test_a_message_finished_before_is_not_wanted_and_is_passed() -> None:
+    dispatcher = one_partition(0, 3)
+    for offset in range(3):
+        deliver(dispatcher, offset, f"{offset}")
+    taken = take_all(dispatcher)
+    for place in ("1[0]", "2[0]"):
+        dispatcher.finish(taken[place])
+
+    resumed = resume(dispatcher)
+    wanted = []
+    for offset in range(3):
+        if resumed.wants(message_at(offset)):
+            wanted.append(offset)
+            deliver(resumed, offset, f"{offset}")
+    finish_all(resumed)
+
+    assert wanted == [0]
+    assert resumed.complete
+    assert resumed.counts()[0] == Counts(3, 3)
+
+
+def test_nothing_below_what_is_skipped_to_remains() -> None:
+    dispatcher = Dispatcher({0: Ledger(0, 9), 1: Ledger(0, 9)})
+    dispatcher.skip_to(0, 9)
+    assert not dispatcher.complete
+    dispatcher.skip_to(1, 9)
+
+    assert dispatcher.complete
+
+
+# --- the account ---
+
+
+def test_counts_are_those_of_all_partitions() -> None:
+    dispatcher = Dispatcher({0: Ledger(0, 9), 1: Ledger(0, 9)})
+    dispatcher.deliver(message_at(0, 0), subs_of("a", "b"))
+    dispatcher.deliver(message_at(0, 1), subs_of("c"))
+    dispatcher.finish(take(dispatcher), Outcome.DEAD)
+
+    messages, subs = dispatcher.counts()
+
+    assert messages.read == 2
+    assert subs == Counts(3, dead=1, pending=2)
+
+
+def test_changes_name_only_partitions_in_which_something_finished() -> None:
+    dispatcher = Dispatcher({0: Ledger(0, 9), 1: Ledger(0, 9)})
+    dispatcher.deliver(message_at(0, 0), subs_of("a"))
+    dispatcher.deliver(message_at(0, 1), subs_of("b"))
+    sub = take(dispatcher)
+    dispatcher.finish(sub)
+
+    changes = dispatcher.changes()
+
+    assert set(changes) == {sub.message.partition}
+    assert says_finished(changes[sub.message.partition], 0)
+    assert dispatcher.changes() == {}
+    assert set(dispatcher.progress()) == {0, 1}
+
+
+def test_pending_bytes_grow_with_the_record_and_with_what_it_splits_into() -> None:
+    dispatcher = one_partition(0, 9)
+    seen = [dispatcher.pending_bytes]
+    for offset, (subs, size) in enumerate([(1, 0), (1, 10_000), (50, 0)]):
+        dispatcher.deliver(message_at(offset), subs_of(*range(subs)), size)
+        seen.append(dispatcher.pending_bytes - sum(seen))
+
+    _, small, large, many = seen
+    assert small > 0
+    assert large == small + 10_000
+    assert many > 10 * small
+    finish_all(dispatcher)
+    assert dispatcher.pending_bytes == 0
+
+
+# --- memory ---
+
+
+class Mark:
+    """A payload by which the sub-messages of one test are told from all others."""
+
+
+def alive(mark: Mark) -> int:
+    return sum(type(o) in (SubMessage, Barrier) and o.payload is mark for o in gc.get_objects())
+
+
+@pytest.mark.parametrize(
+    ("order", "split"),
+    [
+        pytest.param(Order.SUB_KEY, lambda n, m: [SubMessage(n % 7, m)], id="one-sub-key"),
+        pytest.param(
+            Order.SUB_KEY,
+            lambda n, m: [SubMessage(key, m) for key in range(n % 4)],
+            id="many-sub-messages",
+        ),
+        pytest.param(
+            Order.SUB_KEY, lambda n, m: [SubMessage(payload=m, keys=[n % 3, "x"])], id="many-keys"
+        ),
+        pytest.param(
+            Order.SUB_KEY, lambda n, m: [SubMessage(n, m), Barrier(m)], id="with-barriers"
+        ),
+        pytest.param(Order.KEY, lambda n, m: [SubMessage(n, m)], id="key-order"),
+        pytest.param(Order.PARTITION, lambda n, m: [SubMessage(n, m)], id="partition-order"),
+        pytest.param(Order.NONE, lambda n, m: [SubMessage(n, m)], id="no-order"),
+    ],
+)
+def test_finished_sub_messages_are_freed_without_the_garbage_collector(
+    order: Order, split: Callable[[int, Mark], list[SubMessage]]
+) -> None:
+    mark = Mark()
+    dispatcher = Dispatcher({0: Ledger(0, 500)}, order)
+    gc.collect()
+    gc.disable()
+    try:
+        for offset in range(500):
+            dispatcher.deliver(message_at(offset), split(offset, mark))
+        delivered = alive(mark)
+        finish_all(dispatcher)
+        dispatcher.changes()
+        left = alive(mark)
+    finally:
+        gc.enable()
+
+    assert dispatcher.complete
+    assert delivered >= 500
+    assert left == 0
+
+
+def test_a_sub_message_that_is_kept_does_not_keep_those_behind_it() -> None:
+    mark = Mark()
+    dispatcher = one_partition(0, 100)
+    for offset in range(100):
+        dispatcher.deliver(message_at(offset), [SubMessage("a", mark)])
+    first = take(dispatcher)
+    dispatcher.finish(first)
+    finish_all(dispatcher)
+    dispatcher.changes()
+    gc.collect()
+
+    assert alive(mark) == 1
+
+
+def test_finished_messages_are_freed_though_the_first_is_stuck() -> None:
+    dispatcher = one_partition(0, 1_001)
+    deliver(dispatcher, 0, "stuck")
+    take(dispatcher)
+    gc.collect()
+    gc.disable()
+    try:
+        before = sum(type(o) is Message for o in gc.get_objects())
+        for offset in range(1, 1_001):
+            deliver(dispatcher, offset, "a", "b")
+            finish_all(dispatcher)
+        dispatcher.changes()
+        after = sum(type(o) is Message for o in gc.get_objects())
+    finally:
+        gc.enable()
+
+    assert after - before < 200

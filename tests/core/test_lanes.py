@@ -1,0 +1,490 @@
+"""Lanes: order in each, nothing lost, no free worker idle without need, the hottest first."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from drainer.core import lanes as lanes_module
+from drainer.core.lanes import HOT_WAITING, STALE_MIN, Lanes
+from drainer.message import SubMessage
+
+from .messages import subs_of
+
+UNHASHABLE: Any = []
+
+
+def push_each(lanes: Lanes, *keys: str) -> list[SubMessage]:
+    subs = subs_of(*keys)
+    for sub in subs:
+        lanes.push(sub, sub.key)
+    return subs
+
+
+def bucket_entries(lanes: Lanes) -> int:
+    return sum(len(bucket) for bucket in lanes._buckets)
+
+
+# --- one by one ---
+
+
+def test_nothing_is_taken_from_no_lanes() -> None:
+    lanes = Lanes()
+
+    assert lanes.take() is None
+    assert (len(lanes), lanes.ready, lanes.running) == (0, 0, 0)
+
+
+def test_one_lane_gives_one_at_a_time_in_order() -> None:
+    lanes = Lanes()
+    first, second = push_each(lanes, "a", "a")
+
+    assert lanes.take() is first
+    assert lanes.take() is None
+    lanes.finish(first)
+    assert lanes.take() is second
+
+
+def test_different_lanes_run_at_once() -> None:
+    lanes = Lanes()
+    subs = push_each(lanes, "a", "b", "c")
+
+    assert {lanes.take() for _ in subs} == set(subs)
+    assert lanes.running == 3
+
+
+def test_none_is_a_sub_key_like_any_other() -> None:
+    lanes = Lanes()
+    first, second = subs_of(None, None)
+    lanes.push(first, None)
+    lanes.push(second, None)
+
+    assert lanes.take() is first
+    assert lanes.take() is None
+
+
+def test_what_is_pushed_behind_a_running_one_waits_for_it() -> None:
+    lanes = Lanes()
+    (first,) = push_each(lanes, "a")
+    lanes.take()
+    (second,) = push_each(lanes, "a")
+
+    assert lanes.take() is None
+    assert lanes.finish_and_take(first) is second
+
+
+def test_a_lane_that_is_done_is_forgotten() -> None:
+    lanes = Lanes()
+    for key in range(1000):
+        sub = SubMessage(key)
+        lanes.push(sub, key)
+        assert lanes.take() is sub
+        lanes.finish(sub)
+
+    assert len(lanes) == 0
+    assert bucket_entries(lanes) == 0
+
+
+def test_an_unhashable_key_changes_nothing() -> None:
+    lanes = Lanes()
+
+    with pytest.raises(TypeError):
+        lanes.push(SubMessage("a"), UNHASHABLE)
+    with pytest.raises(TypeError):
+        lanes.push_to_all(SubMessage("a"), ["a", UNHASHABLE])
+
+    assert (len(lanes), lanes.ready) == (0, 0)
+    assert lanes.take() is None
+
+
+def test_several_keys_wait_until_they_head_every_lane() -> None:
+    lanes = Lanes()
+    a, b = push_each(lanes, "a", "b")
+    both = SubMessage(keys=["a", "b"])
+    lanes.push_to_all(both, ["a", "b"])
+
+    assert {lanes.take(), lanes.take()} == {a, b}
+    lanes.finish(a)
+    assert lanes.take() is None
+    lanes.finish(b)
+    assert lanes.take() is both
+
+
+def test_several_keys_hold_every_lane_until_they_are_finished() -> None:
+    lanes = Lanes()
+    both = SubMessage(keys=["a", "b"])
+    lanes.push_to_all(both, ["a", "b"])
+    a, b = push_each(lanes, "a", "b")
+
+    assert lanes.take() is both
+    assert lanes.take() is None
+    lanes.finish(both)
+    assert {lanes.take(), lanes.take()} == {a, b}
+
+
+def test_several_keys_hold_a_lane_in_which_they_are_first_while_they_wait_for_another() -> None:
+    lanes = Lanes()
+    (a,) = push_each(lanes, "a")
+    both = SubMessage(keys=["a", "b"])
+    lanes.push_to_all(both, ["a", "b"])
+    (b,) = push_each(lanes, "b")
+
+    assert lanes.take() is a
+    assert lanes.take() is None, "b stands behind a sub-message that waits for a"
+    assert lanes.finish_and_take(a) is both
+    assert lanes.finish_and_take(both) is b
+
+
+def test_a_key_named_twice_is_one_lane() -> None:
+    lanes = Lanes()
+    sub = SubMessage("a")
+    lanes.push_to_all(sub, ["a", "a"])
+
+    assert lanes.take() is sub
+    lanes.finish(sub)
+    assert len(lanes) == 0
+
+
+def test_a_cycle_of_several_keys_does_not_lock_up() -> None:
+    lanes = Lanes()
+    pairs = [["a", "b"], ["b", "c"], ["c", "a"]]
+    subs = [SubMessage(keys=pair) for pair in pairs]
+    for sub, pair in zip(subs, pairs, strict=True):
+        lanes.push_to_all(sub, pair)
+
+    taken = [lanes.take()]
+    while (last := taken[-1]) is not None:
+        taken.append(lanes.finish_and_take(last))
+
+    assert taken == [*subs, None]
+
+
+def test_one_that_stands_alone_runs_before_any_lane() -> None:
+    lanes = Lanes()
+    push_each(lanes, *"aaaa")
+    alone = SubMessage()
+    lanes.push_alone(alone)
+
+    assert lanes.ready == 2
+    assert lanes.take() is alone
+    lanes.finish(alone)
+    assert lanes.ready == 1
+
+
+def test_the_hottest_lane_is_taken_first() -> None:
+    lanes = Lanes()
+    push_each(lanes, *"abcdefgh", *"c" * 10)
+
+    taken = lanes.take()
+
+    assert taken is not None
+    assert taken.key == "c"
+
+
+def test_a_worker_stays_on_the_hottest_lane() -> None:
+    lanes = Lanes()
+    push_each(lanes, *"c" * 100, *"abdefgh" * 5)
+    sub = lanes.take()
+
+    keys = []
+    for _ in range(80):
+        assert sub is not None
+        keys.append(sub.key)
+        sub = lanes.finish_and_take(sub)
+
+    assert set(keys) == {"c"}
+
+
+def test_a_worker_leaves_its_lane_for_a_hotter_one() -> None:
+    lanes = Lanes()
+    push_each(lanes, *"a" * 4)
+    first = lanes.take()
+    assert first is not None
+    push_each(lanes, *"b" * 100)
+
+    taken = lanes.finish_and_take(first)
+
+    assert taken is not None
+    assert taken.key == "b"
+    assert lanes.running == 1
+
+
+def test_a_worker_leaves_its_lane_for_one_whose_turn_has_come_in_several() -> None:
+    lanes = Lanes()
+    push_each(lanes, *"a" * 100)
+    first = lanes.take()
+    assert first is not None
+    both = SubMessage(keys=["x", "y"])
+    lanes.push_to_all(both, ["x", "y"])
+
+    assert lanes.finish_and_take(first) is both
+
+
+def test_hottest_lists_lanes_by_what_waits_and_only_the_hot_ones() -> None:
+    lanes = Lanes()
+    push_each(lanes, *"a" * HOT_WAITING, *"b" * (2 * HOT_WAITING), *"c" * (HOT_WAITING - 1))
+
+    assert lanes.hottest(9) == [("b", 2 * HOT_WAITING), ("a", HOT_WAITING)]
+    assert lanes.hottest(1) == [("b", 2 * HOT_WAITING)]
+
+
+def test_hottest_forgets_lanes_that_are_done() -> None:
+    lanes = Lanes()
+    push_each(lanes, *"a" * HOT_WAITING)
+    sub = lanes.take()
+    while sub is not None:
+        sub = lanes.finish_and_take(sub)
+
+    assert lanes.hottest(9) == []
+    assert not lanes._hot
+
+
+@pytest.mark.parametrize("chance", [False, True], ids=["same", "another"])
+def test_lanes_that_shrink_and_grow_again_leave_no_litter_behind(chance: bool) -> None:
+    # Each step empties a lane to just below a power of two and fills it (or another) again, so
+    # that lanes move down a bucket and up, and the one below is never emptied by taking from it.
+    random_key = random.Random(1)
+    lanes = Lanes()
+    keys = [f"{number}" for number in range(10)]
+    push_each(lanes, *keys * 64)
+    for _ in range(5_000):
+        sub = lanes.take()
+        assert sub is not None
+        lanes.finish(sub)
+        push_each(lanes, random_key.choice(keys) if chance else str(sub.key))
+
+    assert bucket_entries(lanes) <= STALE_MIN + 3 * len(keys) + 1
+
+
+# --- any order of events, against a plain list ---
+
+KEYS = "abcde"
+
+
+class LanesMachine(RuleBasedStateMachine):
+    """Lanes beside a plain list of what was pushed.
+
+    In the list a sub-message may start when no unfinished earlier one shares a key with it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lanes = Lanes()
+        self.waiting: dict[SubMessage, frozenset[object]] = {}  # in the order of pushes
+        self.running: dict[SubMessage, frozenset[object]] = {}
+        self.in_one_lane: set[SubMessage] = set()  # pushed by key, so that its lane has a heat
+        self.most_lanes = 0
+        self.fresh_keys = 0
+
+    def may_start(self) -> list[SubMessage]:
+        held: set[object] = set().union(*self.running.values())
+        startable = []
+        for sub, keys in self.waiting.items():
+            if held.isdisjoint(keys):
+                startable.append(sub)
+            held |= keys
+        return startable
+
+    def push_by_key(self, key: Hashable) -> None:
+        sub = SubMessage(key)
+        self.waiting[sub] = frozenset([key])
+        self.in_one_lane.add(sub)
+        self.lanes.push(sub, key)
+
+    def check_taken(self, taken: SubMessage | None) -> None:
+        startable = self.may_start()
+        if taken is None:
+            assert not startable, f"{len(startable)} may start and nothing was taken"
+            return
+        assert taken in startable, "taken out of turn"
+        if taken in self.in_one_lane:
+            in_lane = Counter(key for keys in self.waiting.values() for key in keys)
+            hottest = max(in_lane[sub.key] for sub in startable if sub in self.in_one_lane)
+            waiting = in_lane[taken.key]
+            assert 2 * waiting > hottest, f"{waiting} wait in this lane, {hottest} in another"
+        self.running[taken] = self.waiting.pop(taken)
+
+    @rule(key=st.sampled_from(KEYS), count=st.integers(1, 9))
+    def push(self, key: str, count: int) -> None:
+        for _ in range(count):
+            self.push_by_key(key)
+
+    @rule(count=st.integers(1, 5))
+    def push_to_new_lanes(self, count: int) -> None:
+        for _ in range(count):
+            self.fresh_keys += 1
+            self.push_by_key(self.fresh_keys)
+
+    @rule(keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=4))
+    def push_to_all(self, keys: list[str]) -> None:
+        sub = SubMessage(keys=keys)
+        self.waiting[sub] = frozenset(keys)
+        self.lanes.push_to_all(sub, keys)
+
+    @rule()
+    def push_alone(self) -> None:
+        sub = SubMessage()
+        self.waiting[sub] = frozenset()
+        self.lanes.push_alone(sub)
+
+    @rule()
+    def take(self) -> None:
+        self.check_taken(self.lanes.take())
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        sub = data.draw(st.sampled_from(list(self.running)))
+        del self.running[sub]
+        self.lanes.finish(sub)
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def finish_and_take(self, data: st.DataObject) -> None:
+        sub = data.draw(st.sampled_from(list(self.running)))
+        del self.running[sub]
+        self.check_taken(self.lanes.finish_and_take(sub))
+
+    @precondition(lambda self: self.running)
+    @rule(steps=st.integers(2, 30), data=st.data())
+    def one_worker_goes_on(self, steps: int, data: st.DataObject) -> None:
+        sub: SubMessage | None = data.draw(st.sampled_from(list(self.running)))
+        for _ in range(steps):
+            if sub is None:
+                return
+            del self.running[sub]
+            sub = self.lanes.finish_and_take(sub)
+            self.check_taken(sub)
+
+    @invariant()
+    def counts_agree(self) -> None:
+        lanes = set().union(*self.waiting.values(), *self.running.values())
+        self.most_lanes = max(self.most_lanes, len(lanes))
+        assert self.lanes.ready == len(self.may_start())
+        assert self.lanes.running == len(self.running)
+        assert len(self.lanes) == len(lanes)
+        # Each lane once, and stale entries for at most two growths a lane.
+        assert bucket_entries(self.lanes) <= lanes_module.STALE_MIN + 3 * self.most_lanes + 1
+
+    def teardown(self) -> None:
+        if sys.exc_info()[0] is not None:
+            return  # a rule failed, which says more than what follows would
+        while self.waiting or self.running:
+            sub = next(iter(self.running), None)
+            if sub is None:
+                self.check_taken(self.lanes.take())
+            else:
+                del self.running[sub]
+                self.check_taken(self.lanes.finish_and_take(sub))
+        self.counts_agree()
+        assert self.lanes.take() is None
+        assert self.lanes.hottest(9) == []
+
+
+def test_any_order_of_events_agrees_with_a_plain_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Small, so that examples of a few steps come to clear stale entries and to list hot lanes.
+    monkeypatch.setattr(lanes_module, "STALE_MIN", 2)
+    monkeypatch.setattr(lanes_module, "HOT_WAITING", 4)
+    run_state_machine_as_test(
+        LanesMachine,
+        settings=settings(deadline=None, max_examples=300, stateful_step_count=50, print_blob=True),
+    )
+
+
+# --- how long it takes, on a virtual clock ---
+
+
+def makespan(
+    workers: int,
+    take: Callable[[], SubMessage | None],
+    finish_and_take: Callable[[SubMessage], SubMessage | None],
+) -> int:
+    """How many units of time ``workers`` need when each sub-message takes one."""
+    now = 0
+    running = [sub for _ in range(workers) if (sub := take()) is not None]
+    while running:
+        now += 1
+        following = [sub for done in running if (sub := finish_and_take(done)) is not None]
+        while len(following) < workers and (sub := take()) is not None:
+            following.append(sub)
+        running = following
+    return now
+
+
+def makespan_of_lanes(workload: Sequence[object], workers: int) -> int:
+    lanes = Lanes()
+    for key in workload:
+        lanes.push(SubMessage(key), key)
+    took = makespan(workers, lanes.take, lanes.finish_and_take)
+    assert len(lanes) == 0
+    return took
+
+
+def makespan_of_fifo(workload: Sequence[object], workers: int) -> int:
+    """The naive rule: a lane goes to the back of the queue after each step."""
+    behind: dict[object, deque[SubMessage]] = {}
+    for key in workload:
+        behind.setdefault(key, deque()).append(SubMessage(key))
+    ready = deque(behind)
+
+    def take() -> SubMessage | None:
+        return behind[ready.popleft()].popleft() if ready else None
+
+    def finish_and_take(sub: SubMessage) -> SubMessage | None:
+        if behind[sub.key]:
+            ready.append(sub.key)
+        return take()
+
+    return makespan(workers, take, finish_and_take)
+
+
+def lower_bound(workload: Sequence[object], workers: int) -> float:
+    """max(W/C, L): no schedule is shorter."""
+    return max(len(workload) / workers, Counter(workload).most_common(1)[0][1])
+
+
+def zipf(exponent: float, keys: int, count: int, seed: int) -> list[int]:
+    weights = [rank**-exponent for rank in range(1, keys + 1)]
+    return random.Random(seed).choices(range(keys), weights, k=count)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("exponent", "workers"),
+    [
+        pytest.param(1.1, 50, id="the-longest-lane-decides"),
+        pytest.param(1.1, 5, id="both-decide"),
+        pytest.param(0.6, 50, id="the-workers-decide"),
+    ],
+)
+def test_a_skewed_backlog_takes_hardly_longer_than_it_must(
+    exponent: float, workers: int, seed: int
+) -> None:
+    workload = zipf(exponent, keys=1_000, count=20_000, seed=seed)
+
+    assert makespan_of_lanes(workload, workers) <= 1.05 * lower_bound(workload, workers)
+
+
+def test_a_hot_lane_does_not_go_to_the_back_of_the_queue() -> None:
+    # One lane is 1/50 of the work, so that 50 workers could end everything when it ends.
+    workers, hot = 50, 200
+    workload = ["hot"] * hot + [f"{n % 980}" for n in range(hot * (workers - 1))]
+    random.Random(1).shuffle(workload)
+    bound = lower_bound(workload, workers)
+
+    assert makespan_of_lanes(workload, workers) <= 1.05 * bound
+    assert makespan_of_fifo(workload, workers) > 1.5 * bound

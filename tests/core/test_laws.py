@@ -1,0 +1,472 @@
+"""The laws under any order of events, with crashes, against a naive model of the backlog.
+
+The model knows the whole backlog and keeps what has finished in a dict; it forgets at a crash what
+had not been written down. Everything that the core says is compared with it after each step.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from drainer.core import lanes as lanes_module
+from drainer.core import ledger as ledger_module
+from drainer.core.dispatch import Dispatcher
+from drainer.core.ledger import Ledger
+from drainer.core.order import Order
+from drainer.core.progress import Counts, Outcome, Progress
+from drainer.errors import SplitFailed
+from drainer.message import Barrier, Message, SubMessage
+
+from .messages import finished_subs, message_at, says_finished, written_and_read
+
+Place = tuple[int, int, int]  # partition, offset, index
+
+Spec = tuple[str, ...]  # the sub-keys of a sub-message; none for a barrier
+
+KEYS = "abcd"
+
+UNHASHABLE: Any = []
+
+
+@dataclass(frozen=True)
+class Record:
+    key: bytes | None
+    specs: tuple[Spec, ...]
+
+    def split(self) -> list[SubMessage]:
+        return [self._sub(spec) for spec in self.specs]
+
+    @staticmethod
+    def _sub(spec: Spec) -> SubMessage:
+        if not spec:
+            return Barrier()
+        return SubMessage(spec[0]) if len(spec) == 1 else SubMessage(keys=spec)
+
+
+@dataclass(frozen=True)
+class Log:
+    """The backlog of one partition: records by offset, with holes before, between and behind."""
+
+    start: int
+    end: int
+    records: dict[int, Record]
+
+
+one_key = st.tuples(st.sampled_from(KEYS))
+several_keys = st.lists(st.sampled_from(KEYS), min_size=2, max_size=3, unique=True).map(tuple)
+specs = st.one_of(one_key, one_key, one_key, several_keys, st.just(()))
+records = st.builds(
+    Record,
+    st.sampled_from([None, b"x", b"y"]),
+    st.one_of(
+        st.tuples(one_key),
+        st.lists(specs, max_size=2).map(tuple),
+        st.lists(specs, min_size=2, max_size=6).map(tuple),
+    ),
+)
+gaps = st.sampled_from([0, 0, 0, 1, 3])
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> Log:
+    start = offset = draw(st.integers(0, 9))
+    by_offset = {}
+    few = st.lists(st.tuples(gaps, records), max_size=4)
+    many = st.lists(st.tuples(gaps, records), min_size=6, max_size=16)
+    for gap, record in draw(few | many):
+        offset += gap
+        by_offset[offset] = record
+        offset += 1
+    return Log(start, offset + draw(gaps), by_offset)
+
+
+class LawsMachine(RuleBasedStateMachine):
+    @initialize(
+        drawn=st.lists(logs(), min_size=1, max_size=3),
+        order=st.sampled_from([Order.SUB_KEY, Order.SUB_KEY, *Order]),
+    )
+    def start(self, drawn: list[Log], order: Order) -> None:
+        self.logs = dict(enumerate(drawn))
+        self.order = order
+        self.plan = {number: Progress(log.start) for number, log in self.logs.items()}
+        self.written: dict[Place, Outcome] = {}
+        self.written_messages: set[tuple[int, int]] = set()
+        self.handed_out: set[Place] = set()
+        self.begin()
+
+    def begin(self) -> None:
+        """A process starts from the plan, and from nothing else."""
+        ledgers = {n: Ledger(log.start, log.end, self.plan[n]) for n, log in self.logs.items()}
+        self.dispatcher = Dispatcher(ledgers, self.order)
+        self.finished = dict(self.written)
+        self.finished_at_first = frozenset(self.written)
+        self.finished_messages = set(self.written_messages)
+        self.delivered: set[tuple[int, int]] = set()
+        self.running: dict[Place, SubMessage] = {}
+        self.watermarks = {n: progress.watermark for n, progress in self.plan.items()}
+        self.positions = dict(self.watermarks)
+
+    # What the model knows.
+
+    def lanes_of(self, place: Place) -> frozenset[Hashable]:
+        partition, offset, index = place
+        record = self.logs[partition].records[offset]
+        if not record.specs[index]:
+            return frozenset()
+        if self.order is Order.SUB_KEY:
+            return frozenset(record.specs[index])
+        if self.order is Order.KEY:
+            return frozenset([record.key])
+        return frozenset([partition if self.order is Order.PARTITION else place])
+
+    def is_barrier(self, place: Place) -> bool:
+        partition, offset, index = place
+        return not self.logs[partition].records[offset].specs[index]
+
+    def places(self, partition: int) -> Iterator[Place]:
+        """Everything in a partition, in order, delivered or not."""
+        for offset, record in self.logs[partition].records.items():
+            for index in range(len(record.specs)):
+                yield partition, offset, index
+
+    def pending(self, partition: int) -> list[Place]:
+        """What is delivered and not finished, in order."""
+        return [
+            place
+            for place in self.places(partition)
+            if place[:2] in self.delivered and place not in self.finished
+        ]
+
+    def must_start(self) -> list[Place]:
+        """What can't be waiting for anything, whatever the order of lanes across partitions."""
+        pending = [self.pending(number) for number in self.logs]
+        in_lane = Counter(lane for places in pending for p in places for lane in self.lanes_of(p))
+        found = []
+        for places in pending:
+            for number, place in enumerate(places):
+                if self.is_barrier(place):
+                    if number == 0 and place not in self.running:
+                        found.append(place)
+                    break
+                if place not in self.running and all(
+                    in_lane[lane] == 1 for lane in self.lanes_of(place)
+                ):
+                    found.append(place)
+        return found
+
+    def may_start_in_one_partition(self) -> list[Place]:
+        held: set[Hashable] = set()
+        found = []
+        for number, place in enumerate(self.pending(0)):
+            if self.is_barrier(place):
+                if number == 0 and place not in self.running:
+                    found.append(place)
+                break
+            lanes = self.lanes_of(place)
+            if place not in self.running and held.isdisjoint(lanes):
+                found.append(place)
+            held |= lanes
+        return found
+
+    # Events.
+
+    @rule(data=st.data(), most=st.integers(1, 8))
+    def fetch(self, data: st.DataObject, most: int) -> None:
+        number = data.draw(st.sampled_from(list(self.logs)))
+        log = self.logs[number]
+        offsets = list(log.records)
+        at = bisect_left(offsets, self.positions[number])
+        for offset in offsets[at : at + most]:
+            message = message_at(offset, number, log.records[offset].key)
+            wanted = self.dispatcher.wants(message)
+            assert wanted == ((number, offset) not in self.finished_messages)
+            if wanted:
+                if data.draw(st.integers(0, 9)) == 9:
+                    self.deliver_wrongly(message, log.records[offset])
+                self.deliver(message, log.records[offset])
+            self.positions[number] = offset + 1
+        if len(offsets) <= at + most and data.draw(st.booleans()):
+            self.dispatcher.skip_to(number, log.end + data.draw(st.integers(0, 2)))
+            self.positions[number] = log.end
+
+    def deliver(self, message: Message, record: Record) -> None:
+        self.dispatcher.deliver(message, record.split(), size=100)
+        place = (message.partition, message.offset)
+        self.delivered.add(place)
+        if not record.specs:
+            self.finished_messages.add(place)
+
+    def deliver_wrongly(self, message: Message, record: Record) -> None:
+        """A split that is refused; what is right afterwards shows that nothing was taken in."""
+        wrongly: list[list[SubMessage]] = [[*record.split(), SubMessage(UNHASHABLE)]]
+        if any(
+            (message.partition, message.offset, index) in self.finished
+            for index in range(len(record.specs))
+        ):
+            wrongly.append([*record.split(), SubMessage("a")])
+            wrongly.append([])
+        for subs in wrongly:
+            before = self.dispatcher.progress()
+            with pytest.raises(SplitFailed, match=str(message)):
+                self.dispatcher.deliver(message, subs)
+            assert self.dispatcher.progress() == before
+
+    @rule(data=st.data())
+    def pass_a_hole(self, data: st.DataObject) -> None:
+        number = data.draw(st.sampled_from(list(self.logs)))
+        log = self.logs[number]
+        following = [o for o in log.records if o >= self.positions[number]]
+        self.positions[number] = min([*following, log.end])
+        self.dispatcher.skip_to(number, self.positions[number])
+
+    @rule(most=st.integers(1, 8))
+    def take(self, most: int) -> None:
+        for _ in range(most):
+            taken = self.dispatcher.take()
+            self.check_taken(taken)
+            if taken is None:
+                return
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), most=st.integers(1, 8))
+    def finish(self, data: st.DataObject, most: int) -> None:
+        outcomes = st.sampled_from([*Outcome, Outcome.DONE, Outcome.DONE])
+        for _ in range(min(most, len(self.running))):
+            place = data.draw(st.sampled_from(sorted(self.running)))
+            sub = self.running[place]
+            outcome = data.draw(outcomes)
+            self.note_finished(place, outcome)
+            self.dispatcher.finish(sub, outcome)
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), steps=st.integers(1, 8))
+    def one_worker_goes_on(self, data: st.DataObject, steps: int) -> None:
+        place = data.draw(st.sampled_from(sorted(self.running)))
+        sub: SubMessage | None = self.running[place]
+        for _ in range(steps):
+            if sub is None:
+                return
+            self.note_finished(place, Outcome.DONE)
+            sub = self.dispatcher.finish_and_take(sub)
+            self.check_taken(sub)
+            if sub is not None:
+                place = (sub.message.partition, sub.message.offset, sub.index)
+
+    @precondition(lambda self: len(self.running) > 1)
+    @rule()
+    def finish_all_but_the_first(self) -> None:
+        for place in sorted(self.running)[1:]:
+            sub = self.running[place]
+            self.note_finished(place, Outcome.DONE)
+            self.dispatcher.finish(sub)
+
+    @rule(data=st.data())
+    def work_for_a_while(self, data: st.DataObject) -> None:
+        self.fetch(data, 8)
+        self.take(8)
+        if self.running:
+            self.finish(data, data.draw(st.integers(1, 8)))
+
+    @rule()
+    def write_plan(self) -> None:
+        for number, progress in self.dispatcher.progress().items():
+            self.check_written(number, progress)
+            self.plan[number] = written_and_read(progress)
+        self.note_written()
+
+    @rule()
+    def write_journal(self) -> None:
+        for number, changes in self.dispatcher.changes().items():
+            self.plan[number] = self.plan[number].merge(written_and_read(changes))
+        assert self.dispatcher.changes() == {}
+        self.note_written()
+        for number, progress in self.dispatcher.progress().items():
+            merged = self.plan[number]
+            self.check_written(number, merged)
+            assert merged.messages.settled() == progress.messages.settled()
+            assert merged.sub_messages.settled() == progress.sub_messages.settled()
+            # Merging moves the watermark over holes, and over what an earlier drain finished,
+            # which the ledger comes to only when it is fetched.
+            assert merged.watermark >= progress.watermark
+            self.plan[number] = written_and_read(merged)
+
+    @precondition(lambda self: len(self.finished) > len(self.finished_at_first))
+    @rule(written=st.sampled_from(["nothing", "plan", "journal", "journal"]))
+    def crash_and_resume(self, written: str) -> None:
+        if written == "plan":
+            self.write_plan()
+        elif written == "journal":
+            self.write_journal()
+        self.begin()
+
+    # Checks.
+
+    def note_finished(self, place: Place, outcome: Outcome) -> None:
+        del self.running[place]
+        self.finished[place] = outcome
+        partition, offset, _ = place
+        count = len(self.logs[partition].records[offset].specs)
+        if all((partition, offset, index) in self.finished for index in range(count)):
+            self.finished_messages.add((partition, offset))
+
+    def note_written(self) -> None:
+        self.written = dict(self.finished)
+        self.written_messages = set(self.finished_messages)
+
+    def records_between(self, number: int, first: int, end: int) -> list[int]:
+        return [offset for offset in self.logs[number].records if first <= offset < end]
+
+    def check_taken(self, taken: SubMessage | None) -> None:
+        if taken is None:
+            assert not self.must_start(), "something may start and nothing was taken"
+            return
+        partition, offset, index = place = (
+            taken.message.partition,
+            taken.message.offset,
+            taken.index,
+        )
+        assert place not in self.finished, "handed out again"
+        assert place not in self.running, "handed out twice"
+        assert taken.id == f"topic-id:{partition}:{offset}:{index}"
+        lanes = self.lanes_of(place)
+        for other in self.running:
+            assert lanes.isdisjoint(self.lanes_of(other)), f"{place} beside {other}"
+        for other in self.places(partition):
+            if other >= place:
+                break
+            if other not in self.finished:
+                assert not self.is_barrier(place), f"barrier {place} before {other} is finished"
+                assert not self.is_barrier(other), f"{place} before barrier {other} is finished"
+                assert lanes.isdisjoint(self.lanes_of(other)), f"{place} overtakes {other}"
+        self.running[place] = taken
+        self.handed_out.add(place)
+
+    def check_written(self, number: int, progress: Progress) -> None:
+        """A progress says neither more nor less than what has finished."""
+        for offset, record in self.logs[number].records.items():
+            count = len(record.specs)
+            assert says_finished(progress, offset) == ((number, offset) in self.finished_messages)
+            assert finished_subs(progress, offset, count) == {
+                index for index in range(count) if (number, offset, index) in self.finished
+            }
+        assert all(first >= progress.watermark for first, _ in progress.finished)
+        assert all(end <= self.logs[number].end for _, end in progress.finished)
+        for offset in progress.partial:
+            assert offset >= progress.watermark
+            assert not says_finished(progress, offset)
+        assert progress.messages.conserved
+        assert progress.sub_messages.conserved
+
+    @invariant()
+    def everything_is_accounted_for(self) -> None:
+        messages, subs = self.dispatcher.counts()
+        assert messages.conserved
+        assert messages.finished == len(self.finished_messages)
+        assert messages.pending == len(self.delivered - self.finished_messages)
+        outcomes = Counter(self.finished.values())
+        pending = sum(len(self.pending(number)) for number in self.logs)
+        assert subs == Counts(
+            len(self.finished) + pending,
+            outcomes[Outcome.DONE],
+            outcomes[Outcome.DEAD],
+            outcomes[Outcome.SKIPPED],
+            pending,
+        )
+        for ledger in self.dispatcher.ledgers.values():
+            assert ledger.tally() == ledger.counts()
+
+    @invariant()
+    def the_watermark_is_right(self) -> None:
+        for number, ledger in self.dispatcher.ledgers.items():
+            pending = self.pending(number)
+            first = pending[0][1] if pending else None
+            assert (None if ledger.first_pending is None else ledger.first_pending.offset) == first
+            assert ledger.position == self.positions[number]
+            right = ledger.position if first is None else first
+            assert self.watermarks[number] <= ledger.watermark <= right
+            # It may stand before a hole, but before nothing that was ever delivered.
+            assert not self.records_between(number, ledger.watermark, right)
+            assert all(
+                (number, offset) in self.finished_messages
+                for offset in self.logs[number].records
+                if offset < ledger.watermark
+            )
+            assert ledger.complete == (ledger.watermark >= self.logs[number].end)
+            self.watermarks[number] = ledger.watermark
+
+    @invariant()
+    def what_is_ready_is_what_may_start(self) -> None:
+        assert self.dispatcher.lanes.running == len(self.running)
+        if len(self.logs) == 1:
+            assert self.dispatcher.lanes.ready == len(self.may_start_in_one_partition())
+
+    @invariant()
+    def memory_is_what_is_pending(self) -> None:
+        held = len(self.delivered - self.finished_messages)
+        assert self.dispatcher.pending_bytes >= 100 * held
+        assert held or not self.dispatcher.pending_bytes
+        for ledger in self.dispatcher.ledgers.values():
+            live = ledger.counts()[0].pending
+            assert len(ledger._pending) <= 2 * (live + ledger_module.PURGE_MIN)
+
+    def teardown(self) -> None:
+        if sys.exc_info()[0] is not None or not hasattr(self, "logs"):
+            return  # a rule failed, which says more than what follows would
+        for number, log in self.logs.items():
+            for offset in [o for o in log.records if o >= self.positions[number]]:
+                message = message_at(offset, number, log.records[offset].key)
+                if self.dispatcher.wants(message):
+                    self.deliver(message, log.records[offset])
+                self.positions[number] = offset + 1
+            self.dispatcher.skip_to(number, log.end)
+            self.positions[number] = log.end
+        while True:
+            taken = self.dispatcher.take()
+            self.check_taken(taken)
+            if taken is None and not self.running:
+                break
+            if taken is None:
+                place = max(self.running)
+                sub = self.running[place]
+                self.note_finished(place, Outcome.DONE)
+                self.dispatcher.finish(sub)
+        self.everything_is_accounted_for()
+        self.the_watermark_is_right()
+        self.memory_is_what_is_pending()
+        everything = {place for number in self.logs for place in self.places(number)}
+        assert set(self.finished) == everything
+        assert self.handed_out == everything
+        assert self.dispatcher.complete
+        assert len(self.dispatcher.lanes) == 0
+        for number, progress in self.dispatcher.progress().items():
+            assert progress.watermark == self.logs[number].end
+            assert (progress.finished, progress.partial) == ((), {})
+
+
+def test_the_laws_hold_under_any_order_of_events_and_crashes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Small, so that examples of a few messages come to purge and to clear.
+    monkeypatch.setattr(ledger_module, "PURGE_MIN", 1)
+    monkeypatch.setattr(lanes_module, "STALE_MIN", 1)
+    run_state_machine_as_test(
+        LawsMachine,
+        settings=settings(deadline=None, max_examples=500, stateful_step_count=50, print_blob=True),
+    )

@@ -1,0 +1,448 @@
+"""What a drain needs from outside, made up: a backlog in memory, a group, a lock, and a handler
+that keeps account of what it was given and in which order."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from types import FrameType
+from typing import Any, Never
+
+import orjson
+import pytest
+
+from drainer.core.dispatch import Dispatcher
+from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
+from drainer.core.progress import Progress
+from drainer.engine.local import LocalDrain, LocalSettings, Outside
+from drainer.engine.status import Status, Summary
+from drainer.errors import DrainerError, OffsetMoved
+from drainer.handler import Handler
+from drainer.loader import LoadedHandler
+from drainer.message import Barrier, Message, Origin, SubMessage
+from drainer.store.plan_file import PlanFile
+
+TOPIC, TOPIC_ID = "orders", "topic-id"
+QUICK = LocalSettings(concurrency=8, plan_interval_s=0.02, grace_s=5.0)
+HANG_S = 10  # no drain here takes longer; one that does has hung
+
+Spec = str | list[str] | None  # a sub-key, several of them, or a barrier
+Place = tuple[int, int, int]  # partition, offset, index
+
+
+@dataclass(frozen=True)
+class Log:
+    """The backlog of one partition: what each message splits into, by offset."""
+
+    records: Mapping[int, Sequence[Spec]]
+    start: int
+    end: int
+
+
+def log_of(*records: Sequence[Spec], start: int = 0, holes: int = 0) -> Log:
+    """Messages on successive offsets, with some holes behind them."""
+    by_offset = {start + number: record for number, record in enumerate(records)}
+    return Log(by_offset, start, start + len(records) + holes)
+
+
+@dataclass(frozen=True)
+class Slice:
+    messages: list[tuple[Message, int]]
+    reached: dict[int, int]
+
+
+class BacklogSource:
+    """Hands out logs in batches, from where the ledgers stand; partitions take turns."""
+
+    def __init__(
+        self,
+        logs: Mapping[int, Log],
+        dispatcher: Dispatcher,
+        notify: Callable[[], None],
+        *,
+        batch: int = 50,
+        message_bytes: int = 100,
+        during_stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.trouble: str | None = None
+        self.failure: DrainerError | None = None
+        self.stalled = False
+        self.asked = 0
+        self.stopped = False
+        self.notify = notify
+        self._message_bytes = message_bytes
+        self._during_stop = during_stop
+        self._batches = self._cut(logs, dispatcher, batch)
+
+    def start(self) -> None:
+        self.notify()
+
+    def next_batch(self) -> Slice | None:
+        self.asked += 1
+        return None if self.stalled else next(self._batches, None)
+
+    def stop(self) -> None:
+        self._during_stop()
+        self.stopped = True
+
+    def _cut(self, logs: Mapping[int, Log], dispatcher: Dispatcher, batch: int) -> Iterator[Slice]:
+        ledgers = {n: ledger for n, ledger in dispatcher.ledgers.items() if not ledger.complete}
+        waiting = {
+            n: [o for o in logs[n].records if ledger.watermark <= o < ledger.end]
+            for n, ledger in ledgers.items()
+        }
+        while waiting:
+            for number in list(waiting):
+                offsets = waiting[number][:batch]
+                del waiting[number][:batch]
+                reached = offsets[-1] + 1 if offsets else logs[number].start
+                if not waiting[number]:
+                    del waiting[number]
+                    reached = logs[number].end
+                origin = Origin(TOPIC, TOPIC_ID, number)
+                yield Slice(
+                    [
+                        (self._message(origin, logs[number], o), self._message_bytes)
+                        for o in offsets
+                    ],
+                    {number: reached},
+                )
+
+    @staticmethod
+    def _message(origin: Origin, log: Log, offset: int) -> Message:
+        return Message(origin, offset, b"key", orjson.dumps(log.records[offset]))
+
+
+class Group:
+    """The committed offsets of a group: refuses to be moved from where the drain did not put it."""
+
+    def __init__(self, committed: Mapping[int, int | None]) -> None:
+        self.committed = dict(committed)
+        self.tries = 0
+        self.trouble: Callable[[], DrainerError | None] = lambda: None
+        self.allowed: Callable[[Mapping[int, int]], None] = lambda offsets: None
+
+    def check(self, topic_id: str) -> None:
+        assert topic_id == TOPIC_ID
+
+    def commit(
+        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
+    ) -> dict[int, int]:
+        self.tries += 1
+        error = self.trouble()
+        if error is not None:
+            raise error
+        for number, found in self.committed.items():
+            if found not in expected[number]:
+                raise OffsetMoved(f"found {found}, not {set(expected[number])}")
+        self.allowed(offsets)
+        for number, offset in offsets.items():
+            found = self.committed[number]
+            if found is None or offset > found:
+                self.committed[number] = offset
+        return {n: o for n, o in self.committed.items() if o is not None}
+
+
+class GroupLock:
+    """The lock, which is lost when a test says so."""
+
+    lost: DrainerError | None = None
+
+
+class Account:
+    """Which sub-messages began and ended, and every breach of the law of order."""
+
+    def __init__(self) -> None:
+        self.began: list[Place] = []
+        self.finished: list[Place] = []
+        self.breaches: list[str] = []
+        self._lock = threading.Lock()
+        self._running: dict[Place, SubMessage] = {}
+        self._last: dict[tuple[int, Hashable], Place] = {}
+        self._last_barrier: dict[int, Place] = {}
+
+    def begin(self, sub: SubMessage) -> None:
+        with self._lock:
+            place = place_of(sub)
+            for other in self._running.values():
+                alone = isinstance(sub, Barrier) or isinstance(other, Barrier)
+                same_partition = sub.message.partition == other.message.partition
+                if (alone and same_partition) or not _keys(sub).isdisjoint(_keys(other)):
+                    self.breaches.append(f"{sub} began while {other} ran")
+            for key in _keys(sub):
+                lane = (place[0], key)
+                if self._last.get(lane, place) > place:
+                    self.breaches.append(f"{sub} began after {self._last[lane]}")
+                self._last[lane] = place
+            if self._last_barrier.get(place[0], place) > place:
+                self.breaches.append(f"{sub} began after a barrier behind it")
+            if isinstance(sub, Barrier):
+                self._last_barrier[place[0]] = place
+            self._running[place] = sub
+            self.began.append(place)
+
+    def finish(self, sub: SubMessage) -> None:
+        with self._lock:
+            del self._running[place_of(sub)]
+            self.finished.append(place_of(sub))
+
+
+def place_of(sub: SubMessage) -> Place:
+    return sub.message.partition, sub.message.offset, sub.index
+
+
+def _keys(sub: SubMessage) -> set[Hashable]:
+    if isinstance(sub, Barrier):
+        return set()
+    return {sub.key} if sub.keys is None else set(sub.keys)
+
+
+def split_specs(message: Message) -> Iterator[SubMessage]:
+    assert message.value is not None
+    for spec in orjson.loads(message.value):
+        if spec is None:
+            yield Barrier()
+        elif isinstance(spec, list):
+            yield SubMessage(keys=spec)
+        else:
+            yield SubMessage(spec)
+
+
+class Accounting(Handler):
+    """Splits as the log says and keeps an account; ``step`` is what it does in between."""
+
+    def __init__(self) -> None:
+        self.account = Account()
+        self.opened = self.closed = 0
+
+    def open(self, context: object) -> None:
+        self.opened += 1
+
+    def split(self, message: Message) -> Iterable[SubMessage]:
+        return split_specs(message)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+Step = Callable[[SubMessage], Any]
+
+
+class OnTheLoop(Accounting):
+    """Handles with coroutines."""
+
+    def __init__(self, step: Step | None = None) -> None:
+        super().__init__()
+        self._step = step
+
+    async def handle(self, sub: SubMessage) -> None:
+        self.account.begin(sub)
+        if self._step is not None:
+            await self._step(sub)
+        self.account.finish(sub)
+
+
+class OnThreads(Accounting):
+    """Handles with threads."""
+
+    def __init__(self, step: Step | None = None) -> None:
+        super().__init__()
+        self._step = step
+
+    def handle(self, sub: SubMessage) -> None:
+        self.account.begin(sub)
+        if self._step is not None:
+            self._step(sub)
+        self.account.finish(sub)
+
+
+class Hung(SystemExit):
+    """Raised when a drain has not ended after HANG_S: a kind that nothing here catches."""
+
+
+@contextmanager
+def not_for_ever() -> Iterator[None]:
+    def ring(number: int, frame: FrameType | None) -> Never:
+        raise Hung
+
+    before = signal.signal(signal.SIGALRM, ring)
+    # Again each second: the loop waits for its tasks when it is left, and they may hang too.
+    signal.setitimer(signal.ITIMER_REAL, HANG_S, 1)
+    try:
+        yield
+    except Hung:
+        pytest.fail(f"the drain has not ended after {HANG_S} s")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def new_plan(logs: Mapping[int, Log], order: str = "sub-key") -> OffsetPlan:
+    return OffsetPlan(
+        drain_id="20260101-000000-abcdef",
+        created="2026-01-01T00:00:00.000+00:00",
+        updated="2026-01-01T00:00:00.000+00:00",
+        generation=1,
+        cluster_id="cluster",
+        bootstrap_servers="localhost:9092",
+        client_config=None,
+        isolation="read_committed",
+        topic=TOPIC,
+        topic_id=TOPIC_ID,
+        group="billing",
+        handler="handlers.py:Accounting",
+        order=order,
+        partitions={n: PartitionPlan(log.start, log.end, None, None) for n, log in logs.items()},
+        claims={ALL: {n: Progress(log.start) for n, log in logs.items()}},
+    )
+
+
+@dataclass
+class Rehearsal:
+    """A backlog, a group and a folder, to run drains on one after the other.
+
+    ``drain`` runs a new plan, or resumes the one on disk as ``drainer resume`` does; what it did is
+    left in the other fields.
+    """
+
+    folder: Path
+    logs: Mapping[int, Log]
+    settings: LocalSettings = QUICK
+    order: str = "sub-key"
+    observe: Callable[[Status], None] = lambda status: None
+    prepare: Callable[[LocalDrain], None] = lambda drain: None
+    source_options: dict[str, Any] = field(default_factory=dict)
+    group: Group = field(init=False)
+    lock: GroupLock = field(init=False)
+    source: BacklogSource = field(init=False)
+    file: PlanFile = field(init=False)
+    statuses: list[Status] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.group = Group(dict.fromkeys(self.logs))
+        self.group.allowed = self._check_commit
+        self.file = PlanFile(self.folder / "orders.plan.json")
+
+    @property
+    def places(self) -> set[Place]:
+        """Every sub-message of the backlog."""
+        return {
+            (number, offset, index)
+            for number, log in self.logs.items()
+            for offset, specs in log.records.items()
+            for index in range(len(specs))
+        }
+
+    def drain(self, handler: Handler) -> Summary:
+        """Runs a drain to its end; whatever that is, the plan on disk must be true."""
+        self.lock, self.statuses = GroupLock(), []
+        self.file.hold()
+        try:
+            plan = self._resumed() if self.file.path.exists() else new_plan(self.logs, self.order)
+            self.file.write(plan)
+            drain = LocalDrain(
+                plan,
+                self.file,
+                LoadedHandler(plan.handler, handler),
+                self.settings,
+                Outside(
+                    open_source=self._open_source,
+                    committer=self.group,
+                    lock=self.lock,
+                    read_committed=lambda: dict(self.group.committed),
+                ),
+                self._observe,
+            )
+            self.prepare(drain)
+            with not_for_ever():
+                return drain.run()
+        finally:
+            self.file.release()
+            self.check_plan_against(handler)
+
+    def finished_by_the_plan(self) -> set[Place]:
+        """Every sub-message that the plan and journal on disk say is finished, read naively."""
+        found = set()
+        for number, progress in self.file.load().plan.claims[ALL].items():
+            for place in (p for p in self.places if p[0] == number):
+                _, offset, index = place
+                part = progress.partial.get(offset)
+                if (
+                    offset < progress.watermark
+                    or any(first <= offset < end for first, end in progress.finished)
+                    or (part is not None and part.bits >> index & 1)
+                ):
+                    found.add(place)
+        return found
+
+    def check_plan_against(self, handler: Handler) -> None:
+        if isinstance(handler, Accounting) and not handler.account.breaches:
+            self._finished_ever = getattr(self, "_finished_ever", set()) | set(
+                handler.account.finished
+            )
+            assert self.finished_by_the_plan() <= self._finished_ever, "the plan claims too much"
+            self._check_commit(
+                {n: o for n, o in self.group.committed.items() if o is not None},
+            )
+
+    def _check_commit(self, offsets: Mapping[int, int]) -> None:
+        plan = self.file.load().written
+        for number, offset in offsets.items():
+            assert offset <= plan.watermark(number), "committed past the plan on disk"
+
+    def _resumed(self) -> OffsetPlan:
+        plan = self.file.load().plan
+        settled = {
+            number: replace(
+                progress,
+                messages=progress.messages.settled(),
+                sub_messages=progress.sub_messages.settled(),
+            )
+            for number, progress in plan.claims[ALL].items()
+        }
+        partitions = {
+            n: replace(p, committed=self.group.committed[n]) for n, p in plan.partitions.items()
+        }
+        return replace(
+            plan, claims={ALL: settled}, partitions=partitions, generation=plan.generation + 2
+        )
+
+    def _open_source(self, dispatcher: Dispatcher, notify: Callable[[], None]) -> BacklogSource:
+        self.source = BacklogSource(self.logs, dispatcher, notify, **self.source_options)
+        return self.source
+
+    def _observe(self, status: Status) -> None:
+        self.statuses.append(status)
+        self.observe(status)
+
+
+def random_log(random: Random, messages: int, keys: str) -> Log:
+    """Bundles, holes, empty messages, several keys at once and a few barriers."""
+    records: dict[int, list[Spec]] = {}
+    start = offset = random.randrange(1000)
+    for _ in range(messages):
+        offset += random.choice([0, 0, 0, 1, 5])
+        records[offset] = [
+            _random_spec(random, keys) for _ in range(random.choice([0, 1, 1, 2, 6]))
+        ]
+        offset += 1
+    return Log(records, start, offset + random.choice([0, 3]))
+
+
+def _random_spec(random: Random, keys: str) -> Spec:
+    kind = random.random()
+    if kind < 0.02:
+        return None
+    if kind < 0.15:
+        return random.sample(keys, 2)
+    return random.choice(keys)
+
+
+async def tick() -> None:
+    await asyncio.sleep(0.001)

@@ -1,0 +1,377 @@
+"""A handler that fails ends the drain, names the place, and leaves a plan that a resume is exact
+from."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_up_kafka import (
+    Accounting,
+    OnTheLoop,
+    OnThreads,
+    Rehearsal,
+    log_of,
+    place_of,
+    split_specs,
+    tick,
+)
+
+from drainer.engine.local import LocalSettings
+from drainer.errors import Interrupted, Refused
+from drainer.message import Message, SubMessage
+
+both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
+
+WIDE = log_of(*([f"k{n}", f"k{(n * 3) % 40}", f"x{n}"] for n in range(200)))
+
+
+def failing(kind: type[OnTheLoop | OnThreads], error: BaseException, at: int) -> Accounting:
+    """Fails at the middle sub-message of one offset, with others in flight beside it."""
+
+    async def fail(sub: SubMessage) -> None:
+        await tick()
+        if (sub.message.offset, sub.index) == (at, 1):
+            raise error
+
+    def fail_on_a_thread(sub: SubMessage) -> None:
+        time.sleep(0.0005)
+        if (sub.message.offset, sub.index) == (at, 1):
+            raise error
+
+    return OnTheLoop(fail) if kind is OnTheLoop else OnThreads(fail_on_a_thread)
+
+
+@both_kinds
+def test_a_failing_handle_halts_and_is_named(
+    kind: type[OnTheLoop | OnThreads], tmp_path: Path
+) -> None:
+    rehearsal = Rehearsal(tmp_path, {0: WIDE})
+    handler = failing(kind, ValueError("no such document\nsecond line"), at=50)
+
+    summary = rehearsal.drain(handler)
+
+    assert (summary.status, summary.exit_code) == ("halted", 5)
+    assert summary.error is not None
+    assert "orders/0/50[1]" in summary.error
+    assert "ValueError: no such document" in summary.error
+    assert "second line" not in summary.error
+    assert summary.hint is not None
+    assert "resume" in summary.hint
+    assert summary.conserved
+    assert handler.closed == 1
+    committed = rehearsal.group.committed[0]
+    assert committed is not None
+    assert committed <= 50
+
+
+@both_kinds
+def test_a_resume_after_a_failure_handles_exactly_what_is_unfinished(
+    kind: type[OnTheLoop | OnThreads], tmp_path: Path
+) -> None:
+    rehearsal = Rehearsal(tmp_path, {0: WIDE})
+    broken = failing(kind, ValueError("no"), at=50)
+    rehearsal.drain(broken)
+    mended = kind()
+
+    summary = rehearsal.drain(mended)
+
+    assert summary.exit_code == 0
+    assert set(mended.account.began) == rehearsal.places - set(broken.account.finished)
+    assert len(mended.account.began) == len(set(mended.account.began))
+    assert summary.sub_messages.done == len(rehearsal.places)
+    assert summary.messages.done == 200
+    assert rehearsal.group.committed == {0: 200}
+
+
+@both_kinds
+def test_what_is_behind_the_failed_one_on_its_lane_is_not_begun(
+    kind: type[OnTheLoop | OnThreads], tmp_path: Path
+) -> None:
+    rehearsal = Rehearsal(tmp_path, {0: log_of(["a"], ["a", "a"], ["a"])})
+    handler = failing(kind, ValueError("no"), at=1)
+
+    rehearsal.drain(handler)
+
+    assert handler.account.began == [(0, 0, 0), (0, 1, 0), (0, 1, 1)]
+    assert handler.account.finished == [(0, 0, 0), (0, 1, 0)]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        asyncio.CancelledError(),
+        SystemExit(0),
+        KeyboardInterrupt(),
+        StopIteration(),
+        GeneratorExit(),
+        Interrupted("of the handler's own"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@both_kinds
+def test_whatever_a_handler_raises_is_a_failure(
+    kind: type[OnTheLoop | OnThreads], error: BaseException, tmp_path: Path
+) -> None:
+    rehearsal = Rehearsal(tmp_path, {0: WIDE})
+    handler = failing(kind, error, at=7)
+
+    summary = rehearsal.drain(handler)
+
+    assert (summary.status, summary.exit_code) == ("halted", 5)
+    assert "orders/0/7[1]" in (summary.error or "")
+    mended = kind()
+    assert rehearsal.drain(mended).exit_code == 0
+    assert set(mended.account.began) == rehearsal.places - set(handler.account.finished)
+
+
+@both_kinds
+def test_every_worker_failing_at_once_halts_once(
+    kind: type[OnTheLoop | OnThreads], tmp_path: Path
+) -> None:
+    class AllFail(Accounting):
+        pass
+
+    class Loop(AllFail):
+        async def handle(self, sub: SubMessage) -> None:
+            raise ValueError(sub.key)
+
+    class Threads(AllFail):
+        def handle(self, sub: SubMessage) -> None:
+            raise ValueError(sub.key)
+
+    rehearsal = Rehearsal(tmp_path, {0: WIDE})
+
+    summary = rehearsal.drain(Loop() if kind is OnTheLoop else Threads())
+
+    assert summary.exit_code == 5
+    assert summary.sub_messages.done == 0
+    assert rehearsal.group.committed[0] in (None, 0)
+
+
+class WithSplit(OnTheLoop):
+    """Splits one offset in a way of its own."""
+
+    def __init__(self, at: int, wrongly: Callable[[Message], Any]) -> None:
+        super().__init__()
+        self._at, self._wrongly = at, wrongly
+
+    def split(self, message: Message) -> Iterable[SubMessage]:
+        if message.offset == self._at:
+            found: Iterable[SubMessage] = self._wrongly(message)
+            return found
+        return split_specs(message)
+
+
+def raises_late(message: Message) -> Iterable[SubMessage]:
+    yield SubMessage("a")
+    raise KeyError("documents")
+
+
+def exits(message: Message) -> Iterable[SubMessage]:
+    raise SystemExit(0)
+
+
+A_LIST: Any = ["a"]
+
+
+class Operation(SubMessage):
+    """A kind of the author's own, so that no test spoils SubMessage itself for the others."""
+
+
+class LooksLikeOne:
+    key = "a"
+    keys = None
+
+
+@pytest.mark.parametrize(
+    "wrongly",
+    [
+        raises_late,
+        lambda message: None,
+        lambda message: 7,
+        lambda message: [SubMessage("a"), None],
+        lambda message: ["a", "b"],
+        lambda message: [{"key": "a", "payload": 1}],
+        lambda message: [message],
+        lambda message: [("a", 1)],
+        lambda message: [Operation],
+        lambda message: [LooksLikeOne()],
+        lambda message: [SubMessage(A_LIST)],
+        lambda message: [SubMessage(keys=[A_LIST])],
+        lambda message: [SubMessage("a"), SubMessage(keys=[])],
+    ],
+    ids=[
+        "raises after one",
+        "gives None",
+        "gives an int",
+        "yields None",
+        "yields str",
+        "yields dict",
+        "yields a message",
+        "yields a tuple",
+        "yields the class",
+        "yields a lookalike",
+        "a list as key",
+        "lists as keys",
+        "no keys",
+    ],
+)
+def test_a_wrong_split_halts_and_names_the_offset(
+    wrongly: Callable[[Message], Any], tmp_path: Path
+) -> None:
+    rehearsal = Rehearsal(tmp_path, {0: WIDE})
+    handler = WithSplit(60, wrongly)
+
+    summary = rehearsal.drain(handler)
+
+    assert (summary.status, summary.exit_code) == ("halted", 5)
+    assert "orders/0/60" in (summary.error or "")
+    assert summary.hint
+    assert summary.conserved
+    assert not {place for place in handler.account.began if place[1] >= 60}, "of it or behind it"
+    assert (rehearsal.group.committed[0] or 0) <= 60
+    mended = OnTheLoop()
+    assert rehearsal.drain(mended).exit_code == 0
+    assert set(mended.account.began) == rehearsal.places - set(handler.account.finished)
+
+
+def test_an_async_split_is_refused_by_name(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    async def coroutine(message: Message) -> None:
+        pass
+
+    summary = Rehearsal(tmp_path, {0: WIDE}).drain(WithSplit(60, coroutine))
+
+    assert summary.exit_code == 5
+    assert "orders/0/60" in (summary.error or "")
+
+
+def test_a_split_that_exits_loses_nothing(tmp_path: Path) -> None:
+    rehearsal = Rehearsal(tmp_path, {0: WIDE})
+    handler = WithSplit(60, exits)
+
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 5
+    assert "orders/0/60" in (summary.error or "")
+    mended = OnTheLoop()
+    rehearsal.drain(mended)
+    assert set(mended.account.began) == rehearsal.places - set(handler.account.finished)
+
+
+def test_a_split_that_changes_its_mind_is_found_out_at_the_resume(tmp_path: Path) -> None:
+    others_done = asyncio.Event()
+
+    async def fail_last(sub: SubMessage) -> None:
+        if sub.key == "bad":
+            await others_done.wait()
+            raise ValueError("no")
+        if sub.key == "c":
+            others_done.set()
+
+    rehearsal = Rehearsal(tmp_path, {0: log_of(["z"], ["a", "bad", "c"], ["y"])})
+    rehearsal.drain(OnTheLoop(fail_last))
+    changed = WithSplit(1, lambda message: [SubMessage("a"), SubMessage("b"), SubMessage("c")])
+
+    summary = rehearsal.drain(changed)
+
+    assert summary.exit_code == 5
+    assert "not deterministic: orders/0/1 " in (summary.error or "")
+    assert changed.account.began == []
+    mended = OnTheLoop()
+    assert rehearsal.drain(mended).exit_code == 0
+    assert mended.account.began == [(0, 1, 1)]
+
+
+def test_a_split_that_yields_one_object_again_and_again_does_not_hang(tmp_path: Path) -> None:
+    only = SubMessage("a")
+    rehearsal = Rehearsal(tmp_path, {0: log_of(*[["a"]] * 20)})
+
+    class Frugal(OnTheLoop):
+        def split(self, message: Message) -> Iterable[SubMessage]:
+            return [only]
+
+        async def handle(self, sub: SubMessage) -> None:
+            self.account.finished.append(place_of(sub))
+            await tick()
+
+    summary = rehearsal.drain(Frugal())
+
+    assert summary.exit_code == 5
+    assert "orders/0/" in (summary.error or "")
+
+
+def test_a_plain_handle_that_gives_a_coroutine_is_not_taken_for_done(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    done = []
+    made: list[Coroutine[None, None, None]] = []
+
+    class Wrapped(OnThreads):
+        def handle(self, sub: SubMessage) -> Coroutine[None, None, None]:  # type: ignore[override]
+            made.append(self._really(sub))
+            return made[-1]
+
+        async def _really(self, sub: SubMessage) -> None:
+            done.append(place_of(sub))
+
+    rehearsal = Rehearsal(tmp_path, {0: log_of(["a"], ["b"])})
+    summary = rehearsal.drain(Wrapped())
+
+    for coroutine in made:
+        coroutine.close()
+    assert summary.sub_messages.done == len(done), "counted as done and never run"
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_an_open_that_raises_refuses_and_touches_nothing(is_async: bool, tmp_path: Path) -> None:
+    class Late(OnTheLoop):
+        async def open(self, context: object) -> None:  # type: ignore[override]
+            raise ConnectionError("no database")
+
+    class Plain(OnTheLoop):
+        def open(self, context: object) -> None:
+            raise ConnectionError("no database")
+
+    rehearsal = Rehearsal(tmp_path, {0: WIDE})
+    handler = Late() if is_async else Plain()
+
+    with pytest.raises(Refused, match="ConnectionError: no database") as caught:
+        rehearsal.drain(handler)
+
+    assert caught.value.exit_code == 3
+    assert caught.value.hint
+    assert handler.account.began == []
+    assert rehearsal.group.tries == 0
+
+
+def test_an_open_may_refuse_in_its_own_words(tmp_path: Path) -> None:
+    class Refusing(OnTheLoop):
+        def open(self, context: object) -> None:
+            raise Refused("--set url=... is missing", hint="name the index")
+
+    with pytest.raises(Refused, match=r"^--set url=\.\.\. is missing$"):
+        Rehearsal(tmp_path, {0: WIDE}).drain(Refusing())
+
+
+def test_a_failure_does_not_wait_longer_than_the_grace(tmp_path: Path) -> None:
+    async def fail_or_stay(sub: SubMessage) -> None:
+        if sub.key == "bad":
+            await tick()
+            raise ValueError("no")
+        await asyncio.Event().wait()
+
+    rehearsal = Rehearsal(
+        tmp_path, {0: log_of(["stays"], ["bad"])}, LocalSettings(concurrency=2, grace_s=0.05)
+    )
+    summary = rehearsal.drain(OnTheLoop(fail_or_stay))
+
+    assert summary.exit_code == 5
+    assert summary.sub_messages.pending == 2
+    assert summary.elapsed_s < 5

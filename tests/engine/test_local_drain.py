@@ -1,0 +1,282 @@
+"""Drains that end well: everything handled, in order, once, whatever the backlog looks like."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+
+import pytest
+from made_up_kafka import (
+    Log,
+    OnTheLoop,
+    OnThreads,
+    Rehearsal,
+    log_of,
+    random_log,
+    tick,
+)
+
+from drainer.core.progress import Progress
+from drainer.engine import local
+from drainer.engine.local import LocalSettings
+from drainer.handler import Context, Handler
+from drainer.message import SubMessage
+from drainer.store.plan_file import PlanFile
+
+both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
+
+MANY = log_of(*([f"k{n % 7}", f"k{n % 11}"] for n in range(500)))
+
+
+@both_kinds
+def test_a_drain_handles_everything_once_and_commits_its_end(
+    kind: type[OnTheLoop | OnThreads], tmp_path: Path
+) -> None:
+    rehearsal = Rehearsal(tmp_path, {0: MANY, 3: log_of(["a"], ["b"], start=10)})
+    handler = kind()
+
+    summary = rehearsal.drain(handler)
+
+    assert (summary.status, summary.exit_code, summary.error) == ("done", 0, None)
+    assert sorted(handler.account.began) == sorted(rehearsal.places)
+    assert handler.account.breaches == []
+    assert summary.messages.done == summary.messages.read == 502
+    assert summary.sub_messages.done == summary.sub_messages.read == 1002
+    assert summary.conserved
+    assert rehearsal.group.committed == {0: 500, 3: 12}
+    assert {n: part.committed for n, part in summary.partitions.items()} == {0: 500, 3: 12}
+    assert (handler.opened, handler.closed) == (1, 1)
+    assert rehearsal.source.stopped
+
+
+@both_kinds
+def test_a_finished_drain_leaves_the_plan_and_nothing_else(
+    kind: type[OnTheLoop | OnThreads], tmp_path: Path
+) -> None:
+    rehearsal = Rehearsal(tmp_path, {0: MANY})
+    rehearsal.drain(kind())
+
+    assert [path.name for path in tmp_path.iterdir()] == ["orders.plan.json"]
+    plan = PlanFile(tmp_path / "orders.plan.json").load().plan
+    assert plan.complete
+    assert plan.partitions[0].committed == 500
+
+
+@pytest.mark.parametrize("seed", range(6))
+@both_kinds
+def test_order_holds_per_sub_key_whatever_the_handlers_take(
+    kind: type[OnTheLoop | OnThreads], seed: int, tmp_path: Path
+) -> None:
+    random = Random(seed)
+
+    async def some_time(sub: SubMessage) -> None:
+        for _ in range(random.randrange(3)):
+            await asyncio.sleep(random.choice([0, 0, 0.0005, 0.002]))
+
+    def some_time_on_a_thread(sub: SubMessage) -> None:
+        time.sleep(random.choice([0, 0, 0.0005, 0.002]))
+
+    rehearsal = Rehearsal(
+        tmp_path,
+        {number: random_log(random, 150, "abcdefgh") for number in range(3)},
+        LocalSettings(concurrency=random.choice([2, 5, 40]), plan_interval_s=0.01),
+        source_options={"batch": random.choice([1, 7, 100])},
+    )
+    handler = OnTheLoop(some_time) if kind is OnTheLoop else OnThreads(some_time_on_a_thread)
+
+    summary = rehearsal.drain(handler)
+
+    assert handler.account.breaches == []
+    assert sorted(handler.account.began) == sorted(rehearsal.places)
+    assert summary.exit_code == 0
+    assert rehearsal.group.committed == {n: log.end for n, log in rehearsal.logs.items()}
+
+
+@pytest.mark.parametrize("order", ["key", "partition"])
+def test_conventional_orders_handle_one_at_a_time(order: str, tmp_path: Path) -> None:
+    running = []
+    most = 0
+
+    async def count(sub: SubMessage) -> None:
+        nonlocal most
+        running.append(sub)
+        most = max(most, len(running))
+        await tick()
+        running.remove(sub)
+
+    rehearsal = Rehearsal(tmp_path, {0: log_of(*([f"k{n}"] for n in range(30)))}, order=order)
+    handler = OnTheLoop(count)
+    rehearsal.drain(handler)
+
+    assert most == 1
+    assert handler.account.began == sorted(rehearsal.places)
+
+
+def test_no_order_at_all_handles_one_key_at_once(tmp_path: Path) -> None:
+    together = asyncio.Barrier(8)
+
+    async def meet(sub: SubMessage) -> None:
+        await together.wait()
+
+    handler = OnTheLoop(meet)
+    summary = Rehearsal(tmp_path, {0: log_of(*[["hot"]] * 16)}, order="none").drain(handler)
+
+    assert summary.exit_code == 0
+
+
+@both_kinds
+def test_a_backlog_that_ends_on_a_hole_still_completes(
+    kind: type[OnTheLoop | OnThreads], tmp_path: Path
+) -> None:
+    rehearsal = Rehearsal(
+        tmp_path, {0: log_of(["a"], ["b"], holes=1000), 1: Log({}, 5, 9), 2: Log({7: ["a"]}, 0, 9)}
+    )
+
+    summary = rehearsal.drain(kind())
+
+    assert summary.exit_code == 0
+    assert rehearsal.group.committed == {0: 1002, 1: 9, 2: 9}
+    assert summary.messages.read == 3, "holes are no messages"
+
+
+@both_kinds
+def test_messages_that_split_into_nothing_are_finished_at_once(
+    kind: type[OnTheLoop | OnThreads], tmp_path: Path
+) -> None:
+    rehearsal = Rehearsal(tmp_path, {0: log_of(*[[]] * 300), 1: log_of([], ["a"], [], ["a"], [])})
+    handler = kind()
+
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 0
+    assert (summary.messages.done, summary.sub_messages.done) == (305, 2)
+    assert len(handler.account.finished) == 2
+    assert rehearsal.group.committed == {0: 300, 1: 5}
+
+
+@both_kinds
+def test_a_plan_that_is_complete_already_ends_at_once(
+    kind: type[OnTheLoop | OnThreads], tmp_path: Path
+) -> None:
+    rehearsal = Rehearsal(tmp_path, {0: log_of(["a"], ["b"])})
+    rehearsal.drain(kind())
+    again = kind()
+
+    summary = rehearsal.drain(again)
+
+    assert (summary.exit_code, again.account.began) == (0, [])
+    assert summary.messages.done == 2
+
+
+def test_a_handler_without_split_gets_the_message_itself(tmp_path: Path) -> None:
+    seen = []
+
+    class Whole(OnTheLoop):
+        split = Handler.split
+
+        async def handle(self, sub: SubMessage) -> None:
+            seen.append((sub.key, sub.payload, sub.id))
+            self.account.finished.append((0, sub.message.offset, sub.index))
+
+    summary = Rehearsal(tmp_path, {0: log_of(["a"], ["b"])}).drain(Whole())
+
+    assert summary.exit_code == 0
+    assert sorted(seen) == [
+        (b"key", b'["a"]', "topic-id:0:0:0"),
+        (b"key", b'["b"]', "topic-id:0:1:0"),
+    ]
+
+
+def test_handlers_that_never_wait_let_the_plan_be_written(tmp_path: Path) -> None:
+    rehearsal = Rehearsal(
+        tmp_path,
+        {0: log_of(*([f"k{n % 5}"] for n in range(150_000)))},
+        LocalSettings(concurrency=4, plan_interval_s=0.01),
+        source_options={"batch": 2000},
+    )
+
+    class Idle(OnTheLoop):
+        async def handle(self, sub: SubMessage) -> None:
+            self.account.finished.append((0, sub.message.offset, sub.index))
+
+    rehearsal.drain(Idle())
+
+    assert rehearsal.group.tries >= 2, "only once all was over"
+
+
+def test_handlers_that_hold_the_loop_leave_little_unwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill repeats what finished in the last 50 ms or so, however busy the loop is."""
+    unwritten = most = 0
+    append = PlanFile.append
+
+    def note(self: PlanFile, changes: Mapping[int, Progress]) -> None:
+        nonlocal unwritten
+        append(self, changes)
+        unwritten = 0
+
+    async def hold(sub: SubMessage) -> None:
+        nonlocal unwritten, most
+        time.sleep(0.0005)  # noqa: ASYNC251
+        unwritten += 1
+        most = max(most, unwritten)
+
+    monkeypatch.setattr(PlanFile, "append", note)
+    rehearsal = Rehearsal(
+        tmp_path,
+        {0: log_of(*([f"k{n}"] for n in range(1500)))},
+        LocalSettings(concurrency=50),
+        source_options={"batch": 2000},
+    )
+    rehearsal.drain(OnTheLoop(hold))
+
+    assert most <= 400, "more than 200 ms of work"
+
+
+def test_open_is_told_what_it_works_for(tmp_path: Path) -> None:
+    told: list[Context] = []
+
+    class Curious(OnTheLoop):
+        async def open(self, context: object) -> None:  # type: ignore[override]
+            assert isinstance(context, Context)
+            told.append(context)
+
+    settings = LocalSettings(concurrency=3, options={"url": "http://x"})
+    Rehearsal(tmp_path, {0: log_of(["a"])}, settings).drain(Curious())
+
+    assert told == [
+        Context("orders", "billing", "20260101-000000-abcdef", 3, {"url": "http://x"}),
+    ]
+
+
+def test_the_status_shows_the_drain_as_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "STATUS_INTERVAL_S", 0.0)
+    seen = asyncio.Event()
+    rehearsal = Rehearsal(tmp_path, {0: log_of(["a", "a", "b"], ["a"], holes=1)})
+
+    def look(status: object) -> None:
+        latest = rehearsal.statuses[-1]
+        if latest.running == 2 and latest.sub_messages.pending == 4:
+            seen.set()
+
+    async def wait_until_seen(sub: SubMessage) -> None:
+        await seen.wait()
+
+    rehearsal.observe = look
+    rehearsal.drain(OnTheLoop(wait_until_seen))
+
+    held = next(s for s in rehearsal.statuses if s.running == 2)
+    assert (held.lanes, held.lanes_ready) == (2, 0)
+    assert (held.messages.pending, held.sub_messages.pending) == (2, 4)
+    assert (held.partitions[0].watermark, held.partitions[0].end) == (0, 3)
+    assert 0 < held.buffered_bytes < held.buffer_bytes
+    last = rehearsal.statuses[-1]
+    assert (last.running, last.messages.done, last.sub_messages.done) == (0, 2, 4)
+    assert last.partitions[0].complete
+    assert last.partitions[0].committed == 3

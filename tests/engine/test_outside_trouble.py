@@ -1,0 +1,525 @@
+"""When something outside fails: commits that get no answer, a group that is no longer ours, a disk
+that is full. The drain waits it out or stops, and in either case loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from made_up_kafka import (
+    Accounting,
+    OnTheLoop,
+    OnThreads,
+    Rehearsal,
+    Slice,
+    log_of,
+    place_of,
+    tick,
+)
+
+from drainer.engine import keeper, local
+from drainer.engine.local import LocalDrain, LocalSettings
+from drainer.engine.status import Status
+from drainer.errors import (
+    BrokerUnreachable,
+    CommitDelayed,
+    DrainerError,
+    GroupJoined,
+    LockLost,
+    OffsetMoved,
+    PlanNotWritten,
+    RecordsDeleted,
+    TopicGone,
+)
+from drainer.message import SubMessage
+from drainer.store.plan_file import PlanFile
+
+both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
+
+BACKLOG = log_of(*([f"k{n % 30}", f"x{n}"] for n in range(300)))
+FINISHED = {0: 300}
+
+
+def resumes(rehearsal: Rehearsal, before: Accounting) -> None:
+    """A resume finishes everything, and repeats nothing that the plan could hold."""
+    finished = set(before.account.finished)
+    rehearsal.group.trouble = lambda: None
+    rehearsal.observe = lambda status: None
+    rehearsal.prepare = lambda drain: None
+    again = OnTheLoop()
+    assert rehearsal.drain(again).exit_code == 0
+    assert finished | set(again.account.finished) == rehearsal.places
+    assert again.account.breaches == before.account.breaches == []
+    assert rehearsal.group.committed == FINISHED
+
+
+def only_the_last_waits_for(event: asyncio.Event) -> OnTheLoop:
+    async def step(sub: SubMessage) -> None:
+        if sub.message.offset == 299:
+            await event.wait()
+
+    return OnTheLoop(step)
+
+
+def test_a_commit_without_an_answer_is_waited_out_and_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "STATUS_INTERVAL_S", 0.0)
+    shown, settled = asyncio.Event(), asyncio.Event()
+
+    def look(status: Status) -> None:
+        if status.trouble == "no answer from broker 1":
+            shown.set()
+        elif shown.is_set() and status.partitions[0].committed is not None:
+            settled.set()
+
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, observe=look)
+    rehearsal.group.trouble = lambda: (
+        None if shown.is_set() else CommitDelayed("no answer from broker 1")
+    )
+
+    summary = rehearsal.drain(only_the_last_waits_for(settled))
+
+    assert summary.exit_code == 0
+    assert rehearsal.group.committed == FINISHED
+    assert rehearsal.statuses[-1].trouble is None
+
+
+def test_a_delayed_last_commit_is_tried_again_until_it_is_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "COMMIT_PAUSE_S", 0.001)
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, LocalSettings(plan_interval_s=60))
+    rehearsal.group.trouble = lambda: (
+        CommitDelayed("no answer") if rehearsal.group.tries < 5 else None
+    )
+
+    summary = rehearsal.drain(OnTheLoop())
+
+    assert summary.exit_code == 0
+    assert rehearsal.group.tries == 5
+    assert rehearsal.group.committed == FINISHED
+    assert rehearsal.file.load().plan.partitions[0].committed == 300
+
+
+def test_a_commit_that_never_settles_says_how_to_commit_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "COMMIT_PAUSE_S", 0.001)
+    monkeypatch.setattr(keeper, "COMMIT_TRIES", 3)
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
+    rehearsal.group.trouble = lambda: CommitDelayed("no answer")
+    handler = OnTheLoop()
+
+    summary = rehearsal.drain(handler)
+
+    assert (summary.status, summary.exit_code) == ("interrupted", 4)
+    assert "no answer" in (summary.error or "")
+    assert f"drainer plan commit {rehearsal.file.path}" in (summary.hint or "")
+    assert summary.sub_messages.done == len(rehearsal.places)
+    assert rehearsal.group.committed == {0: None}
+    loaded = rehearsal.file.load()
+    assert loaded.plan.complete
+    assert loaded.plan.partitions[0].committed is None
+    resumes(rehearsal, handler)
+
+
+def test_a_lost_answer_to_a_commit_that_arrived_is_no_trouble_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What kafka/commit.py reports when it finds what it wrote in vain before."""
+    monkeypatch.setattr(keeper, "COMMIT_PAUSE_S", 0.001)
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
+    commit = rehearsal.group.commit
+    lost = False
+
+    def lose_the_first(offsets: dict[int, int], expected: dict[int, set[int | None]]) -> object:
+        nonlocal lost
+        if lost:
+            return commit(offsets, {0: {rehearsal.group.committed[0]}})
+        lost = True
+        commit(offsets, expected)
+        raise CommitDelayed("the answer was lost")
+
+    rehearsal.group.commit = lose_the_first  # type: ignore[assignment, method-assign]
+
+    summary = rehearsal.drain(OnTheLoop())
+
+    assert summary.exit_code == 0
+    assert rehearsal.file.load().plan.partitions[0].committed == 300
+
+
+@pytest.mark.parametrize("error", [OffsetMoved, GroupJoined, TopicGone, LockLost])
+@both_kinds
+def test_nothing_is_committed_once_the_group_is_not_ours(
+    kind: type[OnTheLoop | OnThreads], error: type[DrainerError], tmp_path: Path
+) -> None:
+    tries_then = 0
+
+    def fail() -> DrainerError | None:
+        nonlocal tries_then
+        if (rehearsal.group.committed[0] or 0) > 0:
+            tries_then = tries_then or rehearsal.group.tries
+            return error("what happened", hint="what to do")
+        return None
+
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
+    rehearsal.group.trouble = fail
+    handler = paced(kind)
+
+    summary = rehearsal.drain(handler)
+
+    assert (summary.status, summary.exit_code) == ("interrupted", 4)
+    assert (summary.error, summary.hint) == ("what happened", "what to do")
+    assert rehearsal.group.tries == tries_then, "committed once more"
+    assert summary.conserved
+    assert summary.sub_messages.done < len(rehearsal.places), "a drain that stops does not go on"
+    resumes(rehearsal, handler)
+
+
+def paced(kind: type[OnTheLoop | OnThreads]) -> Accounting:
+    async def pause(sub: SubMessage) -> None:
+        await asyncio.sleep(0.005)
+
+    def pause_on_a_thread(sub: SubMessage) -> None:
+        time.sleep(0.005)
+
+    return OnTheLoop(pause) if kind is OnTheLoop else OnThreads(pause_on_a_thread)
+
+
+@both_kinds
+def test_a_lost_lock_stops_the_drain_without_a_commit(
+    kind: type[OnTheLoop | OnThreads], tmp_path: Path
+) -> None:
+    settings = LocalSettings(concurrency=8, plan_interval_s=60)
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, settings)
+
+    def lose(status: Status) -> None:
+        rehearsal.lock.lost = LockLost("another drain has the lock", hint="see which")
+
+    rehearsal.observe = lose
+    handler = paced(kind)
+
+    summary = rehearsal.drain(handler)
+
+    assert (summary.exit_code, summary.error) == (4, "another drain has the lock")
+    assert rehearsal.group.tries == 0
+    resumes(rehearsal, handler)
+
+
+@pytest.mark.parametrize("first", ["done", "failed"])
+def test_a_lock_lost_while_the_drain_is_ending_still_prevents_the_commit(
+    first: str, tmp_path: Path
+) -> None:
+    settings = LocalSettings(concurrency=8, plan_interval_s=60)
+
+    def lose() -> None:
+        rehearsal.lock.lost = LockLost("another drain has the lock")
+
+    async def fail_at_the_end(sub: SubMessage) -> None:
+        if first == "failed" and sub.message.offset == 299:
+            raise ValueError("no")
+
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, settings, source_options={"during_stop": lose})
+
+    summary = rehearsal.drain(OnTheLoop(fail_at_the_end))
+
+    assert rehearsal.group.tries == 0, "committed without the lock"
+    assert summary.exit_code == (4 if first == "done" else 5)
+
+
+def test_a_source_that_fails_ends_the_drain_with_its_reason(tmp_path: Path) -> None:
+    def fail(status: Status) -> None:
+        rehearsal.source.failure = RecordsDeleted("offsets 7 to 9 are gone", hint="no way back")
+
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, observe=fail)
+    handler = paced(OnTheLoop)
+
+    summary = rehearsal.drain(handler)
+
+    assert (summary.exit_code, summary.error) == (4, "offsets 7 to 9 are gone")
+    assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
+    assert rehearsal.group.committed[0] == summary.partitions[0].watermark
+    resumes(rehearsal, handler)
+
+
+def test_the_trouble_of_a_source_is_shown_and_waited_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "STATUS_INTERVAL_S", 0.0)
+
+    def stall_then_go_on(status: Status) -> None:
+        seen = len(rehearsal.statuses)
+        rehearsal.source.stalled = seen < 5
+        rehearsal.source.trouble = "broker 1 is away" if seen < 5 else None
+
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, observe=stall_then_go_on)
+    rehearsal.source_options = {"batch": 1}
+
+    summary = rehearsal.drain(OnTheLoop())
+
+    assert summary.exit_code == 0
+    assert "broker 1 is away" in {status.trouble for status in rehearsal.statuses}
+    assert rehearsal.statuses[-1].trouble is None
+
+
+def test_offsets_that_can_not_be_read_back_are_told_as_this_drain_knows_them(
+    tmp_path: Path,
+) -> None:
+    def unreachable() -> None:
+        raise BrokerUnreachable("no broker answers")
+
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
+
+    def prepare(drain: LocalDrain) -> None:
+        object.__setattr__(drain._outside, "read_committed", unreachable)
+
+    rehearsal.prepare = prepare
+    summary = rehearsal.drain(OnTheLoop())
+
+    assert (summary.exit_code, summary.partitions[0].committed) == (0, 300)
+
+
+# A disk that is full.
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 128 KiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", folder],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip(f"can't mount a small file system: {mounted.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def fill(folder: Path) -> None:
+    """Takes all the space that is left."""
+    file = os.open(folder / "filler", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    for size in (4096, 1):
+        try:
+            while os.write(file, bytes(size)):
+                pass
+        except OSError:
+            continue
+    os.close(file)
+
+
+@both_kinds
+def test_a_disk_that_fills_up_ends_the_drain_and_loses_nothing(
+    kind: type[OnTheLoop | OnThreads], small_disk: Path
+) -> None:
+    async def fill_it(sub: SubMessage) -> None:
+        if place_of(sub) == (0, 100, 0):
+            fill(small_disk)
+        await asyncio.sleep(0.005)
+
+    def fill_it_on_a_thread(sub: SubMessage) -> None:
+        if place_of(sub) == (0, 100, 0):
+            fill(small_disk)
+        time.sleep(0.005)
+
+    rehearsal = Rehearsal(small_disk, {0: BACKLOG})
+    handler = OnTheLoop(fill_it) if kind is OnTheLoop else OnThreads(fill_it_on_a_thread)
+
+    summary = rehearsal.drain(handler)
+
+    assert (summary.status, summary.exit_code) == ("interrupted", 4)
+    assert "No space left on device" in (summary.error or "")
+    assert "make room" in (summary.hint or "")
+    assert summary.conserved
+    (small_disk / "filler").unlink()
+    known = rehearsal.finished_by_the_plan()
+    resumes(rehearsal, handler)
+    assert known, "all of the work before the disk was full was forgotten"
+
+
+def full_at_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(self: PlanFile, plan: object) -> None:
+        raise PlanNotWritten("disk full", hint="make room, then resume")
+
+    monkeypatch.setattr(PlanFile, "write", write)
+
+
+def full_at_append(monkeypatch: pytest.MonkeyPatch) -> None:
+    def append(self: PlanFile, changes: object) -> None:
+        raise PlanNotWritten("disk full", hint="make room, then resume")
+
+    monkeypatch.setattr(PlanFile, "append", append)
+
+
+def full_at_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a new file can't be made: the folder is gone, or there are no inodes left."""
+    whole = os.open
+
+    def refuse(path: Path, flags: int, mode: int = 0o777) -> int:
+        if ".journal-" in str(path) and flags & os.O_CREAT:
+            raise OSError(28, "No space left on device (disk full)")
+        return whole(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", refuse)
+
+
+@pytest.mark.parametrize("break_it", [full_at_write, full_at_append, full_at_journal])
+def test_a_plan_that_can_not_be_written_ends_the_drain(
+    break_it: Callable[[pytest.MonkeyPatch], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(keeper, "JOURNAL_INTERVAL_S", 60)  # so that some is unwritten at the end
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
+
+    async def break_at(sub: SubMessage) -> None:
+        if place_of(sub) == (0, 20, 0):
+            break_it(monkeypatch)
+        await asyncio.sleep(0.005)
+
+    handler = OnTheLoop(break_at)
+
+    summary = rehearsal.drain(handler)
+
+    assert (summary.status, summary.exit_code) == ("interrupted", 4)
+    assert "disk full" in (summary.error or "")
+    assert summary.sub_messages.done < len(rehearsal.places)
+    assert handler.closed == 1
+    monkeypatch.undo()
+    resumes(rehearsal, handler)
+
+
+def test_a_plan_that_can_not_be_written_is_not_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
+
+    async def break_at(sub: SubMessage) -> None:
+        if place_of(sub) == (0, 0, 0):
+            full_at_write(monkeypatch)
+        await tick()
+
+    summary = rehearsal.drain(OnTheLoop(break_at))
+
+    assert summary.exit_code == 4
+    assert rehearsal.group.tries == 0
+
+
+# Bugs, which nobody thought of.
+
+
+def test_an_error_in_the_view_ends_the_drain_loudly_with_the_plan_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "STATUS_INTERVAL_S", 0.0)
+
+    def break_down(status: Status) -> None:
+        if status.sub_messages.done:
+            raise ZeroDivisionError("in the view")
+
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, LocalSettings(concurrency=2), observe=break_down)
+    handler = paced(OnTheLoop)
+
+    with pytest.raises(ZeroDivisionError, match="in the view"):
+        rehearsal.drain(handler)
+
+    assert handler.account.finished
+    assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
+    resumes(rehearsal, handler)
+
+
+@both_kinds
+def test_a_bug_when_something_finishes_ends_the_drain_loudly(
+    kind: type[OnTheLoop | OnThreads], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prepare(drain: LocalDrain) -> None:
+        dispatcher = drain.dispatcher
+        name = "finish_and_take" if kind is OnTheLoop else "finish"
+        whole = getattr(dispatcher, name)
+
+        def broken(sub: SubMessage) -> object:
+            if sub.message.offset == 40:
+                raise IndexError("a bug in the core")
+            return whole(sub)
+
+        monkeypatch.setattr(dispatcher, name, broken)
+
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, prepare=prepare)
+    rehearsal.settings = LocalSettings(concurrency=4, grace_s=0.2)
+    handler = kind()
+
+    with pytest.raises(IndexError, match="a bug in the core"):
+        rehearsal.drain(handler)
+
+    resumes(rehearsal, handler)
+
+
+@both_kinds
+def test_a_bug_when_a_message_is_delivered_loses_no_message(
+    kind: type[OnTheLoop | OnThreads], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prepare(drain: LocalDrain) -> None:
+        whole = drain.dispatcher.deliver
+
+        def broken(message: object, *args: object) -> None:
+            if getattr(message, "offset", None) == 40:
+                rehearsal.source.notify()  # the next batch comes at this moment
+                raise IndexError("a bug in the core")
+            whole(message, *args)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(drain.dispatcher, "deliver", broken)
+
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, prepare=prepare)
+    handler = kind()
+
+    with pytest.raises(IndexError, match="a bug in the core"):
+        rehearsal.drain(handler)
+
+    assert (rehearsal.group.committed[0] or 0) <= 40
+    resumes(rehearsal, handler)
+
+
+def test_a_source_that_raises_ends_the_drain_loudly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, source_options={"batch": 30})
+
+    def broken() -> Iterator[Slice]:
+        raise IndexError("a bug in the fetcher")
+        yield
+
+    def break_it(status: Status) -> None:
+        monkeypatch.setattr(rehearsal.source, "_batches", broken())
+
+    rehearsal.observe = break_it
+    handler = OnTheLoop()
+
+    with pytest.raises(IndexError, match="a bug in the fetcher"):
+        rehearsal.drain(handler)
+
+    resumes(rehearsal, handler)
+
+
+def test_a_committer_that_raises_what_nobody_thought_of_ends_the_drain_loudly(
+    tmp_path: Path,
+) -> None:
+    def fail() -> DrainerError | None:
+        raise IndexError("a bug in the committer")
+
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
+    rehearsal.group.trouble = fail
+    handler = paced(OnTheLoop)
+
+    with pytest.raises(IndexError, match="a bug in the committer"):
+        rehearsal.drain(handler)
+
+    assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
+    resumes(rehearsal, handler)

@@ -1,0 +1,305 @@
+"""Ctrl-C once lets what is in the handler finish; twice, or a handler that stays, stops at once.
+Whatever happens, the plan with its journal says exactly what finished."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic
+
+import pytest
+from made_up_kafka import (
+    Accounting,
+    OnTheLoop,
+    OnThreads,
+    Place,
+    Rehearsal,
+    log_of,
+    place_of,
+    tick,
+)
+
+from drainer.engine import keeper, local
+from drainer.engine.local import LocalSettings
+from drainer.engine.status import Status
+from drainer.errors import CommitDelayed, LockLost
+from drainer.message import SubMessage
+
+both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
+
+AT: Place = (0, 40, 0)  # where the signal comes
+BACKLOG = log_of(*([f"k{n % 30}", f"x{n}"] for n in range(300)))
+PATIENT = LocalSettings(concurrency=8, plan_interval_s=60, grace_s=60)
+
+
+def interrupt(number: signal.Signals = signal.SIGINT) -> None:
+    os.kill(os.getpid(), number)
+
+
+def interrupting(
+    kind: type[OnTheLoop | OnThreads], number: signal.Signals = signal.SIGINT
+) -> Accounting:
+    async def step(sub: SubMessage) -> None:
+        if place_of(sub) == AT:
+            interrupt(number)
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(0.002)
+
+    def step_on_a_thread(sub: SubMessage) -> None:
+        if place_of(sub) == AT:
+            interrupt(number)
+            time.sleep(0.1)
+        time.sleep(0.002)
+
+    return OnTheLoop(step) if kind is OnTheLoop else OnThreads(step_on_a_thread)
+
+
+def staying(
+    kind: type[OnTheLoop | OnThreads], at_the_place: Callable[[], None]
+) -> tuple[Accounting, threading.Event]:
+    """A handler that stays in one sub-message, until the event is set on threads."""
+    leave = threading.Event()
+
+    async def step(sub: SubMessage) -> None:
+        if place_of(sub) == AT:
+            at_the_place()
+            await asyncio.Event().wait()
+        await tick()
+
+    def step_on_a_thread(sub: SubMessage) -> None:
+        if place_of(sub) == AT:
+            at_the_place()
+            leave.wait()
+        time.sleep(0.0005)
+
+    return (OnTheLoop(step) if kind is OnTheLoop else OnThreads(step_on_a_thread)), leave
+
+
+def resumes_exactly(rehearsal: Rehearsal, before: Accounting) -> None:
+    """A resume begins all that had not finished and nothing else."""
+    finished = list(before.account.finished)
+    again = OnTheLoop()
+    assert rehearsal.drain(again).exit_code == 0
+    assert sorted(again.account.began) == sorted(rehearsal.places - set(finished))
+    assert again.account.breaches == before.account.breaches == []
+    assert rehearsal.group.committed == {0: 300}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@both_kinds
+def test_one_signal_lets_what_is_in_the_handler_finish(
+    kind: type[OnTheLoop | OnThreads], number: signal.Signals, tmp_path: Path
+) -> None:
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, PATIENT)
+    handler = interrupting(kind, number)
+
+    summary = rehearsal.drain(handler)
+
+    assert (summary.status, summary.exit_code) == ("interrupted", 4)
+    assert number.name in (summary.error or "")
+    assert sorted(handler.account.began) == sorted(handler.account.finished)
+    assert summary.sub_messages.done == len(handler.account.finished) < len(rehearsal.places)
+    assert summary.conserved
+    assert handler.closed == 1
+    assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
+    assert rehearsal.group.committed[0] == summary.partitions[0].watermark
+    assert [path.name for path in tmp_path.iterdir()] == ["orders.plan.json"]
+    resumes_exactly(rehearsal, handler)
+
+
+@both_kinds
+def test_nothing_more_is_begun_after_the_signal(
+    kind: type[OnTheLoop | OnThreads], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, PATIENT)
+    handler = interrupting(kind)
+
+    rehearsal.drain(handler)
+
+    later = handler.account.began[handler.account.began.index(AT) + 1 :]
+    # The signal is seen a turn of the loop later; each worker may have begun one or two by then.
+    assert len(later) <= 3 * PATIENT.concurrency
+
+
+@both_kinds
+def test_a_signal_while_nothing_moves_is_seen(
+    kind: type[OnTheLoop | OnThreads], tmp_path: Path
+) -> None:
+    def stop(status: Status) -> None:
+        rehearsal.source.stalled = True
+        if status.stopping is None:
+            interrupt()
+
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, PATIENT, observe=stop)
+
+    summary = rehearsal.drain(kind())
+
+    assert (summary.exit_code, summary.sub_messages.pending) == (4, 0)
+
+
+@both_kinds
+def test_a_handler_that_never_finishes_ends_with_the_grace(
+    kind: type[OnTheLoop | OnThreads], tmp_path: Path
+) -> None:
+    settings = LocalSettings(concurrency=8, plan_interval_s=60, grace_s=0.1)
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, settings)
+    handler, leave = staying(kind, interrupt)
+
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 4
+    assert summary.elapsed_s < 5
+    assert AT not in handler.account.finished
+    assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
+    assert (rehearsal.group.committed[0] or 0) <= AT[1]
+    resumes_exactly(rehearsal, handler)
+    leave.set()
+
+
+@both_kinds
+def test_two_signals_stop_at_once_and_the_journal_has_the_rest(
+    kind: type[OnTheLoop | OnThreads], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "STATUS_INTERVAL_S", 0.0)
+    monkeypatch.setattr(keeper, "JOURNAL_INTERVAL_S", 60)  # so that all is unwritten by then
+
+    def again(status: Status) -> None:
+        if status.stopping is not None and not rehearsal.statuses[-2].stopping:
+            interrupt()
+
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, PATIENT, observe=again)
+    handler, leave = staying(kind, interrupt)
+
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 4
+    assert summary.elapsed_s < 5
+    assert "SIGINT" in (summary.error or "")
+    assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
+    resumes_exactly(rehearsal, handler)
+    leave.set()
+
+
+def test_a_second_signal_ends_the_wait_for_a_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "STATUS_INTERVAL_S", 0.0)
+    monkeypatch.setattr(keeper, "COMMIT_PAUSE_S", 60.0)
+
+    def again(status: Status) -> None:
+        # The workers are at rest and the last commit has been tried in vain.
+        if status.stopping is not None and status.trouble is not None:
+            interrupt()
+
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, PATIENT, observe=again)
+    rehearsal.group.trouble = lambda: CommitDelayed("no answer")
+    handler = interrupting(OnTheLoop)
+
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 4
+    assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
+    rehearsal.group.trouble = lambda: None
+    rehearsal.observe = lambda status: None
+    resumes_exactly(rehearsal, handler)
+
+
+def test_no_grace_at_all_stops_at_once(tmp_path: Path) -> None:
+    settings = LocalSettings(concurrency=8, plan_interval_s=60, grace_s=0)
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, settings)
+    handler, _ = staying(OnTheLoop, interrupt)
+
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 4
+    resumes_exactly(rehearsal, handler)
+
+
+def lose_the_lock(rehearsal: Rehearsal) -> None:
+    rehearsal.lock.lost = LockLost("another drain took the lock")
+
+
+def test_a_cancelled_handler_that_goes_on_is_given_nothing_more(tmp_path: Path) -> None:
+    """Some libraries swallow a cancellation: their handler then ends as if all were well."""
+    rehearsal = Rehearsal(
+        tmp_path,
+        {0: log_of(*([f"k{n}"] for n in range(50)))},
+        LocalSettings(concurrency=1, plan_interval_s=60),
+    )
+    calls = 0
+
+    async def swallow(sub: SubMessage) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            lose_the_lock(rehearsal)
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+    handler = OnTheLoop(swallow)
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 4
+    assert len(handler.account.began) == 1, "begun after the lock was lost"
+
+
+def test_a_handler_that_will_not_be_cancelled_does_not_hold_the_drain(tmp_path: Path) -> None:
+    """The grace is the limit: what stays in the handler then is left behind."""
+    give_up = monotonic() + 3.0
+    settings = LocalSettings(concurrency=8, plan_interval_s=60, grace_s=0.05)
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, settings)
+
+    async def stubborn(sub: SubMessage) -> None:
+        if place_of(sub) == AT:
+            interrupt()
+            while monotonic() < give_up:
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0.01)
+            raise ValueError("too late")
+
+    summary = rehearsal.drain(OnTheLoop(stubborn))
+
+    assert summary.exit_code == 4
+    assert summary.elapsed_s < 2.5
+
+
+def test_threads_begin_nothing_that_waited_once_the_lock_is_lost(tmp_path: Path) -> None:
+    at_rest = threading.Event()
+
+    def lose(sub: SubMessage) -> None:
+        if sub.message.offset == 0:
+            lose_the_lock(rehearsal)
+            at_rest.wait(10)
+
+    def let_them_go() -> None:
+        # The workers have been told to stop by now; whatever they still begin, they begin here.
+        at_rest.set()
+        for thread in threading.enumerate():
+            if thread.name == "worker-0":
+                thread.join(10)
+
+    rehearsal = Rehearsal(
+        tmp_path,
+        {0: log_of(*([f"k{n}"] for n in range(50)))},
+        LocalSettings(concurrency=1, plan_interval_s=60),
+        source_options={"during_stop": let_them_go},
+    )
+    handler = OnThreads(lose)
+
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 4
+    assert len(handler.account.began) == 1, "begun after the lock was lost"
+
+
+def test_the_signals_are_given_back(tmp_path: Path) -> None:
+    Rehearsal(tmp_path, {0: log_of(["a"])}).drain(OnTheLoop())
+
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

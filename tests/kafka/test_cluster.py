@@ -1,0 +1,127 @@
+"""The cluster as a drain sees it, and the ways in which it can't be reached."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from drainer.errors import BrokerUnreachable, TopicMissing
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.settings import ClientSettings
+from drainer.sandbox import Broker
+from kafka.conftest import PASSWORD, USER
+from kafka.topic import Topic, eventually
+
+AT_MOST_S = 10.5
+SASL = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", f"sasl.username={USER}")
+
+
+def refused(bootstrap: str, *properties: str) -> BrokerUnreachable:
+    begun = time.monotonic()
+    with pytest.raises(BrokerUnreachable) as raised:
+        Cluster.connect(ClientSettings.load(bootstrap, None, properties))
+    assert time.monotonic() - begun < AT_MOST_S
+    assert "hush" not in str(raised.value)
+    assert raised.value.hint
+    return raised.value
+
+
+def test_a_port_where_nothing_listens_is_told_within_seconds() -> None:
+    assert "nothing listens on 127.0.0.1:1" in str(refused("127.0.0.1:1"))
+
+
+def test_an_unknown_host_is_told_apart() -> None:
+    assert "unknown host" in str(refused("no-such-host.invalid:9092"))
+
+
+def test_a_wrong_password_is_told_apart_and_not_shown(own_broker: Broker) -> None:
+    error = refused(own_broker.sasl_bootstrap_servers, *SASL, "sasl.password=wrong-hush")
+    assert "did not accept the login" in str(error)
+    assert "sasl.password" in (error.hint or "")
+
+
+def test_a_listener_that_wants_a_login_is_told_apart(own_broker: Broker) -> None:
+    error = refused(own_broker.sasl_bootstrap_servers)
+    assert "closes" in str(error)
+    assert "security.protocol" in (error.hint or "")
+
+
+def test_a_listener_without_tls_is_told_apart(own_broker: Broker) -> None:
+    assert "no TLS" in str(refused(own_broker.bootstrap_servers, "security.protocol=SSL"))
+
+
+def test_the_right_password_gets_in(own_broker: Broker) -> None:
+    settings = ClientSettings.load(
+        own_broker.sasl_bootstrap_servers, None, [*SASL, f"sasl.password={PASSWORD}"]
+    )
+    with Cluster.connect(settings) as cluster:
+        assert cluster.cluster_id()
+
+
+def test_a_frozen_broker_is_told_within_the_time_given(own_broker: Broker) -> None:
+    own_broker.pause()
+    try:
+        begun = time.monotonic()
+        with pytest.raises(BrokerUnreachable, match="no answer"):
+            Cluster.connect(ClientSettings.load(own_broker.bootstrap_servers), timeout_s=2)
+        assert time.monotonic() - begun < 3
+    finally:
+        own_broker.resume()
+
+
+def test_a_topic_is_known_by_its_id(cluster: Cluster, bootstrap: str, topic_name: str) -> None:
+    topic = Topic(bootstrap, topic_name, partitions=3)
+    before = cluster.topic(topic_name)
+    assert before.partitions == (0, 1, 2)
+    assert set(before.leaders.values()) == {bootstrap}
+    assert "/" not in before.topic_id
+    assert "+" not in before.topic_id
+    topic.delete()
+    topic.create()
+    assert cluster.topic(topic_name).topic_id != before.topic_id
+
+
+def test_a_missing_topic_is_told_with_names_that_are_near(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    Topic(bootstrap, topic_name)
+    with pytest.raises(TopicMissing, match="does not exist") as raised:
+        cluster.topic(f"{topic_name}s")
+    assert topic_name in (raised.value.hint or "")
+
+
+def test_a_group_that_does_not_exist_is_dead(cluster: Cluster, topic_name: str) -> None:
+    group = cluster.group(f"g-{topic_name}")
+    assert group.state == "dead"
+    assert not group.active
+
+
+def test_a_live_member_makes_a_group_active_and_is_named(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    consumer = Topic(bootstrap, topic_name).live_member(f"g-{topic_name}", "checkout-7")
+    group = cluster.group(f"g-{topic_name}")
+    assert group.active
+    assert group.state == "stable"
+    assert [member.client_id for member in group.members] == ["checkout-7"]
+    assert str(group.members[0]) == "checkout-7 on 127.0.0.1"
+    consumer.close()
+    eventually(lambda: not cluster.group(f"g-{topic_name}").active, "the member is gone")
+    assert cluster.group(f"g-{topic_name}").state == "empty"
+
+
+def test_groups_with_offsets_are_found_for_hints(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    Topic(bootstrap, topic_name).produce("abc")
+    cluster.alter_committed(f"g-{topic_name}", topic_name, {0: 2})
+    assert cluster.groups_with_offsets(topic_name, [0]) == (f"g-{topic_name}",)
+
+
+def test_an_empty_group_can_be_removed(cluster: Cluster, bootstrap: str, topic_name: str) -> None:
+    Topic(bootstrap, topic_name).produce("abc")
+    cluster.alter_committed(f"g-{topic_name}", topic_name, {0: 2})
+    cluster.delete_group(f"g-{topic_name}")
+    assert cluster.committed(f"g-{topic_name}", topic_name, [0]) == {0: None}
+    cluster.delete_group(f"g-{topic_name}")  # nothing is left to remove

@@ -1,0 +1,127 @@
+"""Committing without membership, and noticing whoever else does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from drainer.errors import CommitDelayed, GroupJoined, OffsetMoved, TopicGone
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.commit import Committer
+from drainer.sandbox import Broker
+from kafka.topic import Topic, eventually
+
+
+@pytest.fixture
+def topic(bootstrap: str, topic_name: str) -> Topic:
+    made = Topic(bootstrap, topic_name, partitions=2)
+    made.produce("abcdefghij")
+    return made
+
+
+@pytest.fixture
+def committer(cluster: Cluster, topic: Topic) -> Committer:
+    return Committer(cluster, f"g-{topic.name}", topic.name)
+
+
+def committed(cluster: Cluster, committer: Committer) -> int | None:
+    return cluster.committed(committer.group, committer.topic, [0])[0]
+
+
+def test_a_commit_moves_the_group(cluster: Cluster, committer: Committer) -> None:
+    assert committer.commit({0: 3, 1: 0}, {0: {None}, 1: {None}}) == {0: 3, 1: 0}
+    assert committer.commit({0: 7}, {0: {3}}) == {0: 7}
+    assert committed(cluster, committer) == 7
+
+
+def test_a_group_is_never_moved_backwards_nor_twice(cluster: Cluster, committer: Committer) -> None:
+    committer.commit({0: 7}, {0: {None}})
+    assert committer.commit({0: 5}, {0: {7}}) == {0: 7}
+    assert committer.commit({0: 7}, {0: {7}}) == {0: 7}
+    assert committed(cluster, committer) == 7
+
+
+def test_a_foreign_commit_is_found_out_and_not_overwritten(
+    cluster: Cluster, committer: Committer
+) -> None:
+    committer.commit({0: 3}, {0: {None}})
+    cluster.alter_committed(committer.group, committer.topic, {0: 2})
+    with pytest.raises(OffsetMoved, match=r"offset 2 committed.*left offset 3") as raised:
+        committer.commit({0: 5}, {0: {3}})
+    assert f"{committer.topic}/0" in str(raised.value)
+    assert committed(cluster, committer) == 2
+
+
+def test_an_offset_that_vanished_is_found_out(committer: Committer) -> None:
+    with pytest.raises(OffsetMoved, match="no offset committed"):
+        committer.commit({0: 5}, {0: {3}})
+
+
+def test_a_live_member_refuses_the_commit_and_is_named(
+    cluster: Cluster, committer: Committer, topic: Topic
+) -> None:
+    committer.commit({0: 3}, {0: {None}})
+    consumer = topic.live_member(committer.group, "checkout-7")
+    with pytest.raises(GroupJoined, match="checkout-7 on 127"):
+        committer.commit({0: 5}, {0: {3}})
+    with pytest.raises(GroupJoined, match="checkout-7"):
+        committer.check(cluster.topic(topic.name).topic_id)
+    assert committed(cluster, committer) == 3
+    consumer.close()
+
+
+def test_a_topic_that_was_made_again_is_another_one(
+    cluster: Cluster, committer: Committer, topic: Topic
+) -> None:
+    topic_id = cluster.topic(topic.name).topic_id
+    committer.check(topic_id)
+    topic.delete()
+    with pytest.raises(TopicGone, match="was deleted"):
+        committer.check(topic_id)
+    topic.create()
+    with pytest.raises(TopicGone, match="made again"):
+        committer.check(topic_id)
+
+
+def test_a_deleted_topic_is_told_as_such_when_committing(
+    committer: Committer, topic: Topic
+) -> None:
+    committer.commit({0: 3}, {0: {None}})
+    topic.delete()
+    with pytest.raises(TopicGone):
+        committer.commit({0: 5}, {0: {3}})
+
+
+def test_a_commit_whose_answer_was_lost_may_have_happened(
+    own_broker: Broker, own_cluster: Cluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Topic(own_broker.bootstrap_servers, topic_name).produce("abcdefghij")
+    committer = Committer(own_cluster, f"g-{topic_name}", topic_name, timeout_s=0.5)
+    eventually(lambda: _try(committer, 3, None), "the coordinator is ready")
+    write = own_cluster.alter_committed
+
+    def write_frozen(*arguments: Any, **named: Any) -> None:
+        own_broker.pause()  # once the offset was read, before it is written
+        write(*arguments, **named)
+
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(own_cluster, "alter_committed", write_frozen)
+            with pytest.raises(CommitDelayed):
+                committer.commit({0: 5}, {0: {3}})
+            with pytest.raises(CommitDelayed):
+                committer.commit({0: 6}, {0: {3}})
+    finally:
+        own_broker.resume()
+    # Whether 3 or 5 is found now, it was this drain that left it there.
+    eventually(lambda: _try(committer, 6, 3), "the commit gets through")
+    assert committed(own_cluster, committer) == 6
+
+
+def _try(committer: Committer, offset: int, expected: int | None) -> bool:
+    try:
+        committer.commit({0: offset}, {0: {expected}})
+    except CommitDelayed:
+        return False
+    return True

@@ -1,0 +1,188 @@
+"""One drain at a time for a group, and what becomes of the others."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+from confluent_kafka import Consumer
+
+from drainer.errors import DrainerError, LockHeld, LockLost
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.lock import INSTANCE_ID, GroupLock, lock_group
+from drainer.sandbox import Broker
+from kafka.conftest import SESSION_TIMEOUT_MS
+from kafka.topic import Topic, eventually
+
+AT_ONCE_S = 1.5
+MakeLock = Callable[..., GroupLock]
+
+
+@pytest.fixture
+def lock(
+    own_cluster: Cluster, own_broker: Broker, group: str, topic_name: str
+) -> Iterator[MakeLock]:
+    Topic(own_broker.bootstrap_servers, topic_name, partitions=2).produce("abc")
+    made: list[GroupLock] = []
+
+    def make(drain_id: str, **named: object) -> GroupLock:
+        made.append(GroupLock(own_cluster, group, topic_name, drain_id, **named))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.release()
+
+
+def join_as(own_broker: Broker, group: str, topic: str, client_id: str) -> Consumer:
+    """The membership of another drain, or of an earlier one."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": own_broker.bootstrap_servers,
+            "group.id": lock_group(group),
+            "group.instance.id": INSTANCE_ID,
+            "client.id": client_id,
+            "session.timeout.ms": SESSION_TIMEOUT_MS,
+            "heartbeat.interval.ms": 500,
+        }
+    )
+    consumer.subscribe([topic])
+
+    def joined() -> bool:
+        consumer.poll(0.05)
+        return bool(consumer.assignment())
+
+    eventually(joined, "the other one is in the lock's group")
+    return consumer
+
+
+def took_s(call: Callable[[], object]) -> float:
+    begun = time.monotonic()
+    call()
+    return time.monotonic() - begun
+
+
+def test_a_free_lock_is_taken_and_given_back_at_once(
+    lock: MakeLock, own_cluster: Cluster, group: str
+) -> None:
+    first, second = lock("a"), lock("b")
+    assert took_s(first.acquire) < AT_ONCE_S
+    assert first.lost is None
+    assert first.unsure_since_s is None
+    (member,) = own_cluster.group(lock_group(group)).members
+    assert member.client_id == first.client_id
+    assert took_s(first.release) < AT_ONCE_S
+    assert not own_cluster.group(lock_group(group)).members
+    assert took_s(second.acquire) < AT_ONCE_S
+
+
+def test_the_lock_leaves_the_drained_group_alone(
+    lock: MakeLock, own_cluster: Cluster, group: str
+) -> None:
+    lock("a").acquire()
+    assert own_cluster.group(group).state == "dead"
+
+
+def test_a_second_drain_is_refused_and_told_who_holds_the_lock(lock: MakeLock, group: str) -> None:
+    first = lock("a")
+    first.acquire()
+    said: list[str] = []
+    second = lock("b", say=said.append)
+    with pytest.raises(LockHeld, match=group) as raised:
+        second.acquire()
+    assert first.client_id in str(raised.value)
+    assert "127.0.0.1" in str(raised.value)
+    (line,) = said
+    assert first.client_id in line
+    assert "waiting up to" in line
+    assert first.lost is None
+
+
+def test_a_dead_drain_s_lock_passes_when_its_session_is_over(
+    lock: MakeLock, own_broker: Broker, group: str, topic_name: str
+) -> None:
+    # Like one that is killed, a static member that closes does not leave.
+    join_as(own_broker, group, topic_name, "drainer-dead@elsewhere").close()
+    said: list[str] = []
+    begun = time.monotonic()
+    lock("b", say=said.append).acquire()
+    assert time.monotonic() - begun < SESSION_TIMEOUT_MS / 1000 + 2
+    assert "drainer-dead@elsewhere" in said[0]
+
+
+def test_a_resumed_drain_takes_its_own_lock_over_at_once(
+    lock: MakeLock, own_broker: Broker, group: str, topic_name: str
+) -> None:
+    resumed = lock("a", holder_is_dead=True)
+    join_as(own_broker, group, topic_name, resumed.client_id).close()
+    assert took_s(resumed.acquire) < AT_ONCE_S
+    assert resumed.lost is None
+
+
+def test_another_drain_s_lock_is_not_taken_over(
+    lock: MakeLock, own_broker: Broker, group: str, topic_name: str
+) -> None:
+    other = join_as(own_broker, group, topic_name, "drainer-b@elsewhere")
+    with pytest.raises(LockHeld, match="drainer-b@elsewhere"):
+        lock("a", holder_is_dead=True).acquire()
+    other.close()
+
+
+def test_a_fenced_drain_is_told(
+    lock: MakeLock, own_broker: Broker, group: str, topic_name: str
+) -> None:
+    heard: list[DrainerError] = []
+    fenced = lock("a", on_lost=heard.append)
+    fenced.acquire()
+    other = join_as(own_broker, group, topic_name, "drainer-b@elsewhere")
+    eventually(lambda: fenced.lost is not None, "the earlier one is told", 3)
+    assert isinstance(fenced.lost, LockLost)
+    assert heard == [fenced.lost]
+    assert took_s(fenced.release) < AT_ONCE_S
+    other.close()
+
+
+def test_of_two_at_the_same_moment_one_remains(
+    lock: MakeLock, own_cluster: Cluster, group: str
+) -> None:
+    locks = [lock("a"), lock("b")]
+    start = threading.Barrier(2)
+    holding: list[GroupLock] = []
+
+    def take(one: GroupLock) -> None:
+        start.wait()
+        with suppress(LockHeld, LockLost):
+            one.acquire()
+            holding.append(one)
+
+    threads = [threading.Thread(target=take, args=[one]) for one in locks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    eventually(lambda: sum(one.lost is None for one in holding) == 1, "one of them holds it")
+    (holder,) = [one for one in holding if one.lost is None]
+    eventually(
+        lambda: (
+            [m.client_id for m in own_cluster.group(lock_group(group)).members]
+            == [holder.client_id]
+        ),
+        "the group names the holder",
+    )
+
+
+def test_the_lock_outlives_a_restart_of_the_broker(
+    lock: MakeLock, own_broker: Broker, own_cluster: Cluster, group: str
+) -> None:
+    held = lock("a")
+    held.acquire()
+    own_broker.kill()
+    eventually(lambda: held.unsure_since_s is not None, "the lock is not sure of itself")
+    own_broker.start()
+    eventually(lambda: held.unsure_since_s is None, "the lock is sure again", 30)
+    assert held.lost is None
+    (member,) = own_cluster.group(lock_group(group), 30).members
+    assert member.client_id == held.client_id

@@ -1,0 +1,144 @@
+"""The client's settings: where they come from, what is refused, and that secrets stay secret."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from drainer.errors import UsageError
+from drainer.kafka.settings import ClientSettings, is_secret
+
+
+@pytest.fixture
+def properties(tmp_path: Path) -> Path:
+    return tmp_path / "client.properties"
+
+
+def test_a_file_is_read_and_overrides_win_over_it(properties: Path) -> None:
+    properties.write_text(
+        "# how we connect\n! really\n\nbootstrap.servers = a:1,b:2\nclient.id=from-file\n"
+        "ssl.ca.location=\n"
+    )
+    settings = ClientSettings.load(None, properties, ["client.id=mine", "debug=cgrp"])
+    assert settings.bootstrap_servers == "a:1,b:2"
+    assert settings.properties["client.id"] == "mine"
+    assert settings.properties["debug"] == "cgrp"
+    assert ClientSettings.load("c:3", properties).bootstrap_servers == "c:3"
+
+
+def test_without_bootstrap_servers_the_hint_names_every_way_to_give_them() -> None:
+    with pytest.raises(UsageError, match="no bootstrap servers") as raised:
+        ClientSettings.load()
+    for way in ("-b", "DRAINER_BOOTSTRAP_SERVER", "bootstrap.servers"):
+        assert way in (raised.value.hint or "")
+
+
+def test_a_line_that_is_no_property_is_named_but_not_shown(properties: Path) -> None:
+    properties.write_text("client.id=x\n\nhunter2 hunter2\n")
+    with pytest.raises(UsageError, match=r"client\.properties:3") as raised:
+        ClientSettings.load("a:1", properties)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_an_unknown_property_is_refused_with_its_place(properties: Path) -> None:
+    properties.write_text("client.id=x\nbatch.sise=4\n")
+    with pytest.raises(UsageError, match=r"client\.properties:2.*batch\.sise"):
+        ClientSettings.load("a:1", properties)
+
+
+@pytest.mark.parametrize(
+    "override", ["security.protocol=TSL", "session.timeout.ms=soon", "logger=x", "broken"]
+)
+def test_what_librdkafka_rejects_is_a_usage_error(override: str) -> None:
+    with pytest.raises(UsageError):
+        ClientSettings.load("a:1", None, [override])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "group.id",
+        "enable.auto.commit",
+        "auto.offset.reset",
+        "enable.partition.eof",
+        "group.protocol",
+    ],
+)
+def test_properties_that_drainer_owns_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name} is drainer's to set"):
+        ClientSettings.load("a:1", None, [f"{name}=x"])
+
+
+def test_a_file_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="No such file"):
+        ClientSettings.load("a:1", tmp_path / "none")
+
+
+def test_a_java_client_s_file_works(properties: Path) -> None:
+    properties.write_text(
+        "security.protocol=SASL_PLAINTEXT\n"
+        "sasl.mechanism=SCRAM-SHA-256\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\\n"
+        '    username="ann" password="pa\\"ss;=word";\n'
+        "key.deserializer=org.apache.kafka.common.serialization.StringDeserializer\n"
+    )
+    settings = ClientSettings.load("a:1", properties)
+    assert settings.properties["sasl.username"] == "ann"
+    assert settings.properties["sasl.password"] == 'pa"ss;=word'
+
+
+def test_a_java_trust_store_is_refused_with_the_way_out(properties: Path) -> None:
+    properties.write_text("ssl.truststore.location=/etc/trust.jks\n")
+    with pytest.raises(UsageError, match="Java trust store") as raised:
+        ClientSettings.load("a:1", properties)
+    assert "ssl.ca.location" in (raised.value.hint or "")
+
+
+def test_secrets_are_never_shown(properties: Path) -> None:
+    properties.write_text(
+        "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.username=ann\n"
+        "sasl.password=hush-1\nssl.key.password=hush-2\n"
+    )
+    settings = ClientSettings.load("a:1", properties)
+    for text in (repr(settings), str(settings), f"{settings}", settings.redact("x hush-1 hush-2")):
+        assert "hush" not in text
+    assert "ann" in repr(settings)
+
+
+def test_a_rejected_secret_is_not_shown_either() -> None:
+    with pytest.raises(UsageError, match=r"ssl\.key\.pem") as raised:
+        ClientSettings.load("a:1", None, ["security.protocol=SSL", "ssl.key.pem=hush-3"])
+    assert "hush" not in str(raised.value)
+    assert raised.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("sasl.password", True),
+        ("ssl.key.pem", True),
+        ("sasl.oauthbearer.client.secret", True),
+        ("sasl.oauthbearer.config", True),
+        ("ssl.keystore.password", True),
+        ("sasl.oauthbearer.token.endpoint.url", False),
+        ("sasl.username", False),
+        ("ssl.ca.location", False),
+    ],
+)
+def test_secret_properties_are_known_by_name(name: str, secret: bool) -> None:
+    assert is_secret(name) is secret
+
+
+def test_read_committed_unless_told_otherwise() -> None:
+    assert ClientSettings.load("a:1").isolation == "read_committed"
+    level = ["isolation.level=read_uncommitted"]
+    assert ClientSettings.load("a:1", None, level).isolation == "read_uncommitted"
+    with pytest.raises(UsageError, match=r"isolation\.level"):
+        ClientSettings.load("a:1", None, ["isolation.level=serializable"])
+
+
+def test_settings_travel_to_other_processes() -> None:
+    settings = ClientSettings.load("a:1", None, ["client.id=x"])
+    assert pickle.loads(pickle.dumps(settings)) == settings

@@ -1,0 +1,174 @@
+"""A topic to test on: made, filled with holes of every kind, and cut, by the means of a client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports without saying so
+    AdminClient,
+    OffsetSpec,
+)
+from confluent_kafka.cimpl import NewTopic
+
+LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+WAIT_S = 15.0
+
+
+def eventually(holds: Callable[[], bool], what: str, wait_s: float = WAIT_S) -> None:
+    """Look again until it holds; fail the test when it doesn't in time."""
+    until = time.monotonic() + wait_s
+    while not holds():
+        assert time.monotonic() < until, f"not within {wait_s} s: {what}"
+        time.sleep(0.01)
+
+
+class Topic:
+    """A topic of its own for one test, on the broker at ``bootstrap``."""
+
+    def __init__(
+        self, bootstrap: str, name: str, partitions: int = 1, config: dict[str, str] | None = None
+    ) -> None:
+        self.bootstrap = bootstrap
+        self.name = name
+        self.partitions = partitions
+        self.config = config or {}
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._made = 0
+        self.create()
+
+    def create(self) -> None:
+        """Make it, or make it again."""
+        new = NewTopic(self.name, self.partitions, 1, config=self.config)
+
+        def made() -> bool:
+            try:
+                self._admin.create_topics([new])[self.name].result(WAIT_S)
+            except KafkaException as error:
+                # A deleted topic takes a moment to be forgotten.
+                if error.args[0].name() == "TOPIC_ALREADY_EXISTS" and self._made:
+                    return False
+                raise
+            return True
+
+        eventually(made, f"topic {self.name} is made")
+        # The controller answers before the broker has heard of it.
+        eventually(lambda: self._known() is not None, f"topic {self.name} is known")
+        self._made += 1
+
+    def delete(self) -> None:
+        self._admin.delete_topics([self.name])[self.name].result(WAIT_S)
+        eventually(lambda: self._known() is None, f"topic {self.name} is forgotten")
+
+    def _known(self) -> object:
+        asked = self._admin.describe_topics(TopicCollection([self.name]))[self.name]
+        try:
+            return asked.result(WAIT_S)
+        except KafkaException:
+            return None
+
+    def delete_before(self, offset: int, partition: int = 0) -> None:
+        """Delete the records before an offset, as retention does."""
+        place = TopicPartition(self.name, partition, offset)
+        self._admin.delete_records([place])[place].result(WAIT_S)
+
+    def produce(
+        self, values: Iterable[str | bytes], partition: int = 0, key: bytes | None = None
+    ) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5})
+        for count, value in enumerate(values):
+            producer.produce(self.name, value, key, partition=partition)
+            if count % 1000 == 999:
+                producer.flush(WAIT_S)
+        assert producer.flush(WAIT_S) == 0
+
+    def transact(self, values: Iterable[str], *, commit: bool, partition: int = 0) -> None:
+        """Produce in a transaction and end it: a marker takes an offset, and aborted ones too."""
+        producer = self.open_transaction(values, partition=partition)
+        if commit:
+            producer.commit_transaction(WAIT_S)
+        else:
+            producer.abort_transaction(WAIT_S)
+        # The answer comes before the marker is written.
+        eventually(lambda: not self._undecided(partition), "the transaction's marker is written")
+
+    def _undecided(self, partition: int) -> bool:
+        ends = [
+            self._admin.list_offsets(
+                {TopicPartition(self.name, partition): LATEST},
+                isolation_level=isolation,
+            )
+            for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+        ]
+        stable, last = (next(iter(end.values())).result(WAIT_S).offset for end in ends)
+        return bool(stable != last)
+
+    def open_transaction(self, values: Iterable[str], partition: int = 0) -> Producer:
+        """Produce in a transaction and leave it open."""
+        producer = Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "transactional.id": f"{self.name}-{time.monotonic_ns()}",
+            }
+        )
+        _retried(lambda: producer.init_transactions(WAIT_S))
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(self.name, value, partition=partition)
+        assert producer.flush(WAIT_S) == 0
+        return producer
+
+    def live_member(self, group: str, client_id: str = "a-live-consumer") -> Consumer:
+        """A consumer that is in the group; close it."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": group,
+                "client.id": client_id,
+                "enable.auto.commit": False,
+            }
+        )
+        consumer.subscribe([self.name])
+
+        def joined() -> bool:
+            consumer.poll(0.05)
+            return bool(consumer.assignment())
+
+        eventually(joined, "the consumer is in the group")
+        return consumer
+
+    def read_all(self, count: int, partition: int = 0) -> list[Message]:
+        """What an ordinary consumer gets."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": f"all-{self.name}"})
+        consumer.assign([TopicPartition(self.name, partition, 0)])
+        found: list[Message] = []
+
+        def complete() -> bool:
+            found.extend(m for m in consumer.consume(100, 0.1) if m.error() is None)
+            return len(found) >= count
+
+        eventually(complete, f"{count} records are there")
+        consumer.close()
+        return found
+
+
+def _retried(call: Callable[[], object]) -> None:
+    def done() -> bool:
+        try:
+            call()
+        except KafkaException as error:
+            if error.args[0].retriable() or error.args[0].name() == "NOT_COORDINATOR":
+                return False
+            raise
+        return True
+
+    eventually(done, "the broker takes transactions")

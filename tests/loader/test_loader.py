@@ -1,0 +1,457 @@
+"""Finding a handler by its reference: every form it may have, and every way to get it wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from drainer.errors import DrainerError, Refused, UsageError
+from drainer.handler import Context, Handler
+from drainer.handlers import Count, Print
+from drainer.loader import LoadedHandler, describe, load_handler
+from drainer.message import Message, Origin, SubMessage
+
+CONTEXT = Context("orders", "billing", "drain", 7, {"url": "http://x"})
+MESSAGE = Message(Origin("orders", "id", 0), 5, b"key", b"value")
+
+CLASS = """
+    import drainer
+
+    class Reindex(drainer.Handler):
+        def split(self, message):
+            yield drainer.SubMessage("from the class")
+
+        async def handle(self, sub):
+            return "handled"
+"""
+
+FUNCTIONS = """
+    import drainer
+
+    seen = []
+
+    def open(context):
+        seen.append(context)
+
+    def split(message):
+        return [drainer.SubMessage("from the function")]
+
+    async def handle(sub):
+        return "handled"
+
+    async def close():
+        seen.append("closed")
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder; what is imported from it is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    before = dict(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - set(before):
+        del sys.modules[name]
+    sys.modules.update(before)
+
+
+def write(path: str, code: str) -> Path:
+    file = Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(dedent(code))
+    return file
+
+
+def keys_of(handler: LoadedHandler) -> list[object]:
+    assert handler.split is not None
+    return [sub.key for sub in handler.split(MESSAGE)]
+
+
+# The forms.
+
+
+@pytest.mark.parametrize(
+    ("path", "reference"),
+    [
+        ("orders.py", "orders:Reindex"),
+        ("orders.py", "orders"),
+        ("orders.py", "orders.py:Reindex"),
+        ("orders.py", "./orders.py:Reindex"),
+        ("orders.py", "orders.py"),
+        ("deep/down/orders.py", "deep/down/orders.py:Reindex"),
+        ("shop/orders.py", "shop.orders:Reindex"),
+        ("a folder/with:colon/orders.py", "a folder/with:colon/orders.py:Reindex"),
+        ("not-a-name.py", "not-a-name.py:Reindex"),
+    ],
+)
+def test_a_class_is_found(path: str, reference: str) -> None:
+    write(path, CLASS)
+
+    handler = load_handler(reference)
+
+    assert handler.reference == reference
+    assert handler.is_async
+    assert keys_of(handler) == ["from the class"]
+
+
+def test_an_absolute_path_is_found(folder: Path) -> None:
+    write("orders.py", CLASS)
+
+    assert keys_of(load_handler(f"{folder / 'orders.py'}:Reindex")) == ["from the class"]
+
+
+@pytest.mark.parametrize("reference", ["orders.py", "orders", "shop.orders", "shop/orders.py"])
+def test_functions_are_a_handler(reference: str) -> None:
+    write("orders.py", FUNCTIONS)
+    write("shop/orders.py", FUNCTIONS)
+
+    handler = load_handler(reference)
+
+    assert handler.is_async
+    assert keys_of(handler) == ["from the function"]
+    asyncio.run(handler.open(CONTEXT))
+    asyncio.run(handler.close())
+    module = sys.modules[handler.handle.__module__]
+    assert module.seen == [CONTEXT, "closed"]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("print", Print), ("count", Count)])
+def test_the_built_in_handlers_have_names(name: str, kind: type[Handler]) -> None:
+    handler = load_handler(name)
+
+    assert type(handler.handle.__self__) is kind  # type: ignore[attr-defined]
+    assert handler.is_async
+    assert handler.split is None
+    assert handler.absolute_reference == name
+
+
+def test_a_built_in_name_wins_over_a_file_beside_it() -> None:
+    write("count.py", CLASS)
+
+    assert load_handler("count").split is None
+    assert keys_of(load_handler("count.py")) == ["from the class"]
+
+
+def test_an_instance_and_a_nested_name_are_found() -> None:
+    write(
+        "orders.py",
+        """
+        import drainer
+
+        class Shop:
+            class Reindex(drainer.Handler):
+                def __init__(self, name="by default"):
+                    self.name = name
+
+                def handle(self, sub):
+                    return self.name
+
+        made = Shop.Reindex("made by hand")
+        """,
+    )
+    sub = SubMessage("a")
+
+    assert load_handler("orders:made").handle(sub) == "made by hand"
+    assert load_handler("orders.py:Shop.Reindex").handle(sub) == "by default"
+
+
+def test_a_class_that_only_looks_like_a_handler_is_one() -> None:
+    write("orders.py", "class Duck:\n    def handle(self, sub): ...\n")
+
+    handler = load_handler("orders:Duck")
+
+    assert not handler.is_async
+    assert handler.split is None
+    asyncio.run(handler.open(CONTEXT))
+    asyncio.run(handler.close())
+
+
+def test_a_file_imports_its_neighbours() -> None:
+    write("shop/prices.py", "PRICE = 7")
+    write("shop/orders.py", "from prices import PRICE\ndef handle(sub): return PRICE")
+
+    assert load_handler("shop/orders.py").handle(SubMessage("a")) == 7
+
+
+def test_a_class_can_be_pickled_by_its_name() -> None:
+    """Dataclasses, enums and Spark look a class's module up."""
+    write(
+        "orders.py",
+        """
+        from __future__ import annotations
+        from dataclasses import dataclass
+        import drainer
+
+        @dataclass
+        class Reindex(drainer.Handler):
+            url: str = "http://x"
+            def handle(self, sub): ...
+        """,
+    )
+
+    handler = load_handler("orders.py:Reindex")
+
+    assert handler.handle.__module__ in sys.modules
+
+
+def test_the_reference_that_a_plan_keeps_holds_from_anywhere(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("shop/orders.py", CLASS)
+    kept = [
+        load_handler(reference).absolute_reference
+        for reference in ("shop/orders.py:Reindex", "shop/orders.py")
+    ]
+
+    assert kept == [f"{folder / 'shop/orders.py'}:Reindex", str(folder / "shop/orders.py")]
+    monkeypatch.chdir("/")
+    assert [keys_of(load_handler(reference)) for reference in kept] == [["from the class"]] * 2
+    assert load_handler("drainer.handlers:Count").absolute_reference == "drainer.handlers:Count"
+
+
+# What a handler has, and has not.
+
+
+@pytest.mark.parametrize(
+    ("code", "is_async"),
+    [
+        ("async def handle(sub): ...", True),
+        ("def handle(sub): ...", False),
+        ("import functools\nasync def f(a, sub): ...\nhandle = functools.partial(f, 1)", True),
+    ],
+)
+def test_async_is_told_from_plain(code: str, is_async: bool) -> None:
+    write("orders.py", code)
+
+    assert load_handler("orders.py").is_async is is_async
+
+
+@pytest.mark.parametrize(
+    ("body", "default"),
+    [
+        ("", True),
+        ("def split(self, message): return []", False),
+        ("@staticmethod\n    def split(message): return []", False),
+        ("@classmethod\n    def split(cls, message): return []", False),
+        ("split = staticmethod(lambda message: [])", False),
+        ("split = None", True),
+    ],
+)
+def test_the_default_split_is_known_without_calling_it(body: str, default: bool) -> None:
+    write(
+        "orders.py",
+        f"import drainer\nclass H(drainer.Handler):\n    def handle(self, sub): ...\n    {body}\n"
+        "class Child(H): ...\n",
+    )
+
+    assert (load_handler("orders:H").split is None) is default
+    assert (load_handler("orders:Child").split is None) is default
+
+
+def test_a_split_that_calls_the_default_is_not_the_default() -> None:
+    write(
+        "orders.py",
+        """
+        import drainer
+        class H(drainer.Handler):
+            def handle(self, sub): ...
+            def split(self, message):
+                yield from super().split(message)
+        """,
+    )
+    handler = load_handler("orders.py")
+
+    assert keys_of(handler) == [b"key"]
+
+
+@pytest.mark.parametrize("prefix", ["async ", ""])
+def test_open_and_close_may_be_async_or_plain(prefix: str) -> None:
+    write(
+        "orders.py",
+        f"""
+        import drainer
+        class H(drainer.Handler):
+            events = []
+            {prefix}def open(self, context):
+                self.events.append(dict(context.options))
+            {prefix}def close(self):
+                self.events.append("closed")
+            def handle(self, sub): ...
+        """,
+    )
+    handler = load_handler("orders:H")
+
+    async def both() -> None:
+        await handler.open(CONTEXT)
+        await handler.close()
+
+    asyncio.run(both())
+    assert sys.modules["orders"].H.events == [{"url": "http://x"}, "closed"]
+
+
+def test_an_open_that_raises_is_told_with_the_reference() -> None:
+    write("orders.py", "def open(context): raise KeyError('url')\ndef handle(sub): ...\n")
+    handler = load_handler("orders.py")
+
+    with pytest.raises(Refused, match=r"orders\.py could not be opened: KeyError: 'url'"):
+        asyncio.run(handler.open(CONTEXT))
+
+
+# The errors.
+
+
+def fails(reference: str, kind: type[DrainerError]) -> DrainerError:
+    with pytest.raises(kind) as caught:
+        load_handler(reference)
+    assert caught.value.exit_code == (2 if kind is UsageError else 3)
+    assert caught.value.hint
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("reference", "says"),
+    [
+        ("missing.py", "no such handler file: missing.py"),
+        ("missing.py:Reindex", "no such handler file: missing.py"),
+        ("missing", "there is no module 'missing'"),
+        ("missing:Reindex", "there is no module 'missing'"),
+        ("missing.deeper:Reindex", "there is no module 'missing.deeper'"),
+        ("orders.missing:Reindex", "there is no module 'orders.missing'"),
+        ("", "there is no module ''"),
+        (":", "no handler ':'"),
+        (":Reindex", "no handler ':Reindex'"),
+        (".orders:Reindex", "there is no module '.orders'"),
+        ("..", "no handler '..'"),
+        ("a..b", "no handler 'a..b'"),
+        ("a b:C", "there is no module 'a b'"),
+        ("orders:Nothing", "orders has no 'Nothing'"),
+        ("orders.py:Nothing", "orders has no 'Nothing'"),
+        ("orders:Reindex.Nothing", "orders has no 'Reindex.Nothing'"),
+        ("orders:number", "has no `handle`"),
+        ("orders:function", "has no `handle`"),
+        ("orders:WithoutHandle", "has no `handle`"),
+        ("orders:NotCallable", "has no `handle`"),
+        ("empty.py", "neither a function `handle` nor a drainer.Handler"),
+        ("two.py", "several handlers: One, Two"),
+    ],
+)
+def test_a_wrong_reference_is_a_usage_error(reference: str, says: str) -> None:
+    write(
+        "orders.py",
+        dedent(CLASS) + "number = 7\n"
+        "def function(sub): ...\n"
+        "class WithoutHandle(drainer.Handler): ...\n"
+        "class NotCallable:\n    handle = 7\n",
+    )
+    write("empty.py", "x = 1")
+    write(
+        "two.py",
+        """
+        import drainer
+        class One(drainer.Handler):
+            def handle(self, sub): ...
+        class Two(One): ...
+        """,
+    )
+
+    assert says in str(fails(reference, UsageError))
+
+
+def test_the_hints_lead_on() -> None:
+    write("orders.py", CLASS)
+    write("empty.py", "x = 1")
+
+    assert "Reindex" in (fails("orders:Renidex", UsageError).hint or "")
+    assert "no handler at all" in (fails("empty:Reindex", UsageError).hint or "")
+    assert "count, print" in (fails("cuont", UsageError).hint or "")
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("import no_such_library", "ModuleNotFoundError: No module named 'no_such_library'"),
+        ("x = 1 / 0", "ZeroDivisionError: division by zero"),
+        ("def handle(sub", "SyntaxError"),
+        ("raise RuntimeError", "RuntimeError"),
+        ("raise AssertionError('first line\\nsecond')", "AssertionError: first line"),
+    ],
+)
+@pytest.mark.parametrize("reference", ["broken.py", "broken", "broken:H", "broken.py:H"])
+def test_an_error_at_import_is_refused_with_its_place(code: str, says: str, reference: str) -> None:
+    write("broken.py", f"import drainer\n{code}\n")
+
+    error = fails(reference, Refused)
+
+    assert says in str(error)
+    assert "second" not in str(error)
+    assert "broken.py" in str(error)
+    if "SyntaxError" not in says:
+        assert "broken.py:2" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("import no_such_library", "No module named 'no_such_library'"),
+        ("x = 1 / 0", "ZeroDivisionError"),
+        ("def f(", "SyntaxError"),
+    ],
+)
+def test_an_error_in_the_package_around_the_module_is_refused_too(code: str, says: str) -> None:
+    write("shop/__init__.py", code)
+    write("shop/orders.py", CLASS)
+
+    assert says in str(fails("shop.orders:Reindex", Refused))
+
+
+@pytest.mark.parametrize("code", ["import sys\nsys.exit(0)", "raise SystemExit"])
+def test_a_script_that_exits_when_imported_does_not_end_drainer_as_done(code: str) -> None:
+    write("script.py", code)
+
+    assert "script.py" in str(fails("script.py", Refused))
+
+
+def test_a_class_that_can_not_be_made_is_refused() -> None:
+    write(
+        "orders.py",
+        """
+        import drainer
+        class Reindex(drainer.Handler):
+            def __init__(self, url): ...
+            def handle(self, sub): ...
+        """,
+    )
+
+    assert "url" in str(fails("orders:Reindex", Refused))
+
+
+def test_a_file_named_as_a_library_does_not_take_its_place() -> None:
+    """``colorsys.py`` is as good a name for a handler as any."""
+    import colorsys  # noqa: PLC0415
+
+    write("colorsys.py", CLASS)
+    keys_of(load_handler("./colorsys.py:Reindex"))
+
+    assert sys.modules["colorsys"] is colorsys
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("no"), "ValueError: no"),
+        (ValueError("first\nsecond"), "ValueError: first"),
+        (ValueError("\n\n  late"), "ValueError: late"),
+        (ValueError(), "ValueError"),
+        (ValueError("  "), "ValueError"),
+        (KeyError("url"), "KeyError: 'url'"),
+    ],
+)
+def test_an_error_is_described_in_one_line(error: Exception, line: str) -> None:
+    assert describe(error) == line

@@ -1,0 +1,148 @@
+"""A broker starts, fails on request, comes back with its data, and never outlives its owner."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from drainer.errors import SandboxRefused
+from drainer.sandbox import Broker, BrokerPorts
+from drainer.sandbox.ports import HOST
+from drainer.sandbox.probe import answers
+from drainer.sandbox.process import ProcessMark
+from drainer.sandbox.properties import server_properties
+
+TIMEOUT_S = 30
+
+
+def test_a_client_can_use_the_session_s_broker(bootstrap: str, topic_name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic_name, 1, 1)])[topic_name].result(TIMEOUT_S)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(10):
+        producer.produce(topic_name, key=b"k", value=str(number).encode())
+    assert producer.flush(TIMEOUT_S) == 0
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": topic_name})
+    try:
+        consumer.assign([TopicPartition(topic_name, 0, 0)])
+        read = consumer.consume(10, TIMEOUT_S)
+        assert [message.value() for message in read] == [str(n).encode() for n in range(10)]
+    finally:
+        consumer.close()
+
+
+def test_topics_are_not_made_by_asking_for_them(bootstrap: str, topic_name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.list_topics(topic_name, timeout=TIMEOUT_S)
+    assert topic_name not in admin.list_topics(timeout=TIMEOUT_S).topics
+
+
+@pytest.mark.usefixtures("kafka_installed")
+def test_credentials_are_asked_for_on_the_second_port(tmp_path: Path) -> None:
+    password = 'a "quoted" \\ pässword'
+    with Broker(tmp_path / "a folder", sasl_users={"ann": password}, die_with_parent=True) as own:
+        login: dict[str, str | int | float | bool] = {
+            "bootstrap.servers": own.sasl_bootstrap_servers,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "ann",
+            "log_level": "0",
+        }
+        known = AdminClient(login | {"sasl.password": password})
+        assert known.list_topics(timeout=TIMEOUT_S).brokers
+        stranger = AdminClient(login | {"sasl.password": "guess"})
+        with pytest.raises(KafkaException):
+            stranger.list_topics(timeout=1)
+        settings = own.folder / "server.properties"
+        assert settings.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.usefixtures("kafka_installed")
+def test_a_broker_pauses_and_comes_back_from_a_stop_on_its_ports(tmp_path: Path) -> None:
+    with Broker(tmp_path, die_with_parent=True) as own:
+        own.pause()
+        assert own.running
+        assert not answers(HOST, own.ports.client, timeout_s=0.2)
+        own.resume()
+        own.wait_ready(timeout_s=TIMEOUT_S)
+        before = own.bootstrap_servers
+        admin = AdminClient({"bootstrap.servers": before, "log_level": "0"})
+        admin.create_topics([NewTopic("kept", 1, 1)])["kept"].result(TIMEOUT_S)
+        own.stop()
+        assert not own.running
+        assert own.ports.taken() == ()
+        own.start()
+        assert own.bootstrap_servers == before
+        assert "kept" in admin.list_topics(timeout=TIMEOUT_S).topics
+        own.pause()  # and a paused one can still be stopped, by the `with`
+    assert not own.running
+
+
+@pytest.mark.usefixtures("kafka_installed")
+def test_a_setting_that_the_broker_rejects_is_quoted_from_its_log(tmp_path: Path) -> None:
+    own = Broker(tmp_path, properties={"num.io.threads": "many"}, die_with_parent=True)
+    with pytest.raises(SandboxRefused, match=r"num\.io\.threads"):
+        own.start()
+    assert not own.running
+
+
+@pytest.mark.usefixtures("kafka_installed")
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    ports = BrokerPorts.free()
+    refused = pytest.raises(SandboxRefused, match=f"port {ports.client} .* in use")
+    with socket.create_server((HOST, ports.client)), refused:
+        Broker(tmp_path, ports=ports).start()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
+@pytest.mark.usefixtures("kafka_installed")
+def test_a_broker_bound_to_its_parent_ends_when_that_is_killed(tmp_path: Path) -> None:
+    script = (
+        "import pathlib, sys, drainer.sandbox as s;"
+        "b = s.Broker(pathlib.Path(sys.argv[1]), die_with_parent=True); b.launch();"
+        "print(b.mark.pid, flush=True); sys.stdin.read()"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with parent:
+        assert parent.stdout is not None
+        mark = ProcessMark.of(int(parent.stdout.readline()))
+        assert mark is not None
+        parent.kill()
+    assert mark.wait(TIMEOUT_S)
+
+
+def test_a_mark_tells_a_process_from_a_later_one_with_its_pid() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        mark = ProcessMark.of(process.pid)
+        assert mark is not None
+        assert mark.alive()
+        assert not ProcessMark(pid=process.pid, started="another time").alive()
+        assert mark.end(grace_s=TIMEOUT_S)
+        assert not mark.alive()
+    assert ProcessMark.of(process.pid) is None
+
+
+def test_properties_of_the_caller_have_the_last_word(tmp_path: Path) -> None:
+    text = server_properties(
+        data=tmp_path / "back\\slash",
+        ports=BrokerPorts(client=1, controller=2),
+        sasl_users={},
+        extra={"offsets.topic.num.partitions": "7", "note": " ü"},
+    )
+    lines = text.splitlines()
+    assert "offsets.topic.num.partitions=7" in lines
+    assert "offsets.topic.num.partitions=5" not in lines
+    assert "note=\\ \\u00fc" in lines
+    assert any(line.endswith("back\\\\slash") for line in lines if line.startswith("log.dirs="))

@@ -1,0 +1,189 @@
+"""Java is found or missed in words, and Kafka's jars are fetched whole, once, or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from drainer.errors import SandboxRefused
+from drainer.sandbox.jars import KAFKA_VERSION, classpath, kafka_jars
+from drainer.sandbox.java import find_java
+
+FakeJava = Callable[[str], None]
+
+# $jars is the folder that Ivy is asked to put the jars in.
+_ARGUMENTS = """
+while [ "$1" != -retrieve ]; do shift; done
+jars="${2%/*}"
+"""
+_GOOD_FETCH = f'echo jar > "$jars/kafka_2.13-{KAFKA_VERSION}.jar"\necho jar > "$jars/other-1.jar"\n'
+
+
+@pytest.fixture
+def no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A PATH with nothing on it; returns its folder."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+@pytest.fixture
+def fake_java(no_java: Path) -> FakeJava:
+    """Put a script on PATH that calls itself Java 17 and does this instead of running Ivy."""
+
+    def install(body: str) -> None:
+        version = 'if [ "$1" = -version ]; then echo \'openjdk version "17.0.1"\' >&2; exit 0; fi'
+        script = no_java / "java"
+        script.write_text(f"#!/bin/sh\n{version}\n{_ARGUMENTS}\n{body}")
+        script.chmod(0o755)
+
+    return install
+
+
+def _leftovers(cache: Path) -> list[str]:
+    return sorted(path.name for path in cache.parent.iterdir() if path.is_dir())
+
+
+@pytest.mark.usefixtures("no_java")
+def test_without_java_the_error_says_what_to_install() -> None:
+    with pytest.raises(SandboxRefused, match="needs Java") as refused:
+        find_java()
+    assert "JAVA_HOME" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize(("version", "release"), [("1.8.0_402", 8), ("11.0.22", 11)])
+def test_an_old_java_is_refused_by_its_release(no_java: Path, version: str, release: int) -> None:
+    script = no_java / "java"
+    script.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    script.chmod(0o755)
+    with pytest.raises(SandboxRefused, match=f"is Java {release}$"):
+        find_java()
+
+
+def test_a_java_that_only_advertises_itself_is_refused_with_its_words(no_java: Path) -> None:
+    script = no_java / "java"
+    script.write_text("#!/bin/sh\necho 'Unable to locate a Java Runtime.' >&2\nexit 1\n")
+    script.chmod(0o755)
+    with pytest.raises(SandboxRefused, match="Unable to locate a Java Runtime"):
+        find_java()
+
+
+def test_java_home_comes_before_the_path(
+    fake_java: FakeJava, no_java: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fake_java("exit 1")
+    home = tmp_path / "jdk"
+    (home / "bin").mkdir(parents=True)
+    (no_java / "java").rename(home / "bin" / "java")
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert find_java().path == home / "bin" / "java"
+
+
+@pytest.mark.usefixtures("kafka_installed")
+def test_jars_in_the_cache_need_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    first = kafka_jars()
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert kafka_jars() == first
+
+
+@pytest.mark.usefixtures("kafka_installed")
+def test_the_classpath_holds_one_logging_system_with_its_binding() -> None:
+    names = [Path(jar).name for jar in classpath(kafka_jars()).split(os.pathsep)]
+    for wanted in ("slf4j-api", "log4j-slf4j2-impl", "log4j-api", "log4j-core", "kafka_2.13"):
+        assert sum(name.startswith(f"{wanted}-") for name in names) == 1, wanted
+
+
+def test_a_fetch_makes_a_cache_that_the_next_call_finds(
+    fake_java: FakeJava, no_java: Path, tmp_path: Path
+) -> None:
+    fake_java(_GOOD_FETCH)
+    cache = tmp_path / "new" / "kafka"
+    said: list[str] = []
+    fetched = kafka_jars(cache=cache, say=said.append)
+    assert [jar.name for jar in fetched] == [f"kafka_2.13-{KAFKA_VERSION}.jar", "other-1.jar"]
+    assert said[-1] == f"fetched Kafka {KAFKA_VERSION}: 2 jars"
+    assert _leftovers(cache) == ["kafka"]
+    (no_java / "java").unlink()
+    assert kafka_jars(cache=cache) == fetched
+
+
+def test_a_fetch_that_fails_leaves_no_half_cache_and_names_what_is_missing(
+    fake_java: FakeJava, tmp_path: Path
+) -> None:
+    fake_java(
+        _GOOD_FETCH + "echo '\t\t:: org.x#y;1.0: not found'\n"
+        "echo '\tServer access error at url some-url (java.net.ConnectException: refused)'\n"
+        "exit 1\n"
+    )
+    cache = tmp_path / "new" / "kafka"
+    with pytest.raises(SandboxRefused) as refused:
+        kafka_jars(cache=cache)
+    assert _leftovers(cache) == []
+    assert "org.x#y;1.0 (java.net.ConnectException: refused)" in str(refused.value)
+    assert "network" in (refused.value.hint or "")
+    named = re.search(r"Ivy's output is in (\S+)", str(refused.value))
+    assert named is not None
+    assert "Server access error" in Path(named[1]).read_text()
+
+
+def test_a_fetch_that_claims_success_without_kafka_does_not_count(
+    fake_java: FakeJava, tmp_path: Path
+) -> None:
+    fake_java('echo jar > "$jars/other-1.jar"')
+    with pytest.raises(SandboxRefused, match="could not fetch Kafka's jars"):
+        kafka_jars(cache=tmp_path / "new" / "kafka")
+
+
+def test_a_full_disk_is_called_so(fake_java: FakeJava, tmp_path: Path) -> None:
+    fake_java(f"echo 'java.io.IOException: {os.strerror(errno.ENOSPC)}'\nexit 1\n")
+    with pytest.raises(SandboxRefused, match="the disk is full"):
+        kafka_jars(cache=tmp_path / "new" / "kafka")
+
+
+def test_a_cache_that_lost_a_jar_is_fetched_again(fake_java: FakeJava, tmp_path: Path) -> None:
+    fake_java(_GOOD_FETCH)
+    cache = tmp_path / "new" / "kafka"
+    lost, *_ = kafka_jars(cache=cache)
+    lost.unlink()
+    assert lost in kafka_jars(cache=cache)
+    assert lost.exists()
+
+
+def test_what_a_killed_fetch_left_is_swept_away(fake_java: FakeJava, tmp_path: Path) -> None:
+    fake_java(_GOOD_FETCH)
+    cache = tmp_path / "new" / "kafka"
+    (cache.parent / "kafka.part-dead" / "jars").mkdir(parents=True)
+    assert len(kafka_jars(cache=cache)) == 2
+    assert _leftovers(cache) == ["kafka"]
+
+
+def test_two_at_once_fetch_once(fake_java: FakeJava, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    fake_java(f"echo run >> '{runs}'\n/bin/sleep 0.3\n{_GOOD_FETCH}")
+    cache = tmp_path / "new" / "kafka"
+    together = threading.Barrier(2)
+
+    def fetch() -> tuple[Path, ...]:
+        together.wait()
+        return kafka_jars(cache=cache)
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.submit(fetch), pool.submit(fetch)
+        assert first.result() == second.result()
+    assert runs.read_text().split() == ["run"]
+
+
+def test_a_cache_that_cannot_be_written_is_refused_with_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(SandboxRefused, match="can't keep Kafka's jars"):
+        kafka_jars(cache=tmp_path / "file" / "below" / "kafka")

@@ -1,0 +1,160 @@
+"""A person's sandbox: up, looked at, killed, up again, down; and what it refuses to touch."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from drainer import sandbox
+from drainer.errors import SandboxRefused
+from drainer.sandbox.ports import HOST
+from drainer.sandbox.sandbox import default_folder
+
+TIMEOUT_S = 30
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder that doesn't exist yet; whatever a test starts in it ends with the test."""
+    folder = tmp_path / "my sandbox"
+    yield folder
+    if (folder / "sandbox.json").exists():
+        sandbox.down(folder)
+
+
+def _up(folder: Path, say: Callable[[str], None] = lambda _: None) -> sandbox.SandboxState:
+    return sandbox.up(folder, say=say, die_with_parent=True)
+
+
+def _leave(folder: Path, *, process: dict[str, object] | None) -> None:
+    folder.mkdir()
+    state = {
+        "format": "drainer-sandbox/1",
+        "bootstrap_servers": f"{HOST}:20001",
+        "ports": {"client": 20001, "controller": 20002, "sasl": None},
+        "process": process,
+        "started_at": "2025-01-01T00:00:00+00:00",
+    }
+    (folder / "sandbox.json").write_text(json.dumps(state))
+
+
+def _produce(bootstrap_servers: str, topic: str, count: int) -> None:
+    settings: dict[str, str | int | float | bool] = {
+        "bootstrap.servers": bootstrap_servers,
+        "log_level": "0",
+    }
+    admin = AdminClient(settings)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(TIMEOUT_S)
+    producer = Producer(settings)
+    for number in range(count):
+        producer.produce(topic, value=str(number).encode())
+    assert producer.flush(TIMEOUT_S) == 0
+
+
+def _end(bootstrap_servers: str, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "looks"})
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=TIMEOUT_S)[1])
+    finally:
+        consumer.close()
+
+
+@pytest.mark.usefixtures("kafka_installed")
+def test_a_sandbox_goes_up_is_seen_and_goes_down_without_a_trace(folder: Path) -> None:
+    assert sandbox.status(folder) is None
+    said: list[str] = []
+    started = _up(folder, said.append)
+    assert said[-1].endswith(f"answers on {started.bootstrap_servers}")
+    assert sandbox.status(folder) == started
+    assert started.running
+    again = _up(folder, said.append)
+    assert again == started
+    assert "already up" in said[-1]
+    assert started.process is not None
+    assert sandbox.down(folder)
+    assert not started.process.alive()
+    assert started.ports.taken() == ()
+    assert list(folder.parent.iterdir()) == []
+    assert sandbox.status(folder) is None
+    assert not sandbox.down(folder)
+
+
+@pytest.mark.usefixtures("kafka_installed")
+def test_a_killed_broker_is_seen_dead_and_comes_up_again_with_its_data(folder: Path) -> None:
+    started = _up(folder)
+    _produce(started.bootstrap_servers, "kept", 100)
+    assert started.process is not None
+    os.kill(started.process.pid, signal.SIGKILL)
+    assert started.process.wait(TIMEOUT_S)
+    leftovers = sandbox.status(folder)
+    assert leftovers is not None
+    assert not leftovers.running
+    # Someone else has its port now, so it has to move as well.
+    with socket.create_server((HOST, started.ports.client)):
+        revived = _up(folder)
+    assert revived.running
+    assert revived.ports.client != started.ports.client
+    assert _end(revived.bootstrap_servers, "kept") == 100
+
+
+def test_up_without_java_says_so_and_leaves_nothing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SandboxRefused, match="needs Java"):
+        _up(folder)
+    assert sandbox.status(folder) is None
+    assert not folder.exists()
+
+
+def test_down_removes_a_sandbox_whose_broker_never_ran(folder: Path) -> None:
+    _leave(folder, process=None)
+    found = sandbox.status(folder)
+    assert found is not None
+    assert not found.running
+    assert sandbox.down(folder)
+    assert not folder.exists()
+
+
+def test_down_never_signals_a_process_that_only_has_the_old_pid(folder: Path) -> None:
+    _leave(folder, process={"pid": os.getpid(), "started": "before a reboot"})
+    assert sandbox.down(folder)  # and this process lives to say so
+
+
+def test_down_refuses_a_folder_that_is_not_a_sandbox(tmp_path: Path) -> None:
+    precious = tmp_path / "precious.txt"
+    precious.write_text("keep me")
+    with pytest.raises(SandboxRefused, match="is not a sandbox"):
+        sandbox.down(tmp_path)
+    assert precious.read_text() == "keep me"
+
+
+def test_down_refuses_a_folder_whose_state_is_someone_else_s(tmp_path: Path) -> None:
+    (tmp_path / "sandbox.json").write_text('{"format": "another tool"}')
+    with pytest.raises(SandboxRefused, match="is not a sandbox's state"):
+        sandbox.down(tmp_path)
+    assert (tmp_path / "sandbox.json").exists()
+
+
+def test_up_refuses_a_folder_that_holds_something_else(tmp_path: Path) -> None:
+    (tmp_path / "precious.txt").write_text("keep me")
+    with pytest.raises(SandboxRefused, match="is not a sandbox"):
+        _up(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]
+
+
+def test_the_folder_can_be_named_in_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAINER_SANDBOX", str(tmp_path / "mine"))
+    assert default_folder() == tmp_path / "mine"

@@ -1,0 +1,108 @@
+"""Plans to write and read, and ways to spoil their files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
+from drainer.core.progress import Counts, Partial, Progress
+
+START, END = 100, 200
+
+
+def progress(
+    watermark: int,
+    *finished: tuple[int, int],
+    partial: Mapping[int, Partial] | None = None,
+    done: int | None = None,
+) -> Progress:
+    """Progress with counts that are conserved."""
+    count = watermark - START if done is None else done
+    return Progress(
+        watermark,
+        finished,
+        partial or {},
+        Counts(read=count + 2, done=count, pending=2),
+        Counts(read=2 * count + 5, done=2 * count - 1, dead=1, pending=5),
+    )
+
+
+PLAN = OffsetPlan(
+    drain_id="20260101-180000-abcdef",
+    created="2026-01-01T18:00:00.000+00:00",
+    updated="2026-01-01T18:00:07.000+00:00",
+    generation=7,
+    cluster_id="MkU3OEVBNTcwNTJENDM2Qk",
+    bootstrap_servers="kafka-1:9092,kafka-2:9092",
+    client_config="/etc/drainer/client.properties",
+    isolation="read_committed",
+    topic="orders",
+    topic_id="dIkSx5TTQh6HQ0uPNjkvDA",
+    group="billing",
+    handler="/srv/handlers.py:Reindex",
+    order="sub-key",
+    partitions={
+        0: PartitionPlan(START, END, prior=START, committed=120, leader_epoch=3),
+        2: PartitionPlan(0, 50, prior=None, committed=None),
+    },
+    claims={
+        ALL: {
+            0: progress(
+                120, (125, 130), (140, 141), partial={131: Partial(5, 0xDEADBEEF, 0b01101)}
+            ),
+            2: Progress(0),
+        }
+    },
+)
+
+
+def with_progress(plan: OffsetPlan, **by_partition: Progress) -> OffsetPlan:
+    """The plan with the progress of ``p0``, ``p2`` exchanged."""
+    claim = dict(plan.claims[ALL])
+    claim.update({int(name[1:]): found for name, found in by_partition.items()})
+    return replace(plan, claims={ALL: claim})
+
+
+def signed(body: Mapping[str, Any]) -> bytes:
+    """A plan file with this body and a digest that fits it."""
+    unsigned = {name: value for name, value in body.items() if name != "digest"}
+    digest = hashlib.sha256(orjson.dumps(unsigned, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    return orjson.dumps({**unsigned, "digest": f"sha256:{digest}"}, option=orjson.OPT_INDENT_2)
+
+
+def edited(plan: OffsetPlan, edit: Callable[[dict[str, Any]], object]) -> bytes:
+    """The plan's file after an edit of its JSON by somebody who made the digest fit."""
+    body: dict[str, Any] = orjson.loads(plan.encode())
+    edit(body)
+    return signed(body)
+
+
+def leaves(body: Any, path: tuple[str, ...] = ()) -> Iterable[tuple[str, ...]]:
+    """The way to every value inside a JSON object, objects themselves included."""
+    if path:
+        yield path
+    if isinstance(body, dict):
+        for name, value in body.items():
+            yield from leaves(value, (*path, name))
+
+
+def put(body: Any, path: tuple[str, ...], value: Any) -> None:
+    for name in path[:-1]:
+        body = body[name]
+    body[path[-1]] = value
+
+
+def remove(body: Any, path: tuple[str, ...]) -> None:
+    for name in path[:-1]:
+        body = body[name]
+    del body[path[-1]]
+
+
+def mode_of(path: Path) -> int:
+    return path.stat().st_mode & 0o777

@@ -1,0 +1,261 @@
+"""The plan as bytes: what was written is read again, and anything else is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from plans import PLAN, START, edited, leaves, progress, put, remove, signed, with_progress
+
+from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
+from drainer.core.progress import Counts, Partial, Progress
+from drainer.errors import PlanRefused
+
+ENCODED = PLAN.encode()
+
+
+@st.composite
+def progresses(draw: st.DrawFn, start: int, end: int) -> Progress:
+    watermark = draw(st.integers(start, end))
+    offsets = sorted(draw(st.sets(st.integers(watermark, end), max_size=12)))
+    ranges = tuple((first, last) for first, last in zip(offsets[::2], offsets[1::2], strict=False))
+    free = [o for o in range(watermark, end) if not any(a <= o < b for a, b in ranges)]
+    parts = {}
+    if free:
+        for offset in draw(st.sets(st.sampled_from(free), max_size=4)):
+            count = draw(st.integers(2, 200))
+            bits = draw(st.integers(1, (1 << count) - 2))
+            parts[offset] = Partial(count, draw(st.integers(0, 2**32 - 1)), bits)
+    done, dead, skipped, pending = draw(st.tuples(*[st.integers(0, 2**40)] * 4))
+    counts = Counts(done + dead + skipped + pending, done, dead, skipped, pending)
+    return Progress(watermark, ranges, parts, counts, counts)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> OffsetPlan:
+    partitions, claim = {}, {}
+    for number in draw(st.sets(st.integers(0, 99), min_size=1, max_size=4)):
+        start = draw(st.integers(0, 2**50))
+        end = start + draw(st.integers(0, 60))
+        claim[number] = draw(progresses(start, end))
+        committed = draw(st.none() | st.integers(0, claim[number].watermark))
+        partitions[number] = PartitionPlan(
+            start,
+            end,
+            draw(st.none() | st.integers(0)),
+            committed,
+            draw(st.none() | st.integers(0, 9)),
+        )
+    text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+    return replace(
+        PLAN,
+        generation=draw(st.integers(0, 2**40)),
+        topic=draw(text),
+        group=draw(text),
+        handler=draw(text),
+        client_config=draw(st.none() | text),
+        partitions=partitions,
+        claims={ALL: claim},
+    )
+
+
+@given(plans())
+@settings(max_examples=200, deadline=None)
+@example(PLAN)
+def test_what_is_written_is_read_again(plan: OffsetPlan) -> None:
+    # Offsets are 64 bits in Kafka; Hypothesis likes larger numbers.
+    parts = plan.partitions.values()
+    if any((part.prior or 0) >= 2**63 for part in parts):
+        return
+    assert OffsetPlan.decode(plan.encode()) == plan
+
+
+def test_a_plan_is_json_that_a_person_can_read() -> None:
+    body = orjson.loads(ENCODED)
+
+    assert ENCODED.count(b"\n") > 40
+    assert body["format"] == "drainer-plan/1"
+    assert body["claims"]["all"]["0"]["finished"] == "125-129 140"
+    assert body["claims"]["all"]["0"]["partial"] == {"131": "5:deadbeef:d"}
+    assert body["digest"].startswith("sha256:")
+
+
+def refused(data: bytes) -> PlanRefused:
+    with pytest.raises(PlanRefused) as caught:
+        OffsetPlan.decode(data)
+    assert caught.value.exit_code == 3
+    assert caught.value.hint
+    return caught.value
+
+
+@pytest.mark.parametrize("length", range(0, len(ENCODED) - 1, 7))
+def test_a_plan_cut_short_is_refused(length: int) -> None:
+    refused(ENCODED[:length])
+
+
+def test_only_the_newline_at_the_end_may_be_missing() -> None:
+    assert OffsetPlan.decode(ENCODED[:-1]) == PLAN
+    for length in range(len(ENCODED) - 60, len(ENCODED) - 1):
+        refused(ENCODED[:length])
+
+
+@given(st.integers(0, len(ENCODED) - 1), st.integers(0, 255))
+@settings(max_examples=1500, deadline=None)
+@example(0, 0)
+@example(ENCODED.index(b'"generation"') + 14, ord("8"))
+@example(ENCODED.index(b'"digest"') + 1, ord("D"))
+def test_no_byte_can_be_changed_unseen(at: int, byte: int) -> None:
+    changed = ENCODED[:at] + bytes([byte]) + ENCODED[at + 1 :]
+    try:
+        found = OffsetPlan.decode(changed)
+    except PlanRefused:
+        return
+    # White space between the values may change: it says nothing.
+    assert found == PLAN
+    assert changed == ENCODED or bytes([byte]).isspace()
+
+
+@pytest.mark.parametrize("path", sorted(leaves(orjson.loads(ENCODED))), ids=".".join)
+def test_no_field_can_be_changed_or_dropped_unseen(path: tuple[str, ...]) -> None:
+    changed, dropped = orjson.loads(ENCODED), orjson.loads(ENCODED)
+    put(changed, path, "x")
+    remove(dropped, path)
+
+    refused(orjson.dumps(changed))
+    refused(orjson.dumps(dropped))
+
+
+STRANGE: list[Any] = [None, "x", "", "12", [], {}, {"0": 1}, -1, 0, 1.5, 2**62, "1-0", "3:4"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in sorted(leaves(orjson.loads(ENCODED))) if p != ("digest",)],
+    ids=".".join,
+)
+def test_a_wrong_field_under_a_right_digest_is_refused_and_no_crash(path: tuple[str, ...]) -> None:
+    """As from another program that writes this format, and writes it wrong."""
+
+    def refused_or_usable(data: bytes) -> None:
+        with suppress(PlanRefused):
+            found = OffsetPlan.decode(data)
+            assert OffsetPlan.decode(found.encode()) == found
+
+    refused_or_usable(edited(PLAN, lambda body: remove(body, path)))
+    for value in STRANGE:
+        refused_or_usable(edited(PLAN, partial(put, path=path, value=value)))
+
+
+@given(st.binary(max_size=60) | st.text().map(str.encode))
+@settings(max_examples=300, deadline=None)
+@example(b"")
+@example(b"[]")
+@example(b"null")
+@example(b'"drainer-plan/1"')
+@example(b'{"format":"drainer-plan/1"}')
+@example(b"[" * 100_000)
+@example(b"\xff\xfe{\x00")
+def test_anything_else_is_refused(data: bytes) -> None:
+    refused(data)
+
+
+@pytest.mark.parametrize("version", ["drainer-plan/2", "drainer-plan/0", "", None, 1, ["x"]])
+def test_another_format_version_is_named(version: object) -> None:
+    body = orjson.loads(ENCODED)
+    body["format"] = version
+    error = refused(signed(body))
+
+    assert repr(version) in str(error)
+    assert "'drainer-plan/1'" in str(error)
+
+
+def partition_0(**fields: int) -> Callable[[dict[str, Any]], None]:
+    return lambda body: body["partitions"]["0"].update(fields)
+
+
+def claim_0(**fields: object) -> Callable[[dict[str, Any]], None]:
+    return lambda body: body["claims"]["all"]["0"].update(fields)
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        (
+            partition_0(committed=121),
+            "partition 0: offset 121 was committed, past the watermark 120",
+        ),
+        (partition_0(end=119), r"partition 0: watermark 120 is outside \[100, 119\]"),
+        (partition_0(start=121), r"partition 0: watermark 120 is outside \[121, 200\]"),
+        (claim_0(watermark=99), r"watermark 99 is outside \[100, 200\]"),
+        (claim_0(watermark=201), r"watermark 201 is outside"),
+        (claim_0(finished="118-130 140"), "finished ranges begin below the watermark 120"),
+        (claim_0(finished="125-129 190-200"), "finished ranges go past the end 200"),
+        (claim_0(finished="130-125"), "'130-125' is out of order"),
+        (claim_0(finished="140 125-129"), "out of order"),
+        (claim_0(finished="125-129 127-140"), "out of order"),
+        (claim_0(partial={"126": "5:deadbeef:d"}), "offset 126 is pending in part and finished"),
+        (claim_0(partial={"119": "5:deadbeef:d"}), "offset 119"),
+        (claim_0(partial={"200": "5:deadbeef:d"}), "offset 200"),
+        (claim_0(partial={"131": "5:deadbeef:0"}), "finishes none or all"),
+        (claim_0(partial={"131": "5:deadbeef:1f"}), "finishes none or all"),
+        (claim_0(partial={"131": "5:deadbeef:ff"}), "finishes none or all"),
+        (
+            claim_0(messages={"read": 3, "done": 3, "dead": 0, "skipped": 0, "pending": 1}),
+            r"partition 0: read is not done \+ dead \+ skipped \+ pending",
+        ),
+        (
+            claim_0(sub_messages={"read": 9, "done": 3, "dead": 3, "skipped": 0, "pending": 1}),
+            r"partition 0: read is not done \+ dead \+ skipped \+ pending",
+        ),
+        (
+            claim_0(messages={"read": -2, "done": -2, "dead": 0, "skipped": 0, "pending": 0}),
+            "partition 0",
+        ),
+        (lambda body: body["partitions"].pop("2"), "not the same partitions"),
+        (lambda body: body["claims"]["all"].pop("2"), "not the same partitions"),
+        (lambda body: body["claims"].clear(), r"claims that this drainer can't work on: \[\]"),
+        (
+            lambda body: body["claims"].update({"0-7fff": body["claims"]["all"]}),
+            "claims that this drainer can't work on",
+        ),
+    ],
+)
+def test_a_plan_that_breaks_a_law_is_refused_by_name(
+    edit: Callable[[dict[str, Any]], object], says: str
+) -> None:
+    error = refused(edited(PLAN, edit))
+
+    with pytest.raises(PlanRefused, match=says):
+        raise error
+    assert "can't be trusted" in str(error)
+
+
+def test_an_unknown_order_is_refused_before_the_drain_starts() -> None:
+    refused(edited(PLAN, lambda body: put(body, ("order",), "sideways")))
+
+
+def test_a_merge_of_an_older_record_changes_nothing() -> None:
+    first = progress(110, (115, 118), partial={112: Partial(4, 7, 0b0001)}, done=15)
+    later = progress(120, (125, 126), done=21)
+    nowhere = {n: replace(part, committed=None) for n, part in PLAN.partitions.items()}
+    plan = replace(with_progress(PLAN, p0=Progress(START)), partitions=nowhere)
+
+    once = plan.merge({0: first}).merge({0: later})
+
+    assert once.merge({0: first}).merge({0: later}) == once
+    assert once.watermark(0) == 120
+    once.check()
+
+
+def test_a_partition_without_news_keeps_what_it_had() -> None:
+    merged = PLAN.merge({2: Progress(5, (), {}, Counts(5, 5), Counts(5, 5))})
+
+    assert merged.claims[ALL][0] == PLAN.claims[ALL][0]
+    assert merged.watermarks == {0: 120, 2: 5}

@@ -1,0 +1,137 @@
+"""Records for the views to show, and streams for them to be shown on."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
+from drainer.core.progress import Counts, Partial, Progress
+from drainer.engine.action import PartitionAction, PlanOfAction
+from drainer.engine.status import PartitionResult, PartitionStatus, Status, Summary
+from drainer.view.terminal import Terminal
+
+
+class Screen(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def terminal(
+    *, json: bool = False, quiet: bool = False, debug: bool = False, width: int = 120
+) -> tuple[Terminal, io.StringIO, io.StringIO]:
+    """A terminal that is none: (terminal, stdout, stderr)."""
+    out, err = io.StringIO(), io.StringIO()
+    made = Terminal(json, quiet, debug, stdin=io.StringIO(), stdout=out, stderr=err, width=width)
+    return made, out, err
+
+
+def status(partitions: int = 1, **changes: object) -> Status:
+    """A moment in the middle of a drain of 3,000,000 messages."""
+    each = 3_000_000 // max(1, partitions)
+    parts = tuple(
+        PartitionStatus(
+            partition=n,
+            start=1_000,
+            end=1_000 + each,
+            position=1_000 + each // 2,
+            watermark=1_000 + each * 40 // 100 + n,
+            committed=1_000 + each * 39 // 100 + n,
+            messages_finished=each * 41 // 100,
+        )
+        for n in range(partitions)
+    )
+    fields: dict[str, object] = {
+        "topic": "orders",
+        "group": "reindexer",
+        "elapsed_s": 200.0,
+        "messages": Counts(1_250_000, 1_229_997, 3, 0, 20_000),
+        "sub_messages": Counts(61_700_000, 61_499_997, 3, 0, 200_000),
+        "rate_now": 89_123.4,
+        "rate_average": 88_000.2,
+        "eta_s": 1_540.0,
+        "running": 996,
+        "concurrency": 1_000,
+        "lanes": 15_000,
+        "lanes_ready": 14_000,
+        "hottest": (("doc-17", 12_345), ("tenant[4]/document/8c1f-77aa-0001", 310), (b"\x00k", 7)),
+        "buffered_bytes": 191 << 20,
+        "buffer_bytes": 256 << 20,
+        "plan_path": "orders.reindexer.plan",
+        "plan_age_s": 0.4,
+        "partitions": parts,
+    }
+    return Status(**(fields | changes))  # type: ignore[arg-type]
+
+
+def action(count: int = 1, **changes: object) -> PlanOfAction:
+    """A drain about to begin; the backlogs grow with the number of the partition."""
+    parts = tuple(PartitionAction(n, 1_000, 1_000 + 10_000 * (n + 1), 1_000) for n in range(count))
+    fields: dict[str, object] = {
+        "topic": "orders",
+        "topic_id": "m7AfP2dQSNq0kYl3ZcTJmA",
+        "cluster_id": "4L6g3nShT-eMCtK--X86sw",
+        "bootstrap_servers": "kafka-1.prod:9092,kafka-2.prod:9092",
+        "group": "reindexer",
+        "group_state": "empty",
+        "handler": "reindex.py:Reindex",
+        "order": "sub-key",
+        "concurrency": 1_000,
+        "buffer_bytes": 256 << 20,
+        "isolation": "read_committed",
+        "plan_path": Path("/var/lib/drainer/orders.reindexer.plan"),
+        "partitions": parts,
+        "checks": (
+            "group reindexer is empty: no consumer will race with this drain",
+            "no other drain holds the lock of group reindexer",
+            "the backlog is still in the log: log start 0 is at or below offset 1000",
+        ),
+    }
+    return PlanOfAction(**(fields | changes))  # type: ignore[arg-type]
+
+
+def summary(partitions: int = 1, **changes: object) -> Summary:
+    """A drain that ended well."""
+    fields: dict[str, object] = {
+        "status": "done",
+        "exit_code": 0,
+        "elapsed_s": 3_725.0,
+        "messages": Counts(3_000_000, 3_000_000, 0, 0, 0),
+        "sub_messages": Counts(150_000_000, 149_999_000, 0, 1_000, 0),
+        "partitions": {
+            n: PartitionResult(1_000, 9_000 + n, 9_000 + n, 9_000 + n) for n in range(partitions)
+        },
+        "plan": "orders.reindexer.plan",
+        "sub_messages_per_s": 40_268.4,
+    }
+    return Summary(**(fields | changes))  # type: ignore[arg-type]
+
+
+def plan(partitions: int = 1) -> OffsetPlan:
+    """A plan of a drain that was stopped half-way."""
+    progress = Progress(
+        watermark=5_000,
+        finished=((5_010, 5_060), (6_000, 6_001)),
+        partial={5_001: Partial(4, 0xBEEF, 0b0101)},
+        messages=Counts(4_100, 4_051, 0, 0, 49),
+        sub_messages=Counts(16_400, 16_206, 0, 0, 194),
+    )
+    return OffsetPlan(
+        drain_id="0d4f7c1e",
+        created="2025-11-03T18:02:11Z",
+        updated="2025-11-03T18:41:50Z",
+        generation=2_379,
+        cluster_id="4L6g3nShT-eMCtK--X86sw",
+        bootstrap_servers="kafka-1.prod:9092",
+        client_config=None,
+        isolation="read_committed",
+        topic="orders",
+        topic_id="m7AfP2dQSNq0kYl3ZcTJmA",
+        group="reindexer",
+        handler="reindex.py:Reindex",
+        order="sub-key",
+        partitions={n: PartitionPlan(1_000, 9_000 + n, 1_000, 5_000) for n in range(partitions)},
+        claims={ALL: dict.fromkeys(range(partitions), progress)},
+    )

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import io
+import os
+import pty
+import termios
+from collections.abc import Iterator
+
+import orjson
+import pytest
+
+from drainer.errors import HandleFailed, Refused
+from drainer.view.layout import table
+from drainer.view.terminal import Terminal
+
+from . import samples
+
+
+class Answers(samples.Screen):
+    """A person who types; ``answer`` None is Ctrl-C."""
+
+    def __init__(self, answer: str | None) -> None:
+        super().__init__(answer or "")
+        self._interrupted = answer is None
+
+    def readline(self, size: int = -1, /) -> str:  # type: ignore[override]
+        if self._interrupted:
+            raise KeyboardInterrupt
+        return super().readline(size)
+
+
+def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:
+    try:
+        raise error from cause
+    except BaseException as caught:
+        return caught
+
+
+def test_what_looks_like_markup_is_shown_as_it_is() -> None:
+    terminal, _, err = samples.terminal()
+    nasty = "orders [bold]x[/bold] [/] [link=x] :smile: \\[a]"
+    terminal.say(nasty)
+    terminal.warn(nasty)
+    terminal.fail(Refused(nasty, hint=nasty))
+    rows = table("a [b]", "")
+    rows.add_row(nasty, "")
+    terminal.show(rows)
+    assert err.getvalue().count(nasty) == 5
+    assert "a [b]" in err.getvalue()
+
+
+def test_control_characters_do_not_reach_the_screen() -> None:
+    terminal, _, err = samples.terminal()
+    terminal.fail(Refused("bad \x1b[2J\r\x07 topic"))
+    assert err.getvalue() == "error: bad \\x1b[2J\\x0d\\x07 topic\n"
+
+
+def test_an_error_has_its_hint_and_no_traceback() -> None:
+    terminal, out, err = samples.terminal()
+    terminal.fail(raised(Refused("group g has 2 live members", hint="stop them"), OSError("x")))
+    assert err.getvalue() == "error: group g has 2 live members\nhint: stop them\n"
+    assert out.getvalue() == ""
+
+
+def test_debug_shows_what_the_handler_raised() -> None:
+    terminal, _, err = samples.terminal(debug=True)
+    cause = raised(ValueError("in [handle]"))
+    terminal.fail(raised(HandleFailed("orders/0 offset 7: ValueError"), cause))
+    assert "Traceback" in err.getvalue()
+    assert "ValueError: in [handle]" in err.getvalue()
+    assert err.getvalue().endswith("error: orders/0 offset 7: ValueError\n")
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_an_unexpected_error_is_one_line_unless_debug_asks(debug: bool) -> None:
+    terminal, _, err = samples.terminal(debug=debug)
+    terminal.fail(raised(RuntimeError("two\nlines")))
+    assert "error: RuntimeError: two lines\nhint: this is a bug" in err.getvalue()
+    assert ("Traceback" in err.getvalue()) is debug
+
+
+def test_an_error_without_words_is_named() -> None:
+    terminal, _, err = samples.terminal()
+    terminal.fail(AssertionError())
+    assert err.getvalue().startswith("error: AssertionError\n")
+
+
+def test_quiet_keeps_warnings_and_errors() -> None:
+    terminal, _, err = samples.terminal(quiet=True)
+    terminal.say("hello")
+    terminal.warn("careful")
+    terminal.fail(Refused("no"))
+    assert err.getvalue() == "warning: careful\nerror: no\n"
+
+
+def test_data_is_one_line_of_json_on_stdout_and_nothing_else() -> None:
+    terminal, out, err = samples.terminal()
+    terminal.say("words")
+    terminal.data({"a": "[b]", "n": 1})
+    assert out.getvalue() == '{"a":"[b]","n":1}\n'
+    assert err.getvalue() == "words\n"
+
+
+def test_data_is_indented_for_a_person() -> None:
+    out = samples.Screen()
+    Terminal(stdout=out, stderr=io.StringIO()).data({"a": 1})
+    assert out.getvalue() == '{\n  "a": 1\n}\n'
+    assert orjson.loads(out.getvalue()) == {"a": 1}
+
+
+def test_long_lines_and_figures_are_never_broken_or_cut() -> None:
+    terminal, _, err = samples.terminal(width=20)
+    path = "/var/lib/" + "x" * 200
+    terminal.say(f"drainer resume {path}")
+    rows = table("partition", "committed")
+    rows.add_row("1" * 30, "9" * 30)
+    terminal.show(rows)
+    assert f"drainer resume {path}\n" in err.getvalue()
+    assert "1" * 30 + "  " + "9" * 30 in err.getvalue()
+
+
+def test_without_a_terminal_there_is_no_one_to_ask() -> None:
+    terminal, _, err = samples.terminal()
+    assert terminal.confirm("sure?") is None
+    piped = Terminal(stdin=io.StringIO("y\n"), stdout=io.StringIO(), stderr=samples.Screen())
+    assert piped.confirm("sure?") is None
+    assert err.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("y\n", True),
+        ("YES \n", True),
+        ("\n", False),
+        ("n\n", False),
+        ("yy\n", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_only_a_yes_is_a_yes(
+    typed: str | None, answer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    err = samples.Screen()
+    out = io.StringIO()
+    terminal = Terminal(stdin=Answers(typed), stdout=out, stderr=err)
+    assert terminal.is_interactive
+    assert terminal.confirm("drain [orders]?") is answer
+    assert "drain [orders]?" in err.getvalue()
+    assert "[y/N]" in err.getvalue()
+    assert out.getvalue() == ""
+
+
+def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+    coloured, plain = samples.Screen(), samples.Screen()
+    Terminal(stderr=coloured).warn("x")
+    monkeypatch.setenv("NO_COLOR", "1")
+    Terminal(stderr=plain).warn("x")
+    assert "\x1b[1;33m" in coloured.getvalue()
+    assert "33m" not in plain.getvalue()
+
+
+def test_forced_colour_makes_no_screen_of_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert not Terminal(stderr=io.StringIO()).is_live
+
+
+def test_a_dumb_terminal_is_not_redrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    assert not Terminal(stderr=samples.Screen()).is_live
+
+
+class Gone(io.StringIO):
+    def __init__(self, error: OSError) -> None:
+        super().__init__()
+        self.error = error
+
+    def write(self, text: str) -> int:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(32, "pipe"), OSError(5, "hung up")])
+def test_a_reader_that_went_away_ends_nothing(error: OSError) -> None:
+    terminal = Terminal(stdout=io.StringIO(), stderr=Gone(error))
+    terminal.say("one")
+    terminal.warn("two")
+
+
+@pytest.fixture
+def screen() -> Iterator[tuple[int, int]]:
+    """A real pseudo-terminal: (the emulator's side, the program's side)."""
+    emulator, program = pty.openpty()
+    yield emulator, program
+    os.close(program)
+    os.close(emulator)
+
+
+def test_a_held_terminal_is_not_ready(screen: tuple[int, int]) -> None:
+    _, program = screen
+    with os.fdopen(os.dup(program), "w") as stderr:
+        terminal = Terminal(stderr=stderr)
+        assert terminal.is_ready
+        termios.tcflow(program, termios.TCOOFF)  # what Ctrl-S does
+        assert not terminal.is_ready
+        termios.tcflow(program, termios.TCOON)
+        assert terminal.is_ready
