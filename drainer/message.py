@@ -85,6 +85,9 @@ class Message:
         return f"<Message {self}>"
 
 
+_NOT_YET: Any = None
+
+
 class SubMessage:
     """One operation inside a message: what ``split`` yields and ``handle`` is given.
 
@@ -97,10 +100,11 @@ class SubMessage:
     (from 1); ``split`` leaves them alone.
     """
 
-    __slots__ = ("attempt", "index", "key", "keys", "lane", "message", "next", "payload")
+    __slots__ = ("attempt", "index", "key", "keys", "lane", "lane_key", "message", "next", "payload")
 
-    # The drain's own notes: the lane, and who is behind in it (core/lanes.py).
+    # The drain's own notes: the lane, its key, and who is behind in it (core/lanes.py).
     lane: Any
+    lane_key: Hashable
     next: SubMessage | Any | None
     message: Message
     index: int
@@ -112,7 +116,7 @@ class SubMessage:
         self.payload = payload
         self.keys: tuple[Hashable, ...] | None = None
         self.attempt = 1
-        self.next = None
+        self.message = _NOT_YET  # it tells one that is delivered a second time
         if keys is not None:
             self.keys = tuple(dict.fromkeys(keys))
             if not self.keys:

@@ -22,6 +22,9 @@ MESSAGE_BYTES = 500
 SUB_MESSAGE_BYTES = 500
 
 
+_KINDS = {SubMessage, Barrier}
+
+
 class Gate:
     """What waits in one partition for a barrier, the barrier first."""
 
@@ -58,26 +61,15 @@ class Dispatcher:
         is no sub-message, a key that is not hashable, or not what an earlier drain saw.
         """
         partition = message.origin.partition
-        ledger = self.ledgers[partition]
         sequence = subs if type(subs) is list else list(subs)
-        count = len(sequence)
-        keys = self._keys(message, sequence)
-        size += MESSAGE_BYTES + SUB_MESSAGE_BYTES * count
-        done = ledger.deliver(message, keys, size)
-        if count == 1 and done is None and not self._gates:
-            sub = sequence[0]
-            if self._lane_of is None and sub.keys is None and type(sub) is SubMessage:
-                sub.message = message
-                sub.index = 0
-                self.lanes.push(sub, sub.key)
-                return
+        keys = _keys(message, sequence)
+        size += MESSAGE_BYTES + SUB_MESSAGE_BYTES * len(sequence)
+        done = self.ledgers[partition].deliver(message, keys, size)
         gate = self._gates.get(partition) if self._gates else None
         lane_of = self._lane_of
         push = self.lanes.push
         for index, sub in enumerate(sequence):
             if done is None or not done[index]:
-                sub.message = message
-                sub.index = index
                 if gate is not None:
                     gate.waiting.append(sub)
                 elif isinstance(sub, Barrier):
@@ -92,10 +84,37 @@ class Dispatcher:
         if gate is not None:
             self._open(partition, gate)
 
+    def deliver_whole(self, messages: Sequence[tuple[Message, int]]) -> None:
+        """Takes in wanted messages that are one sub-message each, by their own keys.
+
+        It is ``wants`` and ``deliver`` for the default split, for records of one partition in
+        their order, each with its size in bytes.
+        """
+        first, last = messages[0][0], messages[-1][0]
+        ledger = self.ledgers[first.origin.partition]
+        if self._gates or self._lane_of or not ledger.fresh(first.offset, last.offset):
+            for message, size in messages:
+                if self.wants(message):
+                    self.deliver(message, [SubMessage(message.key, message.value)], size)
+            return
+        push = self.lanes.push
+        taken = []
+        for message, size in messages:
+            sub = SubMessage(message.key, message.value)
+            sub.message = message
+            sub.index = 0
+            message.sub_keys = (sub.key,)
+            message.part = None
+            message.left = 1
+            message.size = size + MESSAGE_BYTES + SUB_MESSAGE_BYTES
+            taken.append(message)
+            push(sub, sub.key)
+        ledger.deliver_whole(taken)
+
     def wants(self, message: Message) -> bool:
         """Whether a fetched message is to be delivered; notes it as passed when it is not."""
         ledger = self.ledgers[message.origin.partition]
-        if not ledger.resumed or ledger.wants(message.offset):
+        if ledger.wants(message.offset):
             return True
         ledger.reach(message.offset + 1)
         return False
@@ -139,24 +158,6 @@ class Dispatcher:
             messages, subs = messages + more_messages, subs + more_subs
         return messages, subs
 
-    @staticmethod
-    def _keys(message: Message, subs: Sequence[SubMessage]) -> tuple[Hashable, ...]:
-        try:
-            keys = tuple([sub.key if sub.keys is None else sub.keys for sub in subs])
-            hash(keys)
-        except TypeError as error:
-            raise SplitFailed(
-                f"split gave a sub-key that is not hashable at {message}: {error}",
-                hint="use str, bytes, int or tuples of them as sub-keys",
-            ) from None
-        except AttributeError:
-            wrong = next(sub for sub in subs if not isinstance(sub, SubMessage))
-            raise SplitFailed(
-                f"split gave {type(wrong).__name__} instead of SubMessage at {message}",
-                hint="yield drainer.SubMessage(key=..., payload=...)",
-            ) from None
-        return keys
-
     def _push(self, sub: SubMessage) -> None:
         if self._lane_of is not None:
             self.lanes.push(sub, self._lane_of(sub))
@@ -188,3 +189,39 @@ class Dispatcher:
             self.lanes.push_alone(waiting.popleft())
         if not waiting and not gate.running:
             del self._gates[partition]
+
+
+def _keys(message: Message, subs: Sequence[SubMessage]) -> tuple[Hashable, ...]:
+    # Gives each sub-message its identity, and refuses what would break the account later on.
+    if not _KINDS.issuperset(map(type, subs)):
+        for sub in subs:
+            if not isinstance(sub, SubMessage):
+                kind = f"the type {sub.__name__}" if isinstance(sub, type) else type(sub).__name__
+                raise SplitFailed(
+                    f"split gave {kind} instead of SubMessage at {message}",
+                    hint="yield drainer.SubMessage(key=..., payload=...)",
+                )
+    try:
+        for index, sub in enumerate(subs):
+            if sub.message is not None:
+                raise SplitFailed(
+                    f"split gave a SubMessage at {message} that it had given before, at"
+                    f" {sub.message}",
+                    hint="make a new SubMessage for each operation of each message",
+                )
+            sub.message = message
+            sub.index = index
+        keys = tuple([sub.key if sub.keys is None else sub.keys for sub in subs])
+        hash(keys)
+    except TypeError as error:
+        raise SplitFailed(
+            f"split gave a sub-key that is not hashable at {message}: {error}",
+            hint="use str, bytes, int or tuples of them as sub-keys",
+        ) from None
+    except AttributeError as error:
+        raise SplitFailed(
+            f"split gave {type(error.obj).__name__} at {message} that is no whole SubMessage:"
+            f" {error}",
+            hint="call super().__init__(key, payload) in classes derived from SubMessage",
+        ) from None
+    return keys

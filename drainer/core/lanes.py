@@ -19,6 +19,11 @@ STALE_MIN = 64  # stale bucket entries that are not worth clearing yet
 
 NOT_READY = -1
 
+# Most lanes only ever hold one sub-message. It stands for its lane by itself, with one of these as
+# its ``lane``, until a second one comes.
+ALONE_READY = "alone, ready"
+ALONE_RUNNING = "alone, running"
+
 
 class Lane:
     """The queue of one sub-key. ``waiting`` counts what has not been started."""
@@ -59,8 +64,8 @@ class Lanes:
     """All lanes that have work, and which of them a free worker should take."""
 
     def __init__(self) -> None:
-        self._lanes: dict[Hashable, Lane] = {}
-        self._buckets: list[deque[Lane]] = [deque()]
+        self._lanes: dict[Hashable, Lane | SubMessage] = {}
+        self._buckets: list[deque[Lane | SubMessage]] = [deque()]
         self._filled = 0  # bit r is set when bucket r may hold a lane
         self._promotions = 0  # each leaves a stale entry behind in a lower bucket
         self._urgent: deque[SubMessage] = deque()  # their turn has come in several lanes at once
@@ -77,13 +82,18 @@ class Lanes:
 
         Raises TypeError when the key isn't hashable; nothing has changed then.
         """
+        sub.next = None
         lane = self._lanes.get(key)
         if lane is None:
-            sub.lane = self._lanes[key] = lane = Lane(key, sub)
-            self._buckets[0].append(lane)
+            self._lanes[key] = sub
+            sub.lane = ALONE_READY
+            sub.lane_key = key
+            self._buckets[0].append(sub)
             self._filled |= 1
             self.ready += 1
             return
+        if isinstance(lane, SubMessage):
+            lane = self._widen(lane)
         sub.lane = lane
         self._append(lane, sub)
 
@@ -98,9 +108,11 @@ class Lanes:
                 lane = self._lanes[key] = Lane(key, place)
                 turn.lanes.append(lane)
                 self._advance(lane)
-            else:
-                turn.lanes.append(lane)
-                self._append(lane, place)
+                continue
+            if isinstance(lane, SubMessage):
+                lane = self._widen(lane)
+            turn.lanes.append(lane)
+            self._append(lane, place)
 
     def push_alone(self, sub: SubMessage) -> None:
         """Makes a sub-message ready that stands in no lane (a barrier whose moment has come)."""
@@ -122,11 +134,17 @@ class Lanes:
             bucket = self._buckets[rank]
             while bucket:
                 lane = bucket.popleft()
-                if lane.rank == rank:
-                    lane.rank = NOT_READY
+                if isinstance(lane, Lane):
+                    if lane.rank == rank:
+                        lane.rank = NOT_READY
+                        self.ready -= 1
+                        self.running += 1
+                        return self._start(lane)
+                elif lane.lane is ALONE_READY:
+                    lane.lane = ALONE_RUNNING
                     self.ready -= 1
                     self.running += 1
-                    return self._start(lane)
+                    return lane
             self._filled ^= 1 << rank
         return None
 
@@ -134,16 +152,22 @@ class Lanes:
         """Ends a started sub-message; what stands behind it in its lanes may become ready."""
         self.running -= 1
         lane = sub.lane
-        if type(lane) is Lane:
+        if lane is ALONE_RUNNING:
+            del self._lanes[sub.lane_key]
+        elif type(lane) is Lane:
             self._advance(lane)
         elif lane is not None:
+            sub.lane = None  # they refer to each other
             for held in lane.lanes:
                 self._advance(held)
 
     def finish_and_take(self, sub: SubMessage) -> SubMessage | None:
         """``finish`` then ``take``, and stays on the lane while that is the best choice."""
         lane = sub.lane
-        if type(lane) is Lane:
+        if lane is ALONE_RUNNING:
+            del self._lanes[sub.lane_key]
+            self.running -= 1
+        elif type(lane) is Lane:
             head = lane.head
             if head is None:
                 self._remove(lane)
@@ -164,6 +188,16 @@ class Lanes:
         """The lanes with the most waiting, as (sub-key, waiting); only those past HOT_WAITING."""
         lanes = nlargest(most, self._hot, key=lambda lane: lane.waiting)
         return [(lane.key, lane.waiting) for lane in lanes if lane.waiting]
+
+    def _widen(self, sub: SubMessage) -> Lane:
+        # Makes room behind a sub-message that stood for its lane by itself.
+        lane = self._lanes[sub.lane_key] = Lane(sub.lane_key, sub)
+        if sub.lane is ALONE_RUNNING:
+            lane.head = lane.tail = None
+            lane.waiting = 0
+            lane.rank = NOT_READY
+        sub.lane = lane
+        return lane
 
     def _append(self, lane: Lane, node: SubMessage | Place) -> None:
         if lane.head is None:
@@ -198,16 +232,18 @@ class Lanes:
         # Without this, lower buckets that are never reached would grow with the backlog.
         self._promotions = 0
         for rank, bucket in enumerate(self._buckets):
-            live = dict.fromkeys(lane for lane in bucket if lane.rank == rank)
-            self._buckets[rank] = deque(live)
+            live = (
+                entry
+                for entry in bucket
+                if (entry.rank == rank if isinstance(entry, Lane) else entry.lane is ALONE_READY)
+            )
+            self._buckets[rank] = deque({id(entry): entry for entry in live}.values())
 
     def _start(self, lane: Lane) -> SubMessage:
         sub: Any = lane.head
         behind = lane.head = sub.next
         if behind is None:
-            lane.tail = (
-                None  # the lane lets go of it, or only the garbage collector could free both
-            )
+            lane.tail = None  # or only the garbage collector could free both
         else:
             sub.next = None
         lane.waiting -= 1
@@ -221,6 +257,8 @@ class Lanes:
         elif type(head) is Place:
             lane.rank = NOT_READY
             lane.head = head.next
+            if lane.head is None:
+                lane.tail = None
             lane.waiting -= 1
             turn = head.turn
             turn.behind -= 1

@@ -30,13 +30,13 @@ _AS_BITS = bytes(48) + b"\x00\x01" + bytes(206)  # and back
 class Part:
     """Which sub-messages of a message are finished, while some are and some are not."""
 
-    __slots__ = ("changed", "checksum", "dead", "done")
+    __slots__ = ("changed", "checksum", "dead", "done", "skipped")
 
     def __init__(self, keys: Sequence[Hashable]) -> None:
         self.done = bytearray(len(keys))
         self.checksum = checksum_keys(keys)
         self.changed = False  # since the journal last asked
-        self.dead = 0
+        self.dead = self.skipped = 0
 
     def record(self) -> Partial:
         bits = int(self.done[::-1].translate(_AS_DIGITS), 2)
@@ -88,7 +88,7 @@ class Ledger:
 
     def wants(self, offset: int) -> bool:
         """Whether a fetched message is to be delivered: not seen and not finished before."""
-        return self.position <= offset < self.end and offset not in self._earlier
+        return self.position <= offset < self.end and not (self.resumed and offset in self._earlier)
 
     def deliver(self, message: Message, keys: Sequence[Hashable], size: int) -> bytearray | None:
         """Opens the account of a message that splits into one sub-message per key.
@@ -113,6 +113,8 @@ class Ledger:
         self.messages_read += 1
         self.subs_read += left
         if left:
+            if not self._pending:
+                self.watermark = offset  # what lies between is a hole
             self._pending.append(message)
             self.pending_bytes += size
         else:
@@ -122,6 +124,28 @@ class Ledger:
             else:
                 self.watermark = offset + 1
         return done
+
+    def deliver_whole(self, messages: Sequence[Message]) -> None:
+        """``deliver`` for messages that are one sub-message each, with their sizes already set.
+
+        None of them may have been delivered or finished before (``fresh``).
+        """
+        if not self._pending:
+            self.watermark = messages[0].offset
+        self._pending.extend(messages)
+        self.position = messages[-1].offset + 1
+        self.messages_read += len(messages)
+        self.subs_read += len(messages)
+        self.pending_bytes += sum([message.size for message in messages])
+
+    def fresh(self, first: int, last: int) -> bool:
+        """Whether all of the offsets from first to last are wanted, and none began before."""
+        return (
+            self.position <= first
+            and last < self.end
+            and not self.resumed
+            and not self._earlier_partial
+        )
 
     def reach(self, position: int) -> None:
         """Notes that nothing below ``position`` remains to be delivered; skipped offsets are holes.
@@ -149,12 +173,12 @@ class Ledger:
                 self._changed_partial.append(message)
             return
         part = message.part
-        if outcome is DONE and (part is None or not part.dead):
+        if part is None or not (part.dead or part.skipped):
             self.messages_done += 1
-        elif outcome is Outcome.SKIPPED and part is None:
-            self.messages_skipped += 1
-        else:
+        elif part.dead:
             self.messages_dead += 1
+        else:
+            self.messages_skipped += 1
         self.pending_bytes -= message.size
         pending = self._pending
         if pending[0] is message:
@@ -205,7 +229,8 @@ class Ledger:
             ranges.append((behind, self.position))
         ranges.extend(self._earlier.from_offset(self.position))
         if self._earlier_partial:
-            partial.update(self._earlier_partial)
+            position = self.position
+            partial.update((o, p) for o, p in self._earlier_partial.items() if o >= position)
         messages, sub_messages = self._counts(pending, subs)
         return Progress(self.watermark, join_ranges(ranges), partial, messages, sub_messages)
 
@@ -244,13 +269,15 @@ class Ledger:
         )
 
     def _finish_otherwise(self, message: Message, outcome: Outcome) -> None:
+        part = message.part
+        if part is None:
+            part = message.part = Part(message.sub_keys)
         if outcome is Outcome.SKIPPED:
             self.subs_skipped += 1
-            return
-        self.subs_dead += 1
-        if message.part is None:
-            message.part = Part(message.sub_keys)
-        message.part.dead += 1
+            part.skipped += 1
+        else:
+            self.subs_dead += 1
+            part.dead += 1
 
     def _drop_finished(self) -> None:
         pending = self._pending

@@ -1,4 +1,4 @@
-"""The four orders of a drain: which lane a sub-message without several sub-keys stands in."""
+"""The four orders of a drain: which lane a sub-message stands in, when it isn't its sub-keys'."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _by_partition(sub: SubMessage) -> Hashable:
 
 
 def _by_itself(sub: SubMessage) -> Hashable:
-    return sub
+    return id(sub)  # not the object: the lane would hold it, and it the lane
 
 
 LANE_OF: dict[Order, Callable[[SubMessage], Hashable]] = {

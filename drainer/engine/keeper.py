@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Set
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from time import monotonic
 from typing import Protocol
 
+from drainer.aside import aside
 from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.engine.tasks import spawn
@@ -56,7 +56,7 @@ class Keeper:
         self._committer = committer
         self._interval_s = interval_s
         self._failed = failed
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="keeper")
+        self._call: asyncio.Future[None] | None = None  # the write or commit that is under way
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -71,8 +71,8 @@ class Keeper:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        # A cancelled task leaves its write running in the thread: nothing else may begin before.
-        await asyncio.get_running_loop().run_in_executor(self._thread, lambda: None)
+        if self._call is not None:  # a cancelled task leaves its write to its thread
+            await asyncio.wait([self._call])
 
     def note(self) -> None:
         """Writes what finished into the journal. Raises PlanNotWritten."""
@@ -93,11 +93,10 @@ class Keeper:
             claims={ALL: self._dispatcher.progress()},
         )
         self._file.start_journal(self.plan.drain_id, self.plan.generation)
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._thread, self._file.write, self.plan)
+        await self._aside(self._file.write, self.plan)
         self.written_at = monotonic()
         if commit:
-            await loop.run_in_executor(self._thread, self._commit)
+            await self._aside(self._commit)
 
     async def finish(self, *, commit: bool) -> None:
         """The last save: settles the commit, and leaves the plan alone without a journal.
@@ -109,7 +108,7 @@ class Keeper:
             if not commit or self.trouble is None:
                 break
             await asyncio.sleep(COMMIT_PAUSE_S)
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._commit)
+            await self._aside(self._commit)
         await self.save(commit=False)  # with the offsets that are now known to be committed
         self._file.remove_journals()
         if commit and self.trouble is not None:
@@ -118,8 +117,9 @@ class Keeper:
                 hint=f"once the cluster answers: drainer plan commit {self._file.path}",
             )
 
-    def close(self) -> None:
-        self._thread.shutdown(wait=False)
+    async def _aside(self, function: Callable[..., None], *args: object) -> None:
+        self._call = aside(function, *args)
+        await asyncio.shield(self._call)
 
     def _commit(self) -> None:
         partitions = self.plan.partitions

@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Protocol
 
+from drainer.aside import aside
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
@@ -25,13 +27,15 @@ from drainer.engine.meter import Meter
 from drainer.engine.pump import Batch, Pump
 from drainer.engine.status import PartitionResult, Status, Summary
 from drainer.engine.tasks import spawn
-from drainer.engine.workers import AsyncWorkers, ThreadWorkers, Workers
+from drainer.engine.workers import CANCEL_S, AsyncWorkers, ThreadWorkers, Workers
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
     EXIT_DONE,
     EXIT_HALTED,
+    EXIT_INTERRUPTED,
     DrainerError,
     GroupJoined,
+    Halted,
     HandleFailed,
     Interrupted,
     LockLost,
@@ -52,14 +56,29 @@ WATCH_INTERVAL_S = 0.05  # how soon trouble in the fetch thread or the lock is s
 # Objects live as long as their message; the default looks at the young ones every 700 of them.
 GC_THRESHOLD = (100_000, 20, 100)
 
+AT_ONCE_S = 1.0  # what the second Ctrl-C leaves to the source and to the handler's close()
+SWITCH_INTERVAL_S = 0.0005
+
+STATUS_OF = {
+    EXIT_DONE: "done",
+    EXIT_DEAD_LETTERS: "done",
+    EXIT_INTERRUPTED: "interrupted",
+    EXIT_HALTED: "halted",
+}
+
 NOT_OURS = (OffsetMoved, GroupJoined, LockLost, TopicGone)  # then nothing may be committed
 
 
 class Source(Protocol):
     """Where messages come from (kafka/fetch.py)."""
 
-    trouble: str | None
-    failure: DrainerError | None
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing arrives; None while messages flow."""
+
+    @property
+    def failure(self) -> DrainerError | None:
+        """What ended it before the end of the backlog."""
 
     def start(self) -> None: ...
 
@@ -127,6 +146,7 @@ class LocalDrain:
             {n: Ledger(p.start, p.end, progress[n]) for n, p in plan.partitions.items()},
             Order(plan.order),
         )
+        self._closing = False
 
     def run(self) -> Summary:
         """Drains until it ends, one way or another.
@@ -134,15 +154,15 @@ class LocalDrain:
         Raises Refused when the handler can't be opened. Everything else that stops it is told in
         the summary; an error that nobody thought of is raised after the plan was saved.
         """
-        with _calm_garbage_collector(), asyncio.Runner(loop_factory=new_event_loop) as runner:
-            return runner.run(self._run())
+        with _hurried_interpreter(), _event_loop() as loop:
+            return loop.run_until_complete(self._run())
 
     async def _run(self) -> Summary:
         loop = self._loop = asyncio.get_running_loop()
         settings, dispatcher = self._settings, self.dispatcher
         self._ended: asyncio.Future[BaseException | None] = loop.create_future()
         self._forced = asyncio.Event()
-        loop.set_exception_handler(lambda _, context: self._end(_error_in(context)))
+        loop.set_exception_handler(self._unheard)
         await self._handler.open(
             Context(
                 topic=self._plan.topic,
@@ -173,7 +193,7 @@ class LocalDrain:
             dispatcher,
             self._handler.split,
             settings.buffer_bytes // 2,  # the rest is for what is fetched and not yet split
-            wake=self._fed,
+            moved=self._fed,
             failed=self._end,
         )
         self._keeper = Keeper(
@@ -188,6 +208,7 @@ class LocalDrain:
             self._keeper.start()
             self._workers.start()
             self._source.start()
+            self._end_if_complete()  # a plan may have nothing left
             watch = spawn(self._watch(), "watch", self._end)
             cause = await asyncio.shield(self._ended)
             cause = await self._stop(cause)
@@ -197,36 +218,68 @@ class LocalDrain:
     async def _stop(self, cause: BaseException | None) -> BaseException | None:
         """Brings everything to rest; gives what to tell as the reason, None when all is done."""
         self._pump.stop()
-        stopped = asyncio.to_thread(self._source.stop)
+        in_order = asyncio.ensure_future(self._stop_in_order(cause))
+        forced = asyncio.ensure_future(self._forced.wait())
+        await asyncio.wait((in_order, forced), return_when=asyncio.FIRST_COMPLETED)
+        forced.cancel()
+        if in_order.done():
+            return in_order.result()
+        in_order.cancel()
+        await self._stop_at_once()
+        return cause
+
+    async def _stop_in_order(self, cause: BaseException | None) -> BaseException | None:
+        stopped = aside(self._source.stop)
         if isinstance(cause, NOT_OURS) or self._settings.grace_s <= 0:
             await self._workers.abandon()
         else:
             await self._let_finish()
         await self._keeper.stop()
-        if self._forced.is_set():
-            with suppress(DrainerError):
-                self._keeper.note()
-            stopped.close()
-            return cause
         await stopped
+        cause = await self._close_handler(cause)
+        lost = self._outside.lock.lost  # maybe only now: the first reason hides it
         try:
-            await self._keeper.finish(commit=not isinstance(cause, NOT_OURS))
+            ours = lost is None and not isinstance(cause, NOT_OURS)
+            await self._keeper.finish(commit=ours)
         except DrainerError as error:
             cause = cause or error
-        with suppress(Exception):
+        return cause or lost
+
+    async def _stop_at_once(self) -> None:
+        # What finished goes to the journal first; then as much as fits into a moment.
+        with suppress(DrainerError):
+            self._keeper.note()
+        ending = [
+            aside(self._source.stop),
+            asyncio.ensure_future(self._keeper.stop()),
+            asyncio.ensure_future(self._workers_away_and_handler_closed()),
+        ]
+        await asyncio.wait(ending, timeout=AT_ONCE_S)
+        for each in ending:
+            each.cancel()
+
+    async def _workers_away_and_handler_closed(self) -> None:
+        await self._workers.abandon()
+        await self._close_handler(None)
+
+    async def _close_handler(self, cause: BaseException | None) -> BaseException | None:
+        if self._closing:
+            return cause
+        self._closing = True
+        try:
             await self._handler.close()
+        except Exception as error:
+            return cause or Halted(
+                f"the handler's close() failed: {describe(error)}",
+                hint="all that the plan calls done was handled; whether the handler held something"
+                " of it back until close(), only it knows",
+            )
         return cause
 
     async def _let_finish(self) -> None:
         finishing = asyncio.ensure_future(self._workers.drain())
-        forced = asyncio.ensure_future(self._forced.wait())
-        await asyncio.wait(
-            (finishing, forced),
-            timeout=self._settings.grace_s,
-            return_when=asyncio.FIRST_COMPLETED,
-        )
-        forced.cancel()
-        if not finishing.done():
+        finished, _ = await asyncio.wait((finishing,), timeout=self._settings.grace_s)
+        if not finished:
             finishing.cancel()
             await self._workers.abandon()
 
@@ -237,17 +290,19 @@ class LocalDrain:
         }
         if not self._forced.is_set():
             with suppress(DrainerError):
-                committed = await asyncio.to_thread(self._outside.read_committed)
+                committed = await aside(self._outside.read_committed)
         messages, subs = self.dispatcher.counts()
         if cause is not None and not isinstance(cause, DrainerError):
             raise cause
-        if cause is None:
-            status, code = "done", EXIT_DEAD_LETTERS if subs.dead else EXIT_DONE
-        else:
-            status = "halted" if cause.exit_code == EXIT_HALTED else "interrupted"
-            code = cause.exit_code
+        if not (messages.conserved and subs.conserved):
+            cause = DrainerError(
+                f"the account does not add up: messages {messages}, sub-messages {subs}",
+                hint="this is a bug of drainer: report it, and keep the plan; do not resume",
+            )
+        finished = EXIT_DEAD_LETTERS if subs.dead else EXIT_DONE
+        code = finished if cause is None else cause.exit_code
         return Summary(
-            status=status,
+            status=STATUS_OF.get(code, "failed"),
             exit_code=code,
             elapsed_s=self._meter.elapsed_s,
             messages=messages,
@@ -298,19 +353,31 @@ class LocalDrain:
 
     def _idle(self) -> None:
         # A worker found nothing to do: there may be room to deliver more, or nothing is left.
-        if not self.dispatcher.lanes.running and self.dispatcher.complete:
-            self._end(None)
-        else:
-            self._pump.poke()
+        self._end_if_complete()
+        self._pump.poke()
 
     def _fed(self) -> None:
         self._workers.wake()
+        self._end_if_complete()
+
+    def _end_if_complete(self) -> None:
         if not self.dispatcher.lanes.running and self.dispatcher.complete:
             self._end(None)
 
     def _end(self, cause: BaseException | None) -> None:
         if not self._ended.done():
             self._ended.set_result(cause)
+
+    def _unheard(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        # Of a callback or a task that nobody waited for; without an exception it is only a remark.
+        error = context.get("exception")
+        if isinstance(error, BaseException):
+            if "task" in context or "future" in context:
+                error = HandleFailed(
+                    f"a task that the handler had left behind failed: {describe(error)}",
+                    hint="await what handle() starts: a sub-message counts as done when it returns",
+                )
+            self._end(error)
 
     def _handle_failed(self, sub: SubMessage, error: BaseException) -> None:
         self._end(
@@ -338,15 +405,31 @@ class LocalDrain:
 
 
 @contextmanager
-def _calm_garbage_collector() -> Iterator[None]:
-    before = gc.get_threshold()
+def _event_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    # Not asyncio.Runner: on its way out it waits for every task, however long a handler stays.
+    loop = new_event_loop()
+    try:
+        yield loop
+    finally:
+        loop.set_exception_handler(lambda _loop, _context: None)
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.wait(left, timeout=CANCEL_S))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+@contextmanager
+def _hurried_interpreter() -> Iterator[None]:
+    # The fetch thread asks for the interpreter several times a batch, and a busy event loop gives
+    # it away only when the switch interval is over.
+    threshold, interval = gc.get_threshold(), sys.getswitchinterval()
     gc.set_threshold(*GC_THRESHOLD)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         yield
     finally:
-        gc.set_threshold(*before)
-
-
-def _error_in(context: dict[str, Any]) -> BaseException:
-    found = context.get("exception")
-    return found if isinstance(found, BaseException) else RuntimeError(context.get("message"))
+        gc.set_threshold(*threshold)
+        sys.setswitchinterval(interval)

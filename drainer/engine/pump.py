@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from time import monotonic
 from typing import Protocol
 
 from drainer.core.dispatch import Dispatcher
-from drainer.errors import DrainerError, SplitFailed
+from drainer.errors import SplitFailed
 from drainer.loader import describe
 from drainer.message import Message, SubMessage
 
@@ -17,7 +18,7 @@ SLICE_CHECK = 32  # messages between two looks at the clock and at the room
 
 
 class Batch(Protocol):
-    """Some messages in their order, and the positions that were reached beside them."""
+    """Some messages of one partition in their order, and the positions reached beside them."""
 
     @property
     def messages(self) -> Iterable[tuple[Message, int]]: ...
@@ -29,8 +30,9 @@ class Batch(Protocol):
 class Pump:
     """Moves batches from the fetch thread's queue through ``split`` into the dispatcher.
 
-    Stops while ``capacity_bytes`` are pending; ``poke`` it when there may be room again. A failure
-    of ``split`` is told to ``failed`` and ends it.
+    Stops while ``capacity_bytes`` are pending; ``poke`` it when there may be room again. ``moved``
+    is called whenever it got something done. Any failure, of ``split`` or a bug, is told to
+    ``failed`` and ends it for good: going on would make a hole of the message that failed.
     """
 
     def __init__(
@@ -39,17 +41,18 @@ class Pump:
         dispatcher: Dispatcher,
         split: Callable[[Message], Iterable[SubMessage]] | None,
         capacity_bytes: int,
-        wake: Callable[[], None],
-        failed: Callable[[DrainerError], None],
+        moved: Callable[[], None],
+        failed: Callable[[BaseException], None],
     ) -> None:
         self._next_batch = next_batch
         self._dispatcher = dispatcher
         self._split = split
-        self._capacity_bytes = capacity_bytes
-        self._wake = wake
+        self._capacity_bytes = max(1, capacity_bytes)  # or nothing would ever be let in
+        self._moved = moved
         self._failed = failed
         self._batch: Batch | None = None
         self._messages: Iterator[tuple[Message, int]] = iter(())
+        self._deliver_some = self._deliver_whole if split is None else self._deliver_split
         self._scheduled = False
         self._stopped = False
         self._loop = asyncio.get_running_loop()
@@ -65,49 +68,53 @@ class Pump:
 
     def _run(self) -> None:
         self._scheduled = False
-        slice_end = monotonic() + SLICE_S
         try:
-            while not self._stopped and self._dispatcher.pending_bytes < self._capacity_bytes:
-                if not self._deliver_some() and not self._next():
-                    break
-                if monotonic() > slice_end:
-                    self.poke()
-                    break
-        except DrainerError as error:
+            if self._deliver_for_a_slice():
+                self._moved()
+        except BaseException as error:
             self.stop()
             self._failed(error)
-        self._wake()
 
-    def _next(self) -> bool:
-        # The positions count only once the messages before them are delivered.
-        if self._batch is not None:
-            for partition, position in self._batch.reached.items():
-                self._dispatcher.skip_to(partition, position)
-        self._batch = self._next_batch()
-        if self._batch is None:
-            return False
-        self._messages = iter(self._batch.messages)
-        return True
+    def _deliver_for_a_slice(self) -> bool:
+        slice_end = monotonic() + SLICE_S
+        moved = False
+        while not self._stopped and self._dispatcher.pending_bytes < self._capacity_bytes:
+            if self._batch is None:
+                self._batch = self._next_batch()
+                if self._batch is None:
+                    break
+                self._messages = iter(self._batch.messages)
+            moved = True
+            if not self._deliver_some():
+                # The positions count only once the messages before them are delivered.
+                for partition, position in self._batch.reached.items():
+                    self._dispatcher.skip_to(partition, position)
+                self._batch = None
+            if monotonic() > slice_end:
+                self.poke()
+                break
+        return moved
 
-    def _deliver_some(self) -> bool:
-        dispatcher, split = self._dispatcher, self._split
-        deliver, wanted = dispatcher.deliver, dispatcher.wants
+    def _deliver_whole(self) -> bool:
+        messages = list(islice(self._messages, SLICE_CHECK))
+        if messages:
+            self._dispatcher.deliver_whole(messages)
+        return len(messages) == SLICE_CHECK
+
+    def _deliver_split(self) -> bool:
+        assert self._split is not None
+        split, dispatcher = self._split, self._dispatcher
         count = 0
-        for message, size in self._messages:
-            if not wanted(message):
-                continue
-            if split is None:
-                deliver(message, [SubMessage(message.key, message.value)], size)
-            else:
-                try:
-                    subs = list(split(message))
-                except Exception as error:
-                    raise SplitFailed(
-                        f"split failed at {message}: {describe(error)}",
-                        hint="mend the handler, then resume; nothing of this message was handled",
-                    ) from error
-                deliver(message, subs, size)
+        for message, size in islice(self._messages, SLICE_CHECK):
             count += 1
-            if count == SLICE_CHECK:
-                return True
-        return count > 0
+            if not dispatcher.wants(message):
+                continue
+            try:
+                subs = list(split(message))
+            except BaseException as error:  # also of one that calls sys.exit()
+                raise SplitFailed(
+                    f"split failed at {message}: {describe(error)}",
+                    hint="mend the handler, then resume; nothing of this message was handled",
+                ) from error
+            dispatcher.deliver(message, subs, size)
+        return count == SLICE_CHECK

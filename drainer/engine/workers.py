@@ -11,7 +11,9 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
+from contextlib import suppress
+from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
+from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, Protocol
 
@@ -20,7 +22,8 @@ from drainer.engine.tasks import spawn
 from drainer.message import SubMessage
 
 SLICE_S = 0.01  # how long handlers that never wait may keep the event loop to themselves
-SLICE_CHECK = 63  # sub-messages between two looks at the clock, less one; a power of two, less one
+SLICE_CHECK = 15  # sub-messages of a worker between two looks at the clock, less one
+CANCEL_S = 0.5  # how long cancelled handlers may take
 AHEAD = 32  # sub-messages that wait for a free thread, so that none waits for the event loop
 
 Failed = Callable[[SubMessage, BaseException], None]
@@ -66,8 +69,10 @@ class AsyncWorkers:
         self._stopping = False
         self._abandoned = False
         self._sleepers: deque[asyncio.Future[None]] = deque()
+        self._late = False  # this turn of the loop has lasted long enough
         self._slice_end = 0.0
         self._tasks: list[asyncio.Task[None]] = []
+        self._loop = asyncio.get_running_loop()
 
     def start(self) -> None:
         self._tasks = [
@@ -82,8 +87,7 @@ class AsyncWorkers:
                 sleeper.set_result(None)
 
     async def drain(self) -> None:
-        self._stopping = True
-        self._next = self._finish_only
+        self._begin_no_more()
         for sleeper in self._sleepers:
             if not sleeper.done():
                 sleeper.set_result(None)
@@ -91,22 +95,38 @@ class AsyncWorkers:
             await asyncio.wait(self._tasks)
 
     async def abandon(self) -> None:
-        self._stopping = self._abandoned = True
+        self._begin_no_more()
+        self._abandoned = True
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:  # some handlers swallow a cancellation, and go on
+            await asyncio.wait(self._tasks, timeout=CANCEL_S)
+
+    def _begin_no_more(self) -> None:
+        self._stopping = True
+        self._next = self._finish_only
 
     def _finish_only(self, sub: SubMessage) -> None:
         self._finish(sub)
 
+    def _new_turn(self) -> None:
+        self._late = False
+        self._slice_end = monotonic() + SLICE_S
+
+    async def _pause(self) -> None:
+        # The slice is the loop's, not the worker's: a thousand workers share it.
+        if not self._late:
+            self._late = True
+            self._loop.call_soon(self._new_turn)
+        await asyncio.sleep(0)
+
     async def _work(self) -> None:
-        loop = asyncio.get_running_loop()
         handle = self._handle
         handled = 0
         while not self._stopping:
             sub = self._take()
             if sub is None:
-                sleeper = loop.create_future()
+                sleeper = self._loop.create_future()
                 self._sleepers.append(sleeper)
                 self._idle()
                 await sleeper
@@ -123,9 +143,8 @@ class AsyncWorkers:
                 if self._sleepers and self._lanes.ready:
                     self.wake()
                 handled += 1
-                if not handled & SLICE_CHECK and monotonic() > self._slice_end:
-                    await asyncio.sleep(0)
-                    self._slice_end = monotonic() + SLICE_S
+                if self._late or (not handled & SLICE_CHECK and monotonic() > self._slice_end):
+                    await self._pause()
 
 
 class ThreadWorkers:
@@ -169,16 +188,16 @@ class ThreadWorkers:
             self._inbox.put(sub)
 
     async def drain(self) -> None:
-        self._stopping = True
-        while not self._inbox.empty():  # what no thread has begun
-            self._inbox.get_nowait()
-            self._out -= 1
+        await self.abandon()
         if self._out > 0:
             await self._drained.wait()
-        await self.abandon()
 
     async def abandon(self) -> None:
         self._stopping = True
+        with suppress(Empty):
+            while True:  # what no thread has begun
+                if self._inbox.get_nowait() is not None:
+                    self._out -= 1
         for _ in range(self._concurrency):
             self._inbox.put(None)
 
@@ -186,7 +205,7 @@ class ThreadWorkers:
         while (sub := self._inbox.get()) is not None:
             error: BaseException | None = None
             try:
-                self._handle(sub)
+                _insist_on_done(self._handle(sub))
             except BaseException as raised:
                 error = raised
             self._outbox.append((sub, error))
@@ -210,3 +229,15 @@ class ThreadWorkers:
         if self._stopping and self._out <= 0:
             self._drained.set()
         self.wake()
+
+
+def _insist_on_done(result: object) -> None:
+    # A plain function that gives a coroutine or a generator has done nothing yet.
+    if result is None or not (isawaitable(result) or isgenerator(result) or isasyncgen(result)):
+        return
+    if iscoroutine(result):
+        result.close()
+    raise TypeError(
+        f"handle gave back a {type(result).__name__} that nobody runs: declare it `async def`,"
+        " without `yield`"
+    )

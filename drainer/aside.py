@@ -1,0 +1,40 @@
+"""Calls that block, made in threads that nobody has to wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def aside(function: Callable[..., T], *args: object) -> asyncio.Future[T]:
+    """Calls a function in a thread of its own and gives the future of its result.
+
+    ``asyncio.to_thread`` does the same on threads that the interpreter joins before it exits: one
+    call that hangs in a dead broker or in a handler would hold the whole process.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def tell(tell_it: Callable[[], None]) -> None:
+        if not future.done():
+            tell_it()
+
+    def call() -> None:
+        try:
+            result = function(*args)
+        except BaseException as error:
+            raised = error
+            answer: Callable[[], None] = lambda: future.set_exception(raised)  # noqa: E731
+        else:
+            answer = lambda: future.set_result(result)  # noqa: E731
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(tell, answer)
+
+    name = getattr(function, "__qualname__", "call")
+    threading.Thread(target=call, name=f"aside-{name}", daemon=True).start()
+    return future
