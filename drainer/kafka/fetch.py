@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
+from math import inf
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -16,6 +16,7 @@ from drainer.kafka.answers import NO_TOPIC, PASSING, rejected_login
 from drainer.kafka.log import ClientLog
 from drainer.kafka.loss import check_topic, made_again, out_of_range, unreadable
 from drainer.kafka.prefetch import fetch_bounds
+from drainer.kafka.queue import BatchQueue
 from drainer.kafka.record import Batch
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
@@ -52,14 +53,17 @@ class FetchThread:
         origins: the partitions, all of one topic.
         starts: by partition, the first offset to read.
         ends: by partition, the offset to stop before.
-        queue_bytes: what may wait in the queue; one batch is always let in.
+        queue_bytes: what may wait in the queue; one batch is always let in. Of several partitions,
+            half of that waits, and up to as much again of those that are passed over.
         prefetch_bytes: what the client may hold beside the queue.
         partition_load: the bytes that the drain holds of a partition.
-        partition_limit: how many bytes one partition may hold. One with more is paused until it has
-            less than half, so that the others go on: what was read ahead of it is read again then,
-            which is why half. The last partition is never paused.
-        notify: called from the thread when the queue was empty and isn't any more, and when it
-            ends. The drain then takes until there is nothing, or remembers to come back.
+        load_bytes: how many bytes the drain may hold of all of them.
+        notify: called from the thread when nothing of a partition was queued and now is, and when
+            it ends. The drain then takes until there is nothing, or remembers to come back.
+
+    No partition starves another: each has a share of the queue and of ``load_bytes``, and one that
+    holds more is paused until it has half. What was read ahead of it is read again then, which is
+    why half. The last partition is never paused.
     """
 
     def __init__(
@@ -73,7 +77,7 @@ class FetchThread:
         queue_bytes: int,
         prefetch_bytes: int,
         partition_load: Callable[[int], int],
-        partition_limit: int,
+        load_bytes: int,
         notify: Callable[[], None],
     ) -> None:
         self._settings = settings
@@ -84,13 +88,11 @@ class FetchThread:
         self._queue_bytes = queue_bytes
         self._prefetch_bytes = prefetch_bytes
         self._load = partition_load
-        self._limit = partition_limit
+        self._load_bytes = load_bytes
         self._notify = notify
         self._open = {p: start for p, start in starts.items() if start < ends[p]}  # positions
         self._paused: set[int] = set()
-        self._queue: deque[Batch] = deque()
-        # Each is written by one thread only, so they need no lock.
-        self._bytes_in, self._bytes_out = 0, 0
+        self._queue = BatchQueue(origins)
         self._room = threading.Event()
         self._stopping = False
         self._ended = False
@@ -110,11 +112,11 @@ class FetchThread:
     @property
     def queued_bytes(self) -> int:
         """What waits in the queue."""
-        return self._bytes_in - self._bytes_out
+        return self._queue.bytes
 
     @property
     def paused(self) -> frozenset[int]:
-        """The partitions that hold more than their limit."""
+        """The partitions that hold more than their share."""
         return frozenset(self._paused)
 
     @property
@@ -153,13 +155,13 @@ class FetchThread:
         self._thread.start()
 
     def next_batch(self) -> Batch | None:
-        """The next batch; None when none waits. Doesn't block."""
-        try:
-            batch = self._queue.popleft()
-        except IndexError:
-            return None
-        self._bytes_out += batch.bytes
-        if not self._room.is_set():
+        """The next batch; None when none waits, or too much of its partition is held already.
+
+        Doesn't block. The partitions take turns.
+        """
+        limit = self._share_of(self._load_bytes)
+        batch = self._queue.take(lambda partition: self._load(partition) > limit)
+        if batch is not None and not self._room.is_set():
             self._room.set()
         return batch
 
@@ -194,11 +196,11 @@ class FetchThread:
         topic_id = next((origin.topic_id for origin in self._origins.values()), "")
         self._consumer.assign([self._place(p, offset) for p, offset in self._open.items()])
         while self._open and not self._stopping:
-            if self._queue and self.queued_bytes >= self._queue_bytes:
+            self._balance()
+            if not self._has_room():
                 self.starved_since_s = None
                 self._wait_for_room()
                 continue
-            self._balance()
             left = sum(self._ends[p] - offset for p, offset in self._open.items())
             asked_s = time.monotonic()
             # It waits for all that it is asked for: ask for no more than there can be.
@@ -229,8 +231,15 @@ class FetchThread:
 
     def _wait_for_room(self) -> None:
         self._room.clear()
-        if self.queued_bytes >= self._queue_bytes and not self._stopping:
+        if not self._has_room() and not self._stopping:
             self._room.wait(ROOM_WAIT_S)
+
+    def _has_room(self) -> bool:
+        # What waits of paused partitions does not keep the others out.
+        if len(self._origins) == 1:
+            return self.queued_bytes < self._queue_bytes
+        held = sum(self._queue.bytes_of(partition) for partition in self._paused)
+        return self.queued_bytes - held < self._queue_bytes // 2
 
     def _take_in(self, records: Sequence[_Record]) -> None:
         taken, size = 0, 0
@@ -289,10 +298,7 @@ class FetchThread:
             if self._open:
                 self._consumer.incremental_unassign([self._place(partition)])
         reached = {partition: min(position, end)} if told else {}
-        self._bytes_in += size
-        self._queue.append(Batch(self._origins[partition], run, reached, size))
-        # Looked at after it was put there: a drain that saw the queue empty before is told.
-        if len(self._queue) == 1:
+        if self._queue.put(Batch(self._origins[partition], run, reached, size)):
             self._notify()
 
     def _balance(self) -> None:
@@ -303,14 +309,24 @@ class FetchThread:
         if len(self._open) < 2:
             over, under = [], list(self._paused)
         else:
-            over = [p for p in self._open if p not in self._paused and self._load(p) > self._limit]
-            under = [p for p in self._paused if self._load(p) <= self._limit // 2]
+            load = self._share_of(self._load_bytes)
+            queued = self._share_of(self._queue_bytes // 2)
+            used = {
+                p: max(self._load(p) / load, self._queue.bytes_of(p) / queued) for p in self._open
+            }
+            over = [p for p in used if used[p] > 1 and p not in self._paused]
+            under = [p for p in self._paused if used[p] <= 0.5]
         if over:
             self._consumer.pause([self._place(p) for p in over])
             self._paused.update(over)
         if under:
             self._consumer.resume([self._place(p) for p in under])
             self._paused.difference_update(under)
+
+    def _share_of(self, size: int) -> float:
+        # More than an equal part, for the partitions are not equally busy, but never all of it.
+        count = sum(1 for p in self._origins if p in self._open or self._queue.holds(p))
+        return inf if count < 2 else max(1.0, 2 * size / (count + 1))
 
     def _heed(self, message: _Record) -> None:
         # What came in place of a record: the end of the log for now, or an error.

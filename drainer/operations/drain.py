@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from drainer.core.dispatch import Dispatcher
+from drainer.core.plan import OffsetPlan
 from drainer.engine.local import LocalDrain, LocalSettings, Outside
 from drainer.engine.status import Status, Summary
-from drainer.errors import PlanRefused
+from drainer.errors import PlanNotWritten, PlanRefused, Refused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.commit import Committer
 from drainer.kafka.fetch import FetchThread
 from drainer.kafka.lock import GroupLock
 from drainer.message import Origin
 from drainer.operations.group import check_inactive
+from drainer.operations.hold import holding
 from drainer.operations.start import Prepared
 from drainer.store.plan_file import PlanFile
 
@@ -29,34 +31,32 @@ def drain(
 
     Raises Refused when something changed since the plan of action was made.
     """
-    plan = prepared.plan
-    file = PlanFile(prepared.action.plan_path)
-    file.hold()
-    try:
-        if not prepared.action.resumes and file.path.exists():
-            if prepared.replaces is None:
-                raise PlanRefused(
-                    f"{file.path} has appeared since the plan of action was made",
-                    hint="another drain was begun meanwhile",
-                )
-            say(f"the finished plan is kept as {file.set_aside(prepared.replaces)}")
-        lock = GroupLock(
-            cluster,
-            plan.group,
-            plan.topic,
-            plan.drain_id,
-            holder_is_dead=prepared.action.resumes,
-            say=say,
-        )
-        lock.acquire()
-        try:
-            _look_again(cluster, prepared)
-            file.write(plan)
+    file, resumes = PlanFile(prepared.action.plan_path), prepared.action.resumes
+    with holding(cluster, file, prepared.seen, prepared.plan, say, holder_is_dead=resumes) as lock:
+        _look_again(cluster, prepared)
+        if resumes:
+            file.write(prepared.plan)
             return _drain(cluster, prepared, running, observe, file, lock)
-        finally:
-            lock.release()
-    finally:
-        file.release()
+        aside = file.set_aside(prepared.seen.plan.drain_id) if prepared.seen else None
+        try:
+            _write_first(file, prepared.plan)
+            if aside is not None:
+                say(f"the finished plan is kept as {aside}")
+            return _drain(cluster, prepared, running, observe, file, lock)
+        except Refused:  # by the handler's open() at the latest: nothing was handled yet
+            file.take_back(aside)
+            if aside is not None:
+                say(f"the finished plan is {file.path} again")
+            raise
+
+
+def _write_first(file: PlanFile, plan: OffsetPlan) -> None:
+    try:
+        file.write(plan)
+    except PlanNotWritten as error:
+        raise PlanRefused(
+            str(error), hint="make room there, or name another folder with --plan"
+        ) from error
 
 
 def _look_again(cluster: Cluster, prepared: Prepared) -> None:
@@ -95,7 +95,7 @@ def _drain(
             queue_bytes=running.buffer_bytes // 4,
             prefetch_bytes=running.buffer_bytes // 4,
             partition_load=lambda number: unfetched[number].pending_bytes,
-            partition_limit=running.buffer_bytes // 2,
+            load_bytes=running.buffer_bytes // 2,
             notify=notify,
         )
 

@@ -23,7 +23,7 @@ class Bounds:
 
     queue_bytes: int = 4 * MIB
     prefetch_bytes: int = 4 * MIB
-    partition_limit: int = 64 * MIB
+    load_bytes: int = 96 * MIB
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Reader:
             queue_bytes=self.bounds.queue_bytes,
             prefetch_bytes=self.bounds.prefetch_bytes,
             partition_load=lambda partition: self.loads.get(partition, 0),
-            partition_limit=self.bounds.partition_limit,
+            load_bytes=self.bounds.load_bytes,
             notify=self._news.set,
         )
 
