@@ -163,7 +163,8 @@ def freeze(
         TopicMissing: when the topic or a partition does not exist.
         OffsetMissing: when it shall start at a committed offset that there is not.
         Refused: when records before the start are gone, the topic is not the one that the group
-            read, the range lies outside of the log, or the group would move backwards.
+            read, the range lies outside of the log, the group would move backwards, or a partition
+            has no leader now.
         UsageError: when one offset shall be that of several partitions.
     """
     isolation = cluster.settings.isolation
@@ -175,6 +176,11 @@ def freeze(
                 f"{option} {bound} can't be the offset of {len(numbers)} partitions",
                 hint="choose one partition, or give a time (@...), which fits all of them",
             )
+    if without := [str(number) for number in numbers if not info.leaders[number]]:
+        raise Refused(
+            f"partition {', '.join(without)} of {topic} has no leader: its brokers are down",
+            hint="bring a broker that holds it back, or drain the others with --partition",
+        )
     if info.readable is False:
         raise Refused(f"this user may not read topic {topic}", hint="grant READ on the topic to it")
     committed = cluster.committed(group, topic, numbers)

@@ -139,7 +139,6 @@ class Cluster:
 
         Raises:
             TopicMissing: when there is none of this name; the hint has names that are near.
-            Refused: when a partition has no leader now.
         """
 
         def attempt(left: float) -> TopicInfo | None:
@@ -169,11 +168,6 @@ class Cluster:
             raise TopicMissing(
                 f"topic {name} does not exist",
                 hint=f"is it {' or '.join(near)}?" if near else "check its name and the cluster",
-            )
-        if without := [partition for partition, leader in info.leaders.items() if not leader]:
-            raise Refused(
-                f"{_places(name, without)} has no leader: its brokers are down",
-                hint="bring a broker that holds it back, then try again",
             )
         return info
 
@@ -381,7 +375,3 @@ def _checked(found: Sequence[TopicPartition] | None) -> Sequence[TopicPartition]
         if place.error is not None:
             raise KafkaException(place.error)
     return found or ()
-
-
-def _places(topic: str, partitions: Iterable[int]) -> str:
-    return ", ".join(f"{topic}/{partition}" for partition in sorted(partitions))
