@@ -139,12 +139,14 @@ class AsyncWorkers:
                         raise
                     self._failed(sub, error)
                     break
+                handled += 1
+                if self._late or (not handled & SLICE_CHECK and monotonic() > self._slice_end):
+                    self._finish(sub)  # and takes no other one into the pause
+                    await self._pause()
+                    break
                 sub = self._next(sub)
                 if self._sleepers and self._lanes.ready:
                     self.wake()
-                handled += 1
-                if self._late or (not handled & SLICE_CHECK and monotonic() > self._slice_end):
-                    await self._pause()
 
 
 class ThreadWorkers:
