@@ -69,18 +69,19 @@ class Dispatcher:
         lane_of = self._lane_of
         push = self.lanes.push
         for index, sub in enumerate(sequence):
-            if done is None or not done[index]:
-                if gate is not None:
-                    gate.waiting.append(sub)
-                elif isinstance(sub, Barrier):
-                    gate = self._gates[partition] = Gate()
-                    gate.waiting.append(sub)
-                elif lane_of is not None:
-                    push(sub, lane_of(sub))
-                elif sub.keys is None:
-                    push(sub, sub.key)
-                else:
-                    self.lanes.push_to_all(sub, sub.keys)
+            if done and done >> index & 1:
+                continue
+            if gate is not None:
+                gate.waiting.append(sub)
+            elif isinstance(sub, Barrier):
+                gate = self._gates[partition] = Gate()
+                gate.waiting.append(sub)
+            elif lane_of is not None:
+                push(sub, lane_of(sub))
+            elif sub.keys is None:
+                push(sub, sub.key)
+            else:
+                self.lanes.push_to_all(sub, sub.keys)
         if gate is not None:
             self._open(partition, gate)
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 
+from drainer.core import fields
+
 Range = tuple[int, int]  # offsets [first, last + 1)
+
+SUB_MESSAGES_MOST = 2**32  # of one message; no memory holds as many
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
 
 
 class Outcome(Enum):
@@ -45,8 +51,18 @@ class Counts:
     def conserved(self) -> bool:
         return self.read == self.finished + self.pending
 
+    @property
+    def possible(self) -> bool:
+        """Whether none of them is below zero."""
+        return min(self.read, self.done, self.dead, self.skipped, self.pending) >= 0
+
     def as_json(self) -> dict[str, int]:
         return asdict(self)
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, object]) -> Counts:
+        """Raises TypeError when the body holds anything but these counts."""
+        return cls(**{name: fields.whole(count) for name, count in body.items()})
 
     def settled(self) -> Counts:
         """The counts without what is pending: what a resumed drain starts from."""
@@ -70,15 +86,24 @@ class Partial:
         """What either of two records of one message says is finished."""
         return Partial(other.count, other.checksum, self.bits | other.bits)
 
+    @property
+    def head(self) -> str:
+        """The text before the bits, which stays the same while they come."""
+        return f"{self.count}:{self.checksum:08x}:"
+
     def encode(self) -> str:
-        return f"{self.count}:{self.checksum:08x}:{self.bits:x}"
+        return f"{self.head}{self.bits:x}"
 
     @classmethod
     def decode(cls, text: str) -> Partial:
         """Raises ValueError when the text isn't ``count:checksum:bits`` or contradicts itself."""
         count, checksum, bits = text.split(":")
         partial = cls(int(count), int(checksum, 16), int(bits, 16))
-        if not 0 < partial.bits < (1 << partial.count) - 1:
+        if partial.count > SUB_MESSAGES_MOST:
+            raise ValueError(f"{text!r} has more sub-messages than any message")
+        # Counted by the bits that are there: a number of `count` bits would be made for the asking.
+        finished, highest = partial.bits.bit_count(), partial.bits.bit_length()
+        if partial.bits <= 0 or highest > partial.count or finished == partial.count:
             raise ValueError(f"{text!r} finishes none or all of its sub-messages")
         return partial
 
@@ -168,7 +193,10 @@ def decode_ranges(text: str) -> tuple[Range, ...]:
     """Raises ValueError when the text isn't sorted, disjoint ranges."""
     ranges: list[Range] = []
     for word in text.split():
-        first, _, last = word.partition("-")
+        match = _RANGE.fullmatch(word)
+        if match is None:
+            raise ValueError(f"{word!r} is neither an offset nor a range")
+        first, last = match.groups()
         ranges.append((int(first), int(last or first) + 1))
         if ranges[-1][0] >= ranges[-1][1] or (len(ranges) > 1 and ranges[-2][1] > ranges[-1][0]):
             raise ValueError(f"{word!r} is out of order")

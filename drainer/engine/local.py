@@ -8,11 +8,8 @@ is in the plan.
 from __future__ import annotations
 
 import asyncio
-import gc
-import signal
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Protocol
@@ -23,11 +20,13 @@ from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.engine.keeper import Committer, Keeper
+from drainer.engine.loop import event_loop, hurried_interpreter
 from drainer.engine.meter import Meter
 from drainer.engine.pump import Batch, Pump
+from drainer.engine.signals import stop_signals
 from drainer.engine.status import PartitionResult, Status, Summary
 from drainer.engine.tasks import spawn
-from drainer.engine.workers import CANCEL_S, AsyncWorkers, ThreadWorkers, Workers
+from drainer.engine.workers import AsyncWorkers, ThreadWorkers, Workers
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
     EXIT_DONE,
@@ -47,17 +46,9 @@ from drainer.loader import LoadedHandler, describe
 from drainer.message import SubMessage
 from drainer.store.plan_file import PlanFile
 
-new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
-with suppress(ImportError):  # not on every platform; the standard loop does the same, slower
-    from uvloop import new_event_loop
-
 STATUS_INTERVAL_S = 0.5
 WATCH_INTERVAL_S = 0.05  # how soon trouble in the fetch thread or the lock is seen
-# Objects live as long as their message; the default looks at the young ones every 700 of them.
-GC_THRESHOLD = (100_000, 20, 100)
-
 AT_ONCE_S = 1.0  # what the second Ctrl-C leaves to the source and to the handler's close()
-SWITCH_INTERVAL_S = 0.0005
 
 STATUS_OF = {
     EXIT_DONE: "done",
@@ -124,7 +115,12 @@ class Signalled(Interrupted):
 
 
 class LocalDrain:
-    """One run of a drain in this process, from a plan on disk to a summary."""
+    """One run of a drain in this process, from a plan on disk to a summary.
+
+    ``observe`` is shown the status about twice a second. ``give_up`` is called, from another
+    thread, when a handler blocks the event loop and a second signal asks to stop at once: nothing
+    but ending the process helps then. What finished is in the journal.
+    """
 
     def __init__(
         self,
@@ -134,6 +130,7 @@ class LocalDrain:
         settings: LocalSettings,
         outside: Outside,
         observe: Callable[[Status], None],
+        give_up: Callable[[], None] = lambda: None,
     ) -> None:
         self._plan = plan
         self._file = file
@@ -141,6 +138,7 @@ class LocalDrain:
         self._settings = settings
         self._outside = outside
         self._observe = observe
+        self._give_up = give_up
         progress = plan.claims[ALL]
         self.dispatcher = Dispatcher(
             {n: Ledger(p.start, p.end, progress[n]) for n, p in plan.partitions.items()},
@@ -154,7 +152,7 @@ class LocalDrain:
         Raises Refused when the handler can't be opened. Everything else that stops it is told in
         the summary; an error that nobody thought of is raised after the plan was saved.
         """
-        with _hurried_interpreter(), _event_loop() as loop:
+        with hurried_interpreter(), event_loop() as loop:
             return loop.run_until_complete(self._run())
 
     async def _run(self) -> Summary:
@@ -204,7 +202,7 @@ class LocalDrain:
             settings.plan_interval_s,
             failed=self._end,
         )
-        with self._signals(loop):
+        with stop_signals(loop, self._signalled, self._give_up):
             self._keeper.start()
             self._workers.start()
             self._source.start()
@@ -269,11 +267,13 @@ class LocalDrain:
         try:
             await self._handler.close()
         except Exception as error:
-            return cause or Halted(
+            failed = Halted(
                 f"the handler's close() failed: {describe(error)}",
                 hint="all that the plan calls done was handled; whether the handler held something"
                 " of it back until close(), only it knows",
             )
+            failed.__cause__ = error
+            return cause or failed
         return cause
 
     async def _let_finish(self) -> None:
@@ -318,8 +318,7 @@ class LocalDrain:
             },
             plan=str(self._file.path),
             sub_messages_per_s=self._meter.rate_average,
-            error=str(cause) if cause is not None else None,
-            hint=cause.hint if cause is not None else None,
+            cause=cause,
         )
 
     def _status(self) -> Status:
@@ -373,63 +372,24 @@ class LocalDrain:
         error = context.get("exception")
         if isinstance(error, BaseException):
             if "task" in context or "future" in context:
-                error = HandleFailed(
+                failed = HandleFailed(
                     f"a task that the handler had left behind failed: {describe(error)}",
                     hint="await what handle() starts: a sub-message counts as done when it returns",
                 )
+                failed.__cause__ = error
+                error = failed
             self._end(error)
 
     def _handle_failed(self, sub: SubMessage, error: BaseException) -> None:
-        self._end(
-            HandleFailed(
-                f"handle failed for sub-message {sub} ({sub!r}): {describe(error)}",
-                hint="mend the handler or what it talks to, then resume; this sub-message and all"
-                " behind it on its lane are still pending",
-            )
+        failed = HandleFailed(
+            f"handle failed for sub-message {sub} ({sub!r}): {describe(error)}",
+            hint="mend the handler or what it talks to, then resume; this sub-message and all"
+            " behind it on its lane are still pending",
         )
+        failed.__cause__ = error
+        self._end(failed)
 
-    @contextmanager
-    def _signals(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-        def stop(name: str) -> None:
-            if self._ended.done():
-                self._forced.set()
-            self._end(Signalled(f"interrupted by {name}"))
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop, number.name)
-        try:
-            yield
-        finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
-
-
-@contextmanager
-def _event_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    # Not asyncio.Runner: on its way out it waits for every task, however long a handler stays.
-    loop = new_event_loop()
-    try:
-        yield loop
-    finally:
-        loop.set_exception_handler(lambda _loop, _context: None)
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        if left:
-            loop.run_until_complete(asyncio.wait(left, timeout=CANCEL_S))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
-
-
-@contextmanager
-def _hurried_interpreter() -> Iterator[None]:
-    # The fetch thread asks for the interpreter several times a batch, and a busy event loop gives
-    # it away only when the switch interval is over.
-    threshold, interval = gc.get_threshold(), sys.getswitchinterval()
-    gc.set_threshold(*GC_THRESHOLD)
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*threshold)
-        sys.setswitchinterval(interval)
+    def _signalled(self, name: str) -> None:
+        if self._ended.done():
+            self._forced.set()
+        self._end(Signalled(f"interrupted by {name}"))

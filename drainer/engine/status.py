@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from drainer.core.progress import Counts
+from drainer.errors import DrainerError
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,15 @@ class Summary:
     partitions: dict[int, PartitionResult]
     plan: str | None
     sub_messages_per_s: float  # of this run
-    error: str | None = None  # what stopped it, when something did
-    hint: str | None = None
+    cause: DrainerError | None = None  # what stopped it, when something did
+
+    @property
+    def error(self) -> str | None:
+        return None if self.cause is None else str(self.cause)
+
+    @property
+    def hint(self) -> str | None:
+        return None if self.cause is None else self.cause.hint
 
     @property
     def conserved(self) -> bool:
@@ -90,7 +98,6 @@ class Summary:
             "messages": self.messages.as_json(),
             "sub_messages": self.sub_messages.as_json(),
             "sub_messages_per_s": round(self.sub_messages_per_s, 1),
-            "conserved": self.conserved,
             "partitions": {
                 str(number): {
                     "start": part.start,
@@ -102,6 +109,6 @@ class Summary:
             },
             "plan": self.plan,
         }
-        if self.error is not None:
+        if self.cause is not None:
             found |= {"error": self.error, "hint": self.hint}
         return found

@@ -45,8 +45,8 @@ def show_summary(terminal: Terminal, summary: Summary) -> None:
         terminal.show(field("plan", summary.plan))
     if unhappy:
         terminal.say("")
-    if summary.error is not None:
-        terminal.error(summary.error, summary.hint)
+    if summary.cause is not None:
+        terminal.fail(summary.cause)
     if unhappy and summary.plan is not None:
         terminal.show(_resume(summary.plan), urgent=True)
 

@@ -6,6 +6,7 @@ import orjson
 
 from drainer.core.progress import Counts
 from drainer.engine.status import PartitionResult, Summary
+from drainer.errors import Halted, Interrupted
 from drainer.view.summary import show_summary
 
 from . import samples
@@ -53,14 +54,18 @@ def test_an_interrupted_drain_ends_with_the_command_to_resume() -> None:
 
 def test_a_halted_drain_says_why_and_how_to_go_on() -> None:
     text = shown(
-        replace(STOPPED, status="halted", error="orders/0 offset 7 [x]: ValueError", hint="mend it")
+        replace(
+            STOPPED,
+            status="halted",
+            cause=Halted("orders/0 offset 7 [x]: ValueError", hint="mend it"),
+        )
     )
     assert text.startswith("✗ Halted")
     assert "error: orders/0 offset 7 [x]: ValueError\nhint: mend it\nresume: drainer" in text
 
 
 def test_quiet_keeps_the_way_on() -> None:
-    text = shown(replace(STOPPED, error="stopped"), quiet=True)
+    text = shown(replace(STOPPED, cause=Interrupted("stopped")), quiet=True)
     assert "error: stopped" in text
     assert "resume: drainer resume" in text
     assert "adds up" not in text
