@@ -266,7 +266,9 @@ def _committed_starts(
     missing = [n for n, offset in committed.items() if offset is None and n not in empty]
     if missing:
         whole = len(missing) == len(committed)
-        others = [name for name in cluster.groups_with_offsets(topic, committed) if name != group]
+        others = [
+            name for name in cluster.groups_with_offsets(topic, committed, group) if name != group
+        ]
         known = f"; groups with offsets on it: {', '.join(others)}" if others else ""
         raise OffsetMissing(
             f"group {group} has no committed offset on"

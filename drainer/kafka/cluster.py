@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from types import TracebackType
 from typing import Any, Self
 
@@ -258,8 +258,13 @@ class Cluster:
 
         self._ask(f"commit for group {group}", attempt, timeout_s)
 
-    def groups_with_offsets(self, topic: str, partitions: Iterable[int]) -> tuple[str, ...]:
-        """Some groups that have a committed offset on this topic: a hint, quick, not thorough."""
+    def groups_with_offsets(
+        self, topic: str, partitions: Iterable[int], near: str = ""
+    ) -> tuple[str, ...]:
+        """Some groups that have a committed offset on this topic: a hint, quick, not thorough.
+
+        Those with names like ``near`` are looked at first.
+        """
         numbers = tuple(partitions)
         until = time.monotonic() + HINT_TIMEOUT_S
         found: list[str] = []
@@ -268,7 +273,12 @@ class Cluster:
                 self._connection.admin.list_consumer_groups(request_timeout=HINT_TIMEOUT_S),
                 HINT_TIMEOUT_S,
             )
-            for name in [group.group_id for group in listed.valid][:HINT_GROUPS_TRIED]:
+            names = sorted(
+                (group.group_id for group in listed.valid),
+                key=lambda name: SequenceMatcher(None, name, near).quick_ratio(),
+                reverse=True,
+            )
+            for name in names[:HINT_GROUPS_TRIED]:
                 left = until - time.monotonic()
                 if len(found) == HINT_GROUPS or left <= 0:
                     break

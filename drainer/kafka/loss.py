@@ -72,7 +72,7 @@ def out_of_range(settings: ClientSettings, origin: Origin, position: int) -> Dra
             f"retention deleted records of {place} before they were read: offsets {position} to"
             f" {log.start - 1} are gone, the log starts at {log.start} now",
             hint="give the topic more retention; what is left, a new drain takes with"
-            " --from earliest",
+            " --from earliest and another --plan",
         )
     return Interrupted(
         f"{place} lost its records from offset {log.high_watermark} on, and {position} was next:"
