@@ -1,48 +1,53 @@
-"""Finds a handler by its reference: an entry point, ``package.module:Name`` or ``file.py:Name``."""
+"""Finds a handler by its reference.
+
+- ``print``: the name of an entry point in the group ``drainer.handlers``
+- ``package.module:Name``: a module that can be imported from here
+- ``path/to/folder/package.module:Name``: the same, from another folder
+- ``path/to/file.py:Name``: a file
+
+Without ``:Name`` it is the only handler there, or the module itself when it has a function
+``handle``.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import importlib.util
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from drainer.aside import aside
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.handler import Context, Handler
 from drainer.message import Message, SubMessage
 
 ENTRY_POINTS = "drainer.handlers"
+OWN_NAME = "drainer_handler_"  # begins the name of a module whose own name is taken
 
 
 class LoadedHandler:
-    """A handler ready for an engine, whichever form its author gave it."""
+    """A handler ready for an engine, whichever form its author gave it.
 
-    def __init__(self, reference: str, target: Any) -> None:
+    ``absolute_reference`` is the reference in a form that holds from any folder: what a plan keeps.
+    """
+
+    def __init__(self, reference: str, target: Any, absolute_reference: str | None = None) -> None:
         self.reference = reference
+        self.absolute_reference = absolute_reference or reference
         self._target = target
         self.handle: Callable[[SubMessage], Any] = target.handle
-        self.is_async = inspect.iscoroutinefunction(self.handle)
+        self.is_async = _is_async(self.handle)
         split = getattr(target, "split", None)
         default = split is None or getattr(split, "__func__", None) is Handler.split
         # None stands for the default split, which the engine does without calling anything.
         self.split: Callable[[Message], Iterable[SubMessage]] | None = None if default else split
-
-    @property
-    def absolute_reference(self) -> str:
-        """The reference in a form that holds from any folder: what the plan keeps."""
-        place, colon, name = self.reference.rpartition(":")
-        if not place.endswith(".py") and not self.reference.endswith(".py"):
-            return self.reference
-        if self.reference.endswith(".py"):
-            return str(Path(self.reference).absolute())
-        return f"{Path(place).absolute()}{colon}{name}"
 
     async def open(self, context: Context) -> None:
         """Raises Refused when the handler's ``open`` does: nothing was handled yet."""
@@ -66,18 +71,15 @@ def load_handler(reference: str) -> LoadedHandler:
     Raises UsageError when there is none, or it has no ``handle``; Refused when importing it raises.
     """
     place, _, name = reference.rpartition(":")
-    if not place:
+    if not place or "/" in name:  # the colon was in a folder's name
         place, name = reference, ""
-    if place.endswith(".py"):
-        module = _import_file(Path(place), reference)
-    else:
-        if not name:
-            for point in entry_points(group=ENTRY_POINTS, name=place):
-                target = _guard(reference, point.load)
-                return LoadedHandler(reference, _instance(reference, target))
-        module = _import_module(place, reference)
+    if not name and (installed := _installed(place)):
+        return LoadedHandler(reference, _instance(reference, _guard(reference, installed)))
+    module, absolute = _import(place, reference)
     target = _find(module, name, reference) if name else _only_handler(module, reference)
-    return LoadedHandler(reference, _instance(reference, target))
+    return LoadedHandler(
+        reference, _instance(reference, target), f"{absolute}:{name}" if name else absolute
+    )
 
 
 def describe(error: BaseException) -> str:
@@ -90,60 +92,124 @@ async def _call(target: Any, name: str, *args: Any) -> None:
     method = getattr(target, name, None)
     if method is None:
         return
-    if inspect.iscoroutinefunction(method):
-        await method(*args)
-        return
-    found = await asyncio.to_thread(method, *args)
-    if isinstance(found, Awaitable):
-        await found
+    try:
+        if _is_async(method):
+            await method(*args)
+            return
+        found = await aside(method, *args)
+        if isinstance(found, Awaitable):
+            await found
+    except SystemExit as error:
+        raise RuntimeError(f"{name}() ended the process: {describe(error)}") from error
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives a coroutine, as far as that can be seen without a call."""
+    while isinstance(function, partial):
+        function = function.func
+    return any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
+
+
+def _import(place: str, reference: str) -> tuple[ModuleType, str]:
+    """The module at a place, and that place as it is told from anywhere."""
+    if place.endswith(".py"):
+        return _import_file(Path(place), reference), str(Path(place).absolute())
+    folder, name = Path(place).parent.absolute(), Path(place).name
+    module = _import_module(folder, name, reference)
+    if _lies_in(folder, name):
+        return module, str(folder / name)
+    if "/" in place:  # one of the same name elsewhere is not what was asked for
+        raise _no_module(reference, name, f"in {folder}")
+    return module, place
 
 
 def _import_file(path: Path, reference: str) -> ModuleType:
     if not path.is_file():
         raise UsageError(f"no such handler file: {path}", hint="--handler path/to/file.py:Name")
-    name = path.stem
+    path = path.absolute()
+    # A library of the same name stays what it is, for all that import it now or later.
+    taken = _is_taken(path.stem, path)
+    name = OWN_NAME + path.stem if taken else path.stem
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)  # so that the file can import its neighbours
+    # So that the file can import its neighbours.
+    _search(path.resolve().parent, first=not taken)
     sys.modules[name] = module
     _guard(reference, partial(spec.loader.exec_module, module))
     return module
 
 
-def _import_module(name: str, reference: str) -> ModuleType:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        found = importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        found = None
-    if found is None:
-        known = ", ".join(sorted(point.name for point in entry_points(group=ENTRY_POINTS)))
-        raise UsageError(
-            f"no handler {reference!r}: there is no module {name!r}",
-            hint=f"use package.module:Name, path/to/file.py:Name, or one of: {known}",
-        )
+def _is_taken(name: str, path: Path) -> bool:
+    """Whether an import of this name gives something else than the file."""
+    if name in sys.modules:
+        origin = getattr(sys.modules[name], "__file__", None)
+    else:
+        spec = None if "." in name else importlib.util.find_spec(name)
+        if spec is None:
+            return False
+        origin = spec.origin
+    return origin is None or Path(origin).resolve() != path.resolve()
+
+
+def _import_module(folder: Path, name: str, reference: str) -> ModuleType:
+    _search(folder, first=True)
+    if _guard(reference, partial(_spec_of, name)) is None:
+        raise _no_module(reference, name, f"installed or in {folder}")
     module: ModuleType = _guard(reference, partial(importlib.import_module, name))
     return module
+
+
+def _spec_of(name: str) -> ModuleSpec | None:
+    """None when there is no such module; raises what the packages around it raise at import."""
+    if not all(name.split(".")):
+        return None
+    try:
+        return importlib.util.find_spec(name)
+    except ModuleNotFoundError as error:
+        # Is it this module, or a package around it? Or something that such a package needs?
+        if error.name and f"{name}.".startswith(f"{error.name}."):
+            return None
+        raise
+
+
+def _lies_in(folder: Path, name: str) -> bool:
+    """Whether an imported module, or the package around it, was found in this very folder."""
+    top = sys.modules[name.partition(".")[0]]
+    places = getattr(top, "__path__", None) or [getattr(top, "__file__", None)]
+    return any(place and Path(place).resolve().parent == folder.resolve() for place in places)
+
+
+def _no_module(reference: str, name: str, where: str) -> UsageError:
+    known = ", ".join(sorted(point.name for point in entry_points(group=ENTRY_POINTS)))
+    return UsageError(
+        f"no handler {reference!r}: there is no module {name!r} {where}",
+        hint=f"use package.module:Name, path/to/file.py:Name, or one of: {known}",
+    )
+
+
+def _search(folder: Path, *, first: bool) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0 if first else len(sys.path), str(folder))
+
+
+def _installed(name: str) -> Callable[[], Any] | None:
+    return next((point.load for point in entry_points(group=ENTRY_POINTS, name=name)), None)
 
 
 def _guard(reference: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
-    except Exception as error:
-        where = _last_line(error, reference)
+    except (Exception, SystemExit) as error:
+        where = _last_line(error)
         raise Refused(
             f"the handler {reference} could not be imported: {describe(error)}{where}",
             hint="mend the handler; nothing was touched",
         ) from error
 
 
-def _last_line(error: BaseException, reference: str) -> str:
+def _last_line(error: BaseException) -> str:
     step = error.__traceback__
     while step is not None and step.tb_next is not None:
         step = step.tb_next
@@ -157,7 +223,8 @@ def _find(module: ModuleType, name: str, reference: str) -> Any:
     for part in name.split("."):
         if not hasattr(target, part):
             raise UsageError(
-                f"no handler {reference!r}: {module.__name__} has no {name!r}",
+                f"no handler {reference!r}: {module.__name__.removeprefix(OWN_NAME)} has no"
+                f" {name!r}",
                 hint=f"it has: {', '.join(sorted(_handlers_in(module))) or 'no handler at all'}",
             )
         target = getattr(target, part)
@@ -197,5 +264,10 @@ def _instance(reference: str, target: Any) -> Any:
         raise UsageError(
             f"the handler {reference!r} has no `handle`",
             hint="define `async def handle(self, sub)`, or a plain def to run on threads",
+        )
+    if inspect.isgeneratorfunction(handle) or inspect.isasyncgenfunction(handle):
+        raise UsageError(
+            f"the `handle` of {reference!r} yields: it is a generator, and nothing of it would run",
+            hint="`split` yields sub-messages; `handle` does one and returns",
         )
     return target

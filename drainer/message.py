@@ -100,7 +100,17 @@ class SubMessage:
     (from 1); ``split`` leaves them alone.
     """
 
-    __slots__ = ("attempt", "index", "key", "keys", "lane", "lane_key", "message", "next", "payload")
+    __slots__ = (
+        "attempt",
+        "index",
+        "key",
+        "keys",
+        "lane",
+        "lane_key",
+        "message",
+        "next",
+        "payload",
+    )
 
     # The drain's own notes: the lane, its key, and who is behind in it (core/lanes.py).
     lane: Any

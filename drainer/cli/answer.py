@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stdout
 
 import typer
 
@@ -21,13 +22,17 @@ _STATUS = {EXIT_REFUSED: "refused", EXIT_INTERRUPTED: "interrupted"}
 
 @contextmanager
 def answering(terminal: Terminal) -> Iterator[None]:
-    """Turns what is raised inside into words and an exit code; with --json into an object too."""
+    """Turns what is raised inside into words and an exit code; with --json into an object too.
+
+    With --json standard output is for that one object: what a handler prints goes to stderr.
+    """
     try:
-        yield
+        with redirect_stdout(sys.stderr) if terminal.json else nullcontext():
+            yield
     except typer.Exit:
         raise
     except KeyboardInterrupt as error:
-        terminal.fail(error)
+        _tell(terminal, error, EXIT_INTERRUPTED, None)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except DrainerError as error:
         _tell(terminal, error, error.exit_code, error.hint)
@@ -54,14 +59,14 @@ def insist_on_yes(terminal: Terminal, question: str, *, yes: bool) -> None:
         raise Refused("not confirmed; nothing was touched")
 
 
-def _tell(terminal: Terminal, error: Exception, code: int, hint: str | None) -> None:
+def _tell(terminal: Terminal, error: BaseException, code: int, hint: str | None) -> None:
     terminal.fail(error)
     if terminal.json:
         terminal.data(
             {
                 "status": _STATUS.get(code, "error"),
                 "exit_code": code,
-                "error": str(error),
+                "error": str(error) or _STATUS.get(code, type(error).__name__),
                 "hint": hint,
             }
         )

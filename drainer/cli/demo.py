@@ -19,6 +19,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.view.recording import RecordingTerminal
 from drainer.view.terminal import Terminal
 
+
 def demo(
     bootstrap_server: o.BootstrapServer = None,
     messages: Annotated[

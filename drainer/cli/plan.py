@@ -10,9 +10,9 @@ import typer
 from drainer.cli import options as o
 from drainer.cli.answer import answering, insist_on_yes
 from drainer.cli.draining import connect, settings_of_plan
-from drainer.errors import EXIT_REFUSED
+from drainer.errors import EXIT_DONE, EXIT_REFUSED
 from drainer.kafka.cluster import Cluster
-from drainer.operations.commit import Move, commit_moves, move, undo_moves
+from drainer.operations.commit import FindMoves, Move, commit_moves, move, undo_moves
 from drainer.operations.examine import examine
 from drainer.store.plan_file import LoadedPlan, PlanFile
 from drainer.view.plan import show_checks, show_plan
@@ -66,7 +66,7 @@ def verify(
             terminal.data(
                 {
                     "status": "refused" if failed else "ok",
-                    "exit_code": EXIT_REFUSED if failed else 0,
+                    "exit_code": EXIT_REFUSED if failed else EXIT_DONE,
                     "checks": [
                         {"text": c.text, "ok": c.ok, "error": str(c.error) if c.error else None}
                         for c in checks
@@ -91,14 +91,15 @@ def commit(
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
     yes: o.Yes = False,
+    json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
-    """Commit the plan's watermark, where a drain could not.
+    """Commit the plan's watermark, where a drain could not. It never moves the group back.
 
     Example: `drainer plan commit orders.indexer.plan.json`
     """
     _move(
-        Terminal(debug=debug),
+        Terminal(json=json, debug=debug),
         plan,
         lambda loaded: connect(
             settings_of_plan(loaded.plan, bootstrap_server, client_config, client_property)
@@ -117,6 +118,7 @@ def undo(
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
     yes: o.Yes = False,
+    json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
     """Put the group back to where it stood before the drain.
@@ -127,7 +129,7 @@ def undo(
     Example: `drainer plan undo orders.indexer.plan.json`
     """
     _move(
-        Terminal(debug=debug),
+        Terminal(json=json, debug=debug),
         plan,
         lambda loaded: connect(
             settings_of_plan(loaded.plan, bootstrap_server, client_config, client_property)
@@ -143,7 +145,7 @@ def _move(
     terminal: Terminal,
     path: Path,
     connected: Callable[[LoadedPlan], Cluster],
-    find_moves: Callable[[Cluster, LoadedPlan], list[Move]],
+    find_moves: FindMoves,
     *,
     question: str,
     nothing: str,
@@ -154,12 +156,28 @@ def _move(
         loaded = file.load()
         with connected(loaded) as cluster:
             moves = find_moves(cluster, loaded)
-            if not moves:
+            if moves:
+                for each in moves:
+                    terminal.say(_in_words(each))
+                insist_on_yes(terminal, question, yes=yes)
+                move(cluster, file, loaded, moves, find_moves, terminal.say)
+                terminal.say(f"group {loaded.plan.group} moved, and read back")
+            else:
                 terminal.say(nothing)
-                return
-            for each in moves:
-                found = "none" if each.found is None else each.found
-                terminal.say(f"partition {each.partition}: {found} -> {each.target}")
-            insist_on_yes(terminal, question, yes=yes)
-            move(cluster, file, loaded, moves)
-            terminal.say(f"group {loaded.plan.group} moved, and read back")
+        if terminal.json:
+            terminal.data(
+                {
+                    "status": "moved" if moves else "unmoved",
+                    "exit_code": EXIT_DONE,
+                    "group": loaded.plan.group,
+                    "partitions": {
+                        str(each.partition): {"found": each.found, "committed": each.target}
+                        for each in moves
+                    },
+                }
+            )
+
+
+def _in_words(move: Move) -> str:
+    found = "none" if move.found is None else move.found
+    return f"partition {move.partition}: {found} -> {move.target}"

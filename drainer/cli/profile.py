@@ -21,7 +21,8 @@ FILE = "drainer.toml"
 def read_profile(path: Path | None, name: str | None) -> dict[str, Any]:
     """The values of a profile file; those of ``drainer.toml`` here when no path is given.
 
-    Raises UsageError when a named file or profile is missing, or the file is no TOML.
+    Raises UsageError when a named file or profile is missing, the file is no TOML, or a profile is
+    no table.
     """
     found = path or Path(FILE)
     if not found.is_file():
@@ -35,17 +36,17 @@ def read_profile(path: Path | None, name: str | None) -> dict[str, Any]:
         content = tomllib.loads(found.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise UsageError(f"{found} can't be read: {error}") from None
-    profiles = content.pop("profile", {})
+    profiles = _table(found, "profile", content.pop("profile", {}))
     if name is None:
         return content
     if name not in profiles:
         known = ", ".join(sorted(profiles)) or "none"
         raise UsageError(f"{found} has no profile {name!r}", hint=f"it has: {known}")
-    return {**content, **profiles[name]}
+    return {**content, **_table(found, f"profile.{name}", profiles[name])}
 
 
-def as_defaults(values: Mapping[str, Any], app: Any) -> dict[str, Any]:
-    """The values as defaults of every command that has such an option.
+def as_defaults(values: Mapping[str, Any], app: Any, source: Path = Path(FILE)) -> dict[str, Any]:
+    """The values of a profile file, ``source``, as defaults of every command with such an option.
 
     Raises UsageError for a key that no command has, which is most likely a slip.
     """
@@ -67,10 +68,19 @@ def as_defaults(values: Mapping[str, Any], app: Any) -> dict[str, Any]:
                 place[known[key]] = value if isinstance(value, bool | list) else str(value)
     if unknown:
         raise UsageError(
-            f"{FILE}: no command has an option {sorted(unknown)[0]!r}",
+            f"{source}: no command has an option {sorted(unknown)[0]!r}",
             hint="a key is a long option's name without its dashes, as in concurrency = 200",
         )
     return defaults
+
+
+def _table(source: Path, name: str, found: Any) -> dict[str, Any]:
+    if not isinstance(found, dict):
+        raise UsageError(
+            f"{source}: {name} is no table",
+            hint="values for --profile NAME stand under [profile.NAME]",
+        )
+    return found
 
 
 def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -84,4 +94,5 @@ def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, 
 
 def apply_profile(context: typer.Context, path: Path | None, name: str | None) -> None:
     """Makes the profile's values the defaults of whichever command follows."""
-    context.default_map = as_defaults(read_profile(path, name), context.command)
+    values = read_profile(path, name)
+    context.default_map = as_defaults(values, context.command, path or Path(FILE))

@@ -9,6 +9,8 @@ from typing import Any
 
 import orjson
 
+from drainer.core import fields
+from drainer.core.order import Order
 from drainer.core.progress import (
     Counts,
     Partial,
@@ -21,6 +23,7 @@ from drainer.errors import PlanRefused
 
 FORMAT = "drainer-plan/1"
 ALL = "all"  # the selector of the claim that every sub-key falls in
+ISOLATIONS = ("read_committed", "read_uncommitted")
 
 _DAMAGED_HINT = (
     "nothing was touched; restore the file, or start again from the group's committed offset with"
@@ -95,12 +98,17 @@ class OffsetPlan:
 
     def check(self) -> None:
         """Raises PlanRefused when the plan contradicts itself or the laws."""
+        if self.generation < 0:
+            raise _refuse(f"generation {self.generation} is below zero")
         for selector, claim in self.claims.items():
             if set(claim) != set(self.partitions):
                 raise _refuse(f"claim {selector!r} has not the same partitions as the plan")
             for number, progress in claim.items():
                 _check_progress(f"partition {number}", self.partitions[number], progress)
         for number, part in self.partitions.items():
+            offsets = (part.start, part.end, part.prior, part.committed)
+            if any(offset is not None and offset < 0 for offset in offsets):
+                raise _refuse(f"partition {number}: an offset is below zero")
             if part.committed is not None and part.committed > self.watermark(number):
                 raise _refuse(
                     f"partition {number}: offset {part.committed} was committed, past the"
@@ -172,23 +180,28 @@ class OffsetPlan:
     @classmethod
     def _from_json(cls, body: Mapping[str, Any]) -> OffsetPlan:
         cluster, topic = body["cluster"], body["topic"]
+        isolation = cluster["isolation"]
+        if isolation not in ISOLATIONS:
+            raise ValueError(f"{isolation!r} is no isolation level")
         return cls(
-            drain_id=body["drain_id"],
-            created=body["created"],
-            updated=body["updated"],
-            generation=int(body["generation"]),
-            cluster_id=cluster["id"],
-            bootstrap_servers=cluster["bootstrap_servers"],
-            client_config=cluster["client_config"],
-            isolation=cluster["isolation"],
-            topic=topic["name"],
-            topic_id=topic["id"],
-            group=body["group"],
-            handler=body["handler"],
-            order=body["order"],
-            partitions={int(n): PartitionPlan(**part) for n, part in body["partitions"].items()},
+            drain_id=fields.text(body["drain_id"]),
+            created=fields.text(body["created"]),
+            updated=fields.text(body["updated"]),
+            generation=fields.whole(body["generation"]),
+            cluster_id=fields.text(cluster["id"]),
+            bootstrap_servers=fields.text(cluster["bootstrap_servers"]),
+            client_config=fields.optional(fields.text, cluster["client_config"]),
+            isolation=isolation,
+            topic=fields.text(topic["name"]),
+            topic_id=fields.text(topic["id"]),
+            group=fields.text(body["group"]),
+            handler=fields.text(body["handler"]),
+            order=Order(body["order"]).value,
+            partitions={
+                fields.number(n): _partition(part) for n, part in body["partitions"].items()
+            },
             claims={
-                selector: {int(n): decode_progress(p) for n, p in claim.items()}
+                selector: {fields.number(n): decode_progress(p) for n, p in claim.items()}
                 for selector, claim in body["claims"].items()
             },
         )
@@ -206,13 +219,26 @@ def encode_progress(progress: Progress) -> dict[str, Any]:
 
 
 def decode_progress(body: Mapping[str, Any]) -> Progress:
-    """Raises KeyError, TypeError or ValueError when the body is no progress."""
+    """Raises KeyError, TypeError, ValueError or AttributeError when the body is no progress."""
     return Progress(
-        watermark=int(body["watermark"]),
-        finished=decode_ranges(body["finished"]),
-        partial={int(offset): Partial.decode(text) for offset, text in body["partial"].items()},
-        messages=Counts(**body["messages"]),
-        sub_messages=Counts(**body["sub_messages"]),
+        watermark=fields.whole(body["watermark"]),
+        finished=decode_ranges(fields.text(body["finished"])),
+        partial={
+            fields.number(n): Partial.decode(fields.text(part))
+            for n, part in body["partial"].items()
+        },
+        messages=Counts.from_json(body["messages"]),
+        sub_messages=Counts.from_json(body["sub_messages"]),
+    )
+
+
+def _partition(body: Mapping[str, Any]) -> PartitionPlan:
+    return PartitionPlan(
+        start=fields.whole(body["start"]),
+        end=fields.whole(body["end"]),
+        prior=fields.optional(fields.whole, body["prior"]),
+        committed=fields.optional(fields.whole, body["committed"]),
+        leader_epoch=fields.optional(fields.whole, body["leader_epoch"]),
     )
 
 
@@ -229,7 +255,10 @@ def _check_progress(where: str, part: PartitionPlan, progress: Progress) -> None
     for offset in sorted(progress.partial):
         if not progress.watermark <= offset < part.end or offset in finished:
             raise _refuse(f"{where}: offset {offset} is pending in part and finished at once")
-    if not (progress.messages.conserved and progress.sub_messages.conserved):
+    accounts = (progress.messages, progress.sub_messages)
+    if not all(account.possible for account in accounts):
+        raise _refuse(f"{where}: a count is below zero")
+    if not all(account.conserved for account in accounts):
         raise _refuse(f"{where}: read is not done + dead + skipped + pending")
 
 

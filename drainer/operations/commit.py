@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from drainer.core.plan import OffsetPlan
-from drainer.errors import PlanRefused
+from drainer.errors import BrokerUnreachable, CommitDelayed, OffsetMoved, PlanRefused
 from drainer.kafka.cluster import Cluster
-from drainer.operations.examine import examine, insist
+from drainer.operations.examine import examine, group_offsets, insist
+from drainer.operations.hold import holding
 from drainer.operations.start import now
 from drainer.store.plan_file import LoadedPlan, PlanFile
 
@@ -22,13 +23,20 @@ class Move:
     target: int
 
 
+FindMoves = Callable[[Cluster, LoadedPlan], list[Move]]
+
+
 def commit_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
-    """What ``plan commit`` would move; empty when the group stands at the watermark already.
+    """What ``plan commit`` would move, all of it forward; empty when the group is there already.
 
     Raises PlanRefused or GroupActive when the plan does not fit the cluster or the group.
     """
-    insist(examine(cluster, loaded))
-    return _moves(cluster, loaded.plan, loaded.plan.watermarks)
+    found = _found(cluster, loaded)
+    return [
+        Move(number, offset, target)
+        for number, target in loaded.plan.watermarks.items()
+        if (offset := found[number]) is None or offset < target
+    ]
 
 
 def undo_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
@@ -36,48 +44,79 @@ def undo_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
 
     Where it had no offset before, it is put where the drain began. Raises as ``commit_moves``.
     """
-    insist(examine(cluster, loaded))
-    plan = loaded.plan
-    targets = {
-        number: part.start if part.prior is None else part.prior
-        for number, part in plan.partitions.items()
-    }
-    return _moves(cluster, plan, targets)
+    found = _found(cluster, loaded)
+    return [
+        Move(number, offset, target)
+        for number, part in loaded.plan.partitions.items()
+        if (offset := found[number]) is not None
+        and offset > (target := part.start if part.prior is None else part.prior)
+    ]
 
 
-def move(cluster: Cluster, file: PlanFile, loaded: LoadedPlan, moves: list[Move]) -> None:
+def move(
+    cluster: Cluster,
+    file: PlanFile,
+    loaded: LoadedPlan,
+    moves: list[Move],
+    find_moves: FindMoves,
+    say: Callable[[str], None],
+) -> None:
     """Moves the group and notes it in the plan; what is finished stays noted as finished.
 
-    Raises PlanRefused when what is read back is not what was written.
+    ``moves`` are those that a person said yes to, and ``find_moves`` is how they were found.
+
+    Raises:
+        Refused: when plan, group or offsets are not as they were shown; nothing is moved then.
+        CommitDelayed: when no answer came; the group may have been moved.
+        OffsetMoved: when what is read back is not what was written.
     """
-    plan = loaded.plan
+    with holding(cluster, file, loaded, loaded.plan, say):
+        if find_moves(cluster, loaded) != moves:
+            raise PlanRefused(
+                f"group {loaded.plan.group} was moved since these offsets were shown",
+                hint="say the same again, to see where it is now",
+            )
+        _move(cluster, file, loaded, moves)
+
+
+def _move(cluster: Cluster, file: PlanFile, loaded: LoadedPlan, moves: list[Move]) -> None:
+    # The plan first. Wherever the group is left then, between the lower of the two offsets and the
+    # watermark, the plan says that this drain put it there.
+    lower = {
+        each.partition: None if each.found is None else min(each.found, each.target)
+        for each in moves
+    }
+    plan = _committed(loaded.plan, lower, loaded.last_generation + 1)
+    file.write(plan)
     targets = {each.partition: each.target for each in moves}
-    file.hold()
     try:
         cluster.alter_committed(plan.group, plan.topic, targets)
         found = cluster.committed(plan.group, plan.topic, tuple(targets))
-        for number, target in targets.items():
-            if found[number] != target:
-                raise PlanRefused(
-                    f"partition {number}: the group is at {found[number]} after it was put to"
-                    f" {target}: somebody else moves it",
-                    hint="find out who before anything else is done for this group",
-                )
-        partitions = {
-            number: replace(part, committed=targets.get(number, part.committed))
-            for number, part in plan.partitions.items()
-        }
-        file.write(
-            replace(plan, partitions=partitions, updated=now(), generation=plan.generation + 2)
-        )
-    finally:
-        file.release()
+    except BrokerUnreachable as error:
+        raise CommitDelayed(
+            f"it is not known whether group {plan.group} was moved: {error}",
+            hint="say the same again once the cluster answers",
+        ) from error
+    for number, target in targets.items():
+        if found[number] != target:
+            raise OffsetMoved(
+                f"partition {number}: the group is at {found[number]} after it was put to"
+                f" {target}: somebody else moves it",
+                hint="find out who before anything else is done for this group",
+            )
+    file.write(_committed(plan, targets, plan.generation + 1))
 
 
-def _moves(cluster: Cluster, plan: OffsetPlan, targets: Mapping[int, int]) -> list[Move]:
-    found = cluster.committed(plan.group, plan.topic, tuple(plan.partitions))
-    return [
-        Move(number, found[number], target)
-        for number, target in targets.items()
-        if found[number] != target
-    ]
+def _found(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]:
+    insist(examine(cluster, loaded))
+    return group_offsets(cluster, loaded)
+
+
+def _committed(
+    plan: OffsetPlan, committed: Mapping[int, int | None], generation: int
+) -> OffsetPlan:
+    partitions = {
+        number: replace(part, committed=committed.get(number, part.committed))
+        for number, part in plan.partitions.items()
+    }
+    return replace(plan, partitions=partitions, updated=now(), generation=generation)

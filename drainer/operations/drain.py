@@ -44,7 +44,7 @@ def drain(
                 say(f"the finished plan is kept as {aside}")
             return _drain(cluster, prepared, running, observe, file, lock)
         except Refused:  # by the handler's open() at the latest: nothing was handled yet
-            file.take_back(aside)
+            file.take_back(prepared.plan, aside)
             if aside is not None:
                 say(f"the finished plan is {file.path} again")
             raise

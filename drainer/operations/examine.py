@@ -26,7 +26,7 @@ class Check:
 def examine(cluster: Cluster, loaded: LoadedPlan) -> list[Check]:
     """Looks at everything that must be true for the plan to be resumed; touches nothing."""
     plan = loaded.plan
-    torn = ", the last one torn and left out" if loaded.journal_torn else ""
+    torn = "; what follows a torn one is left out" if loaded.journal_torn else ""
     checks = [
         Check("the plan is whole: its digest matches and it obeys the laws"),
         Check(f"its journal adds {loaded.journal_records} records{torn}"),
@@ -38,7 +38,9 @@ def examine(cluster: Cluster, loaded: LoadedPlan) -> list[Check]:
         checks.append(_try("all that is pending is still in the log", _log, cluster, loaded))
     if checks[-1].ok:
         checks.append(_try(f"group {plan.group} has no members", _group, cluster, loaded))
-        checks.append(_try("the group stands where this drain put it", _offsets, cluster, loaded))
+        checks.append(
+            _try("the group stands where this drain put it", group_offsets, cluster, loaded)
+        )
     return checks
 
 
@@ -50,7 +52,7 @@ def insist(checks: list[Check]) -> None:
 
 
 def _try(
-    text: str, look: Callable[[Cluster, LoadedPlan], None], cluster: Cluster, loaded: LoadedPlan
+    text: str, look: Callable[[Cluster, LoadedPlan], object], cluster: Cluster, loaded: LoadedPlan
 ) -> Check:
     try:
         look(cluster, loaded)
@@ -114,18 +116,20 @@ def _group(cluster: Cluster, loaded: LoadedPlan) -> None:
     check_inactive(cluster, loaded.plan.group)
 
 
-def _offsets(cluster: Cluster, loaded: LoadedPlan) -> None:
+def group_offsets(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]:
+    """Where the group stands, by partition. Raises PlanRefused when somebody else put it there."""
     plan = loaded.plan
     found = cluster.committed(plan.group, plan.topic, tuple(plan.partitions))
     for number, part in plan.partitions.items():
         # A commit whose answer was lost may have arrived: any that the plan had written before.
-        lowest, highest = part.committed, loaded.written.watermark(number)
-        offset = found[number]
-        if offset == lowest or (offset is not None and (lowest or 0) <= offset <= highest):
+        lowest = part.start if part.committed is None else part.committed
+        offset, highest = found[number], loaded.written.watermark(number)
+        if offset == part.committed or (offset is not None and lowest <= offset <= highest):
             continue
         raise PlanRefused(
             f"partition {number}: group {plan.group} is at {offset}, and this drain left it at"
-            f" {lowest}: somebody else moved it",
+            f" {part.committed}: somebody else moved it",
             hint="if that was meant, begin a new drain with another --plan; if it was not, put"
             " the group back and resume",
         )
+    return found

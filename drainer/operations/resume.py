@@ -1,4 +1,4 @@
-"""Resuming a drain from its plan, and the three things that can be done to a plan besides."""
+"""Resuming a drain: everything that is looked at before it goes on from its plan."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from drainer.engine.action import PartitionAction, PlanOfAction
 from drainer.engine.local import LocalSettings
 from drainer.kafka.cluster import Cluster
 from drainer.loader import load_handler
-from drainer.operations.examine import examine, insist
+from drainer.operations.examine import examine, group_offsets, insist
 from drainer.operations.start import Prepared, resumed
 from drainer.store.plan_file import LoadedPlan, PlanFile
 
@@ -24,7 +24,7 @@ def prepare_resume(
     insist(checks)
     plan = loaded.plan
     handler = load_handler(plan.handler)
-    committed = cluster.committed(plan.group, plan.topic, tuple(plan.partitions))
+    committed = group_offsets(cluster, loaded)
     action = PlanOfAction(
         topic=plan.topic,
         topic_id=plan.topic_id,
@@ -53,8 +53,5 @@ def prepare_resume(
     )
     # What the group was found at is what the drain goes on from.
     partitions = {n: replace(part, committed=committed[n]) for n, part in plan.partitions.items()}
-    return Prepared(
-        action,
-        resumed(replace(plan, partitions=partitions)),
-        handler,
-    )
+    begun = replace(plan, partitions=partitions, generation=loaded.last_generation)
+    return Prepared(action, resumed(begun), handler, loaded)

@@ -20,7 +20,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import lock_group
 from drainer.loader import LoadedHandler
 from drainer.operations.group import check_inactive
-from drainer.store.plan_file import PlanFile
+from drainer.store.plan_file import LoadedPlan, PlanFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,14 @@ class Request:
 class Prepared:
     """A drain that has been found safe: what it will do, and the plan that it does it by.
 
-    ``replaces`` is the drain whose finished plan has the same path.
+    ``seen`` is what lay at the plan's path: the plan that is resumed, or a finished one that a new
+    drain sets aside; None when there was none.
     """
 
     action: PlanOfAction
     plan: OffsetPlan
     handler: LoadedHandler
-    replaces: str | None = None
+    seen: LoadedPlan | None
 
 
 def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepared:
@@ -58,7 +59,7 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
     """
     topic = cluster.topic(request.topic)
     path = request.plan_path or Path(f"{request.topic}.{request.group}.plan.json")
-    replaces = _check_path(path.absolute(), request, topic.topic_id)
+    seen = _check_path(path.absolute(), request, topic.topic_id)
     group_state = check_inactive(cluster, request.group)
     backlog = freeze(
         cluster,
@@ -86,8 +87,9 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
         )
     if cluster.group(lock_group(request.group)).members:
         warnings.append("another drain of this group seems to be running; this one would wait")
-    if replaces:
-        warnings.append(f"the plan of the finished drain {replaces} has this name: it is set aside")
+    if seen is not None:
+        finished = seen.plan.drain_id
+        warnings.append(f"the plan of the finished drain {finished} has this name: it is set aside")
     action = PlanOfAction(
         topic=request.topic,
         topic_id=topic.topic_id,
@@ -113,7 +115,7 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
         ),
         warnings=tuple(warnings),
     )
-    return Prepared(action, plan, request.handler, replaces)
+    return Prepared(action, plan, request.handler, seen)
 
 
 def nothing_to_drain(prepared: Prepared) -> Summary:
@@ -171,8 +173,8 @@ def _new_plan(cluster: Cluster, request: Request, backlog: Backlog) -> OffsetPla
     )
 
 
-def _check_path(path: Path, request: Request, topic_id: str) -> str | None:
-    """The id of a finished drain whose plan may be set aside, if there is one at this path."""
+def _check_path(path: Path, request: Request, topic_id: str) -> LoadedPlan | None:
+    """The plan of a finished drain that may be set aside, if there is one at this path."""
     if not path.parent.is_dir():
         raise PlanRefused(
             f"there is no folder {path.parent} for the plan",
@@ -185,7 +187,8 @@ def _check_path(path: Path, request: Request, topic_id: str) -> str | None:
         )
     if not path.exists():
         return None
-    known = PlanFile(path).load().plan
+    seen = PlanFile(path).load()
+    known = seen.plan
     if (known.topic_id, known.group) != (topic_id, request.group):
         raise PlanRefused(
             f"{path} is the plan of another drain: topic {known.topic} ({known.topic_id}),"
@@ -197,7 +200,7 @@ def _check_path(path: Path, request: Request, topic_id: str) -> str | None:
             f"{path} is the plan of an unfinished drain of this topic and group",
             hint=f"go on with it: drainer resume {path}",
         )
-    return known.drain_id
+    return seen
 
 
 def resumed(plan: OffsetPlan) -> OffsetPlan:
@@ -210,5 +213,5 @@ def resumed(plan: OffsetPlan) -> OffsetPlan:
         )
         for number, progress in plan.claims[ALL].items()
     }
-    # Past every journal that may lie beside the plan: its own generation's and the next one's.
+    # Past every journal that may lie beside the plan: a save begins one before it writes the plan.
     return replace(plan, claims={ALL: claim}, updated=now(), generation=plan.generation + 2)

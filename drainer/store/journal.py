@@ -1,9 +1,10 @@
 """The journal: what finished since the plan was written, appended in small batches.
 
-A line a record: the CRC-32 of the rest in hex, a space, JSON. The first names the drain; each other
-one holds progress by partition. A record torn by a crash or a full disk fails its check and ends
-the journal. Records only ever add, so that reading one twice, or one that the plan has already
-folded in, changes nothing.
+A line a record: the CRC-32 of the rest in hex, a space, JSON. The first names the drain and says
+how many records its process had appended to earlier journals; each other one holds progress by
+partition. A record torn by a crash or a full disk fails its check and ends the journal. Records
+only ever add, so that reading one twice, or one that the plan has already folded in, changes
+nothing.
 """
 
 from __future__ import annotations
@@ -17,38 +18,58 @@ from typing import Any
 
 import orjson
 
+from drainer.core import fields
 from drainer.core.plan import decode_progress, encode_progress
 from drainer.core.progress import Progress
-from drainer.errors import PlanNotWritten
+from drainer.errors import PlanNotWritten, PlanRefused
+
+_SENSELESS = (KeyError, TypeError, ValueError, AttributeError)
 
 
 @dataclass(frozen=True, slots=True)
 class JournalContent:
-    """What a journal file holds; ``torn`` says that its last record was cut and left out."""
+    """What a journal file holds.
+
+    ``drain_id`` is None when not even the first line is whole. ``torn`` says that a record was cut
+    or spoilt, and left out with all behind it. The first record is the one after ``follows``
+    others, in journals before this one.
+    """
 
     drain_id: str | None
     records: tuple[Mapping[int, Progress], ...]
     torn: bool
+    follows: int = 0
 
 
 class Journal:
-    """One journal file, open for appending; a new one empties what was there."""
+    """One journal file, open for appending; a new one empties what was there.
 
-    def __init__(self, path: Path, drain_id: str) -> None:
+    Raises PlanNotWritten, and leaves no file open, when it can't be begun.
+    """
+
+    def __init__(self, path: Path, drain_id: str, follows: int = 0) -> None:
         self.path = path
+        self.reached = follows  # records in this one and those before it
+        self._untaken = b""
         try:
             self._file = os.open(
                 path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600
             )
         except OSError as error:
             raise _not_written(path, error) from error
-        self._write({"drain_id": drain_id})
+        try:
+            self._write({"drain_id": drain_id, "follows": follows})
+        except BaseException:
+            os.close(self._file)
+            raise
 
     def append(self, changes: Mapping[int, Progress]) -> None:
         """Writes one record; it survives this process from then on (not a loss of power).
 
-        Raises PlanNotWritten when the disk takes no more.
+        Raises PlanNotWritten when the disk takes no more. What it did not take goes first the next
+        time: a later record must not be there without an earlier one.
         """
+        self.reached += 1
         self._write({str(number): encode_progress(found) for number, found in changes.items()})
 
     def close(self) -> None:
@@ -56,30 +77,54 @@ class Journal:
 
     def _write(self, body: Mapping[str, Any]) -> None:
         text = orjson.dumps(body)
-        line = b"%08x %b\n" % (zlib.crc32(text), text)
+        self._untaken += b"%08x %b\n" % (zlib.crc32(text), text)
         try:
-            written = os.write(self._file, line)
+            written = os.write(self._file, self._untaken)
         except OSError as error:
             raise _not_written(self.path, error) from error
-        if written != len(line):
+        self._untaken = self._untaken[written:]
+        if self._untaken:
             raise _not_written(self.path, OSError("no space left on device"))
 
 
 def read_journal(path: Path) -> JournalContent:
-    """Reads up to the first record that does not check."""
+    """Reads up to the first record that does not check, or that makes no sense.
+
+    A file that is gone is empty. Raises PlanRefused when it is there and can't be read.
+    """
+    try:
+        lines = path.read_bytes().splitlines(keepends=True)
+    except FileNotFoundError:  # the drain that wrote it runs, and has folded it in
+        lines = []
+    except OSError as error:
+        raise PlanRefused(
+            f"the journal {path} can't be read: {error.strerror or error}",
+            hint="make it readable; without it, what finished since the plan was written would be"
+            " handled again",
+        ) from None
     drain_id: str | None = None
+    follows = 0
     records: list[Mapping[int, Progress]] = []
-    for number, line in enumerate(path.read_bytes().splitlines(keepends=True)):
-        checksum, _, text = line.partition(b" ")
-        body = text.removesuffix(b"\n")
-        if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(body):
-            return JournalContent(drain_id, tuple(records), torn=True)
-        content = orjson.loads(body)
-        if number == 0:
-            drain_id = content["drain_id"]
-        else:
-            records.append({int(n): decode_progress(p) for n, p in content.items()})
-    return JournalContent(drain_id, tuple(records), torn=False)
+    torn = False
+    try:
+        for line in lines:
+            body = _checked(line)
+            if drain_id is None:
+                follows = fields.whole(body["follows"])
+                drain_id = fields.text(body["drain_id"])
+            else:
+                records.append({fields.number(n): decode_progress(p) for n, p in body.items()})
+    except _SENSELESS:
+        torn = True
+    return JournalContent(drain_id, tuple(records), torn, follows)
+
+
+def _checked(line: bytes) -> Any:
+    checksum, _, text = line.partition(b" ")
+    body = text.removesuffix(b"\n")
+    if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(body):
+        raise ValueError("the line is torn")
+    return orjson.loads(body)
 
 
 def _not_written(path: Path, error: OSError) -> PlanNotWritten:

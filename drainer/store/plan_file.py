@@ -18,24 +18,32 @@ from drainer.core.progress import Progress
 from drainer.errors import PlanNotWritten, PlanRefused
 from drainer.store.journal import Journal, read_journal
 
+READ_TRIES = 10  # of a plan that is written meanwhile
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedPlan:
-    """A plan as the file has it (``written``) and with its journal added (``plan``)."""
+    """A plan as the file has it (``written``) and with its journal added (``plan``).
+
+    ``journal_torn`` says that some of the journal was lost, and left out with all behind it.
+    ``last_generation`` is the highest that the plan or a journal beside it has.
+    """
 
     written: OffsetPlan
     plan: OffsetPlan
     journal_records: int
     journal_torn: bool
+    last_generation: int
 
 
 class PlanFile:
-    """One plan on disk. Hold it (``with plan_file.hold():``) before writing."""
+    """One plan on disk. ``hold`` it before writing, and ``release`` it at the end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = filelock.FileLock(path.with_name(f".{path.name}.lock"), mode=0o600)
         self._journal: Journal | None = None
+        self._not_begun: PlanNotWritten | None = None
 
     def hold(self) -> None:
         """Keeps other processes of this machine off the plan, until ``release`` or death.
@@ -57,9 +65,7 @@ class PlanFile:
 
     def release(self) -> None:
         """Lets go of the plan; its journal stays until the plan has folded it in."""
-        if self._journal is not None:
-            self._journal.close()
-            self._journal = None
+        self._close_journal()
         if self._lock.is_locked:
             # Removed while still held; a process that opened the old one meanwhile tries in vain.
             with suppress(OSError):
@@ -68,31 +74,38 @@ class PlanFile:
 
     def load(self) -> LoadedPlan:
         """Raises PlanRefused when there is no plan here, or it can't be trusted."""
+        for _ in range(READ_TRIES):
+            data = self._read()
+            try:
+                written = OffsetPlan.decode(data)
+            except PlanRefused as error:
+                raise self._named(error) from None
+            records, torn = self._records_since(written)
+            if self._read() == data:
+                break  # or a drain that runs has folded journals in, before they were all read
+        plan = written
+        for record in records:
+            plan = plan.merge(record)
         try:
-            written = OffsetPlan.decode(self.path.read_bytes())
-        except FileNotFoundError:
-            raise PlanRefused(
-                f"there is no plan at {self.path}",
-                hint="if it is lost, `drainer run` goes on safely from the group's committed"
-                " offset; what had finished above it is handled again",
-            ) from None
-        except OSError as error:
-            raise PlanRefused(f"the plan {self.path} can't be read: {error.strerror}") from None
+            plan.check()
         except PlanRefused as error:
-            raise PlanRefused(f"{self.path}: {error}", hint=error.hint) from None
-        plan, records, torn = written, 0, False
-        for generation, path in self._journals():
-            if generation < written.generation:
-                continue  # the plan has it; the process ended before removing it
-            content = read_journal(path)
-            if content.drain_id not in (written.drain_id, None):
-                continue  # of another drain that had its plan here
-            for record in content.records:
-                plan = plan.merge(record)
-            records += len(content.records)
-            torn = torn or content.torn
-        plan.check()
-        return LoadedPlan(written, plan, records, torn)
+            raise self._named(error) from None
+        last = max([written.generation, *(generation for generation, _ in self._journals())])
+        return LoadedPlan(written, plan, len(records), torn, last)
+
+    def insist_unchanged(self, seen: LoadedPlan | None) -> None:
+        """Makes sure that the plan is what it was before it was held; None stands for no plan.
+
+        Raises PlanRefused when another process has worked with it meanwhile.
+        """
+        found = self.load() if self.path.exists() else None
+        if found == seen:
+            return
+        what = "has appeared" if seen is None else "is gone" if found is None else "has changed"
+        raise PlanRefused(
+            f"{self.path} {what} since it was looked at: another process works with it",
+            hint="say the same again, to see what is there now",
+        )
 
     def write(self, plan: OffsetPlan) -> None:
         """Writes the plan so that a crash leaves the old or the new one; drops folded journals.
@@ -115,33 +128,120 @@ class PlanFile:
                 f"the plan {self.path} can't be written: {error.strerror or error}",
                 hint="the plan on disk stays true with its journal; make room, then resume",
             ) from error
-        for generation, path in self._journals():
-            if generation < plan.generation:
-                path.unlink(missing_ok=True)
+        self._remove_journals(below=plan.generation)
 
     def start_journal(self, drain_id: str, generation: int) -> None:
-        """Begins the journal of what finishes after the snapshot for ``generation`` was taken."""
-        if self._journal is not None:
-            self._journal.close()
-            self._journal = None
-        self._journal = Journal(self._journal_path(generation), drain_id)
+        """Begins the journal of what finishes after the snapshot for ``generation`` was taken.
+
+        Raises PlanNotWritten when it can't be begun; the one before, if any, then goes on.
+        """
+        before = self._journal
+        follows = 0 if before is None else before.reached
+        try:
+            self._journal = Journal(self._journal_path(generation), drain_id, follows)
+        except PlanNotWritten as error:
+            self._not_begun = error
+            raise
+        if before is not None:
+            before.close()
 
     def append(self, changes: Mapping[int, Progress]) -> None:
-        """Adds what finished to the journal. Raises PlanNotWritten when the disk is full."""
+        """Adds what finished to the journal.
+
+        Raises PlanNotWritten when the disk is full, or was when the journal should have begun.
+        """
         if self._journal is None:
-            raise RuntimeError("the journal was not started")
+            raise self._not_begun or RuntimeError("the journal was not started")
         self._journal.append(changes)
 
     def remove_journals(self) -> None:
-        for _, path in self._journals():
-            path.unlink(missing_ok=True)
+        """Drops the journals of a plan that needs none any more."""
+        self._remove_journals()
 
     def set_aside(self, drain_id: str) -> Path:
-        """Renames a finished drain's plan, so that a new one can have its name."""
+        """Renames a finished drain's plan, so that a new one can have its name.
+
+        Raises PlanRefused when the folder won't have it.
+        """
         aside = self.path.with_name(f"{self.path.name.removesuffix('.json')}.{drain_id}.json")
-        self.path.rename(aside)
-        self.remove_journals()
+        try:
+            self.path.rename(aside)
+        except OSError as error:
+            raise PlanRefused(
+                f"the plan {self.path} can't be set aside as {aside.name}: {error.strerror}",
+                hint="name another file with --plan",
+            ) from None
+        self._remove_journals()
         return aside
+
+    def take_back(self, first: OffsetPlan, aside: Path | None) -> None:
+        """Removes the first plan of a drain that handled nothing; what was set aside returns.
+
+        Leaves all as it is when plan and journal say that something was handled.
+        """
+        if self.path.exists() and self.load().plan != first:
+            return
+        self._close_journal()
+        self._remove_journals()
+        with suppress(OSError):
+            if aside is None:
+                self.path.unlink()
+            else:
+                aside.rename(self.path)
+
+    def _read(self) -> bytes:
+        try:
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            raise PlanRefused(
+                f"there is no plan at {self.path}",
+                hint="if it is lost, `drainer run` goes on safely from the group's committed"
+                " offset; what had finished above it is handled again",
+            ) from None
+        except OSError as error:
+            raise PlanRefused(
+                f"the plan {self.path} can't be read: {error.strerror}",
+                hint="a plan is a file that you can read and write",
+            ) from None
+
+    def _records_since(self, written: OffsetPlan) -> tuple[list[Mapping[int, Progress]], bool]:
+        """What journals add to a plan, in order, and whether something of them was lost.
+
+        A journal is taken only when nothing of those before it is missing. After a loss of power
+        something may be, and then the younger one may know of a sub-message and not of an earlier
+        one of its lane: a resume would handle the two in the wrong order.
+        """
+        records: list[Mapping[int, Progress]] = []
+        reached, torn = 0, False
+        for generation, path in self._journals():
+            if generation < written.generation:
+                continue  # the plan has it; the process ended before removing it
+            content = read_journal(path)
+            if content.drain_id not in (written.drain_id, None):
+                continue  # of another drain that had its plan here
+            torn = torn or content.torn
+            if content.drain_id is None:
+                continue  # never begun
+            if generation > written.generation and content.follows > reached:
+                return records, True
+            records.extend(content.records)
+            reached = content.follows + len(content.records)
+        return records, torn
+
+    def _named(self, error: PlanRefused) -> PlanRefused:
+        return PlanRefused(f"{self.path}: {error}", hint=error.hint)
+
+    def _close_journal(self) -> None:
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+    def _remove_journals(self, below: int | None = None) -> None:
+        # One that can't be removed does no harm: the plan has what it says.
+        for generation, path in self._journals():
+            if below is None or generation < below:
+                with suppress(OSError):
+                    path.unlink()
 
     def _journal_path(self, generation: int) -> Path:
         return self.path.with_name(f"{self.path.name}.journal-{generation}")

@@ -129,7 +129,16 @@ def test_what_is_no_toml_is_a_usage_error(content: str | bytes) -> None:
 def test_a_profile_that_is_no_table_is_a_usage_error(content: str) -> None:
     write(content)
 
-    wrong(None, "night")
+    error = wrong(None, "night")
+    assert "drainer.toml: profile" in str(error)
+    assert "[profile.NAME]" in (error.hint or "")
+
+
+@pytest.mark.parametrize("content", ["profile = 3", 'profile = "night"', "[[profile]]\na = 5"])
+def test_a_profile_that_is_no_table_is_not_passed_over_when_none_is_named(content: str) -> None:
+    write(content)
+
+    assert "profile is no table" in str(wrong(None, None))
 
 
 # As defaults of commands.

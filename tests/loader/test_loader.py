@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -216,6 +217,53 @@ def test_the_reference_that_a_plan_keeps_holds_from_anywhere(
     assert load_handler("drainer.handlers:Count").absolute_reference == "drainer.handlers:Count"
 
 
+@pytest.mark.parametrize(
+    ("path", "reference", "kept"),
+    [
+        ("orders.py", "orders:Reindex", "{}/orders:Reindex"),
+        ("orders.py", "orders", "{}/orders"),
+        ("shop/orders.py", "shop.orders:Reindex", "{}/shop.orders:Reindex"),
+        ("shop/orders/__init__.py", "shop.orders", "{}/shop.orders"),
+        ("app/shop/orders.py", "app/shop.orders:Reindex", "{}/app/shop.orders:Reindex"),
+        ("orders.py", "./orders:Reindex", "{}/orders:Reindex"),
+        ("with:colon/orders.py", "with:colon/orders:Reindex", "{}/with:colon/orders:Reindex"),
+        ("with:colon/orders.py", "with:colon/orders", "{}/with:colon/orders"),
+        ("with:colon/orders.py", "with:colon/orders.py", "{}/with:colon/orders.py"),
+    ],
+)
+def test_a_module_found_in_a_folder_is_found_again_from_another(
+    path: str, reference: str, kept: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(path, f"from .prices import *\n{dedent(CLASS)}" if "__init__" in path else CLASS)
+    write("shop/orders/prices.py" if "__init__" in path else "shop/prices.py", "PRICE = 7")
+    before = set(sys.modules)
+    absolute = load_handler(reference).absolute_reference
+
+    assert absolute == kept.format(folder)
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+    sys.path.remove(str(Path(absolute.rpartition("/")[0])))
+    monkeypatch.chdir("/")
+    found = load_handler(absolute)
+    assert keys_of(found) == ["from the class"]
+    assert found.absolute_reference == absolute
+
+
+def test_a_module_that_is_installed_goes_by_its_name_alone() -> None:
+    write("orders.py", CLASS)
+
+    assert load_handler("drainer.handlers:Count").absolute_reference == "drainer.handlers:Count"
+    assert load_handler("count").absolute_reference == "count"
+
+
+def test_a_module_of_the_same_name_elsewhere_does_not_stand_in_for_one_in_a_folder() -> None:
+    """A resume would run another handler than the drain began with."""
+    Path("app").mkdir()
+    error = fails("app/drainer.handlers:Count", UsageError)
+
+    assert "there is no module 'drainer.handlers' in" in str(error)
+
+
 # What a handler has, and has not.
 
 
@@ -225,12 +273,56 @@ def test_the_reference_that_a_plan_keeps_holds_from_anywhere(
         ("async def handle(sub): ...", True),
         ("def handle(sub): ...", False),
         ("import functools\nasync def f(a, sub): ...\nhandle = functools.partial(f, 1)", True),
+        ("class F:\n    async def __call__(self, sub): ...\nhandle = F()", True),
+        ("class F:\n    def __call__(self, sub): ...\nhandle = F()", False),
+        (
+            "import functools\nclass F:\n    async def __call__(self, a, sub): ...\n"
+            "handle = functools.partial(functools.partial(F()), 1)",
+            True,
+        ),
+        ("import functools\ndef f(a, sub): ...\nhandle = functools.partial(f, 1)", False),
     ],
 )
 def test_async_is_told_from_plain(code: str, is_async: bool) -> None:
     write("orders.py", code)
 
     assert load_handler("orders.py").is_async is is_async
+
+
+def test_async_is_seen_in_what_a_class_has_for_handle() -> None:
+    write(
+        "orders.py",
+        """
+        import drainer, functools
+
+        class Writes:
+            async def __call__(self, sub):
+                return sub.key
+
+        async def write(prefix, sub):
+            return prefix + sub.key
+
+        class Object(drainer.Handler):
+            handle = Writes()
+
+        class Partial(drainer.Handler):
+            def __init__(self):
+                self.handle = functools.partial(write, "the ")
+        """,
+    )
+
+    for name, found in {"Object": "a", "Partial": "the a"}.items():
+        handler = load_handler(f"orders:{name}")
+        assert handler.is_async
+        assert asyncio.run(handler.handle(SubMessage("a"))) == found
+
+
+@pytest.mark.parametrize("prefix", ["async ", ""])
+def test_a_handle_that_yields_is_refused(prefix: str) -> None:
+    """Calling it does nothing at all, and would count as done."""
+    write("orders.py", f"{prefix}def handle(sub):\n    yield sub\n")
+
+    assert "yields" in str(fails("orders.py", UsageError))
 
 
 @pytest.mark.parametrize(
@@ -302,6 +394,21 @@ def test_an_open_that_raises_is_told_with_the_reference() -> None:
 
     with pytest.raises(Refused, match=r"orders\.py could not be opened: KeyError: 'url'"):
         asyncio.run(handler.open(CONTEXT))
+
+
+@pytest.mark.parametrize("prefix", ["async ", ""])
+def test_a_handler_that_exits_when_opened_does_not_end_drainer_as_done(prefix: str) -> None:
+    write(
+        "orders.py",
+        f"import sys\n{prefix}def open(context): sys.exit(0)\n"
+        f"{prefix}def close(): sys.exit(0)\ndef handle(sub): ...\n",
+    )
+    handler = load_handler("orders.py")
+
+    with pytest.raises(Refused, match=r"orders\.py could not be opened.*SystemExit: 0"):
+        asyncio.run(handler.open(CONTEXT))
+    with pytest.raises(RuntimeError, match="SystemExit: 0"):
+        asyncio.run(handler.close())
 
 
 # The errors.
@@ -402,6 +509,11 @@ def test_an_error_at_import_is_refused_with_its_place(code: str, says: str, refe
         ("import no_such_library", "No module named 'no_such_library'"),
         ("x = 1 / 0", "ZeroDivisionError"),
         ("def f(", "SyntaxError"),
+        ("raise ImportError('no ssl')", "ImportError: no ssl"),
+        ("raise ValueError('no url')", "ValueError: no url"),
+        ("import sys\nsys.exit(0)", "SystemExit: 0"),
+        ("from shop import missing", "cannot import name 'missing'"),
+        ("import shop.missing", "No module named 'shop.missing'"),
     ],
 )
 def test_an_error_in_the_package_around_the_module_is_refused_too(code: str, says: str) -> None:
@@ -440,6 +552,38 @@ def test_a_file_named_as_a_library_does_not_take_its_place() -> None:
     keys_of(load_handler("./colorsys.py:Reindex"))
 
     assert sys.modules["colorsys"] is colorsys
+
+
+def test_a_library_that_is_imported_later_is_not_hidden_either() -> None:
+    sys.modules.pop("colorsys", None)
+    write("colorsys.py", CLASS)
+
+    assert keys_of(load_handler("./colorsys.py:Reindex")) == ["from the class"]
+    assert not hasattr(importlib.import_module("colorsys"), "Reindex")
+
+
+@pytest.mark.parametrize("name", ["__main__", "json", "drainer"])
+def test_what_drainer_itself_runs_on_stays_in_its_place(name: str) -> None:
+    before = sys.modules[name]
+    write(f"{name}.py", CLASS)
+
+    assert keys_of(load_handler(f"{name}.py:Reindex")) == ["from the class"]
+    assert sys.modules[name] is before
+
+
+def test_a_file_that_gave_its_name_up_can_be_loaded_again_and_is_told_by_its_own_name() -> None:
+    write("colorsys.py", CLASS)
+    first, second = (load_handler("colorsys.py:Reindex") for _ in range(2))
+
+    assert keys_of(first) == keys_of(second) == ["from the class"]
+    assert "colorsys has no 'Other'" in str(fails("colorsys.py:Other", UsageError))
+
+
+def test_a_file_may_be_loaded_again_under_its_name() -> None:
+    write("orders.py", CLASS)
+
+    assert load_handler("orders.py").handle.__module__ == "orders"
+    assert load_handler("orders.py").handle.__module__ == "orders"
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,11 @@ nothing."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -14,8 +17,9 @@ from plans import END, PLAN, START, mode_of, progress
 
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.core.progress import Partial, Progress
-from drainer.errors import PlanRefused
-from drainer.store.journal import Journal, read_journal
+from drainer.errors import PlanNotWritten, PlanRefused
+from drainer.store import plan_file
+from drainer.store.journal import Journal, JournalContent, read_journal
 from drainer.store.plan_file import PlanFile
 
 RECORDS: Sequence[dict[int, Progress]] = (
@@ -54,9 +58,9 @@ def finished(plan: OffsetPlan) -> set[tuple[int, int]]:
 
 @pytest.fixture
 def file(tmp_path: Path) -> PlanFile:
-    plan_file = PlanFile(tmp_path / "orders.plan.json")
-    plan_file.write(PLAN)
-    return plan_file
+    made = PlanFile(tmp_path / "orders.plan.json")
+    made.write(PLAN)
+    return made
 
 
 def journal_path(file: PlanFile, generation: int = PLAN.generation) -> Path:
@@ -198,6 +202,30 @@ def test_a_journal_that_can_not_be_read_is_refused(file: PlanFile) -> None:
         file.load()
 
 
+def test_a_drain_that_writes_its_plan_while_it_is_read_hides_nothing(
+    file: PlanFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody looks at the plan of a running drain, and a journal goes as it is to be read."""
+    file.start_journal(PLAN.drain_id, PLAN.generation)
+    file.append(RECORDS[0])
+    running = PlanFile(file.path)
+    read = read_journal
+
+    def save_first(path: Path) -> JournalContent:
+        monkeypatch.setattr(plan_file, "read_journal", read)
+        file.start_journal(PLAN.drain_id, PLAN.generation + 1)
+        running.write(replace(merged(RECORDS[:1]), generation=PLAN.generation + 1))
+        file.append(RECORDS[1])
+        return read(path)
+
+    monkeypatch.setattr(plan_file, "read_journal", save_first)
+    loaded = file.load()
+    file.release()
+
+    assert loaded.plan.claims == merged(RECORDS[:2]).claims
+    assert not loaded.journal_torn
+
+
 def test_a_journal_without_its_plan_is_refused(tmp_path: Path) -> None:
     file = PlanFile(tmp_path / "orders.plan.json")
     write_journal(journal_path(file))
@@ -253,7 +281,139 @@ def test_two_generations_are_merged_in_their_order(tmp_path: Path) -> None:
     assert loaded.written == plan
 
 
+# After a loss of power: any part of what was not synced may be gone.
+
+
+def chain(file: PlanFile, *batches: Sequence[dict[int, Progress]]) -> list[Path]:
+    """Journals as a running drain writes them, one for each batch, with no plan in between."""
+    for generation, records in enumerate(batches, PLAN.generation):
+        file.start_journal(PLAN.drain_id, generation)
+        for record in records:
+            file.append(record)
+    file.release()
+    return [journal_path(file, PLAN.generation + n) for n in range(len(batches))]
+
+
+def test_a_journal_whose_predecessor_is_whole_is_taken(file: PlanFile) -> None:
+    chain(file, RECORDS[:2], RECORDS[2:3], RECORDS[3:])
+
+    loaded = file.load()
+
+    assert (loaded.journal_records, loaded.journal_torn) == (4, False)
+    assert loaded.plan == merged(RECORDS)
+    assert loaded.last_generation == PLAN.generation + 2
+
+
+def test_a_journal_whose_predecessor_lost_its_end_is_left_out(file: PlanFile) -> None:
+    """It may tell of a sub-message whose forerunner in the lane was in what is lost."""
+    older, _ = chain(file, RECORDS[:2], RECORDS[2:])
+    whole = older.read_bytes()
+    last = whole[:-1].rindex(b"\n") + 1
+
+    for cut in range(last, len(whole)):
+        older.write_bytes(whole[:cut])
+        loaded = file.load()
+        assert loaded.plan == merged(RECORDS[:1]), f"cut at {cut - last}"
+        assert (loaded.journal_records, loaded.journal_torn) == (1, True)
+
+
+def test_a_journal_whose_predecessor_is_gone_is_left_out(file: PlanFile) -> None:
+    older, _, _ = chain(file, RECORDS[:2], RECORDS[2:3], RECORDS[3:])
+    older.unlink()
+
+    loaded = file.load()
+
+    assert (loaded.plan, loaded.journal_records, loaded.journal_torn) == (PLAN, 0, True)
+
+
+def test_nothing_is_taken_from_behind_a_lost_record(file: PlanFile) -> None:
+    _, middle, _ = chain(file, RECORDS[:1], RECORDS[1:3], RECORDS[3:])
+    middle.write_bytes(middle.read_bytes()[:-1])
+
+    assert file.load().plan == merged(RECORDS[:2])
+
+
+def test_a_predecessor_that_had_nothing_to_lose_may_be_gone(file: PlanFile) -> None:
+    older, _ = chain(file, [], RECORDS)
+    older.unlink()
+
+    assert file.load().plan == merged(RECORDS)
+
+
+@given(
+    sizes=st.lists(st.integers(0, 3), min_size=1, max_size=4),
+    kept=st.lists(st.integers(0, 2000) | st.none(), min_size=4, max_size=4),
+)
+@settings(
+    max_examples=500,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@example(sizes=[2, 2], kept=[300, 2000, 0, 0])
+def test_whatever_is_lost_what_is_left_is_what_was_true_at_one_moment(
+    sizes: list[int], kept: list[int | None], file: PlanFile
+) -> None:
+    """``kept`` bytes of each journal reached the disk; None for a file without even its name."""
+    file.remove_journals()
+    rest = iter(RECORDS)
+    batches = [list(islice(rest, size)) for size in sizes]
+    for path, size in zip(chain(file, *batches), kept, strict=False):
+        if size is None:
+            path.unlink()
+        else:
+            path.write_bytes(path.read_bytes()[:size])
+
+    moments = [merged(RECORDS[:count]) for count in range(len(RECORDS) + 1)]
+    assert file.load().plan in moments
+
+
+def test_a_journal_that_could_not_be_begun_breaks_no_chain(
+    file: PlanFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one before goes on in its place."""
+    file.start_journal(PLAN.drain_id, PLAN.generation)
+    file.append(RECORDS[0])
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "write", no_space)
+        with pytest.raises(PlanNotWritten):
+            file.start_journal(PLAN.drain_id, PLAN.generation + 1)
+    file.append(RECORDS[1])
+    file.start_journal(PLAN.drain_id, PLAN.generation + 2)
+    file.append(RECORDS[2])
+    file.release()
+
+    assert file.load().plan == merged(RECORDS[:3])
+
+
+def no_space(descriptor: int, data: bytes) -> int:
+    raise OSError(28, "No space left on device")
+
+
+def test_what_the_disk_did_not_take_goes_before_the_next_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the next would be there without it, once there is room again."""
+    journal = Journal(tmp_path / "j", PLAN.drain_id)
+    journal.append(RECORDS[0])
+    write = os.write
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:20]))
+        with pytest.raises(PlanNotWritten):
+            journal.append(RECORDS[1])
+        broken.setattr(os, "write", no_space)
+        with pytest.raises(PlanNotWritten):
+            journal.append(RECORDS[2])
+    assert read_journal(tmp_path / "j").records == RECORDS[:1]
+
+    journal.append(RECORDS[3])
+    journal.close()
+
+    assert read_journal(tmp_path / "j").records == RECORDS
+
+
 def test_a_torn_older_generation_does_not_hide_the_newer(file: PlanFile) -> None:
+    """As long as the newer does not say that it builds on it."""
     path = journal_path(file)
     path.write_bytes(write_journal(path, RECORDS[:2])[:-5])
     write_journal(journal_path(file, PLAN.generation + 1), RECORDS[3:])

@@ -488,6 +488,100 @@ def test_appending_before_the_journal_is_begun_is_a_bug(file: PlanFile) -> None:
         file.append(CHANGES)
 
 
+def test_appending_after_the_journal_could_not_be_begun_is_no_bug(
+    file: PlanFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        fail_to_open(broken)
+        with pytest.raises(PlanNotWritten):
+            file.start_journal(PLAN.drain_id, PLAN.generation)
+
+    with pytest.raises(PlanNotWritten, match="Permission denied") as caught:
+        file.append(CHANGES)
+
+    assert caught.value.exit_code == 4
+
+
+def test_a_plan_that_nobody_touched_is_unchanged(file: PlanFile) -> None:
+    file.start_journal(PLAN.drain_id, PLAN.generation)
+    file.append(CHANGES)
+    file.insist_unchanged(file.load())
+    file.release()
+    nothing = PlanFile(file.path.with_name("other.plan.json"))
+    nothing.insist_unchanged(None)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda file: file.write(LATER), "has changed"),
+        (lambda file: file.append({0: progress(122)}), "has changed"),
+        (lambda file: file.path.unlink(), "is gone"),
+    ],
+    ids=["plan", "journal", "gone"],
+)
+def test_a_plan_that_changed_since_it_was_looked_at_is_refused(
+    change: Callable[[PlanFile], object], says: str, file: PlanFile
+) -> None:
+    file.start_journal(PLAN.drain_id, PLAN.generation)
+    seen = file.load()
+    change(file)
+
+    with pytest.raises(PlanRefused, match=says) as caught:
+        file.insist_unchanged(seen)
+
+    assert caught.value.hint
+    file.release()
+
+
+def test_a_plan_that_appeared_since_is_refused(file: PlanFile) -> None:
+    with pytest.raises(PlanRefused, match="has appeared"):
+        file.insist_unchanged(None)
+
+
+def test_the_plan_of_a_drain_that_handled_nothing_is_taken_back(tmp_path: Path) -> None:
+    file = PlanFile(tmp_path / "orders.plan.json")
+    file.hold()
+    file.write(PLAN)
+    file.start_journal(PLAN.drain_id, PLAN.generation)
+    file.take_back(PLAN, None)
+    file.release()
+
+    assert names(tmp_path) == []
+
+
+def test_a_plan_with_progress_is_not_taken_back(file: PlanFile) -> None:
+    file.start_journal(PLAN.drain_id, PLAN.generation)
+    file.append(CHANGES)
+    file.take_back(PLAN, None)
+    file.release()
+
+    assert file.load().plan == PLAN.merge(CHANGES)
+
+
+def test_what_was_set_aside_returns_when_the_new_plan_is_taken_back(file: PlanFile) -> None:
+    aside = file.set_aside(PLAN.drain_id)
+    file.write(LATER)
+    file.take_back(LATER, aside)
+
+    assert names(file.path.parent) == ["orders.plan.json"]
+    assert file.load().plan == PLAN
+
+
+def test_a_plan_that_can_not_be_set_aside_stays(
+    file: PlanFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Path, target: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "rename", refuse)
+        with pytest.raises(PlanRefused, match="Permission denied"):
+            file.set_aside(PLAN.drain_id)
+
+    assert file.load().plan == PLAN
+
+
 def test_a_finished_plan_is_set_aside_without_its_journals(file: PlanFile) -> None:
     file.start_journal(PLAN.drain_id, PLAN.generation)
     file.release()

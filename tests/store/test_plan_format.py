@@ -218,6 +218,8 @@ def claim_0(**fields: object) -> Callable[[dict[str, Any]], None]:
             claim_0(messages={"read": -2, "done": -2, "dead": 0, "skipped": 0, "pending": 0}),
             "partition 0",
         ),
+        (partition_0(prior=-1), "partition 0: an offset is below zero"),
+        (lambda body: put(body, ("generation",), -1), "generation -1 is below zero"),
         (lambda body: body["partitions"].pop("2"), "not the same partitions"),
         (lambda body: body["claims"]["all"].pop("2"), "not the same partitions"),
         (lambda body: body["claims"].clear(), r"claims that this drainer can't work on: \[\]"),
@@ -235,6 +237,36 @@ def test_a_plan_that_breaks_a_law_is_refused_by_name(
     with pytest.raises(PlanRefused, match=says):
         raise error
     assert "can't be trusted" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("generation",), True),
+        (("generation",), "7"),
+        (("drain_id",), None),
+        (("group",), 5),
+        (("handler",), ["x"]),
+        (("cluster", "isolation"), "none"),
+        (("topic", "id"), None),
+        (("partitions", "0", "start"), 100.0),
+        (("partitions", "0", "end"), "200"),
+        (("partitions", "0", "prior"), False),
+        (("partitions", "0", "committed"), "120"),
+        (("partitions",), {" 0": {}, "2": {}}),
+        (("claims", "all", "0", "watermark"), "120"),
+        (("claims", "all", "0", "finished"), "125- 140"),
+        (("claims", "all", "0", "finished"), None),
+        (("claims", "all", "0", "partial"), {"131 ": "5:deadbeef:d"}),
+        (("claims", "all", "0", "messages", "done"), "20"),
+        (("claims", "all", "0", "messages", "lost"), 0),
+    ],
+    ids=str,
+)
+def test_a_field_of_another_type_is_refused(path: tuple[str, ...], value: object) -> None:
+    error = refused(edited(PLAN, lambda body: put(body, path, value)))
+
+    assert "a field is missing or wrong" in str(error)
 
 
 def test_an_unknown_order_is_refused_before_the_drain_starts() -> None:

@@ -1,0 +1,34 @@
+"""Fields of a plan or a journal by type: ``int()`` and ``str()`` would take nearly anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+Kind = TypeVar("Kind")
+
+
+def whole(value: object) -> int:
+    """Raises TypeError unless it is a whole number; True and 1.0 are none."""
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is no whole number")
+    return value
+
+
+def text(value: object) -> str:
+    """Raises TypeError unless it is a string."""
+    if type(value) is not str:
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def optional(kind: Callable[[object], Kind], value: object) -> Kind | None:
+    """A field that may be null."""
+    return None if value is None else kind(value)
+
+
+def number(name: str) -> int:
+    """A number that names a field, as partitions and offsets do. Raises ValueError."""
+    if not (name.isascii() and name.isdecimal()):
+        raise ValueError(f"{name!r} is no number")
+    return int(name)

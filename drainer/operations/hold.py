@@ -1,0 +1,43 @@
+"""Holding what is worked on: the plan's file against this machine, the lock against all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from drainer.core.plan import OffsetPlan
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.lock import GroupLock
+from drainer.store.plan_file import LoadedPlan, PlanFile
+
+
+@contextmanager
+def holding(
+    cluster: Cluster,
+    file: PlanFile,
+    seen: LoadedPlan | None,
+    plan: OffsetPlan,
+    say: Callable[[str], None],
+    *,
+    holder_is_dead: bool = False,
+) -> Iterator[GroupLock]:
+    """Holds the file and then the lock on the plan's group, for as long as the block lasts.
+
+    ``seen`` is what the file held when a person was shown what would be done, None for nothing.
+
+    Raises PlanRefused when the file is held, or holds something else by now; LockHeld when another
+    drain works for the group.
+    """
+    file.hold()
+    try:
+        file.insist_unchanged(seen)
+        lock = GroupLock(
+            cluster, plan.group, plan.topic, plan.drain_id, holder_is_dead=holder_is_dead, say=say
+        )
+        lock.acquire()
+        try:
+            yield lock
+        finally:
+            lock.release()
+    finally:
+        file.release()

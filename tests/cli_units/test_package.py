@@ -1,0 +1,11 @@
+"""What is installed beside the code."""
+
+from __future__ import annotations
+
+from importlib.metadata import metadata
+from importlib.resources import files
+
+
+def test_drainer_says_that_it_is_typed() -> None:
+    assert (files("drainer") / "py.typed").is_file()
+    assert "Typing :: Typed" in (metadata("drainer").get_all("Classifier") or [])

@@ -1,0 +1,115 @@
+"""Fixtures for tests of the command: a folder to run it in, topics, and a broker to maltreat."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+
+from command.process import Command, Outcome
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.settings import ClientSettings
+from drainer.sandbox import Broker
+from kafka.topic import Topic
+
+USER, PASSWORD = "ann", "right-hush"
+MakeTopic = Callable[..., Topic]
+
+
+def operations(count: int, *, lanes: int = 7) -> list[str]:
+    """Values of messages: two operations each, over a few documents."""
+    return [json.dumps([f"a-{n % lanes}", f"b-{n * 3 % lanes}"]) for n in range(count)]
+
+
+def distinct(count: int, size: int = 0) -> list[str]:
+    """Values of messages with one operation each, all on documents of their own."""
+    return [json.dumps([f"{n:0{size or 1}}"]) for n in range(count)]
+
+
+def same(count: int) -> list[str]:
+    """Values of messages with one operation each, all on one document."""
+    return ['["hot"]'] * count
+
+
+def committed(cluster: Cluster, topic: Topic) -> dict[int, int | None]:
+    """Where the group of ``Command.group`` stands."""
+    return cluster.committed(f"g-{topic.name}", topic.name, range(topic.partitions))
+
+
+def is_refused(command: Command, outcome: Outcome) -> None:
+    """Nothing was handled, and the way out is told."""
+    assert outcome.error
+    assert outcome.hint
+    assert outcome.out == ""
+    assert not command.record.path.exists()
+
+
+@pytest.fixture
+def cluster(bootstrap: str) -> Iterator[Cluster]:
+    with Cluster.connect(ClientSettings.load(bootstrap), 60) as connected:
+        yield connected
+
+
+@pytest.fixture
+def command(tmp_path: Path, bootstrap: str) -> Iterator[Command]:
+    made = Command(tmp_path, bootstrap)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def make_topic(bootstrap: str) -> Iterator[MakeTopic]:
+    """Makes topics that are gone after the test: ``make_topic(values, partitions=1, ...)``."""
+    made: list[Topic] = []
+
+    def make(
+        values: list[str] | None = None,
+        partitions: int = 1,
+        config: dict[str, str] | None = None,
+        at: str = bootstrap,
+    ) -> Topic:
+        topic = Topic(at, f"t-{uuid.uuid4().hex[:12]}", partitions, config)
+        made.append(topic)
+        for partition in range(partitions):
+            topic.produce(values or [], partition=partition)
+        return topic
+
+    yield make
+    for topic in made:
+        try:
+            topic.delete()
+        except KafkaException as error:
+            if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":  # the test deleted it
+                raise
+
+
+@pytest.fixture(scope="session")
+def own_broker(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker to kill, with logins and short sessions; left running by each test."""
+    with Broker(
+        tmp_path_factory.mktemp("own"),
+        sasl_users={USER: PASSWORD},
+        properties={
+            "group.min.session.timeout.ms": "500",
+            "log.cleaner.backoff.ms": "200",
+            "broker.session.timeout.ms": "1000",
+            "broker.heartbeat.interval.ms": "200",
+        },
+        die_with_parent=True,
+    ) as running:
+        with Cluster.connect(ClientSettings.load(running.bootstrap_servers), 60) as cluster:
+            Topic(running.bootstrap_servers, "settling")
+            cluster.alter_committed("settling", "settling", {0: 0})
+        yield running
+
+
+@pytest.fixture
+def own_command(tmp_path: Path, own_broker: Broker) -> Iterator[Command]:
+    """The command against the own broker."""
+    made = Command(tmp_path, own_broker.bootstrap_servers)
+    yield made
+    made.close()

@@ -1,0 +1,212 @@
+"""The command as a person runs it: a process with a folder, an environment and two streams."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from command.record import Record
+from kafka.topic import Topic, eventually
+
+PROGRAM = (sys.executable, "-m", "drainer")
+SCRIPT = Path(sys.executable).with_name("drainer")
+ENDS_WITHIN_S = 30.0
+ON_THE_LOOP, ON_THREADS, BLOCKS_THE_LOOP = "OnTheLoop", "OnThreads", "BlocksTheLoop"
+FAST = ("--plan-interval", "100ms")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+    took_s: float
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        """What --json gave: one object, and nothing else on stdout."""
+        assert self.out.count("\n") == 1, self.out
+        found = json.loads(self.out)
+        assert isinstance(found, dict)
+        return found
+
+    @property
+    def error(self) -> str:
+        return self._said("error: ")
+
+    @property
+    def hint(self) -> str:
+        return self._said("hint: ")
+
+    @property
+    def resume_words(self) -> list[str]:
+        """The command that it gave for going on, without the program's name."""
+        program, *words = shlex.split(self._said("resume: "))
+        assert program == "drainer"
+        return words
+
+    def _said(self, prefix: str) -> str:
+        found = [line for line in self.err.splitlines() if line.startswith(prefix)]
+        assert len(found) == 1, self.err
+        return found[0].removeprefix(prefix)
+
+
+class Running:
+    """A command that was started. Its streams go to files, so that it never waits for a reader."""
+
+    def __init__(
+        self, words: tuple[str, ...], folder: Path, env: Mapping[str, str], streams: Path
+    ) -> None:
+        self.words = words
+        self.debugs = "--debug" in words or "DRAINER_DEBUG" in env
+        self._out = streams.with_suffix(".out")
+        self._err = streams.with_suffix(".err")
+        self._begun_s = time.monotonic()
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self._process = subprocess.Popen(
+                [*PROGRAM, *words],
+                cwd=folder,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def err(self) -> str:
+        return self._err.read_text()
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def says(self, words: str) -> None:
+        """Wait until it said this on stderr."""
+        eventually(lambda: words in self.err or not self.running, f"it says {words!r}", 30)
+        assert words in self.err, self.err
+
+    def ends(self, code: int, within_s: float = ENDS_WITHIN_S) -> Outcome:
+        """Wait for its end, and make sure of its exit code."""
+        self._process.wait(within_s)
+        outcome = Outcome(
+            self._process.returncode,
+            self._out.read_text(),
+            self.err,
+            time.monotonic() - self._begun_s,
+        )
+        assert outcome.code == code, f"exit {outcome.code}, not {code}\n{outcome.out}{outcome.err}"
+        if not self.debugs:
+            assert "Traceback" not in outcome.err + outcome.out
+        return outcome
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(ENDS_WITHIN_S)
+
+
+class Command:
+    """``drainer`` in an empty folder, with a recording handler beside it."""
+
+    def __init__(self, home: Path, bootstrap: str) -> None:
+        self.home = home
+        self.bootstrap = bootstrap
+        self.folder = home / "work"
+        self.folder.mkdir()
+        self.streams = home / "streams"
+        self.streams.mkdir()
+        self.handlers = home / "recorder.py"
+        shutil.copy(Path(__file__).with_name("recorder.py"), self.handlers)
+        self.record = Record(home / "record")
+        self.gate = home / "gate"
+        self.env = {
+            name: value for name, value in os.environ.items() if not name.startswith("DRAINER")
+        }
+        self._started: list[Running] = []
+
+    def group(self, topic: Topic) -> str:
+        return f"g-{topic.name}"
+
+    def plan(self, topic: Topic) -> Path:
+        return self.folder / f"{topic.name}.{self.group(topic)}.plan.json"
+
+    @property
+    def left_behind(self) -> list[str]:
+        """The names of what is in the folder."""
+        return sorted(path.name for path in self.folder.iterdir())
+
+    def what(self, topic: Topic, handler: str = ON_THE_LOOP) -> list[str]:
+        """The options that say what is drained; a class of the recorder goes by its name."""
+        reference = f"{self.handlers}:{handler}" if handler[0].isupper() else handler
+        where = ["-b", self.bootstrap, "--topic", topic.name, "--group", self.group(topic)]
+        return [*where, "--handler", reference]
+
+    def options(self, **options: object) -> list[str]:
+        """The handler's own options, ``record`` among them."""
+        pairs = {"record": self.record.path, **options}
+        return [word for name, value in pairs.items() for word in ("--set", f"{name}={value}")]
+
+    def start(self, *words: str, env: Mapping[str, str] | None = None) -> Running:
+        streams = self.streams / str(len(self._started))
+        running = Running(words, self.folder, self.env | dict(env or {}), streams)
+        self._started.append(running)
+        return running
+
+    def __call__(self, *words: str, code: int = 0, env: Mapping[str, str] | None = None) -> Outcome:
+        return self.start(*words, env=env).ends(code)
+
+    def begin(
+        self, topic: Topic, *more: str, handler: str = ON_THE_LOOP, **options: object
+    ) -> Running:
+        """Start a drain of everything in the topic."""
+        what = [*self.what(topic, handler), "--from", "earliest", "--yes"]
+        return self.start("run", *what, *self.options(**options), *more)
+
+    def drain(
+        self,
+        topic: Topic,
+        *more: str,
+        code: int = 0,
+        handler: str = ON_THE_LOOP,
+        **options: object,
+    ) -> Outcome:
+        return self.begin(topic, *more, handler=handler, **options).ends(code)
+
+    def resume(self, topic: Topic, *more: str, code: int = 0, **options: object) -> Outcome:
+        plan = str(self.plan(topic))
+        return self("resume", plan, "--yes", *self.options(**options), *more, code=code)
+
+    def wait_for(self, running: Running, mark: str, count: int) -> None:
+        """Wait until so many sub-messages were begun, or done."""
+
+        def found() -> bool:
+            return self.record.path.exists() and (
+                len(re.findall(rf'^\["{mark}"', self.record.path.read_text(), re.M)) >= count
+            )
+
+        eventually(lambda: found() or not running.running, f"{count} are {mark}", 30)
+        assert found(), running.err
+
+    def close(self) -> None:
+        for running in self._started:
+            if running.running:
+                running.kill()

@@ -1,0 +1,121 @@
+"""What the handlers of a drain did, read from the file that they wrote; and the laws on it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+Place = tuple[int, int, int]  # partition, offset, index
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the record. ``keys`` is None for a barrier; ``at_s`` is the monotonic clock."""
+
+    mark: str
+    pid: int
+    at_s: float
+    place: Place
+    keys: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class Record:
+    """The record of a drain and of its resumes, in the order of writing."""
+
+    path: Path
+
+    def lines(self) -> list[Line]:
+        if not self.path.exists():
+            return []
+        return [_line(text) for text in self.path.read_text().splitlines(keepends=True)]
+
+    def begun(self) -> list[Place]:
+        return [line.place for line in self.lines() if line.mark == "begun"]
+
+    def done(self) -> list[Place]:
+        return [line.place for line in self.lines() if line.mark == "done"]
+
+    def repeats(self) -> dict[Place, int]:
+        """How often each was begun, of those that were begun more than once."""
+        return {place: count for place, count in Counter(self.begun()).items() if count > 1}
+
+    def most_at_once(self) -> int:
+        running = most = 0
+        for line in self.lines():
+            running += 1 if line.mark == "begun" else -1
+            most = max(most, running)
+        return most
+
+    def check_order(self) -> None:
+        """Law 1: per sub-key in (offset, index) order and never two at once, barriers alone.
+
+        What is repeated after a crash may go back, but only then: in each process the order is
+        whole, and what is new to all of them comes in order.
+        """
+        lines = self.lines()
+        for pid in {line.pid for line in lines}:
+            _check_run([line for line in lines if line.pid == pid])
+        seen: set[Place] = set()
+        first = []
+        for line in lines:
+            if line.mark == "begun" and line.place not in seen:
+                seen.add(line.place)
+                first.append(line)
+        _check_rising(first)
+
+
+def every_place(values: Sequence[str], partition: int = 0, first: int = 0) -> set[Place]:
+    """The places of all sub-messages of values that were produced from offset ``first`` on."""
+    return {
+        (partition, offset, index)
+        for offset, value in enumerate(values, first)
+        for index in range(len(json.loads(value)))
+    }
+
+
+def _line(text: str) -> Line:
+    assert text.endswith("\n"), f"torn: {text!r}"
+    mark, pid, at_s, place, keys = json.loads(text)
+    return Line(mark, pid, at_s, tuple(place), None if keys is None else tuple(keys))
+
+
+def _check_run(lines: Iterable[Line]) -> None:
+    running: dict[str, Line] = {}
+    open_: dict[Place, Line] = {}
+    for line in lines:
+        keys = line.keys or ()
+        if line.mark == "done":
+            del open_[line.place]
+            for key in keys:
+                del running[key]
+            continue
+        for key in keys:
+            assert key not in running, f"{line} began while {running[key]} ran"
+            running[key] = line
+        for other in open_.values():
+            if other.place[0] == line.place[0]:
+                assert line.keys is not None, f"barrier {line} began while {other} ran"
+                assert other.keys is not None, f"{line} began while barrier {other} ran"
+        open_[line.place] = line
+    _check_rising(line for line in lines if line.mark == "begun")
+
+
+def _check_rising(begun: Iterable[Line]) -> None:
+    last: dict[tuple[int, str], Place] = {}
+    highest: dict[int, Place] = {}
+    barrier: dict[int, Place] = {}
+    for line in begun:
+        partition = line.place[0]
+        if line.keys is None:
+            assert line.place > highest.get(partition, (-1, -1, -1)), f"{line} was overtaken"
+            barrier[partition] = line.place
+        assert line.place > barrier.get(partition, (-1, -1, -1)) or line.keys is None
+        highest[partition] = max(line.place, highest.get(partition, line.place))
+        for key in line.keys or ():
+            before = last.get((partition, key))
+            assert before is None or before < line.place, f"{line} came after {before}"
+            last[partition, key] = line.place

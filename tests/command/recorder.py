@@ -1,0 +1,93 @@
+"""A handler that writes down what it does, so that order, loss and repeats show from outside.
+
+The tests copy this file and name the copy to ``--handler``. A message's value is a JSON list of
+operations: a sub-key, a list of sub-keys, or null for a barrier. Each sub-message makes two lines
+in the file that the option ``record`` names: one when it begins, one when it is done. Further ones:
+
+``pause_ms``: how long each takes; ``gate``: a file that each waits for; ``gated``: the sub-key that
+alone does; ``fail``: the place (``partition/offset/index``) that fails; ``hang``: for a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from drainer import Barrier, Context, Handler, Message, SubMessage
+
+GATE_POLL_S = 0.002
+HANG_S = 60.0
+
+
+class Recorder(Handler):
+    """What both kinds share; ``_record`` is a file open for appending, a line a write."""
+
+    def open(self, context: Context) -> None:
+        options = context.options
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        self._record = os.open(options["record"], flags, 0o600)
+        self._pause_s = float(options.get("pause_ms", "0")) / 1000
+        self._gate = Path(options["gate"]) if "gate" in options else None
+        self._gated = options.get("gated")
+        self._fail = options.get("fail")
+        self._hang = "hang" in options
+
+    def split(self, message: Message) -> Iterator[SubMessage]:
+        for operation in json.loads(message.value or b"[]"):
+            if operation is None:
+                yield Barrier()
+            elif isinstance(operation, list):
+                yield SubMessage(keys=operation)
+            else:
+                yield SubMessage(operation)
+
+    def close(self) -> None:
+        os.close(self._record)
+
+    def _waits(self, sub: SubMessage) -> bool:
+        if self._gate is None or (self._gated is not None and sub.key != self._gated):
+            return False
+        return not self._gate.exists()
+
+    def _note(self, mark: str, sub: SubMessage) -> None:
+        keys = None if isinstance(sub, Barrier) else sub.keys or [sub.key]
+        place = [sub.message.partition, sub.message.offset, sub.index]
+        line = json.dumps([mark, os.getpid(), time.monotonic(), place, keys])
+        os.write(self._record, line.encode() + b"\n")
+
+    def _begin(self, sub: SubMessage) -> None:
+        self._note("begun", sub)
+        message = sub.message
+        if self._fail == f"{message.partition}/{message.offset}/{sub.index}":
+            raise LookupError("the document is locked")
+
+
+class OnTheLoop(Recorder):
+    async def handle(self, sub: SubMessage) -> None:
+        self._begin(sub)
+        while self._waits(sub):  # noqa: ASYNC110 - another process opens it
+            await asyncio.sleep(GATE_POLL_S)
+        await asyncio.sleep(HANG_S if self._hang else self._pause_s)
+        self._note("done", sub)
+
+
+class OnThreads(Recorder):
+    def handle(self, sub: SubMessage) -> None:
+        self._begin(sub)
+        while self._waits(sub):
+            time.sleep(GATE_POLL_S)
+        time.sleep(HANG_S if self._hang else self._pause_s)
+        self._note("done", sub)
+
+
+class BlocksTheLoop(Recorder):
+    """The mistake that everyone makes once: a blocking call in an async function."""
+
+    async def handle(self, sub: SubMessage) -> None:
+        self._begin(sub)
+        time.sleep(HANG_S)  # noqa: ASYNC251 - that is the mistake
+        self._note("done", sub)

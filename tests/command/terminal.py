@@ -1,0 +1,83 @@
+"""A terminal of the command's own: what a person sees on it, and types."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from command.process import ENDS_WITHIN_S, PROGRAM
+
+CTRL_C, CTRL_D = "\x03", "\x04"
+READ_S = 0.1
+
+
+class TerminalSession:
+    """``drainer`` on a pseudo-terminal, all three streams of it; a context manager."""
+
+    def __init__(self, words: list[str], folder: Path, env: Mapping[str, str]) -> None:
+        environment = {**env, "TERM": "xterm", "COLUMNS": "200", "LINES": "50"}
+        command = [*PROGRAM, *words]
+        self.pid, self._screen = pty.fork()
+        if self.pid == 0:
+            os.chdir(folder)
+            os.execve(command[0], command, environment)
+        self.seen = ""
+        self.code: int | None = None
+
+    def __enter__(self) -> TerminalSession:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.code is None:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self._screen)
+
+    def types(self, text: str) -> None:
+        os.write(self._screen, text.encode())
+
+    def shows(self, words: str) -> None:
+        """Wait until these words were on the screen."""
+        until = time.monotonic() + ENDS_WITHIN_S
+        while words not in self.seen:
+            assert self._read(), f"it ended without {words!r}:\n{self.seen}"
+            assert time.monotonic() < until, f"no {words!r} on the screen:\n{self.seen}"
+
+    def ends(self, code: int) -> str:
+        """Wait for its end, make sure of its exit code, and give all that was on the screen."""
+        self.ended()
+        assert self.code == code, f"exit {self.code}, not {code}\n{self.seen}"
+        assert "Traceback" not in self.seen
+        return self.seen
+
+    def ended(self) -> None:
+        """Wait for its end, however it ends."""
+        until = time.monotonic() + ENDS_WITHIN_S
+        while self._read():
+            assert time.monotonic() < until, self.seen
+        _, status = os.waitpid(self.pid, 0)
+        self.code = os.waitstatus_to_exitcode(status)
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def _read(self) -> bool:
+        if not select.select([self._screen], [], [], READ_S)[0]:
+            return True
+        try:
+            data = os.read(self._screen, 65536)
+        except OSError:  # the other end is closed
+            return False
+        self.seen += data.decode(errors="replace")
+        return bool(data)

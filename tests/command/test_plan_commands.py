@@ -1,0 +1,390 @@
+"""``drainer plan``: a plan shown, verified, committed and undone, and what is refused of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command.conftest import MakeTopic, committed, distinct
+from command.process import FAST, Command, Running
+from command.record import every_place
+from command.terminal import TerminalSession
+from drainer.core.plan import OffsetPlan
+from drainer.kafka.cluster import Cluster
+from drainer.sandbox import Broker
+from drainer.store.plan_file import PlanFile
+from kafka.topic import Topic, eventually
+
+COUNT = 100
+HELD = 50
+BEGAN = 10
+ACTING = ("plan verify", "resume", "plan commit", "plan undo")
+
+
+@pytest.fixture
+def topic(make_topic: MakeTopic) -> Topic:
+    return make_topic(distinct(COUNT))
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """What a drain from offset 10 on left when it stopped safely, all done but number 50."""
+
+    plan: OffsetPlan
+    record: bytes
+
+
+@pytest.fixture(scope="module")
+def stopped(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+    topic = Topic(broker.bootstrap_servers, "stopped")
+    topic.produce(distinct(COUNT))
+    command = Command(tmp_path_factory.mktemp("stopped"), topic.bootstrap)
+    what = ["--from", str(BEGAN), "--grace", "100ms", *FAST]
+    running = command.begin(topic, *what, gate=command.gate, gated=str(HELD))
+    command.wait_for(running, "done", COUNT - BEGAN - 1)
+    running.signal(signal.SIGINT)
+    running.ends(4)
+    topic.delete()
+    return Stopped(read(command.plan(topic)), command.record.path.read_bytes())
+
+
+@pytest.fixture
+def interrupted(command: Command, topic: Topic, cluster: Cluster, stopped: Stopped) -> Topic:
+    """A topic as if that drain had been on it."""
+    group = command.group(topic)
+    cluster.alter_committed(group, topic.name, {0: HELD})
+    command.record.path.write_bytes(stopped.record)
+    plan = replace(
+        stopped.plan,
+        topic=topic.name,
+        topic_id=cluster.topic(topic.name).topic_id,
+        group=group,
+        handler=f"{command.handlers}:OnTheLoop",
+    )
+    write(command, topic, plan, prior=BEGAN)
+    return topic
+
+
+@pytest.fixture
+def finished(command: Command, topic: Topic) -> Topic:
+    command.drain(topic)
+    return topic
+
+
+def read(path: Path) -> OffsetPlan:
+    return OffsetPlan.decode(path.read_bytes())
+
+
+def write(command: Command, topic: Topic, plan: OffsetPlan, **part: int) -> None:
+    """Write a plan for the topic, whole and with its digest, with something else about its part."""
+    partitions = {0: replace(plan.partitions[0], **part)}
+    command.plan(topic).write_bytes(replace(plan, partitions=partitions).encode())
+
+
+def known(command: Command, topic: Topic) -> int:
+    """The watermark as plan and journal have it."""
+    path = command.plan(topic)
+    return PlanFile(path).load().plan.watermark(0) if path.exists() else 0
+
+
+def each_refuses(command: Command, plan: Path, *told: str, but: str = "") -> None:
+    """All commands that would act on the plan refuse to, with these words, and leave it alone."""
+    before = plan.read_bytes()
+    started = {
+        name: command.start(*name.split(), str(plan), *([] if "verify" in name else ["--yes"]))
+        for name in ACTING
+        if name != but
+    }
+    for name, running in started.items():
+        outcome = running.ends(3)
+        for words in told:
+            assert words in outcome.err, name
+        assert outcome.hint
+    assert plan.read_bytes() == before
+
+
+# Show.
+
+
+def test_show_tells_how_far_it_has_come_and_asks_no_broker(
+    command: Command, interrupted: Topic
+) -> None:
+    plan = command.plan(interrupted)
+    outcome = command("plan", "show", str(plan))
+    assert outcome.out == ""
+    assert "[10, 100)" in outcome.err
+    assert f"drainer resume {plan}" in outcome.err
+    assert f"drainer plan undo {plan}" in outcome.err
+
+
+def test_show_as_json_is_the_plan(command: Command, interrupted: Topic) -> None:
+    plan = command.plan(interrupted)
+    answer = command("plan", "show", str(plan), "--json").answer
+    digest = json.loads(plan.read_text()).pop("digest")
+    assert answer == {k: v for k, v in json.loads(plan.read_text()).items() if v != digest}
+    assert answer["partitions"]["0"]["prior"] == BEGAN
+    assert answer["claims"]["all"]["0"]["watermark"] == HELD
+    assert answer["claims"]["all"]["0"]["sub_messages"]["done"] == COUNT - BEGAN - 1
+
+
+def test_show_of_a_drain_that_is_killed_counts_its_journal(command: Command, topic: Topic) -> None:
+    running = command.begin(topic, "--plan-interval", "1h", gate=command.gate, gated="99")
+    eventually(lambda: known(command, topic) == COUNT - 1, "the journal has it", 30)
+    running.kill()
+    assert read(command.plan(topic)).watermark(0) == 0
+    answer = command("plan", "show", str(command.plan(topic)), "--json").answer
+    assert answer["claims"]["all"]["0"]["watermark"] == COUNT - 1
+
+
+# Verify.
+
+
+def test_verify_says_each_thing_that_it_checked(command: Command, interrupted: Topic) -> None:
+    outcome = command("plan", "verify", str(command.plan(interrupted)))
+    assert outcome.out == ""
+    for told in ("digest", "journal", "cluster", "topic", "pending", "members", "stands"):
+        assert told in outcome.err
+    assert "passed" in outcome.err
+
+
+def test_verify_as_json_has_each_check(command: Command, interrupted: Topic) -> None:
+    answer = command("plan", "verify", str(command.plan(interrupted)), "--json").answer
+    assert answer["status"] == "ok"
+    assert answer["exit_code"] == 0
+    assert len(answer["checks"]) >= 7
+    assert all(check["ok"] and check["error"] is None for check in answer["checks"])
+
+
+def test_a_finished_plan_is_verified_too(command: Command, finished: Topic) -> None:
+    assert "passed" in command("plan", "verify", str(command.plan(finished))).err
+
+
+def test_verify_as_json_tells_what_failed(
+    command: Command, interrupted: Topic, cluster: Cluster
+) -> None:
+    cluster.alter_committed(command.group(interrupted), interrupted.name, {0: 3})
+    answer = command("plan", "verify", str(command.plan(interrupted)), "--json", code=3).answer
+    assert answer["status"] == "refused"
+    assert answer["exit_code"] == 3
+    failed = [check for check in answer["checks"] if not check["ok"]]
+    assert len(failed) == 1
+    assert "moved it" in failed[0]["error"]
+
+
+# Refused, each with its own words.
+
+
+def test_an_edited_plan_is_refused(command: Command, interrupted: Topic) -> None:
+    plan = command.plan(interrupted)
+    plan.write_text(plan.read_text().replace(f'"watermark": {HELD}', f'"watermark": {HELD + 1}'))
+    each_refuses(command, plan, "edited or damaged", plan.name)
+
+
+@pytest.mark.parametrize("left", [0, 300])
+def test_a_plan_that_was_cut_short_is_refused(
+    command: Command, interrupted: Topic, left: int
+) -> None:
+    plan = command.plan(interrupted)
+    plan.write_bytes(plan.read_bytes()[:left])
+    each_refuses(command, plan, "cut short", plan.name)
+
+
+@pytest.mark.parametrize("content", ["{}", '{"format": "drainer-plan/99"}'])
+def test_a_file_that_is_no_plan_of_this_version_is_refused(command: Command, content: str) -> None:
+    plan = command.folder / "strange.json"
+    plan.write_text(content)
+    each_refuses(command, plan, "can't be trusted")
+
+
+def test_a_plan_that_is_not_there_is_refused(command: Command) -> None:
+    names = ("plan show", *ACTING)
+    for running in [command.start(*name.split(), "missing.plan.json") for name in names]:
+        outcome = running.ends(3)
+        assert "there is no plan at missing.plan.json" in outcome.error
+        assert "drainer run" in outcome.hint
+
+
+def test_a_plan_of_another_cluster_is_refused(command: Command, interrupted: Topic) -> None:
+    plan = command.plan(interrupted)
+    plan.write_bytes(replace(read(plan), cluster_id="another-cluster").encode())
+    each_refuses(command, plan, "another cluster: another-cluster")
+
+
+def test_a_plan_of_a_topic_that_was_deleted_is_refused(
+    command: Command, interrupted: Topic
+) -> None:
+    interrupted.delete()
+    each_refuses(command, command.plan(interrupted), "was deleted since the plan was made")
+
+
+def test_a_plan_of_a_topic_that_was_made_again_is_refused(
+    command: Command, interrupted: Topic
+) -> None:
+    interrupted.delete()
+    interrupted.create()
+    interrupted.produce(distinct(COUNT))
+    each_refuses(command, command.plan(interrupted), "deleted and made again")
+
+
+def test_a_plan_below_the_log_start_is_refused(command: Command, interrupted: Topic) -> None:
+    interrupted.delete_before(HELD + 5)
+    each_refuses(
+        command, command.plan(interrupted), "below the log start", "50 to 54", but="plan undo"
+    )
+
+
+def test_deleted_records_that_were_finished_do_not_matter(
+    command: Command, interrupted: Topic
+) -> None:
+    interrupted.delete_before(HELD)
+    command.resume(interrupted)
+    assert len(command.record.done()) == COUNT - BEGAN
+
+
+@pytest.mark.parametrize("offset", [BEGAN - 1, HELD - 1, HELD + 1])
+def test_a_plan_whose_group_was_moved_is_refused(
+    command: Command, interrupted: Topic, cluster: Cluster, offset: int
+) -> None:
+    cluster.alter_committed(command.group(interrupted), interrupted.name, {0: offset})
+    each_refuses(command, command.plan(interrupted), "somebody else moved it", str(offset))
+    assert committed(cluster, interrupted) == {0: offset}
+
+
+def test_a_plan_of_an_active_group_is_refused_and_its_members_named(
+    command: Command, interrupted: Topic, cluster: Cluster
+) -> None:
+    consumer = interrupted.live_member(command.group(interrupted), "checkout-7")
+    try:
+        each_refuses(command, command.plan(interrupted), "checkout-7")
+    finally:
+        consumer.close()
+    assert committed(cluster, interrupted) == {0: HELD}
+
+
+def test_a_plan_at_work_is_refused(command: Command, topic: Topic, cluster: Cluster) -> None:
+    running = command.begin(topic, *FAST, gate=command.gate, gated=str(HELD))
+    eventually(lambda: committed(cluster, topic) == {0: HELD}, "it has committed", 30)
+    for name in ("resume", "plan undo"):
+        outcome = command(*name.split(), str(command.plan(topic)), "--yes", code=3)
+        assert "another drainer process" in outcome.error, name
+    command.gate.touch()
+    running.ends(0)
+    assert committed(cluster, topic) == {0: COUNT}
+
+
+@pytest.mark.parametrize("name", ["plan undo", "plan commit"])
+def test_a_plan_that_went_on_while_the_question_was_asked_is_not_acted_on(
+    command: Command, interrupted: Topic, cluster: Cluster, name: str
+) -> None:
+    """What was shown is not what is there any more; least of all may the plan be turned back."""
+    if name == "plan commit":
+        lag_behind(cluster, command, interrupted, 20)
+    plan = command.plan(interrupted)
+    with TerminalSession([*name.split(), str(plan)], command.folder, command.env) as session:
+        session.shows("[y/N]")
+        command.resume(interrupted)
+        session.types("y\n")
+        session.ends(3)
+    assert committed(cluster, interrupted) == {0: COUNT}
+    assert read(plan).complete
+
+
+def test_a_resume_does_not_repeat_what_another_did_while_it_asked(
+    command: Command, topic: Topic
+) -> None:
+    def stop(running: Running) -> None:
+        running.signal(signal.SIGINT)
+        running.ends(4)
+
+    held: dict[str, Any] = {"gate": command.gate, "gated": "0"}
+    short = ("-c", "2", "--grace", "100ms")
+    first = command.begin(topic, *short, pause_ms=10, **held)
+    command.wait_for(first, "done", 10)
+    stop(first)
+    words = ["resume", str(command.plan(topic)), *command.options()]
+    with TerminalSession(words, command.folder, command.env) as session:
+        session.shows("[y/N]")
+        second = command.start(*words, "--yes", *short, *command.options(**held))
+        command.wait_for(second, "done", COUNT - 1)
+        stop(second)
+        session.types("y\n")
+        session.ended()
+    assert set(command.record.repeats()) <= {(0, 0, 0)}
+
+
+# Undo and commit.
+
+
+@pytest.mark.parametrize("state", ["interrupted", "finished"])
+def test_undo_puts_the_group_back_and_a_resume_goes_on_from_there(
+    command: Command, request: pytest.FixtureRequest, cluster: Cluster, state: str
+) -> None:
+    topic: Topic = request.getfixturevalue(state)
+    began = BEGAN if state == "interrupted" else 0
+    outcome = command("plan", "undo", str(command.plan(topic)), "--yes")
+    assert f"-> {began}" in outcome.err
+    assert committed(cluster, topic) == {0: began}
+    command("plan", "verify", str(command.plan(topic)))
+    command.resume(topic)
+    assert committed(cluster, topic) == {0: COUNT}
+    assert sorted(command.record.done()) == sorted(
+        every_place(distinct(COUNT - began), first=began)
+    )
+
+
+def test_undo_twice_has_nothing_to_do(command: Command, finished: Topic, cluster: Cluster) -> None:
+    command("plan", "undo", str(command.plan(finished)), "--yes")
+    outcome = command("plan", "undo", str(command.plan(finished)))
+    assert "stands where it stood before" in outcome.err
+    assert committed(cluster, finished) == {0: 0}
+
+
+def test_undo_needs_a_yes(command: Command, finished: Topic, cluster: Cluster) -> None:
+    outcome = command("plan", "undo", str(command.plan(finished)), code=3)
+    assert "partition 0: 100 -> 0" in outcome.err
+    assert "--yes" in outcome.hint
+    assert committed(cluster, finished) == {0: COUNT}
+
+
+def lag_behind(cluster: Cluster, command: Command, topic: Topic, offset: int) -> None:
+    """As if the last commits of the drain had failed: plan and group know of an earlier one."""
+    write(command, topic, read(command.plan(topic)), committed=offset)
+    cluster.alter_committed(command.group(topic), topic.name, {0: offset})
+
+
+def test_commit_moves_the_group_to_the_watermark(
+    command: Command, interrupted: Topic, cluster: Cluster
+) -> None:
+    lag_behind(cluster, command, interrupted, 20)
+    plan = str(command.plan(interrupted))
+    refused = command("plan", "commit", plan, code=3)
+    assert f"20 -> {HELD}" in refused.err
+    command("plan", "commit", plan, "--yes")
+    assert committed(cluster, interrupted) == {0: HELD}
+    assert "already" in command("plan", "commit", plan).err
+    command.resume(interrupted)
+    assert committed(cluster, interrupted) == {0: COUNT}
+    assert command.record.repeats() == {(0, HELD, 0): 2}
+
+
+def test_commit_takes_what_a_killed_drain_had_finished(
+    command: Command, topic: Topic, cluster: Cluster
+) -> None:
+    """It never got to commit; its journal knows what it did."""
+    running = command.begin(topic, "--plan-interval", "1h", gate=command.gate, gated=str(HELD))
+    eventually(lambda: known(command, topic) == HELD, "the journal has it", 30)
+    running.kill()
+    assert committed(cluster, topic) == {0: None}
+    command("plan", "commit", str(command.plan(topic)), "--yes")
+    assert committed(cluster, topic) == {0: HELD}
+
+
+@pytest.mark.parametrize("name", ["show", "verify", "commit", "undo"])
+def test_every_plan_command_answers_in_json(command: Command, finished: Topic, name: str) -> None:
+    yes = ["--yes"] if name in {"commit", "undo"} else []
+    command("plan", name, str(command.plan(finished)), *yes, "--json").answer  # noqa: B018

@@ -1,0 +1,157 @@
+"""Where the plan is to be kept: folders that won't take it, full disks, and plans already there."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from command.conftest import MakeTopic, committed, distinct, is_refused
+from command.process import FAST, Command
+from drainer.kafka.cluster import Cluster
+from kafka.topic import Topic
+
+
+@pytest.fixture
+def topic(make_topic: MakeTopic) -> Topic:
+    return make_topic(distinct(50))
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    """A folder that not even root can write to."""
+    folder = tmp_path / "read-only"
+    folder.mkdir()
+    mount(folder, "-t", "tmpfs", "-o", "size=64k,ro", "tmpfs")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount(folder, "-t", "tmpfs", "-o", "size=64k", "tmpfs")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def mount(folder: Path, *words: str) -> None:
+    mounted = subprocess.run(["mount", *words, folder], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"can't mount here: {mounted.stderr.decode().strip()}")
+
+
+def fill(folder: Path) -> Path:
+    filler = folder / "filler"
+    with filler.open("ab", buffering=0) as stream:
+        for size in (4096, 1):
+            try:
+                while stream.write(bytes(size)):
+                    pass
+            except OSError:
+                continue
+    return filler
+
+
+def test_a_plan_folder_that_can_not_be_written_to_is_refused(
+    command: Command, topic: Topic, read_only: Path, cluster: Cluster
+) -> None:
+    for words in (["--dry-run"], []):
+        outcome = command.drain(topic, "--plan", str(read_only / "plan.json"), *words, code=3)
+        assert str(read_only) in outcome.error
+        assert "--plan" in outcome.hint
+        is_refused(command, outcome)
+    assert committed(cluster, topic) == {0: None}
+
+
+def test_a_plan_in_a_folder_that_is_none_is_refused(command: Command, topic: Topic) -> None:
+    (command.folder / "file").touch()
+    for path in ("no/such/plan.json", "file/plan.json", "."):
+        is_refused(command, command.drain(topic, "--plan", path, code=3))
+
+
+def test_a_disk_that_is_full_from_the_start_is_refused(
+    command: Command, topic: Topic, small_disk: Path, cluster: Cluster
+) -> None:
+    fill(small_disk)
+    outcome = command.drain(topic, "--plan", str(small_disk / "plan.json"), code=3)
+    assert "No space left on device" in outcome.error
+    is_refused(command, outcome)
+    assert [path.name for path in small_disk.iterdir()] == ["filler"]
+    assert committed(cluster, topic) == {0: None}
+
+
+def test_a_disk_that_fills_up_while_draining_stops_it_with_a_true_plan(
+    command: Command, topic: Topic, small_disk: Path, cluster: Cluster
+) -> None:
+    plan = small_disk / "plan.json"
+    where = ["--plan", str(plan), "-c", "4", *FAST]
+    running = command.begin(topic, *where, gate=command.gate)
+    command.wait_for(running, "begun", 4)
+    filler = fill(small_disk)
+    command.gate.touch()
+    outcome = running.ends(4)
+    assert "o space left on device" in outcome.error
+    assert "make room" in outcome.hint
+    assert outcome.resume_words == ["resume", str(plan)]
+    filler.unlink()
+    command("plan", "verify", str(plan))
+    command("resume", str(plan), "--yes", *command.options())
+    assert len(set(command.record.done())) == 50
+    assert committed(cluster, topic) == {0: 50}
+
+
+@pytest.fixture
+def interrupted(command: Command, topic: Topic) -> Topic:
+    """A topic whose drain was killed in the middle."""
+    running = command.begin(topic, *FAST, gate=command.gate, gated="25")
+    command.wait_for(running, "done", 49)
+    running.kill()
+    return topic
+
+
+def test_the_plan_of_the_same_drain_says_how_to_resume(
+    command: Command, interrupted: Topic
+) -> None:
+    before = command.plan(interrupted).read_bytes()
+    outcome = command.drain(interrupted, code=3)
+    assert "unfinished" in outcome.error
+    assert "drainer resume " in outcome.hint
+    assert outcome.hint.endswith(command.plan(interrupted).name)
+    assert command.plan(interrupted).read_bytes() == before
+
+
+def test_the_plan_of_another_drain_is_left_alone(
+    command: Command, interrupted: Topic, make_topic: MakeTopic
+) -> None:
+    other = make_topic(distinct(5))
+    before = command.plan(interrupted).read_bytes()
+    outcome = command.drain(other, "--plan", str(command.plan(interrupted)), code=3)
+    assert interrupted.name in outcome.error
+    assert "--plan" in outcome.hint
+    assert command.plan(interrupted).read_bytes() == before
+
+
+def test_the_plan_of_a_finished_drain_is_set_aside(command: Command, topic: Topic) -> None:
+    command.drain(topic)
+    first = command.plan(topic).read_bytes()
+    topic.produce(distinct(10))
+    outcome = command.drain(topic, "--from", "committed")
+    assert "set aside" in outcome.err
+    plan, aside = sorted(command.folder.iterdir(), key=lambda path: len(path.name))
+    assert plan == command.plan(topic)
+    assert aside.read_bytes() == first
+    assert aside.name in outcome.err
+    assert len(command.record.done()) == 60
+
+
+def test_what_is_no_plan_is_not_written_over(command: Command, topic: Topic) -> None:
+    precious = command.folder / "precious.json"
+    precious.write_text('{"a": 1}')
+    outcome = command.drain(topic, "--plan", str(precious), code=3)
+    assert "precious.json" in outcome.error
+    assert precious.read_text() == '{"a": 1}'

@@ -1,0 +1,158 @@
+"""Asked to stop, it stops safely; asked twice, at once; and the plan is true either way."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from command.conftest import MakeTopic, committed, distinct, operations
+from command.process import BLOCKS_THE_LOOP, FAST, ON_THE_LOOP, ON_THREADS, Command, Outcome
+from command.record import every_place
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.lock import lock_group
+from kafka.topic import Topic, eventually
+
+AT_ONCE_S = 2.0
+
+both_kinds = pytest.mark.parametrize("handler", [ON_THE_LOOP, ON_THREADS])
+each_kind_and_signal = pytest.mark.parametrize(
+    ("handler", "number"), [(ON_THE_LOOP, signal.SIGINT), (ON_THREADS, signal.SIGTERM)]
+)
+
+
+def watermark(plan: Path) -> int:
+    found: int = json.loads(plan.read_text())["claims"]["all"]["0"]["watermark"]
+    return found
+
+
+def finishes(command: Command, topic: Topic, outcome: Outcome, places: set[object]) -> None:
+    """The command that it gave goes on, and handles what was left, once."""
+    command(*outcome.resume_words, "--yes", *command.options())
+    assert set(command.record.done()) == places
+    command.record.check_order()
+
+
+@each_kind_and_signal
+def test_a_first_signal_lets_what_is_in_flight_finish(
+    command: Command, make_topic: MakeTopic, cluster: Cluster, handler: str, number: signal.Signals
+) -> None:
+    topic = make_topic(distinct(100))
+    running = command.begin(topic, "-c", "4", handler=handler, gate=command.gate)
+    command.wait_for(running, "begun", 4)
+    running.signal(number)
+    running.says(f"stopping: interrupted by {number.name}")
+    assert len(command.record.begun()) == 4
+    command.gate.touch()
+    outcome = running.ends(4)
+
+    assert sorted(command.record.done()) == [(0, 0, 0), (0, 1, 0), (0, 2, 0), (0, 3, 0)]
+    assert committed(cluster, topic) == {0: 4}
+    assert watermark(command.plan(topic)) == 4
+    assert command.left_behind == [command.plan(topic).name]
+    assert not cluster.group(lock_group(command.group(topic))).members
+    finishes(command, topic, outcome, set(every_place(distinct(100))))
+    assert command.record.repeats() == {}
+    assert committed(cluster, topic) == {0: 100}
+
+
+def test_an_interrupted_drain_accounts_for_what_is_pending(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(operations(100))
+    running = command.begin(topic, "--json", "-c", "4", gate=command.gate)
+    command.wait_for(running, "begun", 4)
+    running.signal(signal.SIGINT)
+    running.says("stopping")
+    command.gate.touch()
+    outcome = running.ends(4)
+    answer = outcome.answer
+    assert answer["status"] == "interrupted"
+    assert answer["exit_code"] == 4
+    for counts in (answer["messages"], answer["sub_messages"]):
+        assert counts["pending"] > 0
+        assert counts["read"] == sum(counts[n] for n in ("done", "dead", "skipped", "pending"))
+    assert answer["sub_messages"]["done"] == len(command.record.done())
+
+
+def test_quiet_still_says_how_to_resume(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(distinct(100))
+    running = command.begin(topic, "--quiet", "-c", "4", pause_ms=5)
+    command.wait_for(running, "done", 10)
+    running.signal(signal.SIGINT)
+    assert running.ends(4).resume_words == ["resume", command.plan(topic).name]
+
+
+@both_kinds
+def test_the_grace_is_the_most_it_waits_for_what_hangs(
+    command: Command, make_topic: MakeTopic, cluster: Cluster, handler: str
+) -> None:
+    topic = make_topic(distinct(20))
+    running = command.begin(topic, "-c", "4", "--grace", "300ms", handler=handler, hang=1)
+    command.wait_for(running, "begun", 4)
+    running.signal(signal.SIGINT)
+    outcome = running.ends(4, within_s=15)
+    assert committed(cluster, topic) in ({0: 0}, {0: None})
+    finishes(command, topic, outcome, set(every_place(distinct(20))))
+
+
+@pytest.mark.parametrize(
+    ("handler", "number"),
+    [
+        (ON_THE_LOOP, signal.SIGINT),
+        (ON_THREADS, signal.SIGTERM),
+        (BLOCKS_THE_LOOP, signal.SIGINT),
+    ],
+)
+def test_a_second_signal_stops_at_once_though_handlers_hang(
+    command: Command, make_topic: MakeTopic, handler: str, number: signal.Signals
+) -> None:
+    topic = make_topic(distinct(20))
+    running = command.begin(topic, "-c", "4", "--grace", "50s", handler=handler, hang=1)
+    command.wait_for(running, "begun", 1)
+    running.signal(number)
+    if handler != BLOCKS_THE_LOOP:  # there, nothing can be said while the handler has the loop
+        running.says("stopping")
+    running.signal(number)
+    outcome = running.ends(4, within_s=AT_ONCE_S)
+    finishes(command, topic, outcome, set(every_place(distinct(20))))
+
+
+@both_kinds
+def test_what_finished_before_a_second_signal_is_not_handled_again(
+    command: Command, make_topic: MakeTopic, handler: str
+) -> None:
+    topic = make_topic(distinct(50))
+    running = command.begin(
+        topic, "-c", "4", "--grace", "50s", handler=handler, gate=command.gate, gated="30"
+    )
+    command.wait_for(running, "done", 49)  # all but the one that waits
+    running.signal(signal.SIGINT)
+    running.says("stopping")
+    running.signal(signal.SIGINT)
+    outcome = running.ends(4, within_s=AT_ONCE_S)
+    finishes(command, topic, outcome, set(every_place(distinct(50))))
+    assert command.record.repeats() == {(0, 30, 0): 2}
+
+
+def test_an_interrupt_before_anything_began_leaves_nothing(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    """While the handler is opened: a model is loaded, a pool is filled."""
+    handlers = command.home / "slow.py"
+    handlers.write_text(
+        "import asyncio, pathlib\n"
+        "async def open(context):\n"
+        "    pathlib.Path(context.options['record']).touch()\n"
+        "    await asyncio.sleep(60)\n"
+        "async def handle(sub): pass\n"
+    )
+    topic = make_topic(distinct(5))
+    running = command.begin(topic, *FAST, handler=str(handlers))
+    eventually(command.record.path.exists, "it is being opened", 30)
+    running.signal(signal.SIGINT)
+    running.ends(4, within_s=10)
+    assert committed(cluster, topic) == {0: None}
+    assert not cluster.group(lock_group(command.group(topic))).members

@@ -1,0 +1,172 @@
+"""Up to the first message: what is refused leaves the folder and the group as they were."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from drainer.errors import LockHeld, PlanNotWritten, PlanRefused, Refused
+from drainer.handler import Context, Handler
+from drainer.kafka.lock import GroupLock
+from drainer.loader import LoadedHandler
+from drainer.message import SubMessage
+from drainer.store.plan_file import PlanFile
+from operations.conftest import MESSAGES, REFERENCE, Story
+
+
+class WillNotOpen(Handler):
+    def open(self, context: Context) -> None:
+        raise LookupError("no index")
+
+    async def handle(self, sub: SubMessage) -> None:
+        raise AssertionError("it was never open")
+
+
+def finish_a_drain(story: Story) -> str:
+    """Drains everything, adds some more, and gives the id of that drain."""
+    assert story.drain(story.prepared()).exit_code == 0
+    story.topic.produce(["more"] * 5)
+    return story.file.load().plan.drain_id
+
+
+def no_lock(self: GroupLock) -> None:
+    raise LockHeld("another drain holds the lock")
+
+
+def test_a_handler_that_does_not_open_leaves_no_plan(story: Story) -> None:
+    with pytest.raises(Refused, match="no index"):
+        story.drain(story.prepared(WillNotOpen()))
+
+    assert story.left == []
+    assert story.committed is None
+    assert story.drain(story.prepared()).exit_code == 0
+
+
+def test_a_handler_that_does_not_open_leaves_the_plan_of_a_resume(story: Story) -> None:
+    story.write_plan(20)
+    handler = LoadedHandler(REFERENCE, WillNotOpen())
+
+    with pytest.raises(Refused, match="no index"):
+        story.drain(replace(story.prepared_to_resume(), handler=handler))
+
+    assert story.file.load().plan.watermark(0) == 20
+    assert story.drain(story.prepared_to_resume()).messages.done == MESSAGES
+
+
+def test_a_finished_plan_is_set_aside_for_a_new_drain(story: Story) -> None:
+    first = finish_a_drain(story)
+    said: list[str] = []
+
+    assert story.drain(story.prepared(), said.append).messages.done == 5
+
+    assert story.left == [f"orders.plan.{first}.json", "orders.plan.json"]
+    assert f"orders.plan.{first}.json" in said[0]
+    assert story.file.load().plan.drain_id != first
+
+
+def test_a_finished_plan_has_its_name_again_when_the_handler_does_not_open(story: Story) -> None:
+    first = finish_a_drain(story)
+
+    with pytest.raises(Refused, match="no index"):
+        story.drain(story.prepared(WillNotOpen()))
+
+    assert story.left == ["orders.plan.json"]
+    assert story.file.load().plan.drain_id == first
+
+
+def test_a_finished_plan_stays_when_the_lock_is_another_drains(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = finish_a_drain(story)
+    prepared = story.prepared()
+    monkeypatch.setattr(GroupLock, "acquire", no_lock)
+
+    with pytest.raises(LockHeld):
+        story.drain(prepared)
+
+    assert story.left == ["orders.plan.json"]
+    assert story.file.load().plan.drain_id == first
+
+
+def test_a_finished_plan_stays_when_it_can_not_be_set_aside(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = finish_a_drain(story)
+    prepared = story.prepared()
+
+    def refuse(self: object, target: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(type(story.file.path), "rename", refuse)
+        with pytest.raises(PlanRefused, match="Permission denied"):
+            story.drain(prepared)
+
+    assert story.left == ["orders.plan.json"]
+    assert story.file.load().plan.drain_id == first
+
+
+def test_a_disk_without_room_for_the_first_plan_is_refused(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is nothing to resume from yet."""
+
+    def full(self: PlanFile, plan: object) -> None:
+        raise PlanNotWritten("disk full", hint="make room, then resume")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(PlanFile, "write", full)
+        with pytest.raises(PlanRefused, match="disk full") as caught:
+            story.drain(story.prepared())
+
+    assert "resume" not in (caught.value.hint or "")
+    assert story.left == []
+
+
+def test_a_plan_that_appeared_before_the_yes_is_not_overwritten(story: Story) -> None:
+    prepared = story.prepared()
+    story.write_plan(20)
+
+    with pytest.raises(PlanRefused, match="has appeared"):
+        story.drain(prepared)
+
+    assert story.file.load().plan.watermark(0) == 20
+
+
+def test_a_plan_that_went_on_before_the_yes_is_not_resumed_from_what_was_shown(
+    story: Story,
+) -> None:
+    story.write_plan(20)
+    prepared = story.prepared_to_resume()
+    assert story.drain(story.prepared_to_resume()).exit_code == 0
+
+    with pytest.raises(PlanRefused, match="has changed"):
+        story.drain(prepared)
+
+    assert story.committed == MESSAGES
+
+
+def test_a_finished_plan_that_changed_before_the_yes_is_not_set_aside(story: Story) -> None:
+    finish_a_drain(story)
+    prepared = story.prepared()
+    assert story.drain(story.prepared()).exit_code == 0
+    left = story.left
+
+    with pytest.raises(PlanRefused, match="has changed"):
+        story.drain(prepared)
+
+    assert story.left == left
+
+
+def test_a_resume_goes_past_every_journal_that_a_full_disk_left(story: Story) -> None:
+    plan = story.write_plan(20)
+    for generation in range(plan.generation, plan.generation + 3):
+        story.file.start_journal(plan.drain_id, generation)
+    story.file.release()
+
+    prepared = story.prepared_to_resume()
+
+    assert prepared.plan.generation > plan.generation + 2
+    assert story.drain(prepared).exit_code == 0
+    assert story.left == ["orders.plan.json"]
