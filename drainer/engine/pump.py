@@ -30,8 +30,8 @@ class Batch(Protocol):
 class Pump:
     """Moves batches from the fetch thread's queue through ``split`` into the dispatcher.
 
-    Stops while ``capacity_bytes`` are pending; ``poke`` it when there may be room again. ``moved``
-    is called whenever it got something done. Any failure, of ``split`` or a bug, is told to
+    Stops while ``capacity_bytes`` are pending, or ``ready_lanes`` wait for a worker: what lies
+    there longer only gets cold. ``poke`` it when there may be room again. ``moved`` is called whenever it got something done. Any failure, of ``split`` or a bug, is told to
     ``failed`` and ends it for good: going on would make a hole of the message that failed.
     """
 
@@ -41,6 +41,7 @@ class Pump:
         dispatcher: Dispatcher,
         split: Callable[[Message], Iterable[SubMessage]] | None,
         capacity_bytes: int,
+        ready_lanes: int,
         moved: Callable[[], None],
         failed: Callable[[BaseException], None],
     ) -> None:
@@ -48,6 +49,8 @@ class Pump:
         self._dispatcher = dispatcher
         self._split = split
         self._capacity_bytes = max(1, capacity_bytes)  # or nothing would ever be let in
+        self._ready_lanes = ready_lanes
+        self._lanes = dispatcher.lanes
         self._moved = moved
         self._failed = failed
         self._batch: Batch | None = None
@@ -78,7 +81,7 @@ class Pump:
     def _deliver_for_a_slice(self) -> bool:
         slice_end = monotonic() + SLICE_S
         moved = False
-        while not self._stopped and self._dispatcher.pending_bytes < self._capacity_bytes:
+        while not self._stopped and self._has_room():
             if self._batch is None:
                 self._batch = self._next_batch()
                 if self._batch is None:
@@ -94,6 +97,12 @@ class Pump:
                 self.poke()
                 break
         return moved
+
+    def _has_room(self) -> bool:
+        return (
+            self._lanes.ready < self._ready_lanes
+            and self._dispatcher.pending_bytes < self._capacity_bytes
+        )
 
     def _deliver_whole(self) -> bool:
         messages = list(islice(self._messages, SLICE_CHECK))

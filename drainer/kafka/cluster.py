@@ -28,6 +28,7 @@ from drainer.errors import BrokerUnreachable, GroupActive, Refused, TopicMissing
 from drainer.kafka.answers import FORBIDDEN, HAS_MEMBERS, NO_TOPIC, NOT_WRITTEN, PASSING
 from drainer.kafka.connection import TIMEOUT_S, Connection
 from drainer.kafka.log import url_safe
+from drainer.kafka.offsets import OffsetReader
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.topic import LogBounds, TopicInfo
 
@@ -100,6 +101,7 @@ class Cluster:
     def __init__(self, connection: Connection) -> None:
         self.settings = connection.settings
         self._connection = connection
+        self._offsets_of = OffsetReader(connection.settings)
         self._ask = connection.ask
         self._wait = connection.wait
 
@@ -124,10 +126,11 @@ class Cluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._connection.close()
+        self.close()
 
     def close(self) -> None:
         """Let the connection go."""
+        self._offsets_of.close()
         self._connection.close()
 
     def cluster_id(self) -> str:
@@ -213,20 +216,13 @@ class Cluster:
         Offsets that a transaction is about to commit are waited for.
         """
         numbers = sorted(partitions)
-        request = ConsumerGroupTopicPartitions(
-            group, [TopicPartition(topic, number) for number in numbers]
-        )
-
-        def attempt(left: float) -> dict[int, int | None]:
-            asked = self._connection.admin.list_consumer_group_offsets(
-                [request], require_stable=True, request_timeout=left
-            )
-            found = _checked(self._wait(asked[group], left).topic_partitions)
-            return {tp.partition: tp.offset if tp.offset >= 0 else None for tp in found}
-
         if not numbers:
             return {}
-        return self._ask(f"read the committed offsets of group {group}", attempt, timeout_s)
+        return self._ask(
+            f"read the committed offsets of group {group}",
+            lambda left: self._offsets_of.read(group, topic, numbers, left),
+            timeout_s,
+        )
 
     def alter_committed(
         self, group: str, topic: str, offsets: Mapping[int, int], timeout_s: float | None = None

@@ -125,3 +125,14 @@ def test_an_empty_group_can_be_removed(cluster: Cluster, bootstrap: str, topic_n
     cluster.delete_group(f"g-{topic_name}")
     assert cluster.committed(f"g-{topic_name}", topic_name, [0]) == {0: None}
     cluster.delete_group(f"g-{topic_name}")  # nothing is left to remove
+
+
+def test_a_coordinator_that_has_only_begun_is_waited_for(
+    kafka_installed: None, tmp_path: Path
+) -> None:
+    """Asked by the admin client, it took the process down: librdkafka issue 5040."""
+    with Broker(tmp_path, die_with_parent=True) as fresh:
+        settings = ClientSettings.load(fresh.bootstrap_servers)
+        with Cluster.connect(settings, 60) as cluster:
+            for number in range(20):
+                assert cluster.committed(f"g-{number}", "nothing", [0]) == {0: None}
