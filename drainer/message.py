@@ -30,6 +30,7 @@ class Message:
         "_headers",
         "_timestamp",
         "key",
+        "ledger",
         "left",
         "offset",
         "origin",
@@ -40,8 +41,9 @@ class Message:
     )
 
     # The drain's own notes, for as long as some of its sub-messages are pending (core/ledger.py).
+    ledger: Any
     left: int
-    size: int
+    size: int  # in bytes: of key and value, and once delivered of all that it takes in memory
     sub_keys: Sequence[Hashable]
     part: Any
 
@@ -58,6 +60,7 @@ class Message:
         self.offset = offset
         self.key = key
         self.value = value
+        self.size = len(key or b"") + len(value or b"")
         self._timestamp = timestamp
         self._headers = headers
 

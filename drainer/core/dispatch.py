@@ -20,6 +20,7 @@ from drainer.message import Barrier, Message, SubMessage
 # (CPython 3.11, measured with tracemalloc on str keys and dict payloads of a few fields).
 MESSAGE_BYTES = 500
 SUB_MESSAGE_BYTES = 500
+WHOLE_BYTES = MESSAGE_BYTES + SUB_MESSAGE_BYTES
 
 
 _KINDS = {SubMessage, Barrier}
@@ -54,8 +55,8 @@ class Dispatcher:
         """An estimate of the memory that delivered and unfinished messages take."""
         return sum(ledger.pending_bytes for ledger in self.ledgers.values())
 
-    def deliver(self, message: Message, subs: Iterable[SubMessage], size: int = 0) -> None:
-        """Takes in a message with what it split into; ``size`` is the record's bytes.
+    def deliver(self, message: Message, subs: Iterable[SubMessage]) -> None:
+        """Takes in a message with what it split into.
 
         Raises SplitFailed, with nothing of this message taken in, when ``subs`` has something that
         is no sub-message, a key that is not hashable, or not what an earlier drain saw.
@@ -63,7 +64,7 @@ class Dispatcher:
         partition = message.origin.partition
         sequence = subs if type(subs) is list else list(subs)
         keys = _keys(message, sequence)
-        size += MESSAGE_BYTES + SUB_MESSAGE_BYTES * len(sequence)
+        size = message.size + MESSAGE_BYTES + SUB_MESSAGE_BYTES * len(sequence)
         done = self.ledgers[partition].deliver(message, keys, size)
         gate = self._gates.get(partition) if self._gates else None
         lane_of = self._lane_of
@@ -85,32 +86,29 @@ class Dispatcher:
         if gate is not None:
             self._open(partition, gate)
 
-    def deliver_whole(self, messages: Sequence[tuple[Message, int]]) -> None:
-        """Takes in wanted messages that are one sub-message each, by their own keys.
+    def deliver_whole(self, messages: Sequence[Message]) -> None:
+        """Takes in messages that are one sub-message each, by their own keys.
 
-        It is ``wants`` and ``deliver`` for the default split, for records of one partition in
-        their order, each with its size in bytes.
+        It is ``wants`` and ``deliver`` for the default split, and for records of one partition in
+        their order.
         """
-        first, last = messages[0][0], messages[-1][0]
-        ledger = self.ledgers[first.origin.partition]
-        if self._gates or self._lane_of or not ledger.fresh(first.offset, last.offset):
-            for message, size in messages:
+        ledger = self.ledgers[messages[0].origin.partition]
+        if self._gates or self._lane_of or not ledger.fresh(messages):
+            for message in messages:
                 if self.wants(message):
-                    self.deliver(message, [SubMessage(message.key, message.value)], size)
+                    self.deliver(message, [SubMessage(message.key, message.value)])
             return
-        push = self.lanes.push
-        taken = []
-        for message, size in messages:
-            sub = SubMessage(message.key, message.value)
+        subs = []
+        for message in messages:
+            key = message.key
+            sub = SubMessage(key, message.value)
             sub.message = message
             sub.index = 0
-            message.sub_keys = (sub.key,)
-            message.part = None
-            message.left = 1
-            message.size = size + MESSAGE_BYTES + SUB_MESSAGE_BYTES
-            taken.append(message)
-            push(sub, sub.key)
-        ledger.deliver_whole(taken)
+            message.sub_keys = (key,)
+            message.size += WHOLE_BYTES
+            subs.append(sub)
+        ledger.deliver_whole(messages)
+        self.lanes.push_each(subs)
 
     def wants(self, message: Message) -> bool:
         """Whether a fetched message is to be delivered; notes it as passed when it is not."""
@@ -127,7 +125,7 @@ class Dispatcher:
     def finish(self, sub: SubMessage, outcome: Outcome = Outcome.DONE) -> None:
         """Ends a sub-message that was taken."""
         message = sub.message
-        self.ledgers[message.origin.partition].finish(message, sub.index, outcome)
+        message.ledger.finish(message, sub.index, outcome)
         self.lanes.finish(sub)
         if self._gates:
             self._finished_behind_gate(sub)
@@ -135,7 +133,7 @@ class Dispatcher:
     def finish_and_take(self, sub: SubMessage) -> SubMessage | None:
         """``finish`` as done, then ``take``, in one call: the hot path of every worker."""
         message = sub.message
-        self.ledgers[message.origin.partition].finish(message, sub.index)
+        message.ledger.finish(message, sub.index)
         if self._gates:
             self.lanes.finish(sub)
             self._finished_behind_gate(sub)

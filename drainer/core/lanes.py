@@ -8,7 +8,7 @@ the power of two of what waits in them, so that finding one is O(1) amortised.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from heapq import nlargest
 from typing import Any
 
@@ -96,6 +96,25 @@ class Lanes:
             lane = self._widen(lane)
         sub.lane = lane
         self._append(lane, sub)
+
+    def push_each(self, subs: Sequence[SubMessage]) -> None:
+        """``push`` for many, each by its own key: one call for all that begin a lane."""
+        lanes, ready = self._lanes, self._buckets[0]
+        begun = 0
+        for sub in subs:
+            key = sub.key
+            if key in lanes:
+                self.push(sub, key)
+                ready = self._buckets[0]  # it may have been cleared
+                continue
+            begun += 1
+            lanes[key] = sub
+            sub.next = None
+            sub.lane = ALONE_READY
+            sub.lane_key = key
+            ready.append(sub)
+        self.ready += begun
+        self._filled |= 1
 
     def push_to_all(self, sub: SubMessage, keys: Iterable[Hashable]) -> None:
         """Gives a sub-message its place in several lanes; it runs when it is first in all."""

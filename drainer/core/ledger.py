@@ -117,6 +117,7 @@ class Ledger:
         if self._earlier_partial and offset in self._earlier_partial:
             done = self._recall(message)
             left -= done.bit_count()
+        message.ledger = self
         message.left = left
         message.size = size
         self.position = offset + 1
@@ -136,10 +137,11 @@ class Ledger:
         return done
 
     def deliver_whole(self, messages: Sequence[Message]) -> None:
-        """``deliver`` for messages that are one sub-message each, with their sizes already set.
-
-        None of them may have been delivered or finished before (``fresh``).
-        """
+        """``deliver`` for ``fresh`` messages of one sub-message each, sizes and keys in place."""
+        for message in messages:
+            message.ledger = self
+            message.left = 1
+            message.part = None
         if not self._pending:
             self.watermark = messages[0].offset
         self._pending.extend(messages)
@@ -148,11 +150,11 @@ class Ledger:
         self.subs_read += len(messages)
         self.pending_bytes += sum([message.size for message in messages])
 
-    def fresh(self, first: int, last: int) -> bool:
-        """Whether all of the offsets from first to last are wanted, and none began before."""
+    def fresh(self, messages: Sequence[Message]) -> bool:
+        """Whether all of these, in rising order of offset, are wanted and none began before."""
         return (
-            self.position <= first
-            and last < self.end
+            self.position <= messages[0].offset
+            and messages[-1].offset < self.end
             and not self.resumed
             and not self._earlier_partial
         )

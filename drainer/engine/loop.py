@@ -16,7 +16,7 @@ with suppress(ImportError):  # not on every platform; the standard loop does the
 
 # Objects live as long as their message; the default looks at the young ones every 700 of them.
 GC_THRESHOLD = (100_000, 20, 100)
-SWITCH_INTERVAL_S = 0.0005
+SWITCH_INTERVAL_S = 0.002
 
 
 @contextmanager

@@ -21,7 +21,7 @@ class Batch(Protocol):
     """Some messages of one partition in their order, and the positions reached beside them."""
 
     @property
-    def messages(self) -> Iterable[tuple[Message, int]]: ...
+    def messages(self) -> Iterable[Message]: ...
 
     @property
     def reached(self) -> dict[int, int]: ...
@@ -31,8 +31,9 @@ class Pump:
     """Moves batches from the fetch thread's queue through ``split`` into the dispatcher.
 
     Stops while ``capacity_bytes`` are pending, or ``ready_lanes`` wait for a worker: what lies
-    there longer only gets cold. ``poke`` it when there may be room again. ``moved`` is called whenever it got something done. Any failure, of ``split`` or a bug, is told to
-    ``failed`` and ends it for good: going on would make a hole of the message that failed.
+    there longer only gets cold. ``poke`` it when there may be room again. ``moved`` is called
+    whenever it got something done. Any failure, of ``split`` or a bug, is told to ``failed`` and
+    ends it for good: going on would make a hole of the message that failed.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Pump:
         self._moved = moved
         self._failed = failed
         self._batch: Batch | None = None
-        self._messages: Iterator[tuple[Message, int]] = iter(())
+        self._messages: Iterator[Message] = iter(())
         self._deliver_some = self._deliver_whole if split is None else self._deliver_split
         self._scheduled = False
         self._stopped = False
@@ -114,7 +115,7 @@ class Pump:
         assert self._split is not None
         split, dispatcher = self._split, self._dispatcher
         count = 0
-        for message, size in islice(self._messages, SLICE_CHECK):
+        for message in islice(self._messages, SLICE_CHECK):
             count += 1
             if not dispatcher.wants(message):
                 continue
@@ -125,5 +126,5 @@ class Pump:
                     f"split failed at {message}: {describe(error)}",
                     hint="mend the handler, then resume; nothing of this message was handled",
                 ) from error
-            dispatcher.deliver(message, subs, size)
+            dispatcher.deliver(message, subs)
         return count == SLICE_CHECK

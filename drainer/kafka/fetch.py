@@ -35,7 +35,6 @@ RECORD_BYTES = 250  # the objects of one record beside its key and value
 POLL_INTERVAL_MS = 24 * 60 * 60 * 1000
 
 _ERROR = confluent_kafka.Message.error
-_KEY = confluent_kafka.Message.key
 _PARTITION = confluent_kafka.Message.partition
 
 _Record = confluent_kafka.Message
@@ -281,8 +280,8 @@ class FetchThread:
         end = self._ends[partition]
         if last >= end:
             run = [record for record in run if _place_of(record)[1] < end]
-        size = sum(map(len, run)) + sum(map(len, filter(None, map(_KEY, run))))
-        size += RECORD_BYTES * len(run)
+        key = run[0].key() if run else None  # the others' are like it
+        size = sum(map(len, run)) + (RECORD_BYTES + len(key or b"")) * len(run)
         self._advance(partition, last + 1, run, size, told=last + 1 >= end)
         return size
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import cast
 
 import confluent_kafka
@@ -20,8 +21,9 @@ class KafkaMessage(Message):
         # Not super().__init__: this runs for every message.
         self.origin = origin
         self.offset = record.offset()  # type: ignore[assignment]  # a record has one
-        self.key = record.key()
+        key = self.key = record.key()
         self.value = record.value()
+        self.size = len(record) + len(key) if key else len(record)
         self._record = record
 
     @property
@@ -56,14 +58,10 @@ class Batch:
         return len(self.records)
 
     @property
-    def messages(self) -> Iterator[tuple[KafkaMessage, int]]:
-        """The messages, each with the bytes of its key and value.
+    def messages(self) -> Iterator[KafkaMessage]:
+        """The messages.
 
         They are wrapped as they are taken: the drain does that in slices that suit it, where the
         fetch thread would take the interpreter away from it for a whole batch.
         """
-        origin = self.origin
-        for record in self.records:
-            message = KafkaMessage(origin, record)
-            key = message.key
-            yield message, len(record) + len(key) if key else len(record)
+        return map(KafkaMessage, repeat(self.origin), self.records)

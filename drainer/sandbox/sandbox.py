@@ -219,7 +219,7 @@ def _read(folder: Path) -> SandboxState | None:
     try:
         content: dict[str, Any] = json.loads(file.read_text())
         if content["format"] != FORMAT:
-            raise ValueError(f"its format is {content['format']}")  # noqa: TRY301
+            raise ValueError(f"its format is {content['format']}")
         process = ProcessMark(**content["process"]) if content["process"] else None
         return SandboxState(
             folder=folder,

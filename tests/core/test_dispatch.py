@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
-from drainer.core.progress import Counts, Outcome
+from drainer.core.progress import Counts, Outcome, Progress, ranges_of
 from drainer.errors import SplitFailed
-from drainer.message import Barrier, Message, SubMessage
+from drainer.message import Barrier, Message, Origin, SubMessage
 
 from .messages import (
     deliver,
@@ -483,7 +486,9 @@ def test_pending_bytes_grow_with_the_record_and_with_what_it_splits_into() -> No
     dispatcher = one_partition(0, 9)
     seen = [dispatcher.pending_bytes]
     for offset, (subs, size) in enumerate([(1, 0), (1, 10_000), (50, 0)]):
-        dispatcher.deliver(message_at(offset), subs_of(*range(subs)), size)
+        message = message_at(offset)
+        message.size = size
+        dispatcher.deliver(message, subs_of(*range(subs)))
         seen.append(dispatcher.pending_bytes - sum(seen))
 
     _, small, large, many = seen
@@ -578,3 +583,65 @@ def test_finished_messages_are_freed_though_the_first_is_stuck() -> None:
         gc.enable()
 
     assert after - before < 200
+
+
+# --- messages that are one sub-message each ---
+
+
+def of_one_key(offset: int, key: int) -> Message:
+    return Message(Origin("orders", "topic-id", 0), offset, b"%d" % key, b"value")
+
+
+def one_by_one(dispatcher: Dispatcher, messages: Sequence[Message]) -> None:
+    for message in messages:
+        if dispatcher.wants(message):
+            dispatcher.deliver(message, [SubMessage(message.key, message.value)])
+
+
+@given(
+    keys=st.lists(st.integers(0, 5), max_size=40),
+    holes=st.sets(st.integers(0, 45)),
+    chunk=st.integers(1, 7),
+    finished_before=st.sets(st.integers(0, 40)),
+    gate_at=st.none() | st.integers(0, 39),
+    order=st.sampled_from(Order),
+    random=st.randoms(use_true_random=False),
+)
+def test_delivering_whole_messages_at_once_is_delivering_them_one_by_one(
+    keys: list[int],
+    holes: set[int],
+    chunk: int,
+    finished_before: set[int],
+    gate_at: int | None,
+    order: Order,
+    random: Random,
+) -> None:
+    earlier = Progress(0, ranges_of(finished_before))
+    both = [Dispatcher({0: Ledger(0, 38, earlier)}, order) for _ in range(2)]
+    offsets = [offset for offset in range(len(keys)) if offset not in holes]
+    running: list[tuple[SubMessage, SubMessage]] = []
+    seed = random.random()
+    for begin in range(0, len(offsets), chunk):
+        for dispatcher, deliver_all in zip(
+            both, (Dispatcher.deliver_whole, one_by_one), strict=True
+        ):
+            some = offsets[begin : begin + chunk]
+            deliver_all(dispatcher, [of_one_key(offset, keys[offset]) for offset in some])
+            if gate_at in some and dispatcher.wants(message_at(some[-1] + 1)):
+                dispatcher.deliver(message_at(some[-1] + 1), [Barrier()])
+        chance = Random(seed + begin)
+        for _ in range(chance.randint(0, 2 * chunk)):
+            if running and chance.random() < 0.5:
+                for dispatcher, sub in zip(both, running.pop(0), strict=True):
+                    dispatcher.finish(sub)
+                continue
+            at_once, one = (dispatcher.take() for dispatcher in both)
+            assert str(at_once) == str(one)
+            if at_once is not None and one is not None:
+                running.append((at_once, one))
+        assert both[0].progress() == both[1].progress()
+        assert both[0].counts() == both[1].counts()
+        assert (both[0].lanes.ready, len(both[0].lanes)) == (
+            both[1].lanes.ready,
+            len(both[1].lanes),
+        )

@@ -207,7 +207,7 @@ class LawsMachine(RuleBasedStateMachine):
             self.positions[number] = log.end
 
     def deliver(self, message: Message, record: Record) -> None:
-        self.dispatcher.deliver(message, record.split(), size=100)
+        self.dispatcher.deliver(message, record.split())
         place = (message.partition, message.offset)
         self.delivered.add(place)
         if not record.specs:

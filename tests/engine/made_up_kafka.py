@@ -53,7 +53,7 @@ def log_of(*records: Sequence[Spec], start: int = 0, holes: int = 0) -> Log:
 
 @dataclass(frozen=True)
 class Slice:
-    messages: list[tuple[Message, int]]
+    messages: list[Message]
     reached: dict[int, int]
 
 
@@ -107,16 +107,14 @@ class BacklogSource:
                     reached = logs[number].end
                 origin = Origin(TOPIC, TOPIC_ID, number)
                 yield Slice(
-                    [
-                        (self._message(origin, logs[number], o), self._message_bytes)
-                        for o in offsets
-                    ],
+                    [self._message(origin, logs[number], o) for o in offsets],
                     {number: reached},
                 )
 
-    @staticmethod
-    def _message(origin: Origin, log: Log, offset: int) -> Message:
-        return Message(origin, offset, b"key", orjson.dumps(log.records[offset]))
+    def _message(self, origin: Origin, log: Log, offset: int) -> Message:
+        message = Message(origin, offset, b"key", orjson.dumps(log.records[offset]))
+        message.size = self._message_bytes
+        return message
 
 
 class Group:

@@ -81,7 +81,7 @@ class Reader:
     def take(self) -> None:
         """Take what waits, without waiting."""
         while (batch := self.fetch.next_batch()) is not None:
-            self.messages.extend(message for message, _ in batch.messages)
+            self.messages.extend(batch.messages)
             self.positions.update(batch.reached)
 
     def read(self, until: Callable[[], bool] | None = None, wait_s: float = WAIT_S) -> Reader:

@@ -285,7 +285,7 @@ class Life:
             wanted = self.dispatcher.wants(message)
             assert wanted == ((number, offset) not in self.known.messages)
             if wanted:
-                self.dispatcher.deliver(message, self.backlog.split(message), size=100)
+                self.dispatcher.deliver(message, self.backlog.split(message))
                 self.delivered.add((number, offset))
                 if all(place in self.known.subs for place in self.places_at(number, offset)):
                     self.known.messages.add((number, offset))
