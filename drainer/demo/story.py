@@ -22,6 +22,7 @@ from drainer.demo.emergency import (
     values,
 )
 from drainer.engine.local import LocalSettings
+from drainer.engine.loop import hurried_interpreter
 from drainer.engine.status import Status, Summary
 from drainer.errors import EXIT_INTERRUPTED, DrainerError
 from drainer.kafka.cluster import Cluster
@@ -81,12 +82,13 @@ class Demo:
 
     def estimate(self, order: Order, concurrency: int) -> float:
         """Seconds that the backlog takes, from the real lanes on a virtual clock."""
-        return simulate(
-            self._split(),
-            order=order,
-            concurrency=concurrency,
-            latency_s=lambda _: self.size.update_s,
-        ).seconds
+        with hurried_interpreter():
+            return simulate(
+                self._split(),
+                order=order,
+                concurrency=concurrency,
+                latency_s=lambda _: self.size.update_s,
+            ).seconds
 
     def prepare(self, cluster: Cluster) -> Prepared:
         request = Request(

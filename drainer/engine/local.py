@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from drainer.aside import aside
 from drainer.core.dispatch import Dispatcher
+from drainer.core.lanes import look_ahead
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan
@@ -46,9 +47,6 @@ from drainer.loader import LoadedHandler, describe
 from drainer.message import SubMessage
 from drainer.store.plan_file import PlanFile
 
-# How far to look ahead for parallel work. More only grows what the processor's caches can't hold.
-READY_LANES_PER_WORKER = 4
-READY_LANES_MIN = 1_000
 STATUS_INTERVAL_S = 0.5
 WATCH_INTERVAL_S = 0.05  # how soon trouble in the fetch thread or the lock is seen
 AT_ONCE_S = 1.0  # what the second Ctrl-C leaves to the source and to the handler's close()
@@ -194,7 +192,7 @@ class LocalDrain:
             dispatcher,
             self._handler.split,
             settings.buffer_bytes // 2,  # the rest is for what is fetched and not yet split
-            max(READY_LANES_MIN, READY_LANES_PER_WORKER * settings.concurrency),
+            look_ahead(settings.concurrency),
             moved=self._fed,
             failed=self._end,
         )

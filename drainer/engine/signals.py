@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from contextlib import contextmanager, suppress
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last when a terminal goes away
 BLOCKED_S = 1.0  # a loop that has not heard of the second signal by then is blocked
@@ -20,34 +20,47 @@ def stop_signals(
     """Calls ``heard`` on the loop with each signal's name.
 
     When the loop does not get to hear of the second one, ``give_up`` is called from another thread.
-    Not ``loop.add_signal_handler``: it can't tell, for it needs the loop itself.
+
+    That thread reads what the interpreter's C handler writes, in whichever thread it runs. What
+    Python offers otherwise (``loop.add_signal_handler``, or a handler of its own) waits for the
+    main thread, and that one may be inside a call that no signal ends.
     """
-    seen = 0
-    answers: list[threading.Event] = []
+    ears, mouth = os.pipe()
+    os.set_blocking(mouth, False)
+    over = threading.Event()
 
-    def stop(number: int, _frame: FrameType | None) -> None:
-        nonlocal seen
-        seen += 1
-        answer = threading.Event()
-        answers.append(answer)
+    def listen() -> None:
+        count = 0
+        while received := os.read(ears, 1):
+            if received[0] in STOP_SIGNALS:
+                count += 1
+                told = tell(received[0])
+                if count == 2 and not told.wait(BLOCKED_S) and not over.is_set():
+                    give_up()
+            elif passed_on >= 0:
+                with suppress(OSError):
+                    os.write(passed_on, received)
+        os.close(ears)
 
-        def tell() -> None:
-            answer.set()
+    def tell(number: int) -> threading.Event:
+        told = threading.Event()
+
+        def on_the_loop() -> None:
+            told.set()
             heard(signal.Signals(number).name)
 
-        def insist() -> None:
-            if not answer.wait(BLOCKED_S):
-                give_up()
+        with suppress(RuntimeError):  # the loop is closed: the drain has ended all the same
+            loop.call_soon_threadsafe(on_the_loop)
+        return told
 
-        loop.call_soon_threadsafe(tell)
-        if seen == 2:
-            threading.Thread(target=insist, daemon=True).start()
-
-    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
+    passed_on = signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
+    before = {number: signal.signal(number, lambda *_: None) for number in STOP_SIGNALS}
+    threading.Thread(target=listen, name="signals", daemon=True).start()
     try:
         yield
     finally:
+        over.set()
         for number, handler in before.items():
             signal.signal(number, handler)
-        for answer in answers:  # the drain has ended all the same
-            answer.set()
+        signal.set_wakeup_fd(passed_on)
+        os.close(mouth)
