@@ -13,7 +13,7 @@ from drainer.handler import Handler
 from drainer.message import Message, SubMessage
 
 CUSTOMER = b"customer-4711"  # the message key that everything was given, months ago
-UPDATE_S = 1.0  # what the downstream takes for one update: an embedding and a write
+UPDATE_S = 2.0  # what the downstream takes for one update: an embedding and a write
 UPDATES_PER_MESSAGE = 50
 TWO_WEEKS_S = 14 * 24 * 3600
 MESSAGES = int(TWO_WEEKS_S / UPDATE_S) // UPDATES_PER_MESSAGE

@@ -1,0 +1,48 @@
+"""The demo plays from start to finish, says what it found, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+from confluent_kafka.admin import AdminClient
+
+from kafka.topic import eventually
+
+SMALL = ("--messages", "60", "--concurrency", "1000")  # three rounds of updates
+
+
+def test_the_demo_is_interrupted_resumed_and_verified(bootstrap: str, tmp_path: Path) -> None:
+    words = ("demo", "-b", bootstrap, *SMALL, "--record", "demo.svg")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "drainer", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    for part in (
+        "60 messages, one key, 3,000 updates",
+        "partition order",
+        "key order",
+        "sub-key order",
+        "Interrupted",
+        "✓ Drained: 60 messages, 3,000 sub-messages",
+        "none of them twice",
+        "no document was updated out of order",
+        "drainer, measured",
+    ):
+        assert part in done.stderr
+    assert ElementTree.parse(tmp_path / "demo.svg").getroot().tag.endswith("svg")
+    assert [path.name for path in tmp_path.iterdir()] == ["demo.svg"]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    eventually(
+        lambda: not any(name.startswith("drainer-demo") for name in admin.list_topics(timeout=5).topics),
+        "the demo's topic is gone",
+    )
