@@ -9,9 +9,13 @@ from collections.abc import Iterator
 import pytest
 
 from drainer.errors import SandboxRefused
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.fill import create_topic
+from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
 from drainer.sandbox.jars import kafka_jars
 from drainer.sandbox.java import find_java
+from kafka.topic import PASSWORD, USER
 
 
 @pytest.fixture(scope="session")
@@ -47,3 +51,24 @@ def bootstrap(broker: Broker) -> str:
 def topic_name() -> str:
     """A name that no other test uses."""
     return f"t-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(scope="session")
+def own_broker(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker to pause, kill and restart, with logins and short sessions; left running and
+    settled by each test."""
+    with Broker(
+        tmp_path_factory.mktemp("own"),
+        sasl_users={USER: PASSWORD},
+        properties={
+            "group.min.session.timeout.ms": "500",
+            "log.cleaner.backoff.ms": "200",
+            "broker.session.timeout.ms": "1000",
+            "broker.heartbeat.interval.ms": "200",
+        },
+        die_with_parent=True,
+    ) as running:
+        with Cluster.connect(ClientSettings.load(running.bootstrap_servers), 60) as cluster:
+            create_topic(cluster.settings, "settling")
+            cluster.alter_committed("settling", "settling", {0: 0})
+        yield running

@@ -16,7 +16,6 @@ from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
 from kafka.topic import Topic
 
-USER, PASSWORD = "ann", "right-hush"
 MakeTopic = Callable[..., Topic]
 
 
@@ -85,26 +84,6 @@ def make_topic(bootstrap: str) -> Iterator[MakeTopic]:
         except KafkaException as error:
             if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":  # the test deleted it
                 raise
-
-
-@pytest.fixture(scope="session")
-def own_broker(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker to kill, with logins and short sessions; left running by each test."""
-    with Broker(
-        tmp_path_factory.mktemp("own"),
-        sasl_users={USER: PASSWORD},
-        properties={
-            "group.min.session.timeout.ms": "500",
-            "log.cleaner.backoff.ms": "200",
-            "broker.session.timeout.ms": "1000",
-            "broker.heartbeat.interval.ms": "200",
-        },
-        die_with_parent=True,
-    ) as running:
-        with Cluster.connect(ClientSettings.load(running.bootstrap_servers), 60) as cluster:
-            Topic(running.bootstrap_servers, "settling")
-            cluster.alter_committed("settling", "settling", {0: 0})
-        yield running
 
 
 @pytest.fixture

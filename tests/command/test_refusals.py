@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
-from command.conftest import PASSWORD, USER, MakeTopic, committed, distinct, is_refused
+from command.conftest import MakeTopic, committed, distinct, is_refused
 from command.process import FAST, Command, Running
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
-from kafka.topic import Topic
+from kafka.topic import PASSWORD, USER, Topic
 
 TOLD_WITHIN_S = 10.0
 SASL = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN")
@@ -231,12 +233,18 @@ def test_of_two_drains_at_once_the_second_refuses(
     short = ("-X", "session.timeout.ms=1500", *FAST)
     first = own_command.begin(topic, *short, gate=own_command.gate)
     own_command.wait_for(first, "begun", 10)
-    own_command.drain(topic, *short, code=3)
+    same_run = own_command.drain(topic, *short, code=3)
+    assert "another drainer process is working with" in same_run.error
     same_plan = own_command.resume(topic, *short, code=3)
     assert "another drainer process is working with" in same_plan.error
     second = own_command.drain(topic, *short, "--plan", "another.json", code=3)
     assert "holds the lock" in second.error
     assert not (own_command.folder / "another.json").exists()
+    copy = shutil.copy(own_command.plan(topic), own_command.folder / "copy.json")
+    words = ["resume", str(copy), "--yes", *short, *own_command.options()]
+    of_a_copy = own_command(*words, code=3)
+    assert "to see whether it is alive" in of_a_copy.err
+    assert "holds the lock" in of_a_copy.error
     own_command.gate.touch()
     first.ends(0)
     assert own_command.record.repeats() == {}

@@ -43,6 +43,8 @@ def test_the_demo_is_interrupted_resumed_and_verified(bootstrap: str, tmp_path: 
     assert [path.name for path in tmp_path.iterdir()] == ["demo.svg"]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     eventually(
-        lambda: not any(name.startswith("drainer-demo") for name in admin.list_topics(timeout=5).topics),
+        lambda: (
+            not any(name.startswith("drainer-demo") for name in admin.list_topics(timeout=5).topics)
+        ),
         "the demo's topic is gone",
     )

@@ -11,7 +11,6 @@ from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
 from kafka.topic import Topic
 
-USER, PASSWORD = "ann", "right-hush"
 SESSION_TIMEOUT_MS = 1500  # of a lock on the own broker; others allow 6000 at least
 
 
@@ -28,26 +27,6 @@ def settled_broker(broker: Broker) -> Broker:
 def cluster(settled_broker: Broker) -> Iterator[Cluster]:
     with Cluster.connect(ClientSettings.load(settled_broker.bootstrap_servers)) as connected:
         yield connected
-
-
-@pytest.fixture(scope="session")
-def own_broker(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker to pause, kill and restart; left running by each test, and settled."""
-    with Broker(
-        tmp_path_factory.mktemp("own"),
-        sasl_users={USER: PASSWORD},
-        properties={
-            "group.min.session.timeout.ms": "500",
-            "log.cleaner.backoff.ms": "200",
-            "broker.session.timeout.ms": "1000",
-            "broker.heartbeat.interval.ms": "200",
-        },
-        die_with_parent=True,
-    ) as running:
-        with Cluster.connect(ClientSettings.load(running.bootstrap_servers), 60) as cluster:
-            Topic(running.bootstrap_servers, "settling")
-            cluster.alter_committed("settling", "settling", {0: 0})
-        yield running
 
 
 @pytest.fixture

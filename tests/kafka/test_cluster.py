@@ -11,8 +11,7 @@ from drainer.errors import BrokerUnreachable, TopicMissing
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
-from kafka.conftest import PASSWORD, USER
-from kafka.topic import Topic, eventually
+from kafka.topic import PASSWORD, USER, Topic, eventually
 
 AT_MOST_S = 10.5
 SASL = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", f"sasl.username={USER}")

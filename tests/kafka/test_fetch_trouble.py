@@ -8,9 +8,8 @@ from drainer.errors import Interrupted, RecordsDeleted, TopicGone
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
-from kafka.conftest import PASSWORD, USER
 from kafka.reader import Bounds, Reader, numbered
-from kafka.topic import Topic, eventually
+from kafka.topic import PASSWORD, USER, Topic, eventually
 
 SMALL = Bounds(30_000, 30_000)  # so that most is yet to be read
 

@@ -21,6 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
 from confluent_kafka.cimpl import NewTopic
 
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+USER, PASSWORD = "ann", "right-hush"  # of the own broker
 WAIT_S = 15.0
 
 
