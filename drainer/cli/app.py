@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -58,7 +59,8 @@ def drainer(
     resume with the plan; 5 the handler failed, resume with the plan; 6 finished, with dead
     letters.
     """
-    with answering(Terminal()):
+    # The command's own options are not known yet, and its words no longer in the context.
+    with answering(Terminal(json="--json" in sys.argv)):
         apply_profile(context, config, profile)
 
 

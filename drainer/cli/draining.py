@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from drainer.cli.answer import insist_on_yes
 from drainer.core.plan import OffsetPlan
 from drainer.engine.local import LocalSettings
+from drainer.errors import EXIT_INTERRUPTED, Interrupted
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.operations.drain import drain
 from drainer.operations.start import Prepared, nothing_to_drain
-from drainer.view.progress import progress_view
-from drainer.view.summary import show_summary
+from drainer.view.progress import ProgressView, progress_view
+from drainer.view.summary import show_cut_short, show_summary
 from drainer.view.terminal import Terminal
 
 CONNECT_TIMEOUT_S = 8.0  # an unreachable broker is told within ten seconds, all in all
+TELL_S = 1.0  # a terminal that is held must not keep a process that is to end
 
 
 def connect(settings: ClientSettings) -> Cluster:
@@ -48,6 +56,29 @@ def confirm_and_drain(
         return summary.exit_code
     insist_on_yes(terminal, f"Drain {prepared.action.topic} for {prepared.action.group}?", yes=yes)
     with progress_view(terminal) as view:
-        summary = drain(cluster, prepared, running, view.update, terminal.say)
+        give_up = partial(_end_at_once, terminal, view, prepared.action.plan_path)
+        summary = drain(cluster, prepared, running, view.update, terminal.say, give_up)
     show_summary(terminal, summary)
     return summary.exit_code
+
+
+def _end_at_once(terminal: Terminal, view: ProgressView, plan: Path) -> NoReturn:
+    # Called from another thread: the main one is in the handler, and won't leave it.
+    telling = threading.Thread(target=_tell_the_end, args=(terminal, view, plan), daemon=True)
+    telling.start()
+    telling.join(TELL_S)
+    os._exit(EXIT_INTERRUPTED)
+
+
+def _tell_the_end(terminal: Terminal, view: ProgressView, plan: Path) -> None:
+    error = Interrupted(
+        "stopped at once while the handler held the event loop; what was in the handler is still"
+        " pending",
+        hint="a call that blocks belongs into a plain `def handle`, which runs on threads",
+    )
+    with suppress(OSError, ValueError):
+        view.__exit__(None, None, None)  # gives the screen and the streams back
+        show_cut_short(terminal, error, plan)
+    for stream in (sys.stdout, sys.__stdout__, sys.stderr):  # os._exit() flushes nothing
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()  # type: ignore[union-attr]

@@ -7,7 +7,7 @@ given. A key is the long option's name without its dashes.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import typer
 from drainer.errors import UsageError
 
 FILE = "drainer.toml"
+_NO_TEXT = {bool: "true or false", list: "a list", dict: "a table"}  # where text is wanted
 
 
 def read_profile(path: Path | None, name: str | None) -> dict[str, Any]:
@@ -48,16 +49,17 @@ def read_profile(path: Path | None, name: str | None) -> dict[str, Any]:
 def as_defaults(values: Mapping[str, Any], app: Any, source: Path = Path(FILE)) -> dict[str, Any]:
     """The values of a profile file, ``source``, as defaults of every command with such an option.
 
-    Raises UsageError for a key that no command has, which is most likely a slip.
+    Raises UsageError for a key that no command has, which is most likely a slip, and for a value
+    that its option won't take.
     """
     defaults: dict[str, Any] = {}
     unknown = set(values)
     for path, command in _commands(app, ()):
         known = {
-            option.removeprefix("--"): parameter.name
+            word.removeprefix("--"): parameter
             for parameter in command.params
-            for option in parameter.opts
-            if option.startswith("--") or option == "-X"
+            for word in parameter.opts
+            if word.startswith("--") or word == "-X"
         }
         place = defaults
         for word in path:
@@ -65,13 +67,33 @@ def as_defaults(values: Mapping[str, Any], app: Any, source: Path = Path(FILE)) 
         for key, value in values.items():
             if key in known:
                 unknown.discard(key)
-                place[known[key]] = value if isinstance(value, bool | list) else str(value)
+                option = known[key]
+                place[option.name] = _fitting(path, command, option, value, f"{source}: {key}")
     if unknown:
         raise UsageError(
             f"{source}: no command has an option {sorted(unknown)[0]!r}",
             hint="a key is a long option's name without its dashes, as in concurrency = 200",
         )
     return defaults
+
+
+def _fitting(words: Iterable[str], command: Any, option: Any, value: Any, place: str) -> Any:
+    # As text, which the option takes as it would from the command line.
+    hint = f"`drainer {' '.join(words)} --help` says what it may be"
+    if option.is_flag:
+        given: Any = value if isinstance(value, bool) else str(value)
+    else:
+        values = value if isinstance(value, list) and option.multiple else [value]
+        for each in values:
+            if type(each) in _NO_TEXT:
+                raise UsageError(f"{place} can't be {_NO_TEXT[type(each)]}", hint=hint)
+        texts = [str(each) for each in values]
+        given = texts if option.multiple else texts[0]
+    try:
+        option.process_value(typer.Context(command), given)
+    except typer.BadParameter as error:
+        raise UsageError(f"{place} can't be {value!r}: {error.message}", hint=hint) from None
+    return given
 
 
 def _table(source: Path, name: str, found: Any) -> dict[str, Any]:

@@ -26,23 +26,26 @@ def drain(
     running: LocalSettings,
     observe: Callable[[Status], None],
     say: Callable[[str], None],
+    give_up: Callable[[], None] = lambda: None,
 ) -> Summary:
     """Drains and gives the summary.
 
+    ``give_up`` is called as ``LocalDrain`` says: from another thread, to end the process.
+
     Raises Refused when something changed since the plan of action was made.
     """
-    file, resumes = PlanFile(prepared.action.plan_path), prepared.action.resumes
-    with holding(cluster, file, prepared.seen, prepared.plan, say, holder_is_dead=resumes) as lock:
+    file = PlanFile(prepared.action.plan_path)
+    with holding(cluster, file, prepared.seen, prepared.plan, say) as lock:
         _look_again(cluster, prepared)
-        if resumes:
+        if prepared.action.resumes:
             file.write(prepared.plan)
-            return _drain(cluster, prepared, running, observe, file, lock)
+            return _drain(cluster, prepared, running, observe, give_up, file, lock)
         aside = file.set_aside(prepared.seen.plan.drain_id) if prepared.seen else None
         try:
             _write_first(file, prepared.plan)
             if aside is not None:
                 say(f"the finished plan is kept as {aside}")
-            return _drain(cluster, prepared, running, observe, file, lock)
+            return _drain(cluster, prepared, running, observe, give_up, file, lock)
         except Refused:  # by the handler's open() at the latest: nothing was handled yet
             file.take_back(prepared.plan, aside)
             if aside is not None:
@@ -78,6 +81,7 @@ def _drain(
     prepared: Prepared,
     running: LocalSettings,
     observe: Callable[[Status], None],
+    give_up: Callable[[], None],
     file: PlanFile,
     lock: GroupLock,
 ) -> Summary:
@@ -111,4 +115,5 @@ def _drain(
             read_committed=lambda: cluster.committed(plan.group, plan.topic, list(plan.partitions)),
         ),
         observe,
+        give_up,
     ).run()

@@ -17,10 +17,15 @@ def check_inactive(cluster: Cluster, group: str) -> str:
         return found.state
     members = name_members(found.members) or "its members are joining"
     raise GroupActive(
-        f"group {group} is {found.state}: {members}",
+        f"group {group} is in use: {members} (state {found.state})",
         hint="stop these consumers first; Kafka takes no commits from outside a live group, and two"
         " readers would handle messages twice and out of order",
     )
+
+
+def nobody_in(group: str, state: str) -> str:
+    """An inactive group's state in words; to Kafka, one that does not exist is ``dead``."""
+    return f"there is no group {group} yet" if state == "dead" else f"group {group} has no members"
 
 
 def name_members(members: Iterable[Member]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from zlib import crc32
 
 from drainer.core.plan import OffsetPlan
 from drainer.kafka.cluster import Cluster
@@ -18,8 +20,6 @@ def holding(
     seen: LoadedPlan | None,
     plan: OffsetPlan,
     say: Callable[[str], None],
-    *,
-    holder_is_dead: bool = False,
 ) -> Iterator[GroupLock]:
     """Holds the file and then the lock on the plan's group, for as long as the block lasts.
 
@@ -32,7 +32,12 @@ def holding(
     try:
         file.insist_unchanged(seen)
         lock = GroupLock(
-            cluster, plan.group, plan.topic, plan.drain_id, holder_is_dead=holder_is_dead, say=say
+            cluster,
+            plan.group,
+            plan.topic,
+            _holder(plan.drain_id, file.path),
+            holder_is_dead=True,  # one of this name held the file that we hold
+            say=say,
         )
         lock.acquire()
         try:
@@ -41,3 +46,10 @@ def holding(
             lock.release()
     finally:
         file.release()
+
+
+def _holder(drain_id: str, path: Path) -> str:
+    # Who works with a copy of the plan holds another file, and may be alive. Of the path only the
+    # folder is resolved: beside a symbolic link lies a lock file of its own.
+    place = path.parent.resolve() / path.name
+    return f"{drain_id}.{crc32(str(place).encode(errors='surrogateescape')):08x}"

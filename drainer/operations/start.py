@@ -19,7 +19,7 @@ from drainer.kafka.backlog import Backlog, PartitionBacklog, freeze, parse_from,
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import lock_group
 from drainer.loader import LoadedHandler
-from drainer.operations.group import check_inactive
+from drainer.operations.group import check_inactive, nobody_in
 from drainer.store.plan_file import LoadedPlan, PlanFile
 
 
@@ -109,7 +109,7 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
         ),
         checks=(
             f"topic {request.topic} is there, with id {topic.topic_id}",
-            f"group {request.group} is {group_state}: no member would race with the drain",
+            f"{nobody_in(request.group, group_state)}: no consumer would race with the drain",
             "the whole backlog is still in the log",
             f"{path.absolute().parent} can be written",
         ),
@@ -187,7 +187,8 @@ def _check_path(path: Path, request: Request, topic_id: str) -> LoadedPlan | Non
         )
     if not path.exists():
         return None
-    seen = PlanFile(path).load()
+    file = PlanFile(path)
+    seen = file.load()
     known = seen.plan
     if (known.topic_id, known.group) != (topic_id, request.group):
         raise PlanRefused(
@@ -196,6 +197,7 @@ def _check_path(path: Path, request: Request, topic_id: str) -> LoadedPlan | Non
             hint="name another file with --plan",
         )
     if not known.complete:
+        file.insist_free()
         raise PlanRefused(
             f"{path} is the plan of an unfinished drain of this topic and group",
             hint=f"go on with it: drainer resume {path}",

@@ -63,6 +63,12 @@ class PlanFile:
                 hint="name a folder that you can write to with --plan",
             ) from None
 
+    def insist_free(self) -> None:
+        """Raises PlanRefused when another process holds the plan; leaves it as it was."""
+        if Path(self._lock.lock_file).exists():
+            self.hold()
+            self.release()
+
     def release(self) -> None:
         """Lets go of the plan; its journal stays until the plan has folded it in."""
         self._close_journal()

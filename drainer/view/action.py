@@ -28,6 +28,8 @@ _ORDERS = {
     "none": "no order is kept at all",
 }
 
+_STATES = {"empty": "no members", "dead": "no such group yet"}
+
 
 def show_plan_of_action(terminal: Terminal, action: PlanOfAction) -> None:
     """Warnings first, then the backlog, what it is drained with, the checks, and the way back."""
@@ -66,7 +68,7 @@ def _headline(action: PlanOfAction) -> Text:
 def _settings(action: PlanOfAction) -> list[Text]:
     return [
         field("topic", action.topic, f"id {action.topic_id}"),
-        field("group", action.group, f"state {action.group_state}"),
+        field("group", action.group, _STATES.get(action.group_state, action.group_state)),
         field("cluster", action.cluster_id, f"at {action.bootstrap_servers}"),
         field("handler", action.handler),
         field("order", action.order, _ORDERS.get(action.order, "")),

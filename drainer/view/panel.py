@@ -133,12 +133,15 @@ def _figures(status: Status, share: float) -> Iterator[Line]:
         f"{count(status.running)} of {count(status.concurrency)} busy",
         f"{count(status.lanes_ready)} of {count(status.lanes)} lanes wait for one",
     )
-    yield _field("limited by", limit(status) if share < 1 and not status.stopping else "-")
+    ending = share >= 1 or status.stopping is not None
+    if not ending:
+        yield _field("limited by", limit(status))
     hottest = "   ".join(
         f"{figures.sub_key(key, 18)} {count(waiting)}"
         for key, waiting in status.hottest[:_HOTTEST_SHOWN]
     )
-    yield _field("hottest lanes", hottest or "-")
+    if hottest or not ending:
+        yield _field("hottest lanes", hottest or "-")
     buffered, buffer = figures.size(status.buffered_bytes), figures.size(status.buffer_bytes)
     yield _field("buffer", f"{buffered} of {buffer}")
     age = f"written {figures.duration(status.plan_age_s)} ago"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rich.text import Text
 
 from drainer.core.progress import Counts
 from drainer.engine.status import PartitionResult, Summary
+from drainer.errors import DrainerError
 from drainer.view import figures
 from drainer.view.layout import (
     BAD,
@@ -49,6 +52,22 @@ def show_summary(terminal: Terminal, summary: Summary) -> None:
         terminal.fail(summary.cause)
     if unhappy and summary.plan is not None:
         terminal.show(_resume(summary.plan), urgent=True)
+
+
+def show_cut_short(terminal: Terminal, error: DrainerError, plan: Path) -> None:
+    """The end of a drain that can't be asked for its account: the error, and how to resume."""
+    if terminal.json:
+        terminal.data(
+            {
+                "status": "interrupted",
+                "exit_code": error.exit_code,
+                "error": str(error),
+                "hint": error.hint,
+                "plan": str(plan),
+            }
+        )
+    terminal.fail(error)
+    terminal.show(_resume(str(plan)), urgent=True)
 
 
 def show_account(

@@ -17,7 +17,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.fill import create_topic, delete_topic, fill
 from drainer.kafka.settings import ClientSettings
 from scenarios.side_by_side.chart import draw
-from scenarios.side_by_side.measure import Measured, measure
+from scenarios.side_by_side.measure import Measured, bare_loop, measure
 from scenarios.side_by_side.workloads import Workload
 
 HOT = Workload("one hot key, 50 each", 22_000, 50, 14_000, one_key=True, latency_ms=10)
@@ -116,9 +116,14 @@ def hot_key(bench: Bench) -> list[Row]:
 
 def distinct_keys(bench: Bench) -> list[Row]:
     rows = []
-    for concurrency, messages, least in ((100, 100_000, 0.97), (1000, 1_000_000, 0.85)):
+    for concurrency, messages, least in ((100, 300_000, 0.97), (1000, 1_000_000, 0.85)):
+        bare = bare_loop(concurrency, DISTINCT.latency_ms)
         found = bench.run(DISTINCT, concurrency, until=messages)
         share = found.rate / (concurrency / 0.01)
+        rows.append(
+            Row("event loop", f"nothing but sleeps of 10 ms, C={concurrency}",
+                f"{bare:,.0f}/s = {bare / (concurrency / 0.01):.1%} of C/latency", "", None)
+        )  # fmt: skip
         rows.append(
             Row(DISTINCT.name, f"sub-key, 10 ms, C={concurrency}, {found.elapsed_s:.0f} s",
                 f"{_rate(found)} = {share:.1%} of C/latency", f"at least {least:.0%}",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 
 import orjson
+
+from drainer.engine.loop import event_loop
 
 HANDLERS = Path(__file__).with_name("handlers.py")
 
@@ -22,6 +26,26 @@ class Measured:
     elapsed_s: float
     sub_messages: int
     peak_mib: float
+
+
+def bare_loop(concurrency: int, latency_ms: int, seconds: float = 5.0) -> float:
+    """Sleeps per second of an event loop that does nothing else: what no drain can beat here."""
+
+    async def sleep_on() -> int:
+        slept = 0
+        while monotonic() < end:
+            await asyncio.sleep(latency_ms / 1000)
+            slept += 1
+        return slept
+
+    async def together() -> int:
+        return sum(await asyncio.gather(*(sleep_on() for _ in range(concurrency))))
+
+    begun = monotonic()
+    end = begun + seconds
+    with event_loop() as loop:
+        slept = loop.run_until_complete(together())
+    return slept / (monotonic() - begun)
 
 
 def measure(

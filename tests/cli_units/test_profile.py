@@ -202,12 +202,34 @@ def test_a_command_inside_a_group_gets_its_values_too() -> None:
     assert invoke("run").startswith("orders ")
 
 
-def test_a_value_of_the_wrong_kind_is_told_like_a_wrong_flag() -> None:
-    write('concurrency = "many"')
-    result = CliRunner().invoke(app, ["run"])
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ('concurrency = "many"', "concurrency can't be 'many'"),
+        ("concurrency = true", "concurrency can't be true or false"),
+        ("concurrency = [7]", "concurrency can't be a list"),
+        ("concurrency = {most = 7}", "concurrency can't be a table"),
+        ('partition = [1, "x"]', "partition can't be"),
+        ("partition = [[1]]", "partition can't be a list"),
+        ('yes = "maybe"', "yes can't be 'maybe'"),
+        ("yes = []", "yes can't be"),
+        ("topic = false", "topic can't be true or false"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_told_with_its_file_and_key(content: str, told: str) -> None:
+    write(content, "elsewhere.toml")
 
-    assert result.exit_code == 2
-    assert "concurrency" in result.output
+    with pytest.raises(UsageError, match=r"^elsewhere\.toml: ") as caught:
+        invoke("--config", "elsewhere.toml", "run")
+
+    assert told in str(caught.value)
+    assert caught.value.hint == "`drainer run --help` says what it may be"
+
+
+def test_one_value_will_do_where_several_may_be_given() -> None:
+    write('partition = 12\n"-X" = "a=b"')
+
+    assert invoke("run") == "from the code 100 [12] ['a=b'] False"
 
 
 @pytest.mark.parametrize("key", ["conurrency", "c", "--topic", "partitions", "deeper.topic"])

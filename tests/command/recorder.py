@@ -89,5 +89,5 @@ class BlocksTheLoop(Recorder):
 
     async def handle(self, sub: SubMessage) -> None:
         self._begin(sub)
-        time.sleep(HANG_S)  # noqa: ASYNC251 - that is the mistake
+        time.sleep(HANG_S if self._hang else self._pause_s)  # noqa: ASYNC251 - that is the mistake
         self._note("done", sub)

@@ -152,7 +152,7 @@ def test_a_profile_holds_for_the_plan_commands_too(command: Command, topic: Topi
     [
         ("concurency = 7", [], "concurency"),
         ("concurrency = many", [], "drainer.toml"),
-        ('concurrency = "many"', [], "concurrency"),
+        ('concurrency = "many"', [], "drainer.toml: concurrency"),
         ("[profile.day]", ["--profile", "night"], "night"),
         ("", ["--config", "missing.toml"], "missing.toml"),
     ],
@@ -162,8 +162,10 @@ def test_a_profile_that_can_not_be_understood_is_a_usage_error(
 ) -> None:
     (command.folder / "drainer.toml").write_text(text)
     outcome = command(*words, "run", *NO_BROKER, "--dry-run", code=2)
-    assert told in outcome.err
+    assert told in outcome.error
     assert outcome.out == ""
+    answer = command(*words, "run", *NO_BROKER, "--dry-run", "--json", code=2).answer
+    assert (answer["exit_code"], answer["error"]) == (2, outcome.error)
 
 
 def test_a_value_that_can_not_be_understood_is_a_usage_error(command: Command) -> None:

@@ -380,7 +380,8 @@ def test_commit_takes_what_a_killed_drain_had_finished(
     eventually(lambda: known(command, topic) == HELD, "the journal has it", 30)
     running.kill()
     assert committed(cluster, topic) == {0: None}
-    command("plan", "commit", str(command.plan(topic)), "--yes")
+    outcome = command("plan", "commit", str(command.plan(topic)), "--yes")
+    assert "to see whether it is alive" not in outcome.err, "the plan's file says that it is dead"
     assert committed(cluster, topic) == {0: HELD}
 
 

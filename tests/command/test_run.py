@@ -253,5 +253,5 @@ def test_the_plan_of_action_comes_before_anything_is_done(
     err = command.drain(topic).err
     action, _, rest = err.partition("draining ")
     assert rest
-    for told in ("[0, 300)", "no offset", "state ", command.group(topic), "plan undo"):
+    for told in ("[0, 300)", "no offset", "no such group yet", command.group(topic), "plan undo"):
         assert told in action

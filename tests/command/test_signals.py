@@ -11,11 +11,13 @@ import pytest
 from command.conftest import MakeTopic, committed, distinct, operations
 from command.process import BLOCKS_THE_LOOP, FAST, ON_THE_LOOP, ON_THREADS, Command, Outcome
 from command.record import every_place
+from command.terminal import CTRL_C, TerminalSession
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import lock_group
 from kafka.topic import Topic, eventually
 
 AT_ONCE_S = 2.0
+SHOW_CURSOR = "\x1b[?25h"
 
 both_kinds = pytest.mark.parametrize("handler", [ON_THE_LOOP, ON_THREADS])
 each_kind_and_signal = pytest.mark.parametrize(
@@ -113,11 +115,52 @@ def test_a_second_signal_stops_at_once_though_handlers_hang(
     running = command.begin(topic, "-c", "4", "--grace", "50s", handler=handler, hang=1)
     command.wait_for(running, "begun", 1)
     running.signal(number)
-    if handler != BLOCKS_THE_LOOP:  # there, nothing can be said while the handler has the loop
+    if handler == BLOCKS_THE_LOOP:
+        # Nothing is said while the handler has the loop, and the kernel makes one signal of two.
+        number = signal.SIGTERM
+    else:
         running.says("stopping")
     running.signal(number)
     outcome = running.ends(4, within_s=AT_ONCE_S)
     finishes(command, topic, outcome, set(every_place(distinct(20))))
+
+
+def test_a_handler_that_holds_the_loop_is_left_behind_with_an_answer(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(distinct(5))
+    running = command.begin(topic, "--json", handler=BLOCKS_THE_LOOP, hang=1)
+    command.wait_for(running, "begun", 1)
+    running.signal(signal.SIGHUP)
+    running.signal(signal.SIGTERM)
+    outcome = running.ends(4)
+    assert "held the event loop" in outcome.error
+    assert "def handle" in outcome.hint
+    assert outcome.answer == {
+        "status": "interrupted",
+        "exit_code": 4,
+        "error": outcome.error,
+        "hint": outcome.hint,
+        "plan": command.plan(topic).name,
+    }
+
+
+def test_a_handler_that_holds_the_loop_leaves_the_screen_as_it_was(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(distinct(5))
+    what = [*command.what(topic, BLOCKS_THE_LOOP), *command.options(hang=1)]
+    words = ["run", *what, "--from", "earliest", "--yes"]
+    with TerminalSession(words, command.folder, command.env) as session:
+        session.shows("sub-messages/s")
+        eventually(lambda: bool(command.record.begun()), "it is in the handler", 30)
+        session.types(CTRL_C)
+        session.signal(signal.SIGTERM)
+        seen = session.ends(4)
+    end = seen[seen.rindex("Draining") :]
+    assert SHOW_CURSOR in end
+    assert "held the event loop" in end
+    assert f"drainer resume {command.plan(topic).name}" in end
 
 
 @both_kinds

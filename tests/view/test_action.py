@@ -21,7 +21,7 @@ def test_all_that_a_person_should_know_before_saying_yes() -> None:
     for fact in (
         "[1000, 11000)",
         "kafka-1.prod:9092",
-        "(state empty)",
+        "(no members)",
         "reindex.py:Reindex",
         "256 MiB",
         "read_committed",
@@ -29,6 +29,12 @@ def test_all_that_a_person_should_know_before_saying_yes() -> None:
         "drainer plan undo /var/lib/drainer/orders.reindexer.plan",
     ):
         assert fact in text
+
+
+def test_a_group_that_does_not_exist_is_not_called_dead() -> None:
+    text = shown(group_state="dead")
+    assert "reindexer  (no such group yet)" in text
+    assert "dead" not in text
 
 
 def test_warnings_come_first() -> None:

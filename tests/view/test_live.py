@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from drainer.core.progress import Counts
+from drainer.engine.status import Status
 from drainer.view.held import HeldOutput
 from drainer.view.live import LiveView
 from drainer.view.panel import lay_out, limit, share_finished
@@ -20,7 +21,11 @@ from . import samples
 
 
 def frame(width: int = 80, height: int = 24, partitions: int = 1, **changes: object) -> list[str]:
-    lines = lay_out(samples.status(partitions, **changes), width, height - 1)
+    return words_of(samples.status(partitions, **changes), width, height)
+
+
+def words_of(status: Status, width: int = 80, height: int = 24) -> list[str]:
+    lines = lay_out(status, width, height - 1)
     return ["".join(text for text, _ in line) for line in lines]
 
 
@@ -86,6 +91,19 @@ def test_a_complete_partition_has_its_tick_and_the_whole_says_finished() -> None
     text = ["".join(piece for piece, _ in line) for line in lay_out(status, 80, 23)]
     assert text[1].endswith("100%         finished")
     assert "✓" in text[-1]
+
+
+def test_the_last_frame_leaves_out_what_has_nothing_to_say() -> None:
+    running = samples.status(hottest=())
+    assert "limited by" in "\n".join(words_of(running))
+    assert "hottest lanes  -" in "\n".join(words_of(running))
+    part = running.partitions[0]
+    done = replace(running, partitions=(replace(part, watermark=part.end),))
+    for last in (done, replace(running, stopping="interrupted")):
+        text = "\n".join(words_of(last))
+        assert "limited by" not in text
+        assert "hottest" not in text
+    assert "'doc-17' 12,345" in "\n".join(frame(stopping="interrupted"))
 
 
 def test_holes_do_not_keep_a_backlog_from_being_complete() -> None:
