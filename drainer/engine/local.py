@@ -146,6 +146,7 @@ class LocalDrain:
             Order(plan.order),
         )
         self._closing = False
+        self._asked: Signalled | None = None
 
     def run(self) -> Summary:
         """Drains until it ends, one way or another.
@@ -218,6 +219,7 @@ class LocalDrain:
     async def _stop(self, cause: BaseException | None) -> BaseException | None:
         """Brings everything to rest; gives what to tell as the reason, None when all is done."""
         self._pump.stop()
+        self._workers.begin_no_more()
         in_order = asyncio.ensure_future(self._stop_in_order(cause))
         forced = asyncio.ensure_future(self._forced.wait())
         await asyncio.wait((in_order, forced), return_when=asyncio.FIRST_COMPLETED)
@@ -226,7 +228,7 @@ class LocalDrain:
             return in_order.result()
         in_order.cancel()
         await self._stop_at_once()
-        return cause
+        return cause or self._asked
 
     async def _stop_in_order(self, cause: BaseException | None) -> BaseException | None:
         stopped = aside(self._source.stop)
@@ -392,6 +394,9 @@ class LocalDrain:
         self._end(failed)
 
     def _signalled(self, name: str) -> None:
-        if self._ended.done():
+        asked = Signalled(f"interrupted by {name}")
+        stopping = self._ended.done() and self._ended.result() is not None
+        if stopping or self._asked is not None:
             self._forced.set()
-        self._end(Signalled(f"interrupted by {name}"))
+        self._asked = asked  # a drain that is only writing down its end is let finish, once
+        self._end(asked)

@@ -38,8 +38,11 @@ class Workers(Protocol):
     def wake(self) -> None:
         """Tells that lanes have become ready."""
 
+    def begin_no_more(self) -> None:
+        """From here on nothing goes to the handler that is not in it."""
+
     async def drain(self) -> None:
-        """Starts nothing more and returns when nothing is in the handler any longer."""
+        """Returns when nothing is in the handler any longer."""
 
     async def abandon(self) -> None:
         """Ends now; what is in the handler stays unfinished."""
@@ -86,8 +89,11 @@ class AsyncWorkers:
             if not sleeper.done():
                 sleeper.set_result(None)
 
+    def begin_no_more(self) -> None:
+        self._stopping = True
+        self._next = self._finish_only
+
     async def drain(self) -> None:
-        self._begin_no_more()
         for sleeper in self._sleepers:
             if not sleeper.done():
                 sleeper.set_result(None)
@@ -95,16 +101,11 @@ class AsyncWorkers:
             await asyncio.wait(self._tasks)
 
     async def abandon(self) -> None:
-        self._begin_no_more()
         self._abandoned = True
         for task in self._tasks:
             task.cancel()
         if self._tasks:  # some handlers swallow a cancellation, and go on
             await asyncio.wait(self._tasks, timeout=CANCEL_S)
-
-    def _begin_no_more(self) -> None:
-        self._stopping = True
-        self._next = self._finish_only
 
     def _finish_only(self, sub: SubMessage) -> None:
         self._finish(sub)
@@ -189,12 +190,7 @@ class ThreadWorkers:
             self._out += 1
             self._inbox.put(sub)
 
-    async def drain(self) -> None:
-        await self.abandon()
-        if self._out > 0:
-            await self._drained.wait()
-
-    async def abandon(self) -> None:
+    def begin_no_more(self) -> None:
         self._stopping = True
         with suppress(Empty):
             while True:  # what no thread has begun
@@ -202,6 +198,13 @@ class ThreadWorkers:
                     self._out -= 1
         for _ in range(self._concurrency):
             self._inbox.put(None)
+
+    async def drain(self) -> None:
+        if self._out > 0:
+            await self._drained.wait()
+
+    async def abandon(self) -> None:
+        """A thread can't be ended from outside; nobody waits for it any more."""
 
     def _work(self) -> None:
         while (sub := self._inbox.get()) is not None:

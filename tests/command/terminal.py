@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import pty
 import select
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,13 @@ from types import TracebackType
 
 from command.process import ENDS_WITHIN_S, PROGRAM
 
+# Takes the terminal on its stdin for its own, so that Ctrl-C is a signal, and becomes the command.
+BY_ITSELF = (
+    sys.executable,
+    "-c",
+    "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+    " os.execv(sys.argv[1], sys.argv[1:])",
+)
 CTRL_C, CTRL_D = "\x03", "\x04"
 READ_S = 0.1
 
@@ -23,10 +31,18 @@ class TerminalSession:
     def __init__(self, words: list[str], folder: Path, env: Mapping[str, str]) -> None:
         environment = {**env, "TERM": "xterm", "COLUMNS": "200", "LINES": "50"}
         command = [*PROGRAM, *words]
-        self.pid, self._screen = pty.fork()
-        if self.pid == 0:
-            os.chdir(folder)
-            os.execve(command[0], command, environment)
+        self._screen, screen = os.openpty()
+        # Not pty.fork(): a fork beside librdkafka's threads may find a lock taken for ever.
+        self._process = subprocess.Popen(
+            [*BY_ITSELF, *command],
+            cwd=folder,
+            env=environment,
+            stdin=screen,
+            stdout=screen,
+            stderr=screen,
+        )
+        os.close(screen)
+        self.pid = self._process.pid
         self.seen = ""
         self.code: int | None = None
 
@@ -40,8 +56,8 @@ class TerminalSession:
         trace: TracebackType | None,
     ) -> None:
         if self.code is None:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+            self._process.kill()
+            self._process.wait()
         os.close(self._screen)
 
     def types(self, text: str) -> None:
@@ -66,11 +82,10 @@ class TerminalSession:
         until = time.monotonic() + ENDS_WITHIN_S
         while self._read():
             assert time.monotonic() < until, self.seen
-        _, status = os.waitpid(self.pid, 0)
-        self.code = os.waitstatus_to_exitcode(status)
+        self.code = self._process.wait()
 
     def signal(self, number: signal.Signals) -> None:
-        os.kill(self.pid, number)
+        self._process.send_signal(number)
 
     def _read(self) -> bool:
         if not select.select([self._screen], [], [], READ_S)[0]:

@@ -210,6 +210,30 @@ def test_a_second_signal_ends_the_wait_for_a_commit(
     resumes_exactly(rehearsal, handler)
 
 
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_signal_while_the_end_is_written_down(signals: int, tmp_path: Path) -> None:
+    """One lets it finish, for it is nearly done; two say that not all of it was."""
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, PATIENT)
+    sent: list[int] = []
+
+    def interrupt_the_commit() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM)[len(sent) : signals]:
+            sent.append(number)
+            interrupt(number)
+        time.sleep(0.3)  # a slow broker
+
+    rehearsal.group.trouble = interrupt_the_commit
+
+    summary = rehearsal.drain(OnTheLoop())
+
+    assert (summary.exit_code, summary.status) == (
+        (0, "done") if signals == 1 else (4, "interrupted")
+    )
+    assert rehearsal.finished_by_the_plan() == rehearsal.places
+    if signals == 1:
+        assert rehearsal.group.committed == {0: 300}
+
+
 def test_no_grace_at_all_stops_at_once(tmp_path: Path) -> None:
     settings = LocalSettings(concurrency=8, plan_interval_s=60, grace_s=0)
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, settings)
