@@ -22,6 +22,7 @@ from drainer.message import Message
 DONE = Outcome.DONE  # looked up once for every sub-message
 
 PURGE_MIN = 64  # finished messages inside the queue that are not worth purging yet
+PURGE_BYTES_MIN = 1024 * 1024  # nor these, in all
 
 
 class Part:
@@ -70,7 +71,7 @@ class Ledger:
         self.watermark = known.watermark
         self.pending_bytes = 0
         self._pending: deque[Message] = deque()  # by offset; finished ones inside go lazily
-        self._finished_inside = 0
+        self._finished_inside = self._bytes_inside = 0
         self.resumed = bool(known.finished)
         self._earlier = RangeSet(known.finished)  # of the drain that this one resumes
         self._earlier_partial = dict(known.partial)
@@ -201,9 +202,13 @@ class Ledger:
         else:
             self._changed_finished.append(message.offset)
             self._finished_inside += 1
-            if self._finished_inside > PURGE_MIN + len(pending) // 2:
+            self._bytes_inside += message.size
+            if (
+                self._finished_inside > PURGE_MIN + len(pending) // 2
+                or self._bytes_inside > PURGE_BYTES_MIN + self.pending_bytes // 4
+            ):
                 self._pending = deque(m for m in pending if m.left)
-                self._finished_inside = 0
+                self._finished_inside = self._bytes_inside = 0
 
     def tally(self) -> tuple[Counts, Counts]:
         """Messages and sub-messages; what is pending is what was read and has not finished."""
@@ -295,7 +300,7 @@ class Ledger:
     def _drop_finished(self) -> None:
         pending = self._pending
         while pending and not pending[0].left:
-            pending.popleft()
+            self._bytes_inside -= pending.popleft().size
             self._finished_inside -= 1
 
     def _recall(self, message: Message) -> int:

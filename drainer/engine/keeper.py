@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Set
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from time import monotonic
@@ -14,7 +15,7 @@ from drainer.aside import aside
 from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.engine.tasks import spawn
-from drainer.errors import CommitDelayed, Interrupted
+from drainer.errors import CommitDelayed, DrainerError, Interrupted, PlanNotWritten
 from drainer.store.plan_file import PlanFile
 
 JOURNAL_INTERVAL_S = 0.05
@@ -32,6 +33,18 @@ class Committer(Protocol):
     ) -> dict[int, int]: ...
 
 
+class Lock(Protocol):
+    """What keeps other drains off the group (kafka/lock.py)."""
+
+    @property
+    def lost(self) -> DrainerError | None:
+        """Why it is not held any more."""
+
+    @property
+    def unsure_since_s(self) -> float | None:
+        """Since when nobody has confirmed it; it may be held or not."""
+
+
 class Keeper:
     """Owns the plan of a running drain.
 
@@ -46,6 +59,7 @@ class Keeper:
         dispatcher: Dispatcher,
         committer: Committer,
         interval_s: float,
+        lock: Lock,
         failed: Callable[[BaseException], None],
     ) -> None:
         self.plan = plan
@@ -55,6 +69,7 @@ class Keeper:
         self._dispatcher = dispatcher
         self._committer = committer
         self._interval_s = interval_s
+        self._lock = lock
         self._failed = failed
         self._call: asyncio.Future[None] | None = None  # the write or commit that is under way
         self._tasks: list[asyncio.Task[None]] = []
@@ -71,6 +86,8 @@ class Keeper:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        with suppress(PlanNotWritten):  # the save that follows will say so
+            self.note()
         if self._call is not None:  # a cancelled task leaves its write to its thread
             await asyncio.wait([self._call])
 
@@ -122,6 +139,11 @@ class Keeper:
         await asyncio.shield(self._call)
 
     def _commit(self) -> None:
+        if self._lock.lost is not None:
+            raise self._lock.lost
+        if self._lock.unsure_since_s is not None:
+            self.trouble = "the lock on the group is not confirmed; nothing is committed meanwhile"
+            return
         partitions = self.plan.partitions
         expected = {number: {part.committed} for number, part in partitions.items()}
         try:

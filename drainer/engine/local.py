@@ -20,7 +20,7 @@ from drainer.core.lanes import look_ahead
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan
-from drainer.engine.keeper import Committer, Keeper
+from drainer.engine.keeper import Committer, Keeper, Lock
 from drainer.engine.loop import event_loop, hurried_interpreter
 from drainer.engine.meter import Meter
 from drainer.engine.pump import Batch, Pump
@@ -77,13 +77,6 @@ class Source(Protocol):
     def next_batch(self) -> Batch | None: ...
 
     def stop(self) -> None: ...
-
-
-class Lock(Protocol):
-    """What keeps other drains off the group (kafka/lock.py)."""
-
-    @property
-    def lost(self) -> DrainerError | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +148,15 @@ class LocalDrain:
         the summary; an error that nobody thought of is raised after the plan was saved.
         """
         with hurried_interpreter(), event_loop() as loop:
-            return loop.run_until_complete(self._run())
+            main = loop.create_task(self._run())
+            while True:
+                try:
+                    return loop.run_until_complete(main)
+                except (SystemExit, KeyboardInterrupt) as error:
+                    if main.done():
+                        raise
+                    # asyncio lets these through from any task: the drain is not over by that.
+                    self._unheard(loop, {"exception": error, "task": main})
 
     async def _run(self) -> Summary:
         loop = self._loop = asyncio.get_running_loop()
@@ -203,12 +204,17 @@ class LocalDrain:
             dispatcher,
             self._outside.committer,
             settings.plan_interval_s,
+            self._outside.lock,
             failed=self._end,
         )
         with stop_signals(loop, self._signalled, self._give_up):
-            self._keeper.start()
-            self._workers.start()
-            self._source.start()
+            try:
+                self._keeper.start()
+                self._workers.start()
+                self._source.start()
+            except BaseException:
+                await self._stop_at_once()
+                raise
             self._end_if_complete()  # a plan may have nothing left
             watch = spawn(self._watch(), "watch", self._end)
             cause = await asyncio.shield(self._ended)
@@ -244,7 +250,7 @@ class LocalDrain:
             ours = lost is None and not isinstance(cause, NOT_OURS)
             await self._keeper.finish(commit=ours)
         except DrainerError as error:
-            cause = cause or error
+            cause = both(cause, error)
         return cause or lost
 
     async def _stop_at_once(self) -> None:
@@ -277,7 +283,7 @@ class LocalDrain:
                 " of it back until close(), only it knows",
             )
             failed.__cause__ = error
-            return cause or failed
+            return both(cause, failed)
         return cause
 
     async def _let_finish(self) -> None:
@@ -394,9 +400,20 @@ class LocalDrain:
         self._end(failed)
 
     def _signalled(self, name: str) -> None:
+        if name == "SIGHUP" and self._asked is not None:
+            return  # supervisors send it beside another one: that is not asking twice
         asked = Signalled(f"interrupted by {name}")
         stopping = self._ended.done() and self._ended.result() is not None
         if stopping or self._asked is not None:
             self._forced.set()
         self._asked = asked  # a drain that is only writing down its end is let finish, once
         self._end(asked)
+
+
+def both(cause: BaseException | None, later: DrainerError) -> BaseException:
+    """The reason why a drain stopped, and what went wrong after that."""
+    if not isinstance(cause, DrainerError):
+        return cause or later
+    told = type(cause)(f"{cause}; and then: {later}", hint=later.hint or cause.hint)
+    told.__cause__ = cause.__cause__ or later.__cause__
+    return told

@@ -33,7 +33,7 @@ def stop_signals(
         count = 0
         while received := os.read(ears, 1):
             if received[0] in STOP_SIGNALS:
-                count += 1
+                count += received[0] != signal.SIGHUP
                 told = tell(received[0])
                 if count == 2 and not told.wait(BLOCKED_S) and not over.is_set():
                     give_up()

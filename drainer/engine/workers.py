@@ -8,6 +8,7 @@ sub-messages from it and hand them back to it in batches.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -134,12 +135,16 @@ class AsyncWorkers:
                 continue
             while sub is not None:
                 try:
-                    await handle(sub)
+                    result = await handle(sub)
+                    if result is not None:
+                        _insist_on_done(result)
                 except BaseException as error:
                     if self._abandoned:
                         raise
                     self._failed(sub, error)
                     break
+                if self._abandoned:  # it swallowed the cancellation: who knows what it did
+                    return
                 handled += 1
                 if self._late or (not handled & SLICE_CHECK and monotonic() > self._slice_end):
                     self._finish(sub)  # and takes no other one into the pause
@@ -237,12 +242,17 @@ class ThreadWorkers:
 
 
 def _insist_on_done(result: object) -> None:
-    # A plain function that gives a coroutine or a generator has done nothing yet.
-    if result is None or not (isawaitable(result) or isgenerator(result) or isasyncgen(result)):
+    # What is given back unfinished may never be done: a forgotten await, a `yield`, a future.
+    if result is None or not (
+        isawaitable(result)
+        or isgenerator(result)
+        or isasyncgen(result)
+        or isinstance(result, concurrent.futures.Future)
+    ):
         return
     if iscoroutine(result):
         result.close()
     raise TypeError(
-        f"handle gave back a {type(result).__name__} that nobody runs: declare it `async def`,"
-        " without `yield`"
+        f"handle gave back a {type(result).__name__} that nobody waits for: declare it `async def`"
+        " without `yield`, and await in it what it starts"
     )

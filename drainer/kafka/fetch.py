@@ -17,7 +17,7 @@ from drainer.kafka.log import ClientLog
 from drainer.kafka.loss import check_topic, made_again, out_of_range, unreadable
 from drainer.kafka.prefetch import fetch_bounds
 from drainer.kafka.queue import BatchQueue
-from drainer.kafka.record import Batch
+from drainer.kafka.record import Batch, beside_value
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
 
@@ -84,7 +84,7 @@ class FetchThread:
         self._origins = dict(origins)
         self._topic = next((o.topic for o in origins.values()), "")
         self._ends = dict(ends)
-        self._queue_bytes = queue_bytes
+        self._queue_bytes = max(2, queue_bytes)  # one batch is always let in
         self._prefetch_bytes = prefetch_bytes
         self._load = partition_load
         self._load_bytes = load_bytes
@@ -280,13 +280,20 @@ class FetchThread:
         end = self._ends[partition]
         if last >= end:
             run = [record for record in run if _place_of(record)[1] < end]
-        key = run[0].key() if run else None  # the others' are like it
-        size = sum(map(len, run)) + (RECORD_BYTES + len(key or b"")) * len(run)
-        self._advance(partition, last + 1, run, size, told=last + 1 >= end)
+        beside = beside_value(run)
+        size = sum(map(len, run)) + (RECORD_BYTES + beside) * len(run)
+        self._advance(partition, last + 1, run, size, beside, told=last + 1 >= end)
         return size
 
     def _advance(
-        self, partition: int, position: int, run: Sequence[_Record], size: int, *, told: bool
+        self,
+        partition: int,
+        position: int,
+        run: Sequence[_Record] = (),
+        size: int = 0,
+        beside: int = 0,
+        *,
+        told: bool,
     ) -> None:
         end = self._ends[partition]
         if position < end:
@@ -297,7 +304,7 @@ class FetchThread:
             if self._open:
                 self._consumer.incremental_unassign([self._place(partition)])
         reached = {partition: min(position, end)} if told else {}
-        if self._queue.put(Batch(self._origins[partition], run, reached, size)):
+        if self._queue.put(Batch(self._origins[partition], run, reached, size, beside)):
             self._notify()
 
     def _balance(self) -> None:
@@ -337,7 +344,7 @@ class FetchThread:
             return
         if code == KafkaError._PARTITION_EOF:
             if offset > self._open[partition]:
-                self._advance(partition, offset, (), 0, told=True)
+                self._advance(partition, offset, told=True)
         elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
             raise out_of_range(self._settings, self._origins[partition], self._open[partition])
         elif code in NO_TOPIC:

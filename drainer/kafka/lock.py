@@ -217,8 +217,10 @@ class GroupLock:
                     )
             if self._ending:
                 self._leave(consumer)
-        except KafkaException as error:
-            self._lose(LockLost(f"the lock on group {self._group} failed: {error.args[0].str()}"))
+        except Exception as error:  # whatever it is, the lock is not held any more
+            said = error.args[0].str() if isinstance(error, KafkaException) else repr(error)
+            said = self._cluster.settings.redact(said)
+            self._lose(LockLost(f"the lock on group {self._group} failed: {said}"))
         finally:
             consumer.close()
 
@@ -273,9 +275,10 @@ class GroupLock:
             self._lose(LockLost(f"the lock on group {self._group} failed: {said}", hint=hint))
 
     def _lose(self, error: DrainerError) -> None:
-        self.lost = error
         if self._joined.is_set():
+            error = error if isinstance(error, LockLost) else LockLost(str(error), hint=error.hint)
             self._on_lost(error)
+        self.lost = error
         self._joined.set()
 
 

@@ -17,13 +17,13 @@ class KafkaMessage(Message):
 
     __slots__ = ("_record",)
 
-    def __init__(self, origin: Origin, record: confluent_kafka.Message) -> None:
+    def __init__(self, origin: Origin, record: confluent_kafka.Message, beside: int) -> None:
         # Not super().__init__: this runs for every message.
         self.origin = origin
         self.offset = record.offset()  # type: ignore[assignment]  # a record has one
-        key = self.key = record.key()
+        self.key = record.key()
         self.value = record.value()
-        self.size = len(record) + len(key) if key else len(record)
+        self.size = len(record) + beside
         self._record = record
 
     @property
@@ -47,12 +47,14 @@ class Batch:
             records: it is how holes and the end of the backlog are told. Empty when there is no
             such news.
         bytes: what it takes in memory, estimated.
+        beside: bytes of key and headers of one record, as ``beside_value`` has it.
     """
 
     origin: Origin
     records: Sequence[confluent_kafka.Message]
     reached: dict[int, int]
     bytes: int
+    beside: int = 0
 
     def __len__(self) -> int:
         return len(self.records)
@@ -64,4 +66,21 @@ class Batch:
         They are wrapped as they are taken: the drain does that in slices that suit it, where the
         fetch thread would take the interpreter away from it for a whole batch.
         """
-        return map(KafkaMessage, repeat(self.origin), self.records)
+        return map(KafkaMessage, repeat(self.origin), self.records, repeat(self.beside))
+
+
+def beside_value(records: Sequence[confluent_kafka.Message]) -> int:
+    """How many bytes a record has beside its value: the most that three of these have.
+
+    To look at the headers of each would take longer than all the rest.
+    """
+    if not records:
+        return 0
+    sample = (records[0], records[len(records) // 2], records[-1])
+    return max(map(_key_and_headers, sample))
+
+
+def _key_and_headers(record: confluent_kafka.Message) -> int:
+    headers = cast(list[tuple[str, bytes | None]], record.headers() or [])
+    named = sum(len(name) + len(value or b"") for name, value in headers)
+    return len(record.key() or b"") + named

@@ -8,7 +8,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import OffsetPlan
 from drainer.engine.local import LocalDrain, LocalSettings, Outside
 from drainer.engine.status import Status, Summary
-from drainer.errors import PlanNotWritten, PlanRefused, Refused
+from drainer.errors import DrainerError, PlanNotWritten, PlanRefused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.commit import Committer
 from drainer.kafka.fetch import FetchThread
@@ -40,13 +40,13 @@ def drain(
         if prepared.action.resumes:
             file.write(prepared.plan)
             return _drain(cluster, prepared, running, observe, give_up, file, lock)
-        aside = file.set_aside(prepared.seen.plan.drain_id) if prepared.seen else None
+        aside = file.set_aside(prepared.seen.plan) if prepared.seen else None
         try:
             _write_first(file, prepared.plan)
             if aside is not None:
                 say(f"the finished plan is kept as {aside}")
             return _drain(cluster, prepared, running, observe, give_up, file, lock)
-        except Refused:  # by the handler's open() at the latest: nothing was handled yet
+        except DrainerError:  # by the handler's open() at the latest: nothing was handled yet
             file.take_back(prepared.plan, aside)
             if aside is not None:
                 say(f"the finished plan is {file.path} again")

@@ -60,6 +60,8 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
     topic = cluster.topic(request.topic)
     path = request.plan_path or Path(f"{request.topic}.{request.group}.plan.json")
     seen = _check_path(path.absolute(), request, topic.topic_id)
+    if seen is not None:
+        _check_committed(cluster, path, seen)
     group_state = check_inactive(cluster, request.group)
     backlog = freeze(
         cluster,
@@ -203,6 +205,21 @@ def _check_path(path: Path, request: Request, topic_id: str) -> LoadedPlan | Non
             hint=f"go on with it: drainer resume {path}",
         )
     return seen
+
+
+def _check_committed(cluster: Cluster, path: Path, seen: LoadedPlan) -> None:
+    # What it finished and never got committed would all be handled again.
+    plan = seen.plan
+    found = cluster.committed(plan.group, plan.topic, tuple(plan.partitions))
+    for number, offset in found.items():
+        if (offset is None or offset < plan.watermark(number)) and plan.partitions[number].end > 0:
+            raise PlanRefused(
+                f"{path} is the plan of a drain that finished partition {number} up to offset"
+                f" {plan.watermark(number)}, and group {plan.group} is at"
+                f" {'no offset' if offset is None else offset}",
+                hint=f"to move the group there: drainer plan commit {path}; to handle it all again,"
+                " name another file with --plan",
+            )
 
 
 def resumed(plan: OffsetPlan) -> OffsetPlan:

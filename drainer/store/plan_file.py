@@ -164,14 +164,19 @@ class PlanFile:
         """Drops the journals of a plan that needs none any more."""
         self._remove_journals()
 
-    def set_aside(self, drain_id: str) -> Path:
+    def set_aside(self, plan: OffsetPlan) -> Path:
         """Renames a finished drain's plan, so that a new one can have its name.
 
-        Raises PlanRefused when the folder won't have it.
+        ``plan`` is what it says with its journal, which is folded in. Raises PlanRefused when the
+        folder won't have it.
         """
-        aside = self.path.with_name(f"{self.path.name.removesuffix('.json')}.{drain_id}.json")
+        stem = self.path.name.removesuffix(".json")
+        aside = self.path.with_name(f"{stem}.{plan.drain_id}.json")
         try:
+            self.write(plan)
             self.path.rename(aside)
+        except PlanNotWritten as error:
+            raise PlanRefused(str(error), hint="name another file with --plan") from error
         except OSError as error:
             raise PlanRefused(
                 f"the plan {self.path} can't be set aside as {aside.name}: {error.strerror}",

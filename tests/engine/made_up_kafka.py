@@ -151,6 +151,7 @@ class GroupLock:
     """The lock, which is lost when a test says so."""
 
     lost: DrainerError | None = None
+    unsure_since_s: float | None = None
 
 
 class Account:

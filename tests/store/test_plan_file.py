@@ -560,7 +560,7 @@ def test_a_plan_with_progress_is_not_taken_back(file: PlanFile) -> None:
 
 
 def test_what_was_set_aside_returns_when_the_new_plan_is_taken_back(file: PlanFile) -> None:
-    aside = file.set_aside(PLAN.drain_id)
+    aside = file.set_aside(PLAN)
     file.write(LATER)
     file.take_back(LATER, aside)
 
@@ -577,7 +577,7 @@ def test_a_plan_that_can_not_be_set_aside_stays(
     with monkeypatch.context() as broken:
         broken.setattr(Path, "rename", refuse)
         with pytest.raises(PlanRefused, match="Permission denied"):
-            file.set_aside(PLAN.drain_id)
+            file.set_aside(PLAN)
 
     assert file.load().plan == PLAN
 
@@ -586,7 +586,7 @@ def test_a_finished_plan_is_set_aside_without_its_journals(file: PlanFile) -> No
     file.start_journal(PLAN.drain_id, PLAN.generation)
     file.release()
 
-    aside = file.set_aside(PLAN.drain_id)
+    aside = file.set_aside(PLAN)
 
     assert names(file.path.parent) == [f"orders.plan.{PLAN.drain_id}.json"]
     assert PlanFile(aside).load().plan == PLAN
