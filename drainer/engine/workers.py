@@ -64,7 +64,7 @@ class AsyncWorkers:
         self._lanes = dispatcher.lanes
         self._take = dispatcher.take
         self._next: Callable[[SubMessage], SubMessage | None] = dispatcher.finish_and_take
-        self._finish = dispatcher.finish
+        self._finish: Callable[[SubMessage], None] = dispatcher.finish
         self._handle = handle
         self._concurrency = concurrency
         self._failed = failed
@@ -103,6 +103,8 @@ class AsyncWorkers:
 
     async def abandon(self) -> None:
         self._abandoned = True
+        # One that swallows the cancellation returns as if all were well: who knows what it did.
+        self._next = self._finish = _forget
         for task in self._tasks:
             task.cancel()
         if self._tasks:  # some handlers swallow a cancellation, and go on
@@ -143,8 +145,6 @@ class AsyncWorkers:
                         raise
                     self._failed(sub, error)
                     break
-                if self._abandoned:  # it swallowed the cancellation: who knows what it did
-                    return
                 handled += 1
                 if self._late or (not handled & SLICE_CHECK and monotonic() > self._slice_end):
                     self._finish(sub)  # and takes no other one into the pause
@@ -239,6 +239,10 @@ class ThreadWorkers:
         if self._stopping and self._out <= 0:
             self._drained.set()
         self.wake()
+
+
+def _forget(_: SubMessage) -> None:
+    """Takes what a handler is done with for unfinished."""
 
 
 def _insist_on_done(result: object) -> None:
