@@ -85,6 +85,7 @@ def run(
             prepared = prepare(cluster, request, running)
             show_plan_of_action(terminal, prepared.action)
             if dry_run:
+                terminal.say("a dry run: nothing was touched")
                 if json:
                     terminal.data(
                         {"status": "dry-run", "exit_code": 0, **prepared.action.as_json()}
