@@ -113,3 +113,12 @@ class SplitFailed(Halted):
 
 class HandleFailed(Halted):
     """Raised when ``handle`` raised."""
+
+
+def both(cause: BaseException | None, later: DrainerError) -> BaseException:
+    """The reason why a drain stopped, and what went wrong after that."""
+    if not isinstance(cause, DrainerError):
+        return cause or later
+    told = type(cause)(f"{cause}; and then: {later}", hint=later.hint or cause.hint)
+    told.__cause__ = cause.__cause__ or later.__cause__
+    return told

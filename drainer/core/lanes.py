@@ -17,7 +17,7 @@ from drainer.message import SubMessage
 HOT_WAITING = 64  # lanes with at least this many waiting are listed by name in the live view
 # How far to look ahead for parallel work, in ready lanes. More finds no better schedule (with one
 # lane a worker it is 1.004 times max(W/C, L) at worst), and outgrows the processor's caches.
-LOOK_AHEAD_PER_WORKER = 4
+LOOK_AHEAD_PER_WORKER = 2
 LOOK_AHEAD_MIN = 1_000
 STALE_MIN = 64  # stale bucket entries that are not worth clearing yet
 

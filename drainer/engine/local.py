@@ -41,6 +41,7 @@ from drainer.errors import (
     LockLost,
     OffsetMoved,
     TopicGone,
+    both,
 )
 from drainer.handler import Context
 from drainer.loader import LoadedHandler, describe
@@ -140,6 +141,7 @@ class LocalDrain:
         )
         self._closing = False
         self._asked: Signalled | None = None
+        self._hung_up = False  # and nobody asked but by that
 
     def run(self) -> Summary:
         """Drains until it ends, one way or another.
@@ -251,7 +253,7 @@ class LocalDrain:
             await self._keeper.finish(commit=ours)
         except DrainerError as error:
             cause = both(cause, error)
-        return cause or lost
+        return cause if lost is None or lost is cause else both(cause, lost)
 
     async def _stop_at_once(self) -> None:
         # What finished goes to the journal first; then as much as fits into a moment.
@@ -383,8 +385,9 @@ class LocalDrain:
         if isinstance(error, BaseException):
             if "task" in context or "future" in context:
                 failed = HandleFailed(
-                    f"a task that the handler had left behind failed: {describe(error)}",
-                    hint="await what handle() starts: a sub-message counts as done when it returns",
+                    f"a task of the handler failed: {describe(error)}",
+                    hint="raise errors in handle() itself, and await in it what it starts: a"
+                    " sub-message counts as done when it returns",
                 )
                 failed.__cause__ = error
                 error = failed
@@ -400,20 +403,16 @@ class LocalDrain:
         self._end(failed)
 
     def _signalled(self, name: str) -> None:
-        if name == "SIGHUP" and self._asked is not None:
-            return  # supervisors send it beside another one: that is not asking twice
         asked = Signalled(f"interrupted by {name}")
-        stopping = self._ended.done() and self._ended.result() is not None
-        if stopping or self._asked is not None:
-            self._forced.set()
+        # Supervisors send SIGHUP beside another signal, in any order: that is not asking twice.
+        if name != "SIGHUP":
+            stopping = self._ended.done() and self._ended.result() is not None
+            if not self._hung_up and (stopping or self._asked is not None):
+                self._forced.set()
+            self._hung_up = False
+        elif self._asked is not None:
+            return
+        else:
+            self._hung_up = True
         self._asked = asked  # a drain that is only writing down its end is let finish, once
         self._end(asked)
-
-
-def both(cause: BaseException | None, later: DrainerError) -> BaseException:
-    """The reason why a drain stopped, and what went wrong after that."""
-    if not isinstance(cause, DrainerError):
-        return cause or later
-    told = type(cause)(f"{cause}; and then: {later}", hint=later.hint or cause.hint)
-    told.__cause__ = cause.__cause__ or later.__cause__
-    return told

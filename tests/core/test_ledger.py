@@ -521,6 +521,25 @@ def test_one_stuck_message_does_not_make_the_ledger_keep_all_behind_it() -> None
     assert ledger.complete
 
 
+def test_large_messages_that_finished_behind_a_stuck_one_are_let_go() -> None:
+    """By number they are few; by bytes they would be all of the memory."""
+    size = 1024 * 1024
+    ledger = Ledger(0, 3 * 301)
+    most = 0
+    for first in range(0, 3 * 301, 301):  # what is kept account of survives that all was let go
+        stuck = deliver(ledger, first, "stuck", size=10)
+        for offset in range(first + 1, first + 301):
+            ledger.finish(deliver(ledger, offset, "a", size=size), 0)
+            most = max(most, len(ledger._pending))
+        assert ledger.pending_bytes == 10
+        assert ledger.progress().finished == ((first + 1, first + 301),)
+        ledger.finish(stuck, 0)
+        assert ledger.watermark == first + 301
+
+    assert most <= 4, "MiB are held that nobody counts"
+    assert ledger.complete
+
+
 def test_stuck_messages_here_and_there_are_all_that_the_ledger_keeps() -> None:
     ledger = Ledger(0, 20_000)
     stuck = []

@@ -4,8 +4,9 @@ from."""
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -327,6 +328,99 @@ def test_a_plain_handle_that_gives_a_coroutine_is_not_taken_for_done(
     for coroutine in made:
         coroutine.close()
     assert summary.sub_messages.done == len(done), "counted as done and never run"
+
+
+async def forgotten(sub: SubMessage) -> None:
+    raise AssertionError("nobody awaits it")
+
+
+async def streamed(sub: SubMessage) -> AsyncIterator[None]:
+    yield
+
+
+@pytest.mark.parametrize(
+    ("kind", "give"),
+    [
+        (OnTheLoop, forgotten),
+        (OnTheLoop, streamed),
+        (OnTheLoop, lambda sub: asyncio.get_running_loop().create_future()),
+        (OnTheLoop, lambda sub: concurrent.futures.Future()),
+        (OnThreads, lambda sub: concurrent.futures.Future()),
+    ],
+    ids=[
+        "a coroutine on the loop",
+        "a generator on the loop",
+        "an asyncio future on the loop",
+        "a concurrent future on the loop",
+        "a concurrent future on threads",
+    ],
+)
+def test_a_handle_that_gives_back_what_nobody_waits_for_halts(
+    kind: type[OnTheLoop | OnThreads], give: Callable[[SubMessage], object], tmp_path: Path
+) -> None:
+    class Forgetful(OnTheLoop):
+        async def handle(self, sub: SubMessage) -> object:  # type: ignore[override]
+            return give(sub)
+
+    class ForgetfulOnThreads(OnThreads):
+        def handle(self, sub: SubMessage) -> object:  # type: ignore[override]
+            return give(sub)
+
+    rehearsal = Rehearsal(tmp_path, {0: WIDE})
+
+    summary = rehearsal.drain(Forgetful() if kind is OnTheLoop else ForgetfulOnThreads())
+
+    assert (summary.status, summary.exit_code) == ("halted", 5)
+    assert "orders/0/0[0]" in (summary.error or "")
+    assert "nobody waits for" in (summary.error or "")
+    assert summary.sub_messages.done == 0
+    assert rehearsal.finished_by_the_plan() == set()
+    assert rehearsal.group.committed[0] in (None, 0)
+
+
+async def in_a_task_with_a_limit(work: Coroutine[None, None, None]) -> None:
+    await asyncio.wait_for(work, 5)
+
+
+async def in_a_task_of_its_own(work: Coroutine[None, None, None]) -> None:
+    await asyncio.create_task(work)
+
+
+@pytest.mark.parametrize("run", [in_a_task_with_a_limit, in_a_task_of_its_own])
+@pytest.mark.parametrize("error", [SystemExit(0), KeyboardInterrupt()], ids=repr)
+def test_an_exit_inside_a_task_of_the_handler_halts_and_is_saved(
+    error: BaseException,
+    run: Callable[[Coroutine[None, None, None]], Awaitable[None]],
+    tmp_path: Path,
+) -> None:
+    """asyncio lets it through to whoever runs the loop: the process must not end by it."""
+
+    async def inner(sub: SubMessage) -> None:
+        await tick()
+        if place_of(sub) == (0, 50, 1):
+            raise error
+
+    async def step(sub: SubMessage) -> None:
+        await run(inner(sub))
+
+    rehearsal = Rehearsal(tmp_path, {0: WIDE}, LocalSettings(concurrency=8, plan_interval_s=60))
+    handler = OnTheLoop(step)
+
+    try:
+        summary = rehearsal.drain(handler)
+    except (SystemExit, KeyboardInterrupt) as escaped:
+        pytest.fail(f"{escaped!r} would have ended the process")
+
+    assert (summary.status, summary.exit_code) == ("halted", 5)
+    assert type(error).__name__ in (summary.error or "")
+    assert summary.hint
+    assert summary.conserved
+    assert handler.closed == 1
+    assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
+    assert rehearsal.group.committed[0] == summary.partitions[0].watermark
+    mended = OnTheLoop()
+    assert rehearsal.drain(mended).exit_code == 0
+    assert set(mended.account.began) == rehearsal.places - set(handler.account.finished)
 
 
 @pytest.mark.parametrize("is_async", [True, False])

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +24,7 @@ from made_up_kafka import (
     tick,
 )
 
+from drainer.core.plan import OffsetPlan
 from drainer.engine import keeper, local
 from drainer.engine.local import LocalDrain, LocalSettings
 from drainer.engine.status import Status
@@ -233,6 +236,120 @@ def test_a_lock_lost_while_the_drain_is_ending_still_prevents_the_commit(
     assert summary.exit_code == (4 if first == "done" else 5)
 
 
+@both_kinds
+def test_a_lock_lost_during_the_grace_prevents_every_commit_from_then_on(
+    kind: type[OnTheLoop | OnThreads], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = LocalSettings(concurrency=8, plan_interval_s=0.02, grace_s=0.4)
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, settings)
+    interrupted, leave = threading.Event(), threading.Event()
+    tries_then: list[int] = []
+
+    def interrupt(sub: SubMessage) -> bool:
+        if place_of(sub) == (0, 40, 0):
+            os.kill(os.getpid(), signal.SIGINT)
+            interrupted.set()
+        return interrupted.is_set()
+
+    async def stay(sub: SubMessage) -> None:
+        if interrupt(sub):
+            await asyncio.Event().wait()
+        await tick()
+
+    def stay_on_a_thread(sub: SubMessage) -> None:
+        if interrupt(sub):
+            leave.wait()
+        time.sleep(0.0005)
+
+    whole = PlanFile.write
+
+    def lose_and_write(self: PlanFile, plan: OffsetPlan) -> None:
+        if interrupted.is_set() and rehearsal.lock.lost is None:
+            rehearsal.lock.lost = LockLost("another drain has the lock")
+            tries_then.append(rehearsal.group.tries)
+        whole(self, plan)
+
+    monkeypatch.setattr(PlanFile, "write", lose_and_write)
+    handler = OnTheLoop(stay) if kind is OnTheLoop else OnThreads(stay_on_a_thread)
+
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 4
+    assert tries_then == [rehearsal.group.tries], "committed without the lock"
+    assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
+    monkeypatch.undo()
+    resumes(rehearsal, handler)
+    leave.set()
+
+
+def test_a_lock_lost_between_the_tries_of_the_last_commit_ends_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "COMMIT_PAUSE_S", 0.001)
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, LocalSettings(plan_interval_s=60))
+
+    def lose() -> DrainerError:
+        rehearsal.lock.lost = LockLost("another drain has the lock", hint="see which")
+        return CommitDelayed("no answer")
+
+    rehearsal.group.trouble = lose
+    handler = OnTheLoop()
+
+    summary = rehearsal.drain(handler)
+
+    assert rehearsal.group.tries == 1, "committed without the lock"
+    assert (summary.status, summary.exit_code) == ("interrupted", 4)
+    assert (summary.error, summary.hint) == ("another drain has the lock", "see which")
+    assert rehearsal.finished_by_the_plan() == rehearsal.places
+    resumes(rehearsal, handler)
+
+
+def test_nothing_is_committed_while_the_lock_is_not_confirmed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its coordinator is away: another drain may hold it by now."""
+    monkeypatch.setattr(keeper, "COMMIT_PAUSE_S", 0.001)
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
+    rehearsal.prepare = lambda drain: setattr(rehearsal.lock, "unsure_since_s", 1.0)
+    handler = paced(OnTheLoop)
+
+    summary = rehearsal.drain(handler)
+
+    assert rehearsal.group.tries == 0
+    assert rehearsal.group.committed == {0: None}
+    assert (summary.status, summary.exit_code) == ("interrupted", 4)
+    assert "the lock on the group is not confirmed" in (summary.error or "")
+    assert f"drainer plan commit {rehearsal.file.path}" in (summary.hint or "")
+    assert summary.sub_messages.done == len(rehearsal.places)
+    assert rehearsal.file.load().plan.complete
+    resumes(rehearsal, handler)
+
+
+def test_commits_go_on_once_the_lock_is_confirmed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "STATUS_INTERVAL_S", 0.0)
+    settled = asyncio.Event()
+    tries_then: list[int] = []
+
+    def look(status: Status) -> None:
+        if "not confirmed" in (status.trouble or ""):
+            tries_then.append(rehearsal.group.tries)
+            rehearsal.lock.unsure_since_s = None
+        elif status.partitions[0].committed is not None:
+            settled.set()
+
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, observe=look)
+    rehearsal.prepare = lambda drain: setattr(rehearsal.lock, "unsure_since_s", 1.0)
+
+    summary = rehearsal.drain(only_the_last_waits_for(settled))
+
+    assert tries_then[0] == 0, "committed while it was not confirmed"
+    assert summary.exit_code == 0
+    assert rehearsal.group.committed == FINISHED
+    assert rehearsal.statuses[-1].trouble is None
+
+
 def test_a_source_that_fails_ends_the_drain_with_its_reason(tmp_path: Path) -> None:
     def fail(status: Status) -> None:
         rehearsal.source.failure = RecordsDeleted("offsets 7 to 9 are gone", hint="no way back")
@@ -411,6 +528,59 @@ def test_a_plan_that_can_not_be_written_is_not_committed(
 
     assert summary.exit_code == 4
     assert rehearsal.group.tries == 0
+
+
+# Two things at once: neither hides the other.
+
+
+def test_a_plan_that_can_not_be_written_at_the_end_is_told_beside_the_handler_s_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = LocalSettings(concurrency=8, plan_interval_s=60)
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, settings)
+
+    async def fail(sub: SubMessage) -> None:
+        if place_of(sub) == (0, 40, 0):
+            full_at_write(monkeypatch)
+            raise ValueError("no such document")
+        await tick()
+
+    handler = OnTheLoop(fail)
+
+    summary = rehearsal.drain(handler)
+
+    assert (summary.status, summary.exit_code) == ("halted", 5)
+    assert "orders/0/40[0]" in (summary.error or "")
+    assert "ValueError: no such document" in (summary.error or "")
+    assert "disk full" in (summary.error or "")
+    assert summary.hint == "make room, then resume"
+    assert rehearsal.group.tries == 0
+    monkeypatch.undo()
+    resumes(rehearsal, handler)
+
+
+@both_kinds
+def test_a_moved_group_at_the_end_is_told_beside_the_interruption(
+    kind: type[OnTheLoop | OnThreads], tmp_path: Path
+) -> None:
+    settings = LocalSettings(concurrency=8, plan_interval_s=60)
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, settings)
+    rehearsal.group.trouble = lambda: OffsetMoved("the group is at 7", hint="find out who")
+
+    def interrupt(status: Status) -> None:
+        if status.stopping is None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    rehearsal.observe = interrupt
+    handler = paced(kind)
+
+    summary = rehearsal.drain(handler)
+
+    assert (summary.status, summary.exit_code) == ("interrupted", 4)
+    assert "SIGINT" in (summary.error or "")
+    assert "the group is at 7" in (summary.error or "")
+    assert summary.hint == "find out who"
+    resumes(rehearsal, handler)
 
 
 # Bugs, which nobody thought of.

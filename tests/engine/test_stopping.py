@@ -245,6 +245,116 @@ def test_no_grace_at_all_stops_at_once(tmp_path: Path) -> None:
     resumes_exactly(rehearsal, handler)
 
 
+@pytest.mark.parametrize("grace_s", [0.1, 0])
+def test_what_a_swallowed_cancellation_ends_is_not_done(grace_s: float, tmp_path: Path) -> None:
+    """The handler returns as if all were well, and did not do it."""
+
+    class Swallowing(OnTheLoop):
+        async def handle(self, sub: SubMessage) -> None:
+            with suppress(asyncio.CancelledError):
+                await super().handle(sub)
+
+    async def stay(sub: SubMessage) -> None:
+        if place_of(sub) == AT:
+            interrupt()
+            await asyncio.Event().wait()
+        await tick()
+
+    settings = LocalSettings(concurrency=8, plan_interval_s=60, grace_s=grace_s)
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, settings)
+    handler = Swallowing(stay)
+
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 4
+    assert summary.conserved
+    assert AT not in handler.account.finished
+    assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
+    assert (rehearsal.group.committed[0] or 0) <= AT[1]
+    resumes_exactly(rehearsal, handler)
+
+
+@pytest.mark.parametrize(
+    "signals",
+    [
+        (signal.SIGTERM, signal.SIGHUP),
+        (signal.SIGINT, signal.SIGHUP),
+        (signal.SIGHUP, signal.SIGTERM),
+    ],
+    ids=lambda signals: " then ".join(number.name for number in signals),
+)
+@both_kinds
+def test_a_sighup_beside_another_signal_is_not_asking_twice(
+    kind: type[OnTheLoop | OnThreads],
+    signals: tuple[signal.Signals, signal.Signals],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """systemd sends both, and so does a terminal that is closed after a Ctrl-C."""
+    monkeypatch.setattr(local, "STATUS_INTERVAL_S", 0.0)
+    first, second = signals
+
+    def heard() -> bool:
+        return rehearsal.statuses[-1].stopping is not None
+
+    async def step(sub: SubMessage) -> None:
+        if place_of(sub) == AT:
+            interrupt(first)
+            while not heard():
+                await tick()
+            interrupt(second)
+            await asyncio.sleep(0.1)
+        await tick()
+
+    def step_on_a_thread(sub: SubMessage) -> None:
+        if place_of(sub) == AT:
+            interrupt(first)
+            while not heard():
+                time.sleep(0.001)
+            interrupt(second)
+            time.sleep(0.1)
+        time.sleep(0.0005)
+
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, PATIENT)
+    handler = OnTheLoop(step) if kind is OnTheLoop else OnThreads(step_on_a_thread)
+
+    summary = rehearsal.drain(handler)
+
+    assert (summary.status, summary.exit_code) == ("interrupted", 4)
+    assert AT in rehearsal.finished_by_the_plan(), "it was not let finish"
+    assert sorted(handler.account.began) == sorted(handler.account.finished)
+    assert handler.closed == 1
+    assert rehearsal.group.committed[0] == summary.partitions[0].watermark
+    assert [path.name for path in tmp_path.iterdir()] == ["orders.plan.json"]
+    resumes_exactly(rehearsal, handler)
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_what_finished_is_in_the_journal_before_the_handler_is_closed(
+    interrupted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A close() may take long, hang or crash; what was handled is not handled again for that."""
+    monkeypatch.setattr(keeper, "JOURNAL_INTERVAL_S", 60)
+    known: list[set[Place]] = []
+
+    async def stop(sub: SubMessage) -> None:
+        if interrupted and place_of(sub) == AT:
+            interrupt()
+        await asyncio.sleep(0)
+
+    class Closing(OnTheLoop):
+        async def close(self) -> None:  # type: ignore[override]
+            known.append(rehearsal.finished_by_the_plan())
+
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, PATIENT)
+    handler = Closing(stop)
+
+    rehearsal.drain(handler)
+
+    assert handler.account.finished
+    assert known == [set(handler.account.finished)]
+
+
 def lose_the_lock(rehearsal: Rehearsal) -> None:
     rehearsal.lock.lost = LockLost("another drain took the lock")
 

@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 
 from drainer.kafka.backlog import Earliest, freeze
 from drainer.kafka.cluster import Cluster
+from drainer.kafka.record import beside_value
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
 from kafka.reader import MIB, Bounds, Reader, numbered, read
@@ -227,6 +228,53 @@ def test_a_message_larger_than_the_queue_still_comes(
     with Reader(settings, topic.name, {0: (0, 5)}, bounds=small) as reader:
         reader.read()
     assert [len(message.value or b"") for message in reader.messages] == [900_000] * 5
+
+
+def test_keys_and_headers_count_as_memory(settings: ClientSettings, topic: Topic) -> None:
+    producer = Producer({"bootstrap.servers": topic.bootstrap})
+    headers: list[tuple[str, str | bytes | None]] = [("trace", b"t" * 5_000), ("none", None)]
+    for _ in range(300):
+        producer.produce(topic.name, b"v" * 10, b"k" * 1_000, headers=headers)
+    producer.flush()
+    size = 10 + 1_000 + len("trace") + 5_000 + len("none")
+
+    with Reader(settings, topic.name, {0: (0, 300)}, bounds=Bounds(MIB, MIB)) as reader:
+        eventually(lambda: reader.fetch.queued_bytes >= MIB, "the queue is full of them")
+        reader.read()
+
+    assert {message.size for message in reader.messages} == {size}
+    assert reader.offsets() == list(range(300))
+
+
+def test_headers_that_only_some_records_have_count_for_those_beside_them(
+    settings: ClientSettings, topic: Topic
+) -> None:
+    """To look at each would take too long; the memory is rather taken for more than for less."""
+    producer = Producer({"bootstrap.servers": topic.bootstrap})
+    producer.produce(topic.name, b"v")
+    producer.produce(topic.name, b"v", b"key")
+    producer.produce(topic.name, b"v", headers=[("h", b"1234")])
+    producer.flush()
+    found = topic.read_all(3)
+
+    assert [beside_value([record]) for record in found] == [0, 3, 5]
+    assert beside_value(found) == 5
+    assert beside_value([]) == 0
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_queue_of_no_bytes_still_delivers(
+    settings: ClientSettings, settled_broker: Broker, topic_name: str, partitions: int
+) -> None:
+    """As of ``--buffer 3``, of which the queue has a quarter."""
+    topic = Topic(settled_broker.bootstrap_servers, topic_name, partitions)
+    for partition in range(partitions):
+        topic.produce(numbered(5), partition=partition)
+    spans = dict.fromkeys(range(partitions), (0, 5))
+    with Reader(settings, topic_name, spans, bounds=Bounds(0, 0, 1)) as reader:
+        reader.read()
+    for partition in range(partitions):
+        assert reader.offsets(partition) == list(range(5))
 
 
 def test_the_group_is_neither_joined_nor_committed(

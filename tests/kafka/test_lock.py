@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError, Message
 
-from drainer.errors import DrainerError, LockHeld, LockLost
+from drainer.errors import DrainerError, LockHeld, LockLost, Refused
+from drainer.kafka import lock as lock_module
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import INSTANCE_ID, GroupLock, lock_group
 from drainer.sandbox import Broker
@@ -35,6 +36,20 @@ def lock(
     yield make
     for each in made:
         each.release()
+
+
+@pytest.fixture
+def forbid(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From when it is called, the coordinator says to locks that this user has no right to them."""
+    answer: list[Message] = []
+
+    class Heeding(Consumer):
+        def poll(self, timeout: float = -1) -> Message | None:
+            return answer[0] if answer else super().poll(timeout)
+
+    monkeypatch.setattr(lock_module, "Consumer", Heeding)
+    forbidden = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
+    return lambda: answer.append(Message(error=forbidden))
 
 
 def join_as(own_broker: Broker, group: str, topic: str, client_id: str) -> Consumer:
@@ -143,6 +158,36 @@ def test_a_fenced_drain_is_told(
     assert heard == [fenced.lost]
     assert took_s(fenced.release) < AT_ONCE_S
     other.close()
+
+
+def test_a_user_who_may_not_hold_the_lock_is_refused(
+    lock: MakeLock, group: str, forbid: Callable[[], None]
+) -> None:
+    heard: list[DrainerError] = []
+    forbid()
+
+    with pytest.raises(Refused, match="may not hold the lock") as caught:
+        lock("a", on_lost=heard.append).acquire()
+
+    assert lock_group(group) in (caught.value.hint or "")
+    assert heard == []
+
+
+def test_a_right_that_is_taken_away_while_draining_is_a_lost_lock(
+    lock: MakeLock, group: str, forbid: Callable[[], None]
+) -> None:
+    heard: list[DrainerError] = []
+    held = lock("a", on_lost=heard.append)
+    held.acquire()
+
+    forbid()
+
+    eventually(lambda: held.lost is not None, "the lock is lost")
+    assert isinstance(held.lost, LockLost), "nothing may be committed then"
+    assert held.lost.exit_code == 4
+    assert "may not hold the lock" in str(held.lost)
+    assert lock_group(group) in (held.lost.hint or "")
+    assert heard == [held.lost]
 
 
 def test_of_two_at_the_same_moment_one_remains(

@@ -6,13 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from drainer.errors import LockHeld, PlanNotWritten, PlanRefused, Refused
+from drainer.core.plan import ALL
+from drainer.engine import keeper
+from drainer.errors import CommitDelayed, LockHeld, PlanNotWritten, PlanRefused, Refused
 from drainer.handler import Context, Handler
+from drainer.kafka.commit import Committer
 from drainer.kafka.lock import GroupLock
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
+from drainer.operations.commit import commit_moves, move
 from drainer.store.plan_file import PlanFile
-from operations.conftest import MESSAGES, REFERENCE, Story
+from operations.conftest import MESSAGES, REFERENCE, Story, finished
 
 
 class WillNotOpen(Handler):
@@ -21,6 +25,14 @@ class WillNotOpen(Handler):
 
     async def handle(self, sub: SubMessage) -> None:
         raise AssertionError("it was never open")
+
+
+class Remembers(Handler):
+    def __init__(self) -> None:
+        self.handled: list[int] = []
+
+    async def handle(self, sub: SubMessage) -> None:
+        self.handled.append(sub.message.offset)
 
 
 def finish_a_drain(story: Story) -> str:
@@ -52,6 +64,67 @@ def test_a_handler_that_does_not_open_leaves_the_plan_of_a_resume(story: Story) 
 
     assert story.file.load().plan.watermark(0) == 20
     assert story.drain(story.prepared_to_resume()).messages.done == MESSAGES
+
+
+def finish_without_a_commit(story: Story, monkeypatch: pytest.MonkeyPatch) -> Remembers:
+    """Drains everything while the group's coordinator does not answer."""
+
+    def no_answer(self: Committer, offsets: object, expected: object) -> None:
+        raise CommitDelayed("no answer")
+
+    handler = Remembers()
+    with monkeypatch.context() as broken:
+        broken.setattr(Committer, "commit", no_answer)
+        broken.setattr(keeper, "COMMIT_PAUSE_S", 0.001)
+        summary = story.drain(story.prepared(handler))
+    assert (summary.exit_code, summary.messages.done) == (4, MESSAGES)
+    return handler
+
+
+@pytest.mark.parametrize("group_at", [None, 5])
+def test_a_finished_drain_that_was_never_committed_is_not_begun_anew(
+    group_at: int | None, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if group_at is not None:
+        story.put_group(group_at)
+    handler = Remembers()
+    plan = story.prepared(handler).plan
+    claims = {ALL: {0: finished(MESSAGES)}}
+    story.file.write(plan)
+    story.file.hold()
+    story.file.start_journal(plan.drain_id, plan.generation)
+    story.file.append(claims[ALL])  # it died before its plan and the group heard of it
+    story.file.release()
+    left = story.left
+
+    with pytest.raises(
+        PlanRefused, match=f"finished partition 0 up to offset {MESSAGES}"
+    ) as caught:
+        story.drain(story.prepared(handler))
+
+    assert f"drainer plan commit {story.file.path}" in (caught.value.hint or "")
+    assert handler.handled == []
+    assert story.left == left
+    assert story.committed == group_at
+
+
+def test_plan_commit_is_the_way_out_for_a_drain_that_was_never_committed(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler = finish_without_a_commit(story, monkeypatch)
+    assert story.committed is None
+
+    with pytest.raises(PlanRefused) as caught:
+        story.drain(story.prepared(handler))
+
+    assert f"drainer plan commit {story.file.path}" in (caught.value.hint or "")
+    loaded = story.file.load()
+    moves = commit_moves(story.cluster, loaded)
+    move(story.cluster, story.file, loaded, moves, commit_moves, lambda _: None)
+    assert story.committed == MESSAGES
+    story.topic.produce(["more"] * 5)
+    assert story.drain(story.prepared(handler)).exit_code == 0
+    assert handler.handled == list(range(MESSAGES + 5)), "handled twice, or not at all"
 
 
 def test_a_finished_plan_is_set_aside_for_a_new_drain(story: Story) -> None:

@@ -592,6 +592,39 @@ def test_a_finished_plan_is_set_aside_without_its_journals(file: PlanFile) -> No
     assert PlanFile(aside).load().plan == PLAN
 
 
+def test_a_finished_plan_that_is_set_aside_has_its_journal_folded_in(file: PlanFile) -> None:
+    """As when the drain died between its last journal line and its last save."""
+    file.start_journal(PLAN.drain_id, PLAN.generation)
+    file.append(CHANGES)
+    file.release()
+    known = file.load().plan
+    assert known != PLAN
+
+    aside = file.set_aside(known)
+
+    assert names(file.path.parent) == [aside.name]
+    assert PlanFile(aside).load().written == known
+
+
+def test_a_full_disk_refuses_to_set_a_plan_aside_and_leaves_it_with_its_journal(
+    file: PlanFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.start_journal(PLAN.drain_id, PLAN.generation)
+    file.append(CHANGES)
+    file.release()
+
+    def refuse(self: PlanFile, plan: object) -> None:
+        raise PlanNotWritten("disk full", hint="make room, then resume")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(PlanFile, "write", refuse)
+        with pytest.raises(PlanRefused, match="disk full") as caught:
+            file.set_aside(file.load().plan)
+
+    assert "resume" not in (caught.value.hint or "")
+    assert file.load().plan == PLAN.merge(CHANGES)
+
+
 def test_plans_in_one_folder_do_not_disturb_each_other(file: PlanFile) -> None:
     other = PlanFile(file.path.with_name("orders.plan.json2"))
     other.write(with_progress(PLAN, p2=Progress(7)))
