@@ -140,6 +140,7 @@ class LocalDrain:
             Order(plan.order),
         )
         self._closing = False
+        self._hears_signals = False  # before that, Ctrl-C is a KeyboardInterrupt
         self._asked: Signalled | None = None
         self._hung_up = False  # and nobody asked but by that
 
@@ -155,7 +156,8 @@ class LocalDrain:
                 try:
                     return loop.run_until_complete(main)
                 except (SystemExit, KeyboardInterrupt) as error:
-                    if main.done():
+                    pressed = isinstance(error, KeyboardInterrupt) and not self._hears_signals
+                    if main.done() or pressed:
                         raise
                     # asyncio lets these through from any task: the drain is not over by that.
                     self._unheard(loop, {"exception": error, "task": main})
@@ -210,6 +212,7 @@ class LocalDrain:
             failed=self._end,
         )
         with stop_signals(loop, self._signalled, self._give_up):
+            self._hears_signals = True
             try:
                 self._keeper.start()
                 self._workers.start()

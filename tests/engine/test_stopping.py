@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 from made_up_kafka import (
@@ -232,6 +233,25 @@ def test_a_signal_while_the_end_is_written_down(signals: int, tmp_path: Path) ->
     assert rehearsal.finished_by_the_plan() == rehearsal.places
     if signals == 1:
         assert rehearsal.group.committed == {0: 300}
+
+
+def test_ctrl_c_ends_an_open_that_hangs(tmp_path: Path) -> None:
+    class Hanging(OnTheLoop):
+        def open(self, context: object) -> Any:
+            async def hang() -> None:
+                interrupt()
+                await asyncio.Event().wait()
+
+            return hang()
+
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, PATIENT)
+    handler = Hanging()
+
+    with pytest.raises(KeyboardInterrupt):
+        rehearsal.drain(handler)
+
+    assert handler.account.began == []
+    assert rehearsal.group.committed == {0: None}
 
 
 def test_no_grace_at_all_stops_at_once(tmp_path: Path) -> None:
