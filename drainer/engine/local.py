@@ -1,8 +1,7 @@
 """The in-process engine: one event loop, one fetch thread, and workers that live as long as it.
 
-How it ends is the story of ``LocalDrain.run``: everything finished, a person interrupted, the
-handler failed, or something outside made it unsafe to go on. Whatever it was, what is finished
-is in the plan.
+It ends when everything is finished, a person interrupts, the handler fails, or something outside
+makes it unsafe to go on. Whatever it was, what is finished is in the plan.
 """
 
 from __future__ import annotations
