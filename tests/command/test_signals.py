@@ -131,7 +131,7 @@ def test_a_handler_that_holds_the_loop_is_left_behind_with_an_answer(
     topic = make_topic(distinct(5))
     running = command.begin(topic, "--json", handler=BLOCKS_THE_LOOP, hang=1)
     command.wait_for(running, "begun", 1)
-    running.signal(signal.SIGHUP)
+    running.signal(signal.SIGINT)
     running.signal(signal.SIGTERM)
     outcome = running.ends(4)
     assert "held the event loop" in outcome.error
