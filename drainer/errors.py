@@ -22,9 +22,13 @@ class DrainerError(Exception):
 
     exit_code = EXIT_UNEXPECTED
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, hint: str | None = None, cause: BaseException | None = None
+    ) -> None:
         super().__init__(message)
         self.hint = hint
+        if cause is not None:  # of one that is told, and not raised ... from
+            self.__cause__ = cause
 
 
 class UsageError(DrainerError):
@@ -119,6 +123,8 @@ def both(cause: BaseException | None, later: DrainerError) -> BaseException:
     """The reason why a drain stopped, and what went wrong after that."""
     if not isinstance(cause, DrainerError):
         return cause or later
-    told = type(cause)(f"{cause}; and then: {later}", hint=later.hint or cause.hint)
-    told.__cause__ = cause.__cause__ or later.__cause__
-    return told
+    return type(cause)(
+        f"{cause}; and then: {later}",
+        hint=later.hint or cause.hint,
+        cause=cause.__cause__ or later.__cause__,
+    )

@@ -285,8 +285,8 @@ class LocalDrain:
                 f"the handler's close() failed: {describe(error)}",
                 hint="all that the plan calls done was handled; whether the handler held something"
                 " of it back until close(), only it knows",
+                cause=error,
             )
-            failed.__cause__ = error
             return both(cause, failed)
         return cause
 
@@ -386,23 +386,23 @@ class LocalDrain:
         error = context.get("exception")
         if isinstance(error, BaseException):
             if "task" in context or "future" in context:
-                failed = HandleFailed(
+                error = HandleFailed(
                     f"a task of the handler failed: {describe(error)}",
                     hint="raise errors in handle() itself, and await in it what it starts: a"
                     " sub-message counts as done when it returns",
+                    cause=error,
                 )
-                failed.__cause__ = error
-                error = failed
             self._end(error)
 
     def _handle_failed(self, sub: SubMessage, error: BaseException) -> None:
-        failed = HandleFailed(
-            f"handle failed for sub-message {sub} ({sub!r}): {describe(error)}",
-            hint="mend the handler or what it talks to, then resume; this sub-message and all"
-            " behind it on its lane are still pending",
+        self._end(
+            HandleFailed(
+                f"handle failed for sub-message {sub} ({sub!r}): {describe(error)}",
+                hint="mend the handler or what it talks to, then resume; this sub-message and all"
+                " behind it on its lane are still pending",
+                cause=error,
+            )
         )
-        failed.__cause__ = error
-        self._end(failed)
 
     def _signalled(self, name: str) -> None:
         asked = Signalled(f"interrupted by {name}")

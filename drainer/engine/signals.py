@@ -55,7 +55,8 @@ def stop_signals(
 
     passed_on = signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
     before = {number: signal.signal(number, lambda *_: None) for number in STOP_SIGNALS}
-    threading.Thread(target=listen, name="signals", daemon=True).start()
+    listener = threading.Thread(target=listen, name="signals", daemon=True)
+    listener.start()
     try:
         yield
     finally:
@@ -64,3 +65,4 @@ def stop_signals(
             signal.signal(number, handler)
         signal.set_wakeup_fd(passed_on)
         os.close(mouth)
+        listener.join(BLOCKED_S)

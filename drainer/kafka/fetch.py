@@ -182,8 +182,8 @@ class FetchThread:
             self.failure = Interrupted(
                 f"the fetch thread failed: {type(error).__name__}: {error}",
                 hint="this is a bug of drainer: report it; nothing is lost, resume with the plan",
+                cause=error,
             )
-            self.failure.__cause__ = error
         try:
             self._consumer.close()
         finally:
