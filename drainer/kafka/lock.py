@@ -1,8 +1,9 @@
 """The lock: one drain at a time works for a group, wherever the others run.
 
-A drain is the only member of a group of its own, under a fixed instance id. Kafka keeps track of
-whether it lives, a newcomer sees it in the group's description, and of two that join at the same
-moment, the broker fences the earlier one.
+A drain is the only member of a group of its own. Kafka keeps track of whether it lives, and a
+newcomer sees it in the group's description. Of two that join at the same moment, the one that looks
+later sees the other; neither can push the other out. The instance id is the drain's own, so that
+it takes the place of a dead process of itself at once.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Callable, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -19,7 +21,6 @@ from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, unreachable
 from drainer.kafka.cluster import Cluster, GroupInfo
 from drainer.kafka.log import ClientLog
 
-INSTANCE_ID = "drainer"
 SESSION_TIMEOUT_MS = 6000  # the least that brokers allow unless told otherwise
 HEARTBEAT_MS = 1000  # how late the earlier of two drains is told, at worst
 EXPIRY_MARGIN_S = 2.0  # a broker notices a dead member a little late
@@ -64,6 +65,7 @@ class GroupLock:
         on_lost: Callable[[DrainerError], None] = lambda error: None,
     ) -> None:
         self.client_id = f"drainer-{drain_id}@{socket.gethostname()}"
+        self.instance_id = f"drainer-{uuid.uuid5(uuid.NAMESPACE_URL, self.client_id)}"
         self.lost: DrainerError | None = None
         self._cluster = cluster
         self._group = group
@@ -99,13 +101,11 @@ class GroupLock:
             self._wait_until_free()
             self._join(timeout_s)
             try:
-                holders = self._look().members
+                alone = self._alone()
             except BaseException:  # Ctrl-C too: who failed to take the lock won't release it
                 self.release()
                 raise
-            # One that joined at the same moment has its name on our membership: were it left
-            # there, that drain could take the lock back as its own.
-            if [member.client_id for member in holders] == [self.client_id]:
+            if alone:
                 return
             self.release()
         raise self._held(self._look())
@@ -137,6 +137,18 @@ class GroupLock:
                 )
             time.sleep(LOOK_EVERY_S)
 
+    def _alone(self) -> bool:
+        # Of those that joined at the same moment the first by name waits for the others to leave.
+        # One among them may hold the lock: then all leave.
+        until = time.monotonic() + self._session_ms / 1000 + EXPIRY_MARGIN_S
+        while True:
+            names = {member.client_id for member in self._look().members}
+            if names <= {self.client_id}:
+                return bool(names) and self.lost is None
+            if min(names) != self.client_id or time.monotonic() > until:
+                return False
+            time.sleep(LOOK_EVERY_S)
+
     def _look(self) -> GroupInfo:
         return self._cluster.group(lock_group(self._group))
 
@@ -151,7 +163,7 @@ class GroupLock:
         conf = settings.conf(
             self._log,
             group_id=lock_group(self._group),
-            group_instance_id=INSTANCE_ID,
+            group_instance_id=self.instance_id,
             client_id=self.client_id,
             session_timeout_ms=self._session_ms,
             heartbeat_interval_ms=HEARTBEAT_MS,
@@ -258,7 +270,7 @@ class GroupLock:
             self._lose(
                 LockLost(
                     f"another drain took the lock on group {self._group}: {said}",
-                    hint="two were started at the same moment; let that one finish",
+                    hint="it bears this drain's name; find where it runs, and let that one finish",
                 )
             )
         elif answer.code() in FORBIDDEN:

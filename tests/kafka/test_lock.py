@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message
@@ -13,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, Message
 from drainer.errors import DrainerError, LockHeld, LockLost, Refused
 from drainer.kafka import lock as lock_module
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.lock import INSTANCE_ID, GroupLock, lock_group
+from drainer.kafka.lock import GroupLock, lock_group
 from drainer.sandbox import Broker
 from kafka.conftest import SESSION_TIMEOUT_MS
 from kafka.topic import Topic, eventually
@@ -52,13 +51,15 @@ def forbid(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return lambda: answer.append(Message(error=forbidden))
 
 
-def join_as(own_broker: Broker, group: str, topic: str, client_id: str) -> Consumer:
-    """The membership of another drain, or of an earlier one."""
+def join_as(
+    own_broker: Broker, group: str, topic: str, client_id: str, instance_id: str = "drainer-other"
+) -> Consumer:
+    """The membership of another drain, or of an earlier process of one."""
     consumer = Consumer(
         {
             "bootstrap.servers": own_broker.bootstrap_servers,
             "group.id": lock_group(group),
-            "group.instance.id": INSTANCE_ID,
+            "group.instance.id": instance_id,
             "client.id": client_id,
             "session.timeout.ms": SESSION_TIMEOUT_MS,
             "heartbeat.interval.ms": 500,
@@ -132,7 +133,7 @@ def test_a_resumed_drain_takes_its_own_lock_over_at_once(
     lock: MakeLock, own_broker: Broker, group: str, topic_name: str
 ) -> None:
     resumed = lock("a", holder_is_dead=True)
-    join_as(own_broker, group, topic_name, resumed.client_id).close()
+    join_as(own_broker, group, topic_name, resumed.client_id, resumed.instance_id).close()
     assert took_s(resumed.acquire) < AT_ONCE_S
     assert resumed.lost is None
 
@@ -146,13 +147,13 @@ def test_another_drain_s_lock_is_not_taken_over(
     other.close()
 
 
-def test_a_fenced_drain_is_told(
+def test_a_drain_is_told_when_one_of_its_own_name_takes_its_place(
     lock: MakeLock, own_broker: Broker, group: str, topic_name: str
 ) -> None:
     heard: list[DrainerError] = []
     fenced = lock("a", on_lost=heard.append)
     fenced.acquire()
-    other = join_as(own_broker, group, topic_name, "drainer-b@elsewhere")
+    other = join_as(own_broker, group, topic_name, fenced.client_id, fenced.instance_id)
     eventually(lambda: fenced.lost is not None, "the earlier one is told", 3)
     assert isinstance(fenced.lost, LockLost)
     assert heard == [fenced.lost]
@@ -190,33 +191,47 @@ def test_a_right_that_is_taken_away_while_draining_is_a_lost_lock(
     assert heard == [held.lost]
 
 
-def test_of_two_at_the_same_moment_one_remains(
-    lock: MakeLock, own_cluster: Cluster, group: str
+@pytest.mark.parametrize("count", [2, 3])
+def test_of_some_at_the_same_moment_one_takes_it_and_never_two(
+    lock: MakeLock, own_cluster: Cluster, group: str, count: int
 ) -> None:
-    locks = [lock("a"), lock("b")]
-    start = threading.Barrier(2)
+    locks = [lock(name) for name in "abc"[:count]]
+    start = threading.Barrier(count)
     holding: list[GroupLock] = []
+    refused: list[LockHeld] = []
 
     def take(one: GroupLock) -> None:
         start.wait()
-        with suppress(LockHeld, LockLost):
+        try:
             one.acquire()
             holding.append(one)
+        except LockHeld as error:
+            refused.append(error)
 
     threads = [threading.Thread(target=take, args=[one]) for one in locks]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    eventually(lambda: sum(one.lost is None for one in holding) == 1, "one of them holds it")
-    (holder,) = [one for one in holding if one.lost is None]
-    eventually(
-        lambda: (
-            [m.client_id for m in own_cluster.group(lock_group(group)).members]
-            == [holder.client_id]
-        ),
-        "the group names the holder",
-    )
+    (holder,) = holding
+    assert len(refused) == count - 1
+    assert holder.lost is None
+    assert [m.client_id for m in own_cluster.group(lock_group(group)).members] == [holder.client_id]
+
+
+def test_one_that_looked_before_the_holder_came_gives_way(
+    lock: MakeLock, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[DrainerError] = []
+    holder, late = lock("b", on_lost=heard.append), lock("a")  # "a" would come first by name
+    monkeypatch.setattr(late, "_wait_until_free", holder.acquire)
+    monkeypatch.setattr(lock_module, "ATTEMPTS", 1)
+    with pytest.raises(LockHeld, match=group) as raised:
+        late.acquire()
+    assert holder.client_id in str(raised.value)
+    assert late.client_id not in str(raised.value)
+    eventually(lambda: holder.unsure_since_s is None, "the holder is sure again")
+    assert heard == []
 
 
 def test_the_lock_outlives_a_restart_of_the_broker(
