@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from drainer.cli.answer import insist_on_yes
 from drainer.core.plan import OffsetPlan
-from drainer.engine.local import LocalSettings
+from drainer.engine.settings import LocalSettings
 from drainer.errors import EXIT_INTERRUPTED, Interrupted
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings

@@ -8,7 +8,7 @@ from drainer.cli import options as o
 from drainer.cli.answer import answering
 from drainer.cli.draining import confirm_and_drain, connect, settings_of_plan
 from drainer.cli.values import parse_duration, parse_pairs, parse_size
-from drainer.engine.local import LocalSettings
+from drainer.engine.settings import LocalSettings
 from drainer.operations.resume import prepare_resume
 from drainer.store.plan_file import PlanFile
 from drainer.view.action import show_plan_of_action

@@ -11,7 +11,7 @@ from drainer.cli.answer import answering
 from drainer.cli.draining import confirm_and_drain, connect
 from drainer.cli.values import parse_duration, parse_pairs, parse_size
 from drainer.core.order import Order
-from drainer.engine.local import LocalSettings
+from drainer.engine.settings import LocalSettings
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
 from drainer.operations.start import Request, prepare

@@ -15,6 +15,20 @@ def whole(value: object) -> int:
     return value
 
 
+def number_of(value: object) -> float:
+    """Raises TypeError unless it is a number, whole or not; True is none."""
+    if type(value) not in (int, float):
+        raise TypeError(f"{value!r} is no number")
+    return float(value)  # type: ignore[arg-type]
+
+
+def yes_or_no(value: object) -> bool:
+    """Raises TypeError unless it is true or false."""
+    if type(value) is not bool:
+        raise TypeError(f"{value!r} is neither true nor false")
+    return value
+
+
 def text(value: object) -> str:
     """Raises TypeError unless it is a string."""
     if type(value) is not str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
 from drainer.core import fields
+from drainer.core.failures import FailureSettings
 from drainer.core.order import Order
 from drainer.core.progress import (
     Counts,
@@ -51,7 +52,8 @@ class OffsetPlan:
     """Everything that a resume needs, and never a secret.
 
     ``generation`` counts the writings of the plan; journals are named by it. ``claims`` holds for
-    each selector over sub-keys the progress by partition; times are ISO 8601 in UTC.
+    each selector over sub-keys the progress by partition; times are ISO 8601 in UTC. ``parked`` are
+    the lanes (``repr`` of their keys) that wait behind a dead letter.
     """
 
     drain_id: str
@@ -69,6 +71,8 @@ class OffsetPlan:
     order: str
     partitions: Mapping[int, PartitionPlan]
     claims: Mapping[str, Mapping[int, Progress]]
+    failures: FailureSettings = field(default_factory=FailureSettings)
+    parked: tuple[str, ...] = ()
 
     def watermark(self, partition: int) -> int:
         """The offset that is safe to commit: the least over all claims."""
@@ -90,11 +94,11 @@ class OffsetPlan:
                 messages, subs = messages + progress.messages, subs + progress.sub_messages
         return messages, subs
 
-    def merge(self, later: Mapping[int, Progress]) -> OffsetPlan:
+    def merge(self, later: Mapping[int, Progress], parked: Iterable[str] = ()) -> OffsetPlan:
         """The plan with later records of its one claim added (see ``Progress.merge``)."""
         known = self.claims[ALL]
         merged = {n: p.merge(later[n]) if n in later else p for n, p in known.items()}
-        return replace(self, claims={ALL: merged})
+        return replace(self, claims={ALL: merged}, parked=tuple(sorted({*self.parked, *parked})))
 
     def check(self) -> None:
         """Raises PlanRefused when the plan contradicts itself or the laws."""
@@ -161,6 +165,8 @@ class OffsetPlan:
             "group": self.group,
             "handler": self.handler,
             "order": self.order,
+            "failures": self.failures.as_json(),
+            "parked": list(self.parked),
             "partitions": {
                 str(number): {
                     "start": part.start,
@@ -204,6 +210,8 @@ class OffsetPlan:
                 selector: {fields.number(n): decode_progress(p) for n, p in claim.items()}
                 for selector, claim in body["claims"].items()
             },
+            failures=FailureSettings.from_json(body["failures"]),
+            parked=tuple(fields.text(each) for each in body["parked"]),
         )
 
 

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import OffsetPlan
-from drainer.engine.local import LocalDrain, LocalSettings, Outside
+from drainer.engine.local import LocalDrain
+from drainer.engine.outside import Outside
+from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, PlanNotWritten, PlanRefused
 from drainer.kafka.cluster import Cluster

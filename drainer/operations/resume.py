@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from drainer.engine.action import PartitionAction, PlanOfAction
-from drainer.engine.local import LocalSettings
+from drainer.engine.settings import LocalSettings
 from drainer.kafka.cluster import Cluster
 from drainer.loader import load_handler
 from drainer.operations.examine import examine, group_offsets, insist

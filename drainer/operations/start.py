@@ -12,7 +12,7 @@ from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Progress
 from drainer.engine.action import PartitionAction, PlanOfAction
-from drainer.engine.local import LocalSettings
+from drainer.engine.settings import LocalSettings
 from drainer.engine.status import PartitionResult, Summary
 from drainer.errors import EXIT_DONE, PlanRefused
 from drainer.kafka.backlog import Backlog, PartitionBacklog, freeze, parse_from, parse_until
