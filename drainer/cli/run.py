@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from drainer.cli import options as o
+from drainer.cli import policy as p
 from drainer.cli.answer import answering
 from drainer.cli.draining import confirm_and_drain, connect
 from drainer.cli.values import parse_duration, parse_pairs, parse_size
@@ -42,6 +43,18 @@ def run(
     plan_interval: o.PlanInterval = "1s",
     grace: o.Grace = "10s",
     set_: o.Set = None,
+    retries: p.Retries = None,
+    retry_delay: p.RetryDelay = None,
+    retry_max_delay: p.RetryMaxDelay = None,
+    timeout: p.Timeout = None,
+    on_failure: p.OnFailureOption = None,
+    after_dead: p.AfterDeadOption = None,
+    dead_letter_topic: p.DeadLetterTopic = None,
+    max_dead: p.MaxDead = None,
+    max_consecutive: p.MaxConsecutive = None,
+    breaker: p.UseBreaker = None,
+    max_outage: p.MaxOutage = None,
+    rate: p.RateOption = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
     yes: o.Yes = False,
@@ -58,6 +71,7 @@ def run(
 
     - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092`
     - `drainer run --topic orders --group indexer --handler count -b localhost:9092 --dry-run`
+    - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --retries 5 --on-failure dead-letter --max-dead 1%`
     - `drainer run --topic orders --group indexer --handler print -b localhost:9092 --partition 3 --from earliest --yes --json`
     """  # noqa: E501 - an example has to be on one line to be copied
     terminal = Terminal(json=json, quiet=quiet, debug=debug)
@@ -80,6 +94,21 @@ def run(
             order=order,
             plan_path=plan,
             client_config=client_config,
+            failures=p.failure_settings(
+                p.NEW_DRAIN,
+                retries=retries,
+                retry_delay=retry_delay,
+                retry_max_delay=retry_max_delay,
+                timeout=timeout,
+                on_failure=on_failure,
+                after_dead=after_dead,
+                dead_letter_topic=dead_letter_topic,
+                max_dead=max_dead,
+                max_consecutive=max_consecutive,
+                breaker=breaker,
+                max_outage=max_outage,
+                rate=rate,
+            ),
         )
         with connect(settings) as cluster:
             prepared = prepare(cluster, request, running)

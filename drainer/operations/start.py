@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from drainer.core.failures import FailureSettings
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Progress
@@ -36,6 +37,7 @@ class Request:
     order: Order = Order.SUB_KEY
     plan_path: Path | None = None
     client_config: Path | None = None
+    failures: FailureSettings = field(default_factory=FailureSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,7 @@ def _new_plan(cluster: Cluster, request: Request, backlog: Backlog) -> OffsetPla
             for number, part in backlog.partitions.items()
         },
         claims={ALL: {n: Progress(part.start) for n, part in backlog.partitions.items()}},
+        failures=request.failures,
     )
 
 

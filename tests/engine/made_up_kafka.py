@@ -158,7 +158,7 @@ class GroupLock:
 
 
 class Letters:
-    """A dead-letter topic: takes letters, and says at once that they are safe unless told not to."""
+    """A dead-letter topic: takes letters, and says at once that they are safe unless told not."""
 
     trouble: str | None = None
 

@@ -1,4 +1,4 @@
-"""Retries, dead letters, parked lanes, timeouts, the circuit breaker and the rate, in the engine."""
+"""Retries, dead letters, parked lanes, timeouts, the circuit breaker and the rate, as it runs."""
 
 from __future__ import annotations
 
