@@ -11,6 +11,7 @@ from drainer.core.order import Order
 
 _WHAT = "What to drain"
 _HOW = "How to drain it"
+_WHICH = "Which dead letters"
 _KAFKA = "Kafka"
 _TALK = "Talking"
 
@@ -139,6 +140,44 @@ Set = Annotated[
         help="An option of the handler's own (context.options); repeat for several. Not kept in"
         " the plan: say it again to resume.",
         rich_help_panel=_HOW,
+    ),
+]
+DeadLetterTopic = Annotated[
+    str,
+    typer.Option(
+        "--dead-letter-topic",
+        envvar="DRAINER_DEAD_LETTER_TOPIC",
+        help="Topic that holds the dead letters; that of a drain is TOPIC.GROUP.dead by default.",
+        rich_help_panel=_WHICH,
+    ),
+]
+Reasons = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reason",
+        envvar="DRAINER_REASON",
+        help="Only those given up for this reason; repeat for several.",
+        rich_help_panel=_WHICH,
+    ),
+]
+SubKeys = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sub-key",
+        envvar="DRAINER_SUB_KEY",
+        help="Only those of this sub-key, as the list tells it; repeat for several.",
+        rich_help_panel=_WHICH,
+    ),
+]
+ErrorTexts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--error",
+        envvar="DRAINER_ERROR",
+        metavar="TEXT",
+        help="Only those with this text in `Type: text` of their error, in upper or lower case;"
+        " repeat for several.",
+        rich_help_panel=_WHICH,
     ),
 ]
 BootstrapServer = Annotated[

@@ -128,6 +128,11 @@ class Cluster:
     ) -> None:
         self.close()
 
+    @property
+    def connection(self) -> Connection:
+        """For the questions that only one module asks."""
+        return self._connection
+
     def close(self) -> None:
         """Let the connection go."""
         self._offsets_of.close()
@@ -159,8 +164,9 @@ class Cluster:
                 for p in found.partitions
             }
             topic_id = url_safe(str(found.topic_id))
-            allowed = _allowed(found.authorized_operations, AclOperation.READ)
-            return TopicInfo(name, topic_id, tuple(sorted(leaders)), leaders, allowed)
+            may = found.authorized_operations
+            read, write = _allowed(may, AclOperation.READ), _allowed(may, AclOperation.WRITE)
+            return TopicInfo(name, topic_id, tuple(sorted(leaders)), leaders, read, write)
 
         info = self._ask(f"look at topic {name}", attempt)
         if info is None:  # a broker that came back a moment ago may not know it yet
