@@ -16,14 +16,16 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from copy import copy
 from functools import partial
 from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from drainer.aside import aside
+from drainer.core.redrive import Redriven, RedriveSettings, selects
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.handler import Context, Handler
 from drainer.message import Message, SubMessage
@@ -48,6 +50,23 @@ class LoadedHandler:
         default = split is None or getattr(split, "__func__", None) is Handler.split
         # None stands for the default split, which the engine does without calling anything.
         self.split: Callable[[Message], Iterable[SubMessage]] | None = None if default else split
+        self.selects: Callable[[SubMessage], bool] | None = None  # None stands for all
+
+    def redriving(self, redrive: RedriveSettings) -> LoadedHandler:
+        """The same handler for a topic of dead letters: it gets them as what they were."""
+        handler = copy(self)
+        handle = self.handle
+
+        def plainly(sub: Redriven) -> Any:
+            return handle(sub.begin())
+
+        async def on_the_loop(sub: Redriven) -> Any:
+            return await handle(sub.begin())
+
+        handler.handle = cast(Any, on_the_loop if self.is_async else plainly)
+        handler.split = redrive.split
+        handler.selects = selects
+        return handler
 
     async def open(self, context: Context) -> None:
         """Raises Refused when the handler's ``open`` does: nothing was handled yet."""

@@ -79,6 +79,14 @@ OrderBy = Annotated[
         rich_help_panel=_WHAT,
     ),
 ]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        envvar="DRAINER_DRY_RUN",
+        help="Say what it would do, with every safety check; touch nothing.",
+    ),
+]
 Concurrency = Annotated[
     int,
     typer.Option(

@@ -1,7 +1,7 @@
 """The options of the failure policy, which ``run``, ``resume`` and ``redrive`` share.
 
-None of them has a default here: a new drain begins from ``NEW_DRAIN``, and one that goes on from what
-its plan says.
+None of them has a default here: a new drain begins from ``NEW_DRAIN``, and one that goes on from
+what its plan says.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FAILING = "When the handler fails (kept in the plan)"
 
 
 def _option(name: str, metavar: str | None, help_: str, **more: Any) -> Any:
-    variable = name.split("/")[0].removeprefix("--").upper().replace("-", "_")
+    variable = name.split("/", maxsplit=1)[0].removeprefix("--").upper().replace("-", "_")
     return typer.Option(
         name,
         envvar=f"DRAINER_{variable}",

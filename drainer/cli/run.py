@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from drainer.cli import options as o
 from drainer.cli import policy as p
 from drainer.cli.answer import answering
-from drainer.cli.draining import confirm_and_drain, connect
+from drainer.cli.draining import confirm_and_drain, connect, tell_dry_run
 from drainer.cli.values import parse_duration, parse_pairs, parse_size
 from drainer.core.order import Order
 from drainer.engine.settings import LocalSettings
@@ -29,14 +27,7 @@ def run(
     from_: o.From = "committed",
     until: o.Until = "end",
     order: o.OrderBy = Order.SUB_KEY,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            envvar="DRAINER_DRY_RUN",
-            help="Say what it would do, with every safety check; touch nothing.",
-        ),
-    ] = False,
+    dry_run: o.DryRun = False,
     concurrency: o.Concurrency = 100,
     buffer: o.Buffer = "256MiB",
     plan: o.PlanPath = None,
@@ -114,10 +105,6 @@ def run(
             prepared = prepare(cluster, request, running)
             show_plan_of_action(terminal, prepared.action)
             if dry_run:
-                terminal.say("a dry run: nothing was touched")
-                if json:
-                    terminal.data(
-                        {"status": "dry-run", "exit_code": 0, **prepared.action.as_json()}
-                    )
+                tell_dry_run(terminal, prepared.action)
                 return
             raise typer.Exit(confirm_and_drain(terminal, cluster, prepared, running, yes=yes))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Kind = TypeVar("Kind")
 
@@ -36,7 +36,7 @@ def text(value: object) -> str:
     return value
 
 
-def optional(kind: Callable[[object], Kind], value: object) -> Kind | None:
+def optional(kind: Callable[[Any], Kind], value: Any) -> Kind | None:
     """A field that may be null."""
     return None if value is None else kind(value)
 

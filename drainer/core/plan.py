@@ -20,6 +20,7 @@ from drainer.core.progress import (
     decode_ranges,
     encode_ranges,
 )
+from drainer.core.redrive import RedriveSettings
 from drainer.errors import PlanRefused
 
 FORMAT = "drainer-plan/1"
@@ -53,7 +54,8 @@ class OffsetPlan:
 
     ``generation`` counts the writings of the plan; journals are named by it. ``claims`` holds for
     each selector over sub-keys the progress by partition; times are ISO 8601 in UTC. ``parked`` are
-    the lanes (``repr`` of their keys) that wait behind a dead letter.
+    the lanes (``repr`` of their keys) that wait behind a dead letter. ``redrive`` is there when the
+    topic is one of dead letters, which the handler gets as what they were.
     """
 
     drain_id: str
@@ -73,6 +75,7 @@ class OffsetPlan:
     claims: Mapping[str, Mapping[int, Progress]]
     failures: FailureSettings = field(default_factory=FailureSettings)
     parked: tuple[str, ...] = ()
+    redrive: RedriveSettings | None = None
 
     def watermark(self, partition: int) -> int:
         """The offset that is safe to commit: the least over all claims."""
@@ -167,6 +170,7 @@ class OffsetPlan:
             "order": self.order,
             "failures": self.failures.as_json(),
             "parked": list(self.parked),
+            "redrive": None if self.redrive is None else self.redrive.as_json(),
             "partitions": {
                 str(number): {
                     "start": part.start,
@@ -212,6 +216,7 @@ class OffsetPlan:
             },
             failures=FailureSettings.from_json(body["failures"]),
             parked=tuple(fields.text(each) for each in body["parked"]),
+            redrive=fields.optional(RedriveSettings.from_json, body["redrive"]),
         )
 
 

@@ -28,6 +28,9 @@ KINDS_MOST = 50  # errors told apart; what comes then is counted by its type alo
 KIND_LENGTH = 160
 
 
+Told = Callable[[DrainerError | None], None]
+
+
 class DeadLetters(Protocol):
     """Where dead letters go (kafka/dead_letters.py)."""
 
@@ -35,9 +38,7 @@ class DeadLetters(Protocol):
     def trouble(self) -> str | None:
         """Why nothing is acknowledged; None while it is."""
 
-    def send(
-        self, sub: SubMessage, error: BaseException, told: Callable[[DrainerError | None], None]
-    ) -> None:
+    def send(self, sub: SubMessage, error: BaseException, told: Told) -> None:
         """Writes one; ``told`` is called from any thread, once it is safe or when it can't be."""
 
     def close(self, timeout_s: float) -> None:
@@ -83,7 +84,7 @@ class Failures:
         self._kinds: Counter[str] = Counter()
         self._letters = 0  # on their way
         self._failed = self._timeouts = 0
-        self._last_kind = ""
+        self._last_kind = self._outage = ""
         self._late: set[SubMessage] = set()  # overdue, and still in their threads
         self._told: set[SubMessage] = set()  # their failure was counted when they were overdue
         self._gated = self._stopped = False
@@ -103,10 +104,9 @@ class Failures:
     @property
     def trouble(self) -> str | None:
         if self._breaker.open_since_s is not None:
-            away_s = monotonic() - self._breaker.open_since_s
             return (
-                f"the downstream is failing: nothing new is started for {away_s:.0f} s; trying one"
-                f" sub-message at a time ({self._last_kind})"
+                "the downstream is failing: nothing new is started until it answers, one"
+                f" sub-message at a time is tried ({self._outage})"
             )
         return None if self._sink is None else self._sink.trouble
 
@@ -197,6 +197,7 @@ class Failures:
         # Once when it opens: recovery takes it away again.
         if self._breaker.open and not self._gated:
             self._gated = True
+            self._outage = self._last_kind
             self._use(self.starter)
             self._schedule()
 

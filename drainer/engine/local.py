@@ -46,7 +46,6 @@ from drainer.errors import (
 )
 from drainer.handler import Context
 from drainer.loader import LoadedHandler, describe
-from drainer.message import SubMessage
 from drainer.store.plan_file import PlanFile
 
 STATUS_INTERVAL_S = 0.5
@@ -84,7 +83,6 @@ class LocalDrain:
         outside: Outside,
         observe: Callable[[Status], None],
         give_up: Callable[[], None] = lambda: None,
-        selects: Callable[[SubMessage], bool] | None = None,
     ) -> None:
         self._plan = plan
         self._file = file
@@ -98,9 +96,8 @@ class LocalDrain:
             {n: Ledger(p.start, p.end, progress[n]) for n, p in plan.partitions.items()},
             Order(plan.order),
             plan.parked,
-            selects,
+            handler.selects,
         )
-        self._selects = selects is not None
         self._closing = False
         self._hears_signals = False  # before that, Ctrl-C is a KeyboardInterrupt
         self._asked: Signalled | None = None

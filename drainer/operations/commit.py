@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from drainer.core.plan import OffsetPlan
 from drainer.errors import BrokerUnreachable, CommitDelayed, OffsetMoved, PlanRefused
 from drainer.kafka.cluster import Cluster
+from drainer.operations.clock import now
 from drainer.operations.examine import examine, group_offsets, insist
 from drainer.operations.hold import holding
-from drainer.operations.start import now
 from drainer.store.plan_file import LoadedPlan, PlanFile
 
 

@@ -12,6 +12,7 @@ from drainer.core.failures import FailureSettings
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Progress
+from drainer.core.redrive import RedriveSettings
 from drainer.engine.action import PartitionAction, PlanOfAction
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import PartitionResult, Summary
@@ -20,7 +21,9 @@ from drainer.kafka.backlog import Backlog, PartitionBacklog, freeze, parse_from,
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import lock_group
 from drainer.loader import LoadedHandler
+from drainer.operations.clock import now
 from drainer.operations.group import check_inactive, nobody_in
+from drainer.operations.policy import Policy, settle_policy
 from drainer.store.plan_file import LoadedPlan, PlanFile
 
 
@@ -38,11 +41,14 @@ class Request:
     plan_path: Path | None = None
     client_config: Path | None = None
     failures: FailureSettings = field(default_factory=FailureSettings)
+    redrive: RedriveSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A drain that has been found safe: what it will do, and the plan that it does it by.
+
+    ``policy`` is what it needs for its dead letters.
 
     ``seen`` is what lay at the plan's path: the plan that is resumed, or a finished one that a new
     drain sets aside; None when there was none.
@@ -52,6 +58,7 @@ class Prepared:
     plan: OffsetPlan
     handler: LoadedHandler
     seen: LoadedPlan | None
+    policy: Policy
 
 
 def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepared:
@@ -73,7 +80,14 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
         parse_from(request.from_),
         parse_until(request.until),
     )
-    plan = _new_plan(cluster, request, backlog)
+    policy = settle_policy(
+        cluster,
+        request.failures,
+        topic=request.topic,
+        group=request.group,
+        may_be_drained=request.redrive is not None,
+    )
+    plan = _new_plan(cluster, request, backlog, policy.failures)
     warnings = [
         f"partition {part.partition}: {_leaps(part):,} offsets before {part.start} are passed over"
         " unhandled, as --from says"
@@ -94,6 +108,7 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
     if seen is not None:
         finished = seen.plan.drain_id
         warnings.append(f"the plan of the finished drain {finished} has this name: it is set aside")
+    warnings += policy.warnings
     action = PlanOfAction(
         topic=request.topic,
         topic_id=topic.topic_id,
@@ -118,8 +133,10 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
             f"{path.absolute().parent} can be written",
         ),
         warnings=tuple(warnings),
+        failures=policy.failures,
+        makes_topic=policy.makes,
     )
-    return Prepared(action, plan, request.handler, seen)
+    return Prepared(action, plan, request.handler, seen, policy)
 
 
 def nothing_to_drain(prepared: Prepared) -> Summary:
@@ -139,15 +156,13 @@ def nothing_to_drain(prepared: Prepared) -> Summary:
     )
 
 
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
 def _leaps(part: PartitionBacklog) -> int:
     return max(0, part.start - part.committed) if part.committed is not None else 0
 
 
-def _new_plan(cluster: Cluster, request: Request, backlog: Backlog) -> OffsetPlan:
+def _new_plan(
+    cluster: Cluster, request: Request, backlog: Backlog, failures: FailureSettings
+) -> OffsetPlan:
     created = now()
     return OffsetPlan(
         drain_id=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
@@ -174,7 +189,8 @@ def _new_plan(cluster: Cluster, request: Request, backlog: Backlog) -> OffsetPla
             for number, part in backlog.partitions.items()
         },
         claims={ALL: {n: Progress(part.start) for n, part in backlog.partitions.items()}},
-        failures=request.failures,
+        failures=failures,
+        redrive=request.redrive,
     )
 
 

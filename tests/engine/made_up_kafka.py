@@ -361,7 +361,6 @@ class Rehearsal:
     prepare: Callable[[LocalDrain], None] = lambda drain: None
     source_options: dict[str, Any] = field(default_factory=dict)
     failures: FailureSettings = field(default_factory=FailureSettings)
-    selects: Callable[[SubMessage], bool] | None = None
     letters: Letters = field(default_factory=Letters)
     group: Group = field(init=False)
     lock: GroupLock = field(init=False)
@@ -405,7 +404,6 @@ class Rehearsal:
                     dead_letters=self.letters,
                 ),
                 self._observe,
-                selects=self.selects,
             )
             self.prepare(drain)
             with not_for_ever():
