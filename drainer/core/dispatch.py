@@ -39,7 +39,8 @@ class Dispatcher:
     """The state of one drain over some partitions of a topic; has one owner and takes no locks.
 
     ``parked`` are the lanes (``repr`` of their keys) that an earlier run parked behind a dead
-    letter. What ``selects`` says no to stays pending, and holds back nothing.
+    letter, and the partitions that it parked behind a barrier. What ``selects`` says no to stays
+    pending, and holds back nothing.
     """
 
     def __init__(
@@ -55,7 +56,14 @@ class Dispatcher:
         self._newly_parked: list[str] = []
         self._selects = selects
         self._lane_of = LANE_OF.get(order)
+        self._ordered = order is not Order.NONE
         self._gates: dict[int, Gate] = {}
+        self._shut = {
+            number
+            for number, ledger in self.ledgers.items()
+            if _all_of(number) in self.parked and not ledger.complete
+        }
+        self.lanes.parked = len(self._shut)
         self.take = self.lanes.take
 
     @property
@@ -91,11 +99,12 @@ class Dispatcher:
         gate = self._gates.get(partition) if self._gates else None
         lane_of = self._lane_of
         selects = self._selects
+        shut = partition in self._shut
         push = self.lanes.push
         for index, sub in enumerate(sequence):
             if done and done >> index & 1:
                 continue
-            if selects is not None and not selects(sub):
+            if shut or (selects is not None and not selects(sub)):
                 self._rest(sub)
             elif gate is not None:
                 gate.waiting.append(sub)
@@ -118,7 +127,8 @@ class Dispatcher:
         their order.
         """
         ledger = self.ledgers[messages[0].origin.partition]
-        if self._gates or self._lane_of or self._selects or not ledger.fresh(messages):
+        exact = self._gates or self._shut or self._lane_of or self._selects
+        if exact or not ledger.fresh(messages):
             for message in messages:
                 if self.wants(message):
                     self.deliver(message, [SubMessage(message.key, message.value)])
@@ -182,17 +192,24 @@ class Dispatcher:
         """Leaves a sub-message that was taken pending for this run, and all behind it."""
         self.lanes.park(sub)
         self._rest(sub)
+        if isinstance(sub, Barrier):
+            self._shut_behind(sub)
 
     def park_behind(self, sub: SubMessage, outcome: Outcome) -> None:
         """Ends a sub-message that was taken, and leaves what is behind it pending, for later runs
         too: the plan and the journal tell which lanes those are."""
         message = sub.message
         message.ledger.finish(message, sub.index, outcome)
-        for key in self.lanes.park(sub):
-            text = repr(key)
-            if text not in self.parked:
-                self.parked.add(text)
-                self._newly_parked.append(text)
+        if isinstance(sub, Barrier):
+            self.lanes.park(sub)
+            self._shut_behind(sub)
+            self._note_parked(_all_of(sub.message.partition))
+            return
+        if self._ordered:
+            for key in self.lanes.park(sub):
+                self._note_parked(repr(key))
+        else:
+            self.lanes.finish(sub)  # nothing is behind it
         if self._gates:
             self._finished_behind_gate(sub)
 
@@ -222,6 +239,18 @@ class Dispatcher:
         message = sub.message
         message.ledger.rest(message)
         sub.payload = None
+
+    def _note_parked(self, text: str) -> None:
+        if text not in self.parked:
+            self.parked.add(text)
+            self._newly_parked.append(text)
+
+    def _shut_behind(self, barrier: Barrier) -> None:
+        # All that is left of its partition is behind it: it ran after all before it.
+        partition = barrier.message.partition
+        self._shut.add(partition)
+        for sub in self._gates.pop(partition).waiting:
+            self._rest(sub)
 
     def _push(self, sub: SubMessage) -> None:
         if self._lane_of is not None:
@@ -254,6 +283,11 @@ class Dispatcher:
             self.lanes.push_alone(waiting.popleft())
         if not waiting and not gate.running:
             del self._gates[partition]
+
+
+def _all_of(partition: int) -> str:
+    # How a plan names what a barrier holds back; no repr of a key looks like it.
+    return f"partition {partition}"
 
 
 def _keys(message: Message, subs: Sequence[SubMessage]) -> tuple[Hashable, ...]:

@@ -94,11 +94,12 @@ class Lanes:
         self.ready = 0
         self.running = 0  # in the handler
         self.held = 0  # started, not finished, and in no worker's hands
-        self.parked = 0  # lanes
+        self.parked = 0  # lanes, and partitions behind a barrier
+        self._empty = 0  # lanes that are kept only because they are parked
 
     def __len__(self) -> int:
         """Lanes that have something waiting or running."""
-        return len(self._lanes)
+        return len(self._lanes) - self._empty
 
     def push(self, sub: SubMessage, key: Hashable) -> None:
         """Puts a sub-message at the end of the lane of ``key``.
@@ -260,7 +261,8 @@ class Lanes:
             return (self._park(sub.lane_key).key,)
         if type(lane) is Lane:
             return (self._park(lane.key).key,)
-        if lane is None:  # a barrier: its gate holds back what is behind it
+        if lane is None:  # a barrier: all of its partition is behind it
+            self.parked += 1
             return ()
         sub.lane = None
         return tuple(self._park(held.key).key for held in lane.lanes)
@@ -275,6 +277,7 @@ class Lanes:
         if type(lane) is not Lane:
             lane = self._lanes[key] = Lane(key, None)
         self.parked += 1
+        self._empty += 1
         node: Any = lane.head
         lane.head = lane.tail = None
         lane.waiting = 0

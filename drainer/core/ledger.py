@@ -23,7 +23,9 @@ DONE = Outcome.DONE  # looked up once for every sub-message
 
 PURGE_MIN = 64  # finished messages inside the queue that are not worth purging yet
 PURGE_BYTES_MIN = 1024 * 1024  # nor these, in all
-RESTING_BYTES = 700  # what a message takes of which only the account is kept
+# What a message takes of which only the account is kept, and each sub-key that stays in it.
+RESTING_BYTES = 700
+RESTING_KEY_BYTES = 100
 
 
 class Part:
@@ -307,7 +309,8 @@ class Ledger:
     def _put_to_rest(self, message: Message) -> None:
         self.resting += 1
         self.pending_bytes -= message.size
-        message.size = min(message.size, RESTING_BYTES)
+        at_rest = RESTING_BYTES + RESTING_KEY_BYTES * len(message.sub_keys)
+        message.size = min(message.size, at_rest)
         self.pending_bytes += message.size
         message.let_go()
 
