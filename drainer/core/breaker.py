@@ -12,7 +12,7 @@ from drainer.message import SubMessage
 
 FAILURES = 50  # first attempts that failed, and are looked at together
 SHARE = 0.8  # of all that ended meanwhile; with this many it is the downstream, not the messages
-WINDOW_S = 10.0  # and they failed within this time
+WINDOW_S = 10.0  # and they failed within this time; however long, when nothing succeeded meanwhile
 PROBE_FIRST_S = 0.5
 PROBE_MOST_S = 5.0
 
@@ -56,7 +56,9 @@ class Breaker:
             return False
         first_s, done_then = self._failures[0]
         succeeded = done - done_then
-        if now_s - first_s > WINDOW_S or SHARE * (FAILURES + succeeded) > FAILURES:
+        if succeeded and now_s - first_s > WINDOW_S:
+            return False  # with none at all, a lane or two that fail slowly are an outage too
+        if SHARE * (FAILURES + succeeded) > FAILURES:
             return False
         self.open_since_s = now_s
         self.opened += 1
