@@ -35,6 +35,7 @@ class Rate:
 
     def next_at_s(self, now_s: float) -> float:
         """When the next one may start."""
+        self.allowed(now_s)
         return now_s + max(0.0, 1 - self._tokens) / self.per_s
 
 
@@ -76,11 +77,17 @@ class Admission:
     @property
     def next_at_s(self) -> float | None:
         """When it is worth asking again; None when that depends on something else."""
+        found = self._dispatcher.ready
+        times: list[float] = []
         if self._breaker.open:
-            return self._breaker.probe_at_s
-        if self._rate is not None and self._dispatcher.ready:
-            return self._rate.next_at_s(self._clock())
-        return None
+            probe_at_s = self._breaker.probe_at_s
+            if probe_at_s is None:
+                return None  # one is under way
+            found += len(self._retries)
+            times.append(probe_at_s)
+        if self._rate is not None:
+            times.append(self._rate.next_at_s(self._clock()))
+        return max(times, default=None) if found else None
 
     def take(self) -> SubMessage | None:
         """The dispatcher's, when one may start."""

@@ -57,7 +57,7 @@ class Limit:
 
     def __str__(self) -> str:
         if self.share is not None:
-            return f"{self.share * 100:g}%"
+            return f"{self.share * 100:.15g}%"
         return "none" if self.count is None else str(self.count)
 
     def passed(self, given_up: int, finished: int) -> bool:
@@ -66,7 +66,7 @@ class Limit:
             return given_up > self.count
         return (
             self.share is not None
-            and finished >= SHARE_JUDGED_FROM
+            and (finished >= SHARE_JUDGED_FROM or not self.share)
             and given_up > self.share * finished
         )
 
@@ -93,6 +93,15 @@ class FailureSettings:
     breaker: bool = True
     max_outage_s: float = 3600.0
     rate: float | None = None
+
+    def __post_init__(self) -> None:
+        durations = (self.retry_delay_s, self.retry_max_delay_s, self.timeout_s, self.max_outage_s)
+        if min(self.retries, *durations) < 0:
+            raise ValueError("a number of retries or a duration is below zero")
+        if self.max_consecutive is not None and self.max_consecutive < 1:
+            raise ValueError("max_consecutive is below one")
+        if self.rate is not None and self.rate <= 0:
+            raise ValueError("with this rate nothing would ever start")
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self) | {
@@ -174,15 +183,20 @@ class FailurePolicy:
         wait_s = self.settings.delay_s(sub.attempt, self._random) if after_s is None else after_s
         return Verdict(Fate.RETRY, now_s + max(0.0, wait_s))
 
-    def failed(self, sub: SubMessage, done: int, now_s: float) -> Verdict:
-        """For an attempt that failed, or took too long."""
+    def failed(self, sub: SubMessage, done: int, now_s: float, *, looked: bool = False) -> Verdict:
+        """For an attempt that failed, or took too long.
+
+        ``looked`` says that ``look_for_outage`` has heard of this attempt, when it was overdue.
+        """
         settings = self.settings
-        why = self.look_for_outage(sub, done, now_s)
+        why = None if looked else self.look_for_outage(sub, done, now_s)
         if why is not None:
             return Verdict(Fate.HALT, why=why)
-        failures = sub.failures = getattr(sub, "failures", 0) + 1
+        failures = getattr(sub, "failures", 0) + 1
+        if not self.breaker.open:
+            # While the downstream is away, no sub-message is given up for that, nor loses a retry.
+            sub.failures = failures
         if self.breaker.open or failures <= settings.retries:
-            # While the downstream is away, no sub-message is given up for that.
             self.retries += 1
             return Verdict(Fate.RETRY, now_s + settings.delay_s(failures, self._random))
         return Verdict(_FATES[settings.on_failure])

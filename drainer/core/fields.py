@@ -36,6 +36,13 @@ def text(value: object) -> str:
     return value
 
 
+def texts(value: object) -> tuple[str, ...]:
+    """Raises TypeError unless it is a list of strings; a string alone is none."""
+    if type(value) is not list:
+        raise TypeError(f"{value!r} is no list")
+    return tuple(map(text, value))
+
+
 def optional(kind: Callable[[Any], Kind], value: Any) -> Kind | None:
     """A field that may be null."""
     return None if value is None else kind(value)

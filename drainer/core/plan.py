@@ -215,7 +215,7 @@ class OffsetPlan:
                 for selector, claim in body["claims"].items()
             },
             failures=FailureSettings.from_json(body["failures"]),
-            parked=tuple(fields.text(each) for each in body["parked"]),
+            parked=fields.texts(body["parked"]),
             redrive=fields.optional(RedriveSettings.from_json, body["redrive"]),
         )
 

@@ -31,9 +31,9 @@ class RedriveSettings:
         letters = body["letters"]
         return cls(
             LetterFilter(
-                reasons=tuple(map(fields.text, letters["reasons"])),
-                sub_keys=tuple(map(fields.text, letters["sub_keys"])),
-                errors=tuple(map(fields.text, letters["errors"])),
+                reasons=fields.texts(letters["reasons"]),
+                sub_keys=fields.texts(letters["sub_keys"]),
+                errors=fields.texts(letters["errors"]),
             ),
             fields.whole(body["max_redrives"]),
         )

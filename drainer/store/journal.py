@@ -119,7 +119,7 @@ def read_journal(path: Path) -> JournalContent:
                 follows = fields.whole(body["follows"])
                 drain_id = fields.text(body["drain_id"])
             else:
-                newly = [fields.text(each) for each in body.pop(PARKED, ())]
+                newly = fields.texts(body.pop(PARKED, []))
                 records.append({fields.number(n): decode_progress(p) for n, p in body.items()})
                 parked += newly
     except _SENSELESS:
