@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 
 from drainer.message import Message, SubMessage
 
@@ -27,10 +28,13 @@ class Retry(Exception):
     """For a handler to raise: not now, try this sub-message again later.
 
     It is no failure and spends none of ``--retries``; ``sub.attempt`` counts it. Without ``after``
-    (in seconds) the delay is that of ``--retry-delay``.
+    (in seconds) the delay is that of ``--retry-delay``. Raises TypeError or ValueError when that is
+    no number of seconds.
     """
 
     def __init__(self, reason: str = "", *, after: float | None = None) -> None:
+        if after is not None and not isfinite(after):
+            raise ValueError(f"after={after} is no number of seconds")
         super().__init__(reason)
         self.after = after
 

@@ -27,6 +27,7 @@ TICK_LEAST_S = 0.001
 KINDS_MOST = 50  # errors told apart; what comes then is counted by its type alone
 KIND_LENGTH = 160
 
+_STUCK_HINT = "find out what they wait for; resume handles them again"
 
 Told = Callable[[DrainerError | None], None]
 
@@ -86,7 +87,7 @@ class Failures:
         self._failed = self._timeouts = 0
         self._last_kind = self._outage = ""
         self._late: set[SubMessage] = set()  # overdue, and still in their threads
-        self._told: set[SubMessage] = set()  # their failure was counted when they were overdue
+        self._returned: SubMessage | None = None  # its attempt was judged when it was overdue
         self._gated = self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -126,8 +127,8 @@ class Failures:
     def failed(self, sub: SubMessage, error: BaseException) -> None:
         """Hears of an attempt that ended with an error."""
         now_s = monotonic()
-        known = sub in self._told
-        self._told.discard(sub)
+        known = sub is self._returned
+        self._returned = None
         if isinstance(error, Skip):
             self._finish(sub, Outcome.SKIPPED)
         elif isinstance(error, Retry):
@@ -138,13 +139,12 @@ class Failures:
         else:
             if not known:
                 self._count(error)
-            self._carry_out(sub, self._judge(sub, now_s), error)
+            self._carry_out(sub, self._judge(sub, now_s, looked=known), error)
 
     def overdue(self, sub: SubMessage) -> None:
         """Hears of an attempt that goes on in its thread after its time; its lane waits for it."""
         self._dispatcher.hold(sub)
         self._late.add(sub)
-        self._told.add(sub)
         error = TimedOut(self._settings.timeout_s)
         self._count(error)
         why = self._policy.look_for_outage(sub, self._done, monotonic())
@@ -156,7 +156,21 @@ class Failures:
     def returned(self, sub: SubMessage) -> None:
         """Hears that an overdue attempt has ended after all; how, it hears next."""
         self._late.discard(sub)
+        self._returned = sub
         self._dispatcher.unhold(sub)
+
+    def stuck(self, since_s: float) -> None:
+        """Hears, again and again, that all threads are overdue since then."""
+        for_s = monotonic() - since_s
+        if for_s > self._settings.max_outage_s:
+            self._halt(
+                Halted(
+                    f"{_counted(len(self._late), 'sub-message')} have not returned from the"
+                    f" handler's threads for {for_s:.0f} s, longer than --max-outage, and no thread"
+                    " is left",
+                    hint=_STUCK_HINT,
+                )
+            )
 
     def left_over(self) -> DrainerError | None:
         """Why a drain ends in which nothing is left to do, and not all is done; None if nobody
@@ -166,19 +180,32 @@ class Failures:
             return Halted(
                 f"{_counted(len(self._late), 'sub-message')} did not return from the handler's"
                 " threads in time, and they and their lanes are pending",
-                hint="find out what they wait for; resume handles them again",
+                hint=_STUCK_HINT,
             )
+        read = all(ledger.delivered for ledger in self._dispatcher.ledgers.values())
         if lanes.parked:
+            more = (
+                "all that could be drained without them is"
+                if read
+                else "so much is pending behind them that no more of the backlog was read"
+            )
+            verb = "is" if lanes.parked == 1 else "are"
             return Halted(
-                f"{_counted(lanes.parked, 'lane')} are parked behind sub-messages that failed; all"
-                " that could be drained without them is",
+                f"{_counted(lanes.parked, 'lane')} {verb} parked behind sub-messages that failed;"
+                f" {more}",
                 hint="mend the cause, then resume; lanes behind a dead letter stay parked unless"
                 " you resume with --after-dead continue",
+            )
+        if not read:
+            return Halted(
+                f"{_counted(self._dispatcher.resting, 'message')} were left alone, as many as"
+                " memory is meant for; what is behind them was not read",
+                hint="choose more of them, or begin behind them",
             )
         return None
 
     def idle(self) -> None:
-        """Hears that a worker found nothing to start."""
+        """Hears that there may be something that can't start yet."""
         if self._admission.needed:
             self._schedule()
 
@@ -188,8 +215,8 @@ class Failures:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _judge(self, sub: SubMessage, now_s: float) -> Verdict:
-        verdict = self._policy.failed(sub, self._done, now_s)
+    def _judge(self, sub: SubMessage, now_s: float, *, looked: bool) -> Verdict:
+        verdict = self._policy.failed(sub, self._done, now_s, looked=looked)
         self._gate()
         return verdict
 
@@ -252,6 +279,7 @@ class Failures:
     def _moved(self) -> None:
         if not self._stopped:
             self._wake()
+            self.idle()
         self._changed()
 
     def _recovered(self) -> None:

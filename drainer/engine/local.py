@@ -352,6 +352,7 @@ class LocalDrain:
 
     def _fed(self) -> None:
         self._workers.wake()
+        self._failures.idle()
         self._end_if_over()
 
     def _end_if_over(self) -> None:

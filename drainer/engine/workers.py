@@ -19,11 +19,13 @@ from time import monotonic
 from typing import Any, Protocol
 
 from drainer.engine.tasks import spawn
+from drainer.errors import HandleFailed
 from drainer.message import SubMessage
 
 SLICE_S = 0.01  # how long handlers that never wait may keep the event loop to themselves
 SLICE_CHECK = 15  # sub-messages of a worker between two looks at the clock, less one
 CANCEL_S = 0.5  # how long cancelled handlers may take
+CANCELS_MOST = 3  # for one attempt, a timeout between two
 AHEAD = 32  # sub-messages that wait for a free thread, so that none waits for the event loop
 
 WATCH_SHARE = 0.1  # of the timeout between two looks at who is overdue
@@ -60,6 +62,8 @@ class Late(Protocol):
     def overdue(self, sub: SubMessage) -> None: ...
 
     def returned(self, sub: SubMessage) -> None: ...
+
+    def stuck(self, since_s: float) -> None: ...
 
 
 class Workers(Protocol):
@@ -105,7 +109,7 @@ class AsyncWorkers:
         self.use(starter)
         self._timeout_s = timeout_s
         self._current: list[SubMessage | None] = [None] * concurrency  # by worker
-        self._overdue: set[int] = set()  # workers that were cancelled for it
+        self._overdue: dict[int, int] = {}  # workers that were cancelled for it, and how often
         self._handle = handle
         self._concurrency = concurrency
         self._failed = failed
@@ -187,7 +191,9 @@ class AsyncWorkers:
                     known[number] = (sub, 0 if sub is None else sub.attempt, now)
                 elif sub is not None and now - since >= self._timeout_s:
                     known[number] = (sub, attempt, now)  # it has as long again to clean up
-                    self._overdue.add(number)
+                    times = self._overdue[number] = self._overdue.get(number, 0) + 1
+                    if times > CANCELS_MOST:
+                        self._broken(_not_to_be_cancelled(sub, times - 1))
                     self._tasks[number].cancel()
 
     def _watch_no_more(self) -> None:
@@ -196,7 +202,7 @@ class AsyncWorkers:
 
     async def _cancelled(self, number: int) -> TimedOut:
         """Ends the cancellation of a worker that was overdue, whether it was heard or not."""
-        self._overdue.discard(number)
+        del self._overdue[number]
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0)
         while self._tasks[number].uncancel():
@@ -245,7 +251,7 @@ class ThreadWorkers:
     """``concurrency`` threads for a handler that blocks.
 
     A thread can't be ended from outside. One that takes longer than ``timeout_s`` (0 for no limit)
-    keeps its sub-message and its lane until it returns, and another takes its place.
+    keeps its sub-message and its lane until it returns, and another stands in for it meanwhile.
     """
 
     def __init__(
@@ -268,9 +274,10 @@ class ThreadWorkers:
         self._broken = broken
         self._idle = idle
         self._begun: dict[int, tuple[SubMessage, float]] = {}  # what each thread is at, since when
-        self._replaced: set[int] = set()  # threads that end when they return
         self._overdue: set[SubMessage] = set()
-        self._threads = 0
+        self._stand_ins = 0  # threads for those that are overdue, as many again at most
+        self._stuck_since_s: float | None = None  # all of them are overdue
+        self._threads = 0  # ever begun
         self._stopping = False
         self._out = 0  # handed to the threads and not handed back
         self._inbox: SimpleQueue[SubMessage | None] = SimpleQueue()
@@ -305,7 +312,7 @@ class ThreadWorkers:
             while True:  # what no thread has begun
                 if self._inbox.get_nowait() is not None:
                     self._out -= 1
-        for _ in range(self._concurrency):
+        for _ in range(self._threads):
             self._inbox.put(None)
 
     async def drain(self) -> None:
@@ -328,14 +335,19 @@ class ThreadWorkers:
         while True:
             await asyncio.sleep(_watch_interval_s(self._timeout_s))
             now = monotonic()
-            for number, (sub, since) in list(self._begun.items()):
-                if now - since > self._timeout_s and number not in self._replaced:
-                    self._replaced.add(number)
+            for sub, since in list(self._begun.values()):
+                if now - since > self._timeout_s and sub not in self._overdue:
                     self._overdue.add(sub)
                     self._out -= 1
-                    if len(self._overdue) <= self._concurrency and not self._stopping:
+                    if self._stand_ins < self._concurrency and not self._stopping:
+                        self._stand_ins += 1
                         self._start_one()
                     self._late.overdue(sub)
+            if len(self._overdue) < self._concurrency + self._stand_ins:
+                self._stuck_since_s = None
+            else:
+                self._stuck_since_s = self._stuck_since_s or now
+                self._late.stuck(self._stuck_since_s)
 
     def _watch_no_more(self) -> None:
         if self._timeout_s:
@@ -357,8 +369,6 @@ class ThreadWorkers:
                     self._loop.call_soon_threadsafe(self._collect)
                 except RuntimeError:  # the loop is closed: this thread was abandoned
                     return
-            if number in self._replaced:
-                return
 
     def _collect(self) -> None:
         self._called = False
@@ -367,6 +377,9 @@ class ThreadWorkers:
             sub, error = self._outbox.popleft()
             if sub in self._overdue:
                 self._overdue.discard(sub)
+                if self._stand_ins > len(self._overdue):  # then one thread more than is needed ends
+                    self._stand_ins -= 1
+                    self._inbox.put(None)
                 self._late.returned(sub)
             else:
                 self._out -= 1
@@ -381,6 +394,14 @@ class ThreadWorkers:
 
 def _watch_interval_s(timeout_s: float) -> float:
     return min(WATCH_MOST_S, max(WATCH_LEAST_S, WATCH_SHARE * timeout_s))
+
+
+def _not_to_be_cancelled(sub: SubMessage, times: int) -> HandleFailed:
+    return HandleFailed(
+        f"handle goes on for sub-message {sub} ({sub!r}), though it was cancelled {times} times for"
+        " taking longer than --timeout",
+        hint="let asyncio.CancelledError pass in the handler, then resume",
+    )
 
 
 def _forget(_: SubMessage) -> None:

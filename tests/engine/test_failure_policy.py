@@ -381,7 +381,11 @@ def test_an_outage_stops_new_work_until_a_probe_succeeds(kind: Kind, tmp_path: P
 
     handler = handler_of(kind, step)
     rehearsal = Rehearsal(
-        tmp_path, {0: WIDE}, failures=_with(on_failure=OnFailure.DEAD_LETTER, retries=1)
+        tmp_path,
+        {0: WIDE},
+        failures=_with(
+            on_failure=OnFailure.DEAD_LETTER, retries=2, retry_delay_s=1.0, retry_max_delay_s=1.0
+        ),
     )
     summary = rehearsal.drain(handler)
 
