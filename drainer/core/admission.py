@@ -50,6 +50,7 @@ class Admission:
         clock: Callable[[], float],
         recovered: Callable[[], None],
     ) -> None:
+        self.lanes = dispatcher.lanes
         self._dispatcher = dispatcher
         self._retries = retries
         self._breaker = breaker

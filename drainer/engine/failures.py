@@ -158,6 +158,11 @@ class Failures:
         self._late.discard(sub)
         self._dispatcher.unhold(sub)
 
+    @property
+    def leave_something(self) -> bool:
+        """Whether there is anything that this run won't get done."""
+        return bool(self._dispatcher.lanes.parked or self._late or self._dispatcher.resting)
+
     def left_over(self) -> DrainerError | None:
         """Why a drain ends in which nothing is left to do, and not all is done; None if nobody
         wanted more."""

@@ -360,10 +360,10 @@ class LocalDrain:
             return
         if dispatcher.complete:
             self._end(None)
-        elif not (dispatcher.lanes.ready or self._failures.waiting or self._pump.awaits):
-            left = self._failures.left_over()
-            if left is not None or dispatcher.resting:
-                self._end(left)
+        elif self._failures.leave_something and not (
+            dispatcher.lanes.ready or self._failures.waiting or self._pump.awaits
+        ):
+            self._end(self._failures.left_over())
 
     def _end(self, cause: BaseException | None) -> None:
         if not self._ended.done():
