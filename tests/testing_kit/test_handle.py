@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from drainer import Handler, testing
+from drainer import Handler, SubMessage, testing
 from drainer.message import Message
 from drainer.testing import Certificate, Effort, Finding, HandlerDoubt, LawBroken, Level
 
@@ -216,3 +216,20 @@ def test_inside_of_an_event_loop_it_says_what_to_do() -> None:
 
     with pytest.raises(RuntimeError, match="plain `def test_"):
         asyncio.run(_inside())
+
+
+def test_two_that_do_not_commute_are_found_among_hundreds_that_do() -> None:
+    class Rare(handlers.Documents):
+        async def handle(self, sub: SubMessage) -> None:
+            await super().handle(sub)
+            if sub.key in ("x", "y"):
+                self.documents["z"] = sub.key
+
+    sample = testing.messages(
+        [["x"] if n == 100 else ["y"] if n == 200 else [f"d{n}"] for n in range(300)]
+    )
+
+    text = broken(Rare, sample)["commutes"]
+
+    assert text.startswith("orders/0/100[0] (sub-key 'x') and then orders/0/200[0] (sub-key 'y')")
+    assert "more" not in text
