@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import re
 from collections.abc import Hashable, Iterator
 from enum import Enum
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
+
+from drainer.core.exact import Encoding, encode_payload
 
 ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
 OPAQUE = "<opaque "  # begins the form of what has no structure to look at
@@ -74,12 +75,7 @@ def is_plain_key(key: Hashable) -> bool:
 
 def is_writable(payload: Any) -> bool:
     """Whether a payload can be written down as text and read back as the same value."""
-    if payload is None or type(payload) in (str, bytes):
-        return True
-    try:
-        return form_of(ast.literal_eval(repr(payload))) == form_of(payload)
-    except Exception:  # of its own __repr__, or because that is no literal
-        return False
+    return encode_payload(payload)[1] is not Encoding.REPR
 
 
 def changeable_in(value: Any) -> Iterator[Any]:

@@ -10,6 +10,7 @@ from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
 from typing import Any
 
 from drainer.errors import SplitFailed
+from drainer.handler import Skip
 from drainer.loader import LoadedHandler, describe
 from drainer.message import Message, SubMessage
 from drainer.testing.form import difference, equal
@@ -113,6 +114,8 @@ async def _caught(handler: LoadedHandler, sub: SubMessage) -> Exception | System
         if handler.is_async:
             result = await result
         _insist_on_done(result)
+    except Skip:
+        return None
     except (Exception, SystemExit) as error:
         return error
     return None
