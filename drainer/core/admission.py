@@ -59,10 +59,6 @@ class Admission:
         self._recovered = recovered
 
     @property
-    def needed(self) -> bool:
-        return self._rate is not None or self._breaker.open
-
-    @property
     def ready(self) -> int:
         """How many could start now."""
         ready = self._dispatcher.ready

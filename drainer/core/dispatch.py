@@ -89,15 +89,14 @@ class Dispatcher:
         size = message.size + MESSAGE_BYTES + SUB_MESSAGE_BYTES * len(sequence)
         done = self.ledgers[partition].deliver(message, keys, size)
         gate = self._gates.get(partition) if self._gates else None
+        if self._selects is not None:
+            done |= self._leave_alone(sequence, done, self._selects)
         lane_of = self._lane_of
-        selects = self._selects
         push = self.lanes.push
         for index, sub in enumerate(sequence):
             if done and done >> index & 1:
                 continue
-            if selects is not None and not selects(sub):
-                self._rest(sub)
-            elif gate is not None:
+            if gate is not None:
                 gate.waiting.append(sub)
             elif isinstance(sub, Barrier):
                 gate = self._gates[partition] = Gate()
@@ -217,6 +216,16 @@ class Dispatcher:
             more_messages, more_subs = ledger.counts()
             messages, subs = messages + more_messages, subs + more_subs
         return messages, subs
+
+    def _leave_alone(
+        self, subs: Sequence[SubMessage], done: int, selects: Callable[[SubMessage], bool]
+    ) -> int:
+        alone = 0
+        for index, sub in enumerate(subs):
+            if not done >> index & 1 and not selects(sub):
+                alone |= 1 << index
+                self._rest(sub)
+        return alone
 
     def _rest(self, sub: SubMessage) -> None:
         message = sub.message

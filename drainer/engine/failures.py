@@ -87,6 +87,7 @@ class Failures:
         self._last_kind = self._outage = ""
         self._late: set[SubMessage] = set()  # overdue, and still in their threads
         self._told: set[SubMessage] = set()  # their failure was counted when they were overdue
+        self.holding_back = rate is not None  # or while the breaker is open
         self._gated = self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -94,7 +95,7 @@ class Failures:
     @property
     def starter(self) -> Starter:
         """Whom workers ask for work: the dispatcher itself, unless starts are held back."""
-        return self._admission if self._admission.needed else self._dispatcher
+        return self._admission if self.holding_back else self._dispatcher
 
     @property
     def waiting(self) -> int:
@@ -183,9 +184,8 @@ class Failures:
         return None
 
     def idle(self) -> None:
-        """Hears that a worker found nothing to start."""
-        if self._admission.needed:
-            self._schedule()
+        """Hears that a worker found nothing to start, while starts are held back."""
+        self._schedule()
 
     def stop(self) -> None:
         """Starts nothing any more."""
@@ -201,7 +201,7 @@ class Failures:
     def _gate(self) -> None:
         # Once when it opens: recovery takes it away again.
         if self._breaker.open and not self._gated:
-            self._gated = True
+            self._gated = self.holding_back = True
             self._outage = self._last_kind
             self._use(self.starter)
             self._schedule()
@@ -261,6 +261,7 @@ class Failures:
 
     def _recovered(self) -> None:
         self._gated = False
+        self.holding_back = self._settings.rate is not None
         self._use(self.starter)
         self._loop.call_soon(self._tick)
 

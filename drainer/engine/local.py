@@ -347,7 +347,8 @@ class LocalDrain:
     def _idle(self) -> None:
         # A worker found nothing to do: there may be room to deliver more, or nothing is left.
         self._end_if_over()
-        self._failures.idle()
+        if self._failures.holding_back:
+            self._failures.idle()
         self._pump.poke()
 
     def _fed(self) -> None:

@@ -213,8 +213,8 @@ class AsyncWorkers:
         handled = 0
         while not self._stopping:
             sub = self._take()
-            current[number] = sub
             if sub is None:
+                current[number] = None
                 sleeper = self._loop.create_future()
                 self._sleepers.append(sleeper)
                 self._idle()
