@@ -10,7 +10,7 @@ from pathlib import Path
 
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
-from drainer.core.progress import Counts, Progress
+from drainer.core.progress import Counts
 from drainer.engine.action import PartitionAction, PlanOfAction
 from drainer.engine.local import LocalSettings
 from drainer.engine.status import PartitionResult, Summary
@@ -20,6 +20,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import lock_group
 from drainer.loader import LoadedHandler
 from drainer.operations.group import check_inactive, nobody_in
+from drainer.operations.handover import TakenOver, take_over
 from drainer.store.plan_file import LoadedPlan, PlanFile
 
 
@@ -63,21 +64,24 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
     if seen is not None:
         _check_committed(cluster, path, seen)
     group_state = check_inactive(cluster, request.group)
+    from_ = parse_from(request.from_)
     backlog = freeze(
         cluster,
         request.topic,
         request.group,
         request.partitions or None,
-        parse_from(request.from_),
+        from_,
         parse_until(request.until),
     )
-    plan = _new_plan(cluster, request, backlog)
+    taken_over = take_over(backlog, from_)
+    plan = _new_plan(cluster, request, backlog, taken_over)
     warnings = [
         f"partition {part.partition}: {_leaps(part):,} offsets before {part.start} are passed over"
         " unhandled, as --from says"
         for part in backlog.partitions.values()
         if _leaps(part)
     ]
+    warnings.extend(taken_over.warnings)
     if request.order is not Order.SUB_KEY:
         warnings.append(
             f"order {request.order.value}: sub-messages of different sub-keys are"
@@ -114,6 +118,7 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
             f"{nobody_in(request.group, group_state)}: no consumer would race with the drain",
             "the whole backlog is still in the log",
             f"{path.absolute().parent} can be written",
+            *taken_over.checks,
         ),
         warnings=tuple(warnings),
     )
@@ -145,7 +150,9 @@ def _leaps(part: PartitionBacklog) -> int:
     return max(0, part.start - part.committed) if part.committed is not None else 0
 
 
-def _new_plan(cluster: Cluster, request: Request, backlog: Backlog) -> OffsetPlan:
+def _new_plan(
+    cluster: Cluster, request: Request, backlog: Backlog, taken_over: TakenOver
+) -> OffsetPlan:
     created = now()
     return OffsetPlan(
         drain_id=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
@@ -168,10 +175,11 @@ def _new_plan(cluster: Cluster, request: Request, backlog: Backlog) -> OffsetPla
                 prior=part.committed,
                 committed=part.committed,
                 leader_epoch=part.leader_epoch,
+                prior_metadata=part.metadata,
             )
             for number, part in backlog.partitions.items()
         },
-        claims={ALL: {n: Progress(part.start) for n, part in backlog.partitions.items()}},
+        claims={ALL: taken_over.progress},
     )
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
-from drainer.core.progress import Progress
+from drainer.core.progress import Progress, Range
 from drainer.engine.local import LocalDrain, LocalSettings, Outside
 from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, OffsetMoved
@@ -130,7 +130,10 @@ class Group:
         assert topic_id == TOPIC_ID
 
     def commit(
-        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
+        self,
+        offsets: Mapping[int, int],
+        expected: Mapping[int, Set[int | None]],
+        finished: Mapping[int, Sequence[Range]] | None = None,
     ) -> dict[int, int]:
         self.tries += 1
         error = self.trouble()
