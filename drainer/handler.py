@@ -23,6 +23,29 @@ class Context:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
+class Retry(Exception):
+    """For a handler to raise: not now, try this sub-message again later.
+
+    It is no failure and spends none of ``--retries``; ``sub.attempt`` counts it. Without ``after``
+    (in seconds) the delay is that of ``--retry-delay``.
+    """
+
+    def __init__(self, reason: str = "", *, after: float | None = None) -> None:
+        super().__init__(reason)
+        self.after = after
+
+
+class Skip(Exception):
+    """For a handler to raise: this sub-message is not to be handled, and that is no failure."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+
+
+class Fatal(Exception):
+    """For a handler to raise: halt the drain, whatever ``--on-failure`` says."""
+
+
 class Handler:
     """Base class of handlers; every method but ``handle`` has a default.
 
@@ -46,7 +69,8 @@ class Handler:
         """Does the work of one sub-message.
 
         ``async def`` runs on the event loop, a plain ``def`` on long-lived threads. Raising means
-        that it failed. It may be called again for the same ``sub.id`` after a crash.
+        that it failed: ``--retries`` and ``--on-failure`` say what then, unless it is ``Retry``,
+        ``Skip`` or ``Fatal``. It may be called again for the same ``sub.id`` after a crash.
         """
         raise NotImplementedError
 

@@ -13,7 +13,8 @@ from typing import NoReturn
 
 from drainer.cli.answer import insist_on_yes
 from drainer.core.plan import OffsetPlan
-from drainer.engine.local import LocalSettings
+from drainer.engine.action import PlanOfAction
+from drainer.engine.settings import LocalSettings
 from drainer.errors import EXIT_INTERRUPTED, Interrupted
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
@@ -44,6 +45,13 @@ def settings_of_plan(
     return ClientSettings.load(
         bootstrap or plan.bootstrap_servers, client_config or known, overrides
     )
+
+
+def tell_dry_run(terminal: Terminal, action: PlanOfAction) -> None:
+    """The end of a run that only looked."""
+    terminal.say("a dry run: nothing was touched")
+    if terminal.json:
+        terminal.data({"status": "dry-run", "exit_code": 0, **action.as_json()})
 
 
 def confirm_and_drain(

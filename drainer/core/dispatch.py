@@ -7,7 +7,7 @@ sub-messages, finishes them, and asks what to write down.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from drainer.core.closure import SubKeys
 from drainer.core.lanes import Lanes
@@ -37,11 +37,24 @@ class Gate:
 
 
 class Dispatcher:
-    """The state of one drain over some partitions of a topic; has one owner and takes no locks."""
+    """The state of one drain over some partitions of a topic; has one owner and takes no locks.
 
-    def __init__(self, ledgers: Mapping[int, Ledger], order: Order = Order.SUB_KEY) -> None:
+    ``parked`` are the lanes (``repr`` of their keys) that an earlier run parked behind a dead
+    letter. What ``selects`` says no to stays pending, and holds back nothing.
+    """
+
+    def __init__(
+        self,
+        ledgers: Mapping[int, Ledger],
+        order: Order = Order.SUB_KEY,
+        parked: Iterable[str] = (),
+        selects: Callable[[SubMessage], bool] | None = None,
+    ) -> None:
         self.ledgers = dict(ledgers)
-        self.lanes = Lanes()
+        self.parked = set(parked)
+        self.lanes = Lanes(self._rest, self.parked.copy())
+        self._newly_parked: list[str] = []
+        self._selects = selects
         self._lane_of = LANE_OF.get(order)
         self._gates: dict[int, Gate] = {}
         self.take = self.lanes.take
@@ -49,6 +62,16 @@ class Dispatcher:
     @property
     def complete(self) -> bool:
         return all(ledger.complete for ledger in self.ledgers.values())
+
+    @property
+    def ready(self) -> int:
+        """Lanes that wait for a worker."""
+        return self.lanes.ready
+
+    @property
+    def resting(self) -> int:
+        """Messages of which nothing but sub-messages of this kind is left: parked, not selected."""
+        return sum(ledger.resting for ledger in self.ledgers.values())
 
     @property
     def pending_bytes(self) -> int:
@@ -68,11 +91,14 @@ class Dispatcher:
         done = self.ledgers[partition].deliver(message, keys, size)
         gate = self._gates.get(partition) if self._gates else None
         lane_of = self._lane_of
+        selects = self._selects
         push = self.lanes.push
         for index, sub in enumerate(sequence):
             if done and done >> index & 1:
                 continue
-            if gate is not None:
+            if selects is not None and not selects(sub):
+                self._rest(sub)
+            elif gate is not None:
                 gate.waiting.append(sub)
             elif isinstance(sub, Barrier):
                 gate = self._gates[partition] = Gate()
@@ -93,7 +119,7 @@ class Dispatcher:
         their order.
         """
         ledger = self.ledgers[messages[0].origin.partition]
-        if self._gates or self._lane_of or not ledger.fresh(messages):
+        if self._gates or self._lane_of or self._selects or not ledger.fresh(messages):
             for message in messages:
                 if self.wants(message):
                     self.deliver(message, [SubMessage(message.key, message.value)])
@@ -140,6 +166,42 @@ class Dispatcher:
             return self.lanes.take()
         return self.lanes.finish_and_take(sub)
 
+    def hold(self, sub: SubMessage) -> None:
+        """Takes a sub-message that was taken out of its worker's hands: it waits for something."""
+        self.lanes.hold(sub)
+
+    def unhold(self, sub: SubMessage) -> None:
+        """Gives a held sub-message back, to be finished or to fail."""
+        self.lanes.unhold(sub)
+
+    def release(self, sub: SubMessage) -> None:
+        """Makes a held sub-message ready for its next attempt."""
+        sub.attempt += 1
+        self.lanes.release(sub)
+
+    def park(self, sub: SubMessage) -> None:
+        """Leaves a sub-message that was taken pending for this run, and all behind it."""
+        self.lanes.park(sub)
+        self._rest(sub)
+
+    def park_behind(self, sub: SubMessage, outcome: Outcome) -> None:
+        """Ends a sub-message that was taken, and leaves what is behind it pending, for later runs
+        too: the plan and the journal tell which lanes those are."""
+        message = sub.message
+        message.ledger.finish(message, sub.index, outcome)
+        for key in self.lanes.park(sub):
+            text = repr(key)
+            if text not in self.parked:
+                self.parked.add(text)
+                self._newly_parked.append(text)
+        if self._gates:
+            self._finished_behind_gate(sub)
+
+    def newly_parked(self) -> list[str]:
+        """Lanes parked behind a dead letter since it was last asked, for the journal."""
+        found, self._newly_parked = self._newly_parked, []
+        return found
+
     def progress(self) -> dict[int, Progress]:
         """All that is finished, by partition: what the plan holds."""
         return {number: ledger.progress() for number, ledger in self.ledgers.items()}
@@ -163,6 +225,11 @@ class Dispatcher:
             more_messages, more_subs = ledger.counts()
             messages, subs = messages + more_messages, subs + more_subs
         return messages, subs
+
+    def _rest(self, sub: SubMessage) -> None:
+        message = sub.message
+        message.ledger.rest(message)
+        sub.payload = None
 
     def _push(self, sub: SubMessage) -> None:
         if self._lane_of is not None:

@@ -24,6 +24,7 @@ DONE = Outcome.DONE  # looked up once for every sub-message
 
 PURGE_MIN = 64  # finished messages inside the queue that are not worth purging yet
 PURGE_BYTES_MIN = 1024 * 1024  # nor these, in all
+RESTING_BYTES = 700  # what a message takes of which only the account is kept
 
 
 class Part:
@@ -33,13 +34,14 @@ class Part:
     each, every time that the journal asks, would cost a tenth of the drain's speed.
     """
 
-    __slots__ = ("_checksum", "_head", "bits", "changed", "dead", "keys", "skipped")
+    __slots__ = ("_checksum", "_head", "bits", "changed", "dead", "keys", "resting", "skipped")
 
     def __init__(self, keys: Sequence[Hashable]) -> None:
         self.keys = keys
         self.bits = 0
         self.changed = False  # since the journal last asked
         self.dead = self.skipped = 0
+        self.resting = 0  # pending, and not to be handled in this run
         self._checksum: int | None = None  # of most messages nobody asks for it
         self._head: str | None = None
 
@@ -75,6 +77,7 @@ class Ledger:
         self.position = known.watermark  # all below it was delivered, or is a hole
         self.watermark = known.watermark
         self.pending_bytes = 0
+        self.resting = 0  # messages of which nothing else is left to do in this run
         self._pending: deque[Message] = deque()  # by offset; finished ones inside go lazily
         self._finished_inside = self._bytes_inside = 0
         self.resumed = bool(known.finished)
@@ -185,14 +188,15 @@ class Ledger:
         else:
             self._finish_otherwise(message, outcome)
         if left:
-            part = message.part
-            if part is None:
-                part = message.part = Part(message.sub_keys)
+            part = message.part or self._begin_part(message)
+            if not part.bits:
                 self._closure.watches = True
             part.bits |= 1 << index
             if not part.changed:
                 part.changed = True
                 self._changed_partial.append(message)
+            if part.resting == left:
+                self._put_to_rest(message)
             return
         part = message.part
         if part is None or not (part.dead or part.skipped):
@@ -220,6 +224,16 @@ class Ledger:
             ):
                 self._pending = deque(m for m in pending if m.left)
                 self._finished_inside = self._bytes_inside = 0
+
+    def rest(self, message: Message) -> None:
+        """Notes that one more sub-message of a message stays pending in this run.
+
+        When none is left to be handled, the message's content is let go of.
+        """
+        part = message.part or self._begin_part(message)
+        part.resting += 1
+        if part.resting == message.left:
+            self._put_to_rest(message)
 
     def tally(self) -> tuple[Counts, Counts]:
         """Messages and sub-messages; what is pending is what was read and has not finished."""
@@ -251,7 +265,7 @@ class Ledger:
             if offset > behind:
                 ranges.append((behind, offset))
             behind = offset + 1
-            if message.part is not None:
+            if message.part is not None and message.part.bits:
                 partial[offset] = message.part.record()
         if pending and self.position > behind:
             ranges.append((behind, self.position))
@@ -309,10 +323,20 @@ class Ledger:
             + Counts(self.subs_read, self.subs_done, self.subs_dead, self.subs_skipped, subs),
         )
 
+    @staticmethod
+    def _begin_part(message: Message) -> Part:
+        part = message.part = Part(message.sub_keys)
+        return part
+
+    def _put_to_rest(self, message: Message) -> None:
+        self.resting += 1
+        self.pending_bytes -= message.size
+        message.size = min(message.size, RESTING_BYTES)
+        self.pending_bytes += message.size
+        message.let_go()
+
     def _finish_otherwise(self, message: Message, outcome: Outcome) -> None:
-        part = message.part
-        if part is None:
-            part = message.part = Part(message.sub_keys)
+        part = message.part or self._begin_part(message)
         if outcome is Outcome.SKIPPED:
             self.subs_skipped += 1
             part.skipped += 1

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
 from drainer.core import fields, handover
+from drainer.core.failures import FailureSettings
 from drainer.core.order import Order
 from drainer.core.progress import (
     Counts,
@@ -20,6 +21,7 @@ from drainer.core.progress import (
     decode_ranges,
     encode_ranges,
 )
+from drainer.core.redrive import RedriveSettings
 from drainer.errors import PlanRefused
 
 FORMAT = "drainer-plan/1"
@@ -54,7 +56,9 @@ class OffsetPlan:
     """Everything that a resume needs, and never a secret.
 
     ``generation`` counts the writings of the plan; journals are named by it. ``claims`` holds for
-    each selector over sub-keys the progress by partition; times are ISO 8601 in UTC.
+    each selector over sub-keys the progress by partition; times are ISO 8601 in UTC. ``parked`` are
+    the lanes (``repr`` of their keys) that wait behind a dead letter. ``redrive`` is there when the
+    topic is one of dead letters, which the handler gets as what they were.
     """
 
     drain_id: str
@@ -72,6 +76,9 @@ class OffsetPlan:
     order: str
     partitions: Mapping[int, PartitionPlan]
     claims: Mapping[str, Mapping[int, Progress]]
+    failures: FailureSettings = field(default_factory=FailureSettings)
+    parked: tuple[str, ...] = ()
+    redrive: RedriveSettings | None = None
 
     def watermark(self, partition: int) -> int:
         """The offset that is safe to commit: the least over all claims."""
@@ -93,11 +100,11 @@ class OffsetPlan:
                 messages, subs = messages + progress.messages, subs + progress.sub_messages
         return messages, subs
 
-    def merge(self, later: Mapping[int, Progress]) -> OffsetPlan:
+    def merge(self, later: Mapping[int, Progress], parked: Iterable[str] = ()) -> OffsetPlan:
         """The plan with later records of its one claim added (see ``Progress.merge``)."""
         known = self.claims[ALL]
         merged = {n: p.merge(later[n]) if n in later else p for n, p in known.items()}
-        return replace(self, claims={ALL: merged})
+        return replace(self, claims={ALL: merged}, parked=tuple(sorted({*self.parked, *parked})))
 
     def check(self) -> None:
         """Raises PlanRefused when the plan contradicts itself or the laws."""
@@ -164,6 +171,9 @@ class OffsetPlan:
             "group": self.group,
             "handler": self.handler,
             "order": self.order,
+            "failures": self.failures.as_json(),
+            "parked": list(self.parked),
+            "redrive": None if self.redrive is None else self.redrive.as_json(),
             "partitions": {
                 str(number): _partition_as_json(part) for number, part in self.partitions.items()
             },
@@ -200,6 +210,9 @@ class OffsetPlan:
                 selector: {fields.number(n): decode_progress(p) for n, p in claim.items()}
                 for selector, claim in body["claims"].items()
             },
+            failures=FailureSettings.from_json(body["failures"]),
+            parked=tuple(fields.text(each) for each in body["parked"]),
+            redrive=fields.optional(RedriveSettings.from_json, body["redrive"]),
         )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from drainer.core.failures import FailureSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class PlanOfAction:
     resumes: bool = False
     checks: tuple[str, ...] = ()  # what was looked at and found right, a sentence each
     warnings: tuple[str, ...] = ()
+    failures: FailureSettings = field(default_factory=FailureSettings)
+    makes_topic: str | None = None  # for dead letters
 
     @property
     def offsets(self) -> int:
@@ -77,4 +81,6 @@ class PlanOfAction:
             },
             "checks": list(self.checks),
             "warnings": list(self.warnings),
+            "failures": self.failures.as_json(),
+            "makes_topic": self.makes_topic,
         }

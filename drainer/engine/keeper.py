@@ -101,7 +101,7 @@ class Keeper:
         """Writes what finished into the journal. Raises PlanNotWritten."""
         changes = self._dispatcher.changes()
         if changes:
-            self._file.append(changes)
+            self._file.append(changes, self._dispatcher.newly_parked())
 
     async def save(self, *, commit: bool = True) -> None:
         """Writes the plan as things stand, then commits its watermarks.
@@ -117,6 +117,7 @@ class Keeper:
             generation=self.plan.generation + 1,
             updated=datetime.now(UTC).isoformat(timespec="milliseconds"),
             claims={ALL: progress},
+            parked=tuple(sorted(self._dispatcher.parked)),
         )
         self._file.start_journal(self.plan.drain_id, self.plan.generation)
         await self._aside(self._file.write, self.plan)

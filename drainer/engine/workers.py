@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, Protocol
 
-from drainer.core.dispatch import Dispatcher
+from drainer.core.lanes import Lanes
 from drainer.engine.tasks import spawn
 from drainer.message import SubMessage
 
@@ -27,14 +27,52 @@ SLICE_CHECK = 15  # sub-messages of a worker between two looks at the clock, les
 CANCEL_S = 0.5  # how long cancelled handlers may take
 AHEAD = 32  # sub-messages that wait for a free thread, so that none waits for the event loop
 
+WATCH_SHARE = 0.1  # of the timeout between two looks at who is overdue
+WATCH_LEAST_S, WATCH_MOST_S = 0.02, 1.0
+
 Failed = Callable[[SubMessage, BaseException], None]
 Broken = Callable[[BaseException], None]
+
+
+class TimedOut(TimeoutError):
+    """An attempt that took longer than it may."""
+
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__(f"handle took longer than --timeout {timeout_s:g}s")
+
+
+class Starter(Protocol):
+    """Whom workers ask for work: the dispatcher, or what holds starts back in front of it."""
+
+    @property
+    def lanes(self) -> Lanes: ...
+
+    @property
+    def ready(self) -> int:
+        """How many could start now; no more than lanes are."""
+
+    def take(self) -> SubMessage | None: ...
+
+    def finish(self, sub: SubMessage) -> None: ...
+
+    def finish_and_take(self, sub: SubMessage) -> SubMessage | None: ...
+
+
+class Late(Protocol):
+    """Who is told of threads that go on after their time (engine/failures.py)."""
+
+    def overdue(self, sub: SubMessage) -> None: ...
+
+    def returned(self, sub: SubMessage) -> None: ...
 
 
 class Workers(Protocol):
     """What an engine asks of its workers, whatever they are made of."""
 
     def start(self) -> None: ...
+
+    def use(self, starter: Starter) -> None:
+        """Whom to ask for work from now on."""
 
     def wake(self) -> None:
         """Tells that lanes have become ready."""
@@ -50,28 +88,33 @@ class Workers(Protocol):
 
 
 class AsyncWorkers:
-    """``concurrency`` coroutines; a worker stays on its lane while that is the best choice."""
+    """``concurrency`` coroutines; a worker stays on its lane while that is the best choice.
+
+    A handler that takes longer than ``timeout_s`` (0 for no limit) is cancelled.
+    """
 
     def __init__(
         self,
-        dispatcher: Dispatcher,
+        starter: Starter,
         handle: Callable[[SubMessage], Any],
         concurrency: int,
+        timeout_s: float,
         failed: Failed,
+        late: Late,
         broken: Broken,
         idle: Callable[[], None],
     ) -> None:
-        self._lanes = dispatcher.lanes
-        self._take = dispatcher.take
-        self._next: Callable[[SubMessage], SubMessage | None] = dispatcher.finish_and_take
-        self._finish: Callable[[SubMessage], None] = dispatcher.finish
+        self._stopping = False
+        self._abandoned = False
+        self.use(starter)
+        self._timeout_s = timeout_s
+        self._current: list[SubMessage | None] = [None] * concurrency  # by worker
+        self._overdue: set[int] = set()  # workers that were cancelled for it
         self._handle = handle
         self._concurrency = concurrency
         self._failed = failed
         self._broken = broken
         self._idle = idle
-        self._stopping = False
-        self._abandoned = False
         self._sleepers: deque[asyncio.Future[None]] = deque()
         self._late = False  # this turn of the loop has lasted long enough
         self._slice_end = 0.0
@@ -80,12 +123,23 @@ class AsyncWorkers:
 
     def start(self) -> None:
         self._tasks = [
-            spawn(self._work(), f"worker-{number}", self._broken)
+            spawn(self._work(number), f"worker-{number}", self._broken)
             for number in range(self._concurrency)
         ]
+        if self._timeout_s:
+            self._watcher = spawn(self._watch(), "timeouts", self._broken)
+
+    def use(self, starter: Starter) -> None:
+        self._starter = starter
+        self._lanes = starter.lanes
+        self._take = starter.take
+        if not self._stopping:
+            self._next: Callable[[SubMessage], SubMessage | None] = starter.finish_and_take
+        if not self._abandoned:
+            self._finish: Callable[[SubMessage], None] = starter.finish
 
     def wake(self) -> None:
-        for _ in range(min(self._lanes.ready, len(self._sleepers))):
+        for _ in range(min(self._starter.ready, len(self._sleepers))):
             sleeper = self._sleepers.popleft()
             if not sleeper.done():
                 sleeper.set_result(None)
@@ -100,9 +154,11 @@ class AsyncWorkers:
                 sleeper.set_result(None)
         if self._tasks:
             await asyncio.wait(self._tasks)
+        self._watch_no_more()
 
     async def abandon(self) -> None:
         self._abandoned = True
+        self._watch_no_more()
         # One that swallows the cancellation returns as if all were well: who knows what it did.
         self._next = self._finish = _forget
         for task in self._tasks:
@@ -124,11 +180,40 @@ class AsyncWorkers:
             self._loop.call_soon(self._new_turn)
         await asyncio.sleep(0)
 
-    async def _work(self) -> None:
-        handle = self._handle
+    async def _watch(self) -> None:
+        # A look at all workers now and then costs less than a timer for each sub-message.
+        known: list[tuple[SubMessage | None, int, float]] = [(None, 0, 0.0)] * self._concurrency
+        while True:
+            await asyncio.sleep(_watch_interval_s(self._timeout_s))
+            now = monotonic()
+            for number, sub in enumerate(self._current):
+                seen, attempt, since = known[number]
+                if sub is not seen or (sub is not None and sub.attempt != attempt):
+                    known[number] = (sub, 0 if sub is None else sub.attempt, now)
+                elif sub is not None and now - since >= self._timeout_s:
+                    known[number] = (sub, attempt, now)  # it has as long again to clean up
+                    self._overdue.add(number)
+                    self._tasks[number].cancel()
+
+    def _watch_no_more(self) -> None:
+        if self._timeout_s:
+            self._watcher.cancel()
+
+    async def _cancelled(self, number: int) -> TimedOut:
+        """Ends the cancellation of a worker that was overdue, whether it was heard or not."""
+        self._overdue.discard(number)
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        while self._tasks[number].uncancel():
+            pass
+        return TimedOut(self._timeout_s)
+
+    async def _work(self, number: int) -> None:
+        handle, current, overdue = self._handle, self._current, self._overdue
         handled = 0
         while not self._stopping:
             sub = self._take()
+            current[number] = sub
             if sub is None:
                 sleeper = self._loop.create_future()
                 self._sleepers.append(sleeper)
@@ -136,17 +221,23 @@ class AsyncWorkers:
                 await sleeper
                 continue
             while sub is not None:
+                current[number] = sub
                 try:
                     result = await handle(sub)
                     if result is not None:
                         _insist_on_done(result)
-                except BaseException as error:
+                    if overdue and number in overdue:  # it swallowed its cancellation
+                        raise await self._cancelled(number)
+                except BaseException as raised:
                     if self._abandoned:
                         raise
-                    self._failed(sub, error)
+                    current[number] = None
+                    late = overdue and number in overdue
+                    self._failed(sub, await self._cancelled(number) if late else raised)
                     break
                 handled += 1
                 if self._late or (not handled & SLICE_CHECK and monotonic() > self._slice_end):
+                    current[number] = None
                     self._finish(sub)  # and takes no other one into the pause
                     await self._pause()
                     break
@@ -156,22 +247,35 @@ class AsyncWorkers:
 
 
 class ThreadWorkers:
-    """``concurrency`` threads for a handler that blocks."""
+    """``concurrency`` threads for a handler that blocks.
+
+    A thread can't be ended from outside. One that takes longer than ``timeout_s`` (0 for no limit)
+    keeps its sub-message and its lane until it returns, and another takes its place.
+    """
 
     def __init__(
         self,
-        dispatcher: Dispatcher,
+        starter: Starter,
         handle: Callable[[SubMessage], Any],
         concurrency: int,
+        timeout_s: float,
         failed: Failed,
+        late: Late,
         broken: Broken,
         idle: Callable[[], None],
     ) -> None:
-        self._dispatcher = dispatcher
+        self.use(starter)
         self._handle = handle
         self._concurrency = concurrency
+        self._timeout_s = timeout_s
         self._failed = failed
+        self._late = late
+        self._broken = broken
         self._idle = idle
+        self._begun: dict[int, tuple[SubMessage, float]] = {}  # what each thread is at, since when
+        self._replaced: set[int] = set()  # threads that end when they return
+        self._overdue: set[SubMessage] = set()
+        self._threads = 0
         self._stopping = False
         self._out = 0  # handed to the threads and not handed back
         self._inbox: SimpleQueue[SubMessage | None] = SimpleQueue()
@@ -181,11 +285,16 @@ class ThreadWorkers:
         self._loop = asyncio.get_running_loop()
 
     def start(self) -> None:
-        for number in range(self._concurrency):
-            threading.Thread(target=self._work, name=f"worker-{number}", daemon=True).start()
+        for _ in range(self._concurrency):
+            self._start_one()
+        if self._timeout_s:
+            self._watcher = spawn(self._watch(), "timeouts", self._broken)
+
+    def use(self, starter: Starter) -> None:
+        self._starter = starter
 
     def wake(self) -> None:
-        take = self._dispatcher.take
+        take = self._starter.take
         most = self._concurrency + min(self._concurrency, AHEAD)
         while self._out < most and not self._stopping:
             sub = take()
@@ -205,19 +314,47 @@ class ThreadWorkers:
             self._inbox.put(None)
 
     async def drain(self) -> None:
-        if self._out > 0:
+        if self._out > 0 or self._overdue:
             await self._drained.wait()
+        self._watch_no_more()
 
     async def abandon(self) -> None:
-        """A thread can't be ended from outside; nobody waits for it any more."""
+        """Nobody waits for the threads any more."""
+        self._watch_no_more()
 
-    def _work(self) -> None:
+    def _start_one(self) -> None:
+        number = self._threads
+        self._threads += 1
+        threading.Thread(
+            target=self._work, args=(number,), name=f"worker-{number}", daemon=True
+        ).start()
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_watch_interval_s(self._timeout_s))
+            now = monotonic()
+            for number, (sub, since) in list(self._begun.items()):
+                if now - since > self._timeout_s and number not in self._replaced:
+                    self._replaced.add(number)
+                    self._overdue.add(sub)
+                    self._out -= 1
+                    if len(self._overdue) <= self._concurrency and not self._stopping:
+                        self._start_one()
+                    self._late.overdue(sub)
+
+    def _watch_no_more(self) -> None:
+        if self._timeout_s:
+            self._watcher.cancel()
+
+    def _work(self, number: int) -> None:
         while (sub := self._inbox.get()) is not None:
             error: BaseException | None = None
+            self._begun[number] = (sub, monotonic())
             try:
                 _insist_on_done(self._handle(sub))
             except BaseException as raised:
                 error = raised
+            del self._begun[number]
             self._outbox.append((sub, error))
             if not self._called:
                 self._called = True
@@ -225,20 +362,30 @@ class ThreadWorkers:
                     self._loop.call_soon_threadsafe(self._collect)
                 except RuntimeError:  # the loop is closed: this thread was abandoned
                     return
+            if number in self._replaced:
+                return
 
     def _collect(self) -> None:
         self._called = False
-        finish = self._dispatcher.finish
+        finish = self._starter.finish
         while self._outbox:
             sub, error = self._outbox.popleft()
-            self._out -= 1
+            if sub in self._overdue:
+                self._overdue.discard(sub)
+                self._late.returned(sub)
+            else:
+                self._out -= 1
             if error is None:
                 finish(sub)
             else:
                 self._failed(sub, error)
-        if self._stopping and self._out <= 0:
+        if self._stopping and self._out <= 0 and not self._overdue:
             self._drained.set()
         self.wake()
+
+
+def _watch_interval_s(timeout_s: float) -> float:
+    return min(WATCH_MOST_S, max(WATCH_LEAST_S, WATCH_SHARE * timeout_s))
 
 
 def _forget(_: SubMessage) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 from types import TracebackType
 from typing import Any, Self
@@ -27,6 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
 from drainer.errors import BrokerUnreachable, GroupActive, Refused, TopicMissing
 from drainer.kafka.answers import FORBIDDEN, HAS_MEMBERS, NO_TOPIC, NOT_WRITTEN, PASSING
 from drainer.kafka.connection import TIMEOUT_S, Connection
+from drainer.kafka.group import GroupInfo, Member
 from drainer.kafka.log import url_safe
 from drainer.kafka.offsets import CommittedOffset, OffsetReader
 from drainer.kafka.settings import ClientSettings
@@ -50,44 +50,6 @@ _ISOLATION = {
     "read_committed": IsolationLevel.READ_COMMITTED,
     "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A consumer in a group, with the partitions that it has: ``(topic, partition)`` pairs."""
-
-    id: str
-    client_id: str
-    host: str
-    instance_id: str | None
-    partitions: tuple[tuple[str, int], ...]
-
-    def __str__(self) -> str:
-        return f"{self.client_id} on {self.host}"
-
-
-@dataclass(frozen=True, slots=True)
-class GroupInfo:
-    """A consumer group as it is now.
-
-    Attributes:
-        name: its id.
-        state: ``empty``, ``dead`` (which a group that does not exist is too), ``stable``, ...
-        kind: ``classic``, ``consumer`` or ``unknown``.
-        members: who is in it.
-        committable: whether this user may commit to it; None when the broker does not say.
-    """
-
-    name: str
-    state: str
-    kind: str
-    members: tuple[Member, ...]
-    committable: bool | None = None
-
-    @property
-    def active(self) -> bool:
-        """Whether consumers are in it, or on their way in or out; then a drain must not commit."""
-        return self.state not in {"empty", "dead"} or bool(self.members)
 
 
 class Cluster:
@@ -128,6 +90,11 @@ class Cluster:
     ) -> None:
         self.close()
 
+    @property
+    def connection(self) -> Connection:
+        """For the questions that only one module asks."""
+        return self._connection
+
     def close(self) -> None:
         """Let the connection go."""
         self._offsets_of.close()
@@ -159,8 +126,9 @@ class Cluster:
                 for p in found.partitions
             }
             topic_id = url_safe(str(found.topic_id))
-            allowed = _allowed(found.authorized_operations, AclOperation.READ)
-            return TopicInfo(name, topic_id, tuple(sorted(leaders)), leaders, allowed)
+            may = found.authorized_operations
+            read, write = _allowed(may, AclOperation.READ), _allowed(may, AclOperation.WRITE)
+            return TopicInfo(name, topic_id, tuple(sorted(leaders)), leaders, read, write)
 
         info = self._ask(f"look at topic {name}", attempt)
         if info is None:  # a broker that came back a moment ago may not know it yet

@@ -11,9 +11,9 @@ from drainer.errors import BrokerUnreachable, CommitDelayed, OffsetMoved, PlanRe
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.commit import metadata_beside
 from drainer.kafka.offsets import CommittedOffset
+from drainer.operations.clock import now
 from drainer.operations.examine import examine, group_commits, insist
 from drainer.operations.hold import holding
-from drainer.operations.start import now
 from drainer.store.plan_file import LoadedPlan, PlanFile
 
 

@@ -6,6 +6,7 @@ from heapq import nlargest
 
 from rich.text import Text
 
+from drainer.core.failures import AfterDead, OnFailure
 from drainer.engine.action import PartitionAction, PlanOfAction
 from drainer.view import figures
 from drainer.view.layout import (
@@ -75,7 +76,37 @@ def _settings(action: PlanOfAction) -> list[Text]:
         field("concurrency", figures.count(action.concurrency), "sub-messages in the handler"),
         field("buffer", figures.size(action.buffer_bytes), "read ahead at most"),
         field("isolation", action.isolation),
+        *_failing(action),
     ]
+
+
+def _failing(action: PlanOfAction) -> list[Text]:
+    failures = action.failures
+    retries = (
+        f"{figures.counted(failures.retries, 'retry', 'retries')} from"
+        f" {figures.duration(failures.retry_delay_s)} to"
+        f" {figures.duration(failures.retry_max_delay_s)}, then "
+        if failures.retries
+        else ""
+    )
+    made = ", which will be made" if action.makes_topic else ""
+    then = {
+        OnFailure.HALT: "halt",
+        OnFailure.SKIP: "skip the sub-message",
+        OnFailure.PARK: "park its lane, and drain the others",
+        OnFailure.DEAD_LETTER: f"a dead letter to {failures.dead_letter_topic}{made}",
+    }[failures.on_failure]
+    notes = []
+    if failures.on_failure is OnFailure.DEAD_LETTER and failures.after_dead is AfterDead.PARK:
+        notes.append("the lane behind it is parked")
+    if failures.on_failure is not OnFailure.HALT:
+        notes.append(f"halts above {failures.max_dead} given up")
+    if failures.timeout_s:
+        notes.append(f"timeout {figures.duration(failures.timeout_s)}")
+    lines = [field("on failure", retries + then, ", ".join(notes))]
+    if failures.rate is not None:
+        lines.append(field("rate", f"{figures.rate(failures.rate)}/s", "started at most"))
+    return lines
 
 
 def _show_partitions(terminal: Terminal, action: PlanOfAction) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.text import Text
 
 from drainer.core.progress import Counts
-from drainer.engine.status import PartitionResult, Summary
+from drainer.engine.status import FailureStatus, PartitionResult, Summary
 from drainer.errors import DrainerError
 from drainer.view import figures
 from drainer.view.layout import (
@@ -26,6 +26,8 @@ from drainer.view.layout import (
 )
 from drainer.view.terminal import Terminal
 
+ERRORS_SHOWN = 5
+
 
 def show_summary(terminal: Terminal, summary: Summary) -> None:
     """What happened first, then the account that proves it, last the way on.
@@ -40,6 +42,9 @@ def show_summary(terminal: Terminal, summary: Summary) -> None:
     if summary.status != "empty":
         terminal.say("")
         show_account(terminal, summary.messages, summary.sub_messages, urgent=not summary.conserved)
+    if summary.failures.failures:
+        terminal.say("")
+        _show_failures(terminal, summary.failures)
     if summary.partitions:
         terminal.say("")
         _show_partitions(terminal, summary)
@@ -90,6 +95,25 @@ def show_account(
     terminal.show(rows, urgent=urgent)
 
 
+def _show_failures(terminal: Terminal, failures: FailureStatus) -> None:
+    counted = figures.counted
+    words = [
+        counted(failures.failures, "failed attempt"),
+        counted(failures.retries, "retry", "retries"),
+    ]
+    if failures.timeouts:
+        words.append(counted(failures.timeouts, "timeout"))
+    if failures.outages:
+        words.append(counted(failures.outages, "outage"))
+    if failures.parked_lanes:
+        words.append(counted(failures.parked_lanes, "parked lane"))
+    terminal.show(field("failures", ", ".join(words), "of this run"))
+    for kind, times in failures.errors[:ERRORS_SHOWN]:
+        terminal.show(Text(f"    {figures.count(times)} x {printable(kind)}", QUIET_STYLE))
+    if failures.dead_letter_topic is not None:
+        terminal.show(field("dead letters", failures.dead_letter_topic))
+
+
 def _headline(summary: Summary) -> Text:
     dead, finished = summary.sub_messages.dead, ""
     match summary.status:
@@ -102,6 +126,9 @@ def _headline(summary: Summary) -> Text:
             messages = figures.counted(summary.messages.finished, "message")
             subs = figures.counted(summary.sub_messages.finished, "sub-message")
             finished = f": {messages}, {subs}"
+            if summary.sub_messages.pending:
+                alone = figures.counted(summary.sub_messages.pending, "dead letter")
+                finished += f"; {alone} left alone, which stay for another redrive"
         case "interrupted":
             head = (f"■ Interrupted{_to_go(summary)}", WARN_STYLE)
         case _:

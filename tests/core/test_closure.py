@@ -86,6 +86,18 @@ def test_what_ran_behind_a_barrier_stays_behind_it() -> None:
     assert told(dispatcher) == Progress(0)
 
 
+def test_a_message_that_rests_in_part_counts_from_its_first_finished_part_on() -> None:
+    """Its account has begun before that, and the group was told meanwhile."""
+    chosen = Dispatcher({0: Ledger(0, 100)}, selects=lambda sub: sub.key != "later")
+    deliver(chosen, 0, "later", "a")
+    deliver(chosen, 1, "a")
+    taken = take_all(chosen)
+    assert told(chosen) == Progress(0)
+    finish(chosen, taken, "0[1]", "1[0]")
+
+    assert told(chosen) == Progress(0)
+
+
 def test_parts_of_an_earlier_run_hold_back_all_that_finished_behind_them() -> None:
     """Nobody knows any more which sub-keys these had."""
     partial = {3: Partial(2, 0, 0b01)}

@@ -26,7 +26,8 @@ from made_up_kafka import (
 
 from drainer.core.plan import OffsetPlan
 from drainer.engine import keeper, local
-from drainer.engine.local import LocalDrain, LocalSettings
+from drainer.engine.local import LocalDrain
+from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status
 from drainer.errors import (
     BrokerUnreachable,
@@ -472,7 +473,7 @@ def full_at_write(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def full_at_append(monkeypatch: pytest.MonkeyPatch) -> None:
-    def append(self: PlanFile, changes: object) -> None:
+    def append(self: PlanFile, changes: object, parked: object = ()) -> None:
         raise PlanNotWritten("disk full", hint="make room, then resume")
 
     monkeypatch.setattr(PlanFile, "append", append)

@@ -23,6 +23,7 @@ from confluent_kafka.cimpl import NewTopic
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 USER, PASSWORD = "ann", "right-hush"  # of the own broker
 WAIT_S = 15.0
+ADMIN_WAIT_S = 60.0  # a broker that came back a moment ago may keep a new topic waiting
 
 
 def eventually(holds: Callable[[], bool], what: str, wait_s: float = WAIT_S) -> None:
@@ -53,7 +54,7 @@ class Topic:
 
         def made() -> bool:
             try:
-                self._admin.create_topics([new])[self.name].result(WAIT_S)
+                self._admin.create_topics([new])[self.name].result(ADMIN_WAIT_S)
             except KafkaException as error:
                 # A deleted topic takes a moment to be forgotten.
                 if error.args[0].name() == "TOPIC_ALREADY_EXISTS" and self._made:

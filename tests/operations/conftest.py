@@ -11,7 +11,7 @@ import pytest
 
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.core.progress import Counts, Progress
-from drainer.engine.local import LocalSettings
+from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Summary
 from drainer.handler import Handler
 from drainer.handlers import Count
