@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
+from drainer.core.closure import SubKeys
 from drainer.core.lanes import Lanes
 from drainer.core.ledger import Ledger
 from drainer.core.order import LANE_OF, Order
-from drainer.core.progress import Counts, Outcome, Progress
+from drainer.core.progress import Counts, Outcome, Progress, Range
 from drainer.errors import SplitFailed
 from drainer.message import Barrier, Message, SubMessage
 
@@ -204,6 +205,13 @@ class Dispatcher:
         """All that is finished, by partition: what the plan holds."""
         return {number: ledger.progress() for number, ledger in self.ledgers.items()}
 
+    def closed(self, progress: Mapping[int, Progress]) -> dict[int, tuple[Range, ...]]:
+        """What of this progress, just taken, may travel without the plan, by partition."""
+        return {
+            number: ledger.closed(progress[number].finished)
+            for number, ledger in self.ledgers.items()
+        }
+
     def changes(self) -> dict[int, Progress]:
         """What finished since it was last asked, by partition: what the journal holds."""
         found = ((number, ledger.changes()) for number, ledger in self.ledgers.items())
@@ -285,7 +293,7 @@ def _keys(message: Message, subs: Sequence[SubMessage]) -> tuple[Hashable, ...]:
                 )
             sub.message = message
             sub.index = index
-        keys = tuple([sub.key if sub.keys is None else sub.keys for sub in subs])
+        keys = tuple([sub.key if sub.keys is None else SubKeys(sub.keys) for sub in subs])
         hash(keys)
     except TypeError as error:
         raise SplitFailed(

@@ -18,7 +18,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from drainer.errors import BrokerUnreachable, DrainerError, LockHeld, LockLost, Refused
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, unreachable
-from drainer.kafka.cluster import Cluster, GroupInfo
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.group import GroupInfo
 from drainer.kafka.log import ClientLog
 
 SESSION_TIMEOUT_MS = 6000  # the least that brokers allow unless told otherwise
