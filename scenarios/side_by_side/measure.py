@@ -16,6 +16,8 @@ import orjson
 from drainer.engine.loop import event_loop
 
 HANDLERS = Path(__file__).with_name("handlers.py")
+DRAINER = ("-m", "drainer")
+WITHOUT_JOURNAL = (str(Path(__file__).with_name("without_journal.py")),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +61,17 @@ def measure(
     order: str = "sub-key",
     until: int | None = None,
     options: tuple[str, ...] = (),
+    program: tuple[str, ...] = DRAINER,
 ) -> Measured:
     """Drains ``[0, until)`` of the topic in a process of its own.
+
+    ``program`` is what Python is told to run, as ``-m drainer``.
 
     Raises RuntimeError with what the command said, when it did not finish all of it.
     """
     with tempfile.TemporaryDirectory() as folder:
         command = [
-            *(sys.executable, "-m", "drainer", "run"),
+            *(sys.executable, *program, "run"),
             *("--topic", topic, "--group", group, "-b", bootstrap, "--from", "earliest"),
             *("--handler", f"{HANDLERS}:{handler}", "--set", f"latency_ms={latency_ms}"),
             *("--concurrency", str(concurrency), "--order", order),
