@@ -128,7 +128,7 @@ def overtaken(stage: Stage) -> Told:
 
 def broker_killed(stage: Stage) -> Told:
     """The broker is killed and comes back: the drain waits, and goes on."""
-    with stage.backlog(1_200, SLOW) as backlog:
+    with stage.backlog(1_200 if stage.short else 2_400, SLOW) as backlog:
         told = Told(backlog.sub_messages, rewinds=False)
         process = backlog.begin("--buffer", "4MiB")
         for _ in range(1 if stage.short else 3):

@@ -22,12 +22,16 @@ WITHOUT_JOURNAL = (str(Path(__file__).with_name("without_journal.py")),)
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One run: sub-messages per second while draining, seconds of it, peak memory in MiB."""
+    """One run: sub-messages per second while draining, seconds of it, peak memory in MiB.
+
+    ``cpu_s`` is of the whole process, its start included.
+    """
 
     rate: float
     elapsed_s: float
     sub_messages: int
     peak_mib: float
+    cpu_s: float
 
 
 def bare_loop(concurrency: int, latency_ms: int, seconds: float = 5.0) -> float:
@@ -96,4 +100,5 @@ def measure(
         elapsed_s=summary["elapsed_s"],
         sub_messages=summary["sub_messages"]["done"],
         peak_mib=usage.ru_maxrss / 1024,
+        cpu_s=usage.ru_utime + usage.ru_stime,
     )
