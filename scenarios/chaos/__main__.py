@@ -23,7 +23,7 @@ HEAD = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m scenarios.chaos", description=__doc__)
-    parser.add_argument("--short", action="store_true", help="about two minutes, on less")
+    parser.add_argument("--short", action="store_true", help="about three minutes, on less")
     parser.add_argument("--only", choices=CHAPTERS, action="append", help="some of the chapters")
     parser.add_argument("--kills", type=int, help="of the first chapter; default: 20, short: 6")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))

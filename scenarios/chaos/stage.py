@@ -26,7 +26,7 @@ KILLED = -9
 
 @dataclass(slots=True)
 class Stage:
-    """What all chapters share; ``short`` is the version of about a minute."""
+    """What all chapters share; ``short`` is the version of about three minutes."""
 
     broker: Broker
     folder: Path

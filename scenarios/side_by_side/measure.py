@@ -17,6 +17,7 @@ from drainer.engine.loop import event_loop
 
 HANDLERS = Path(__file__).with_name("handlers.py")
 DRAINER = ("-m", "drainer")
+TIMED_JOURNAL = (str(Path(__file__).with_name("timed_journal.py")),)
 WITHOUT_JOURNAL = (str(Path(__file__).with_name("without_journal.py")),)
 
 
@@ -24,7 +25,7 @@ WITHOUT_JOURNAL = (str(Path(__file__).with_name("without_journal.py")),)
 class Measured:
     """One run: sub-messages per second while draining, seconds of it, peak memory in MiB.
 
-    ``cpu_s`` is of the whole process, its start included.
+    ``cpu_s`` is of the whole process, its start included; ``said`` is its standard error.
     """
 
     rate: float
@@ -32,6 +33,7 @@ class Measured:
     sub_messages: int
     peak_mib: float
     cpu_s: float
+    said: str
 
 
 def bare_loop(concurrency: int, latency_ms: int, seconds: float = 5.0) -> float:
@@ -101,4 +103,5 @@ def measure(
         sub_messages=summary["sub_messages"]["done"],
         peak_mib=usage.ru_maxrss / 1024,
         cpu_s=usage.ru_utime + usage.ru_stime,
+        said=words.decode(),
     )
