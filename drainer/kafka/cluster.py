@@ -146,6 +146,7 @@ class Cluster:
         """Look at a group; one that does not exist is ``dead``, and has no members."""
 
         def attempt(left: float) -> GroupInfo:
+            self._insist_on_answers(left)
             asked = self._connection.admin.describe_consumer_groups(
                 [name], request_timeout=left, include_authorized_operations=True
             )
@@ -220,6 +221,7 @@ class Cluster:
         texts = metadata or {}
 
         def write(places: Sequence[TopicPartition], left: float) -> set[int]:
+            self._insist_on_answers(left)
             request = ConsumerGroupTopicPartitions(group, list(places))
             asked = self._connection.admin.alter_consumer_group_offsets(
                 [request], request_timeout=left
@@ -322,6 +324,11 @@ class Cluster:
             if isinstance(cause, KafkaException) and cause.args[0].code() in NO_TOPIC:
                 raise TopicMissing(f"topic {topic} or a partition of it does not exist") from None
             raise
+
+    def _insist_on_answers(self, left: float) -> None:
+        # A question to a coordinator that is open when a broker comes back may end the process
+        # (librdkafka issue 4605). So none is put to a cluster that doesn't answer any other.
+        self._wait(self._connection.admin.describe_cluster(request_timeout=left), left)
 
     def _no_commit(self, group: str, topic: str, answer: KafkaError) -> Refused:
         code, said = answer.code(), self.settings.redact(answer.str())
