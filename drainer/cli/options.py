@@ -243,6 +243,14 @@ Debug = Annotated[
     bool,
     typer.Option("--debug", envvar="DRAINER_DEBUG", help="Show tracebacks.", rich_help_panel=_TALK),
 ]
+HandlerArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="HANDLER",
+        envvar="DRAINER_HANDLER",
+        help="package.module:Name, path/to/file.py:Name, or the name of an installed handler.",
+    ),
+]
 PlanArgument = Annotated[
     Path, typer.Argument(metavar="PLAN", help="The offset plan that a drain wrote.")
 ]

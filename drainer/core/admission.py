@@ -51,16 +51,13 @@ class Admission:
         clock: Callable[[], float],
         recovered: Callable[[], None],
     ) -> None:
+        self.lanes = dispatcher.lanes
         self._dispatcher = dispatcher
         self._retries = retries
         self._breaker = breaker
         self._rate = rate
         self._clock = clock
         self._recovered = recovered
-
-    @property
-    def needed(self) -> bool:
-        return self._rate is not None or self._breaker.open
 
     @property
     def ready(self) -> int:

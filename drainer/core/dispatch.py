@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
+from drainer.core.closure import SubKeys
 from drainer.core.lanes import Lanes
 from drainer.core.ledger import Ledger
 from drainer.core.order import LANE_OF, Order
-from drainer.core.progress import Counts, Outcome, Progress
+from drainer.core.progress import Counts, Outcome, Progress, Range
 from drainer.errors import SplitFailed
 from drainer.message import Barrier, Message, SubMessage
 
@@ -97,16 +98,17 @@ class Dispatcher:
         size = message.size + MESSAGE_BYTES + SUB_MESSAGE_BYTES * len(sequence)
         done = self.ledgers[partition].deliver(message, keys, size)
         gate = self._gates.get(partition) if self._gates else None
+        if partition in self._shut:
+            self._leave_alone(sequence, done, lambda sub: False)
+            return
+        if self._selects is not None:
+            done |= self._leave_alone(sequence, done, self._selects)
         lane_of = self._lane_of
-        selects = self._selects
-        shut = partition in self._shut
         push = self.lanes.push
         for index, sub in enumerate(sequence):
             if done and done >> index & 1:
                 continue
-            if shut or (selects is not None and not selects(sub)):
-                self._rest(sub)
-            elif gate is not None:
+            if gate is not None:
                 gate.waiting.append(sub)
             elif isinstance(sub, Barrier):
                 gate = self._gates[partition] = Gate()
@@ -222,6 +224,13 @@ class Dispatcher:
         """All that is finished, by partition: what the plan holds."""
         return {number: ledger.progress() for number, ledger in self.ledgers.items()}
 
+    def closed(self, progress: Mapping[int, Progress]) -> dict[int, tuple[Range, ...]]:
+        """What of this progress, just taken, may travel without the plan, by partition."""
+        return {
+            number: ledger.closed(progress[number].finished)
+            for number, ledger in self.ledgers.items()
+        }
+
     def changes(self) -> dict[int, Progress]:
         """What finished since it was last asked, by partition: what the journal holds."""
         found = ((number, ledger.changes()) for number, ledger in self.ledgers.items())
@@ -234,6 +243,16 @@ class Dispatcher:
             more_messages, more_subs = ledger.counts()
             messages, subs = messages + more_messages, subs + more_subs
         return messages, subs
+
+    def _leave_alone(
+        self, subs: Sequence[SubMessage], done: int, selects: Callable[[SubMessage], bool]
+    ) -> int:
+        alone = 0
+        for index, sub in enumerate(subs):
+            if not done >> index & 1 and not selects(sub):
+                alone |= 1 << index
+                self._rest(sub)
+        return alone
 
     def _rest(self, sub: SubMessage) -> None:
         message = sub.message
@@ -310,7 +329,7 @@ def _keys(message: Message, subs: Sequence[SubMessage]) -> tuple[Hashable, ...]:
                 )
             sub.message = message
             sub.index = index
-        keys = tuple([sub.key if sub.keys is None else sub.keys for sub in subs])
+        keys = tuple([sub.key if sub.keys is None else SubKeys(sub.keys) for sub in subs])
         hash(keys)
     except TypeError as error:
         raise SplitFailed(

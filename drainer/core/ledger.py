@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Sequence
 
+from drainer.core.closure import Closure
 from drainer.core.progress import (
     Counts,
     Outcome,
@@ -51,6 +52,10 @@ class Part:
             self._checksum = checksum_keys(self.keys)
         return Partial(len(self.keys), self._checksum, self.bits)
 
+    def finished_keys(self) -> list[Hashable]:
+        bits = self.bits
+        return [key for index, key in enumerate(self.keys) if bits >> index & 1]
+
     def encode(self) -> str:
         head = self._head
         if head is None:
@@ -82,6 +87,7 @@ class Ledger:
         self._earlier_partial = dict(known.partial)
         self._changed_finished: list[int] = []
         self._changed_partial: list[Message] = []
+        self._closure = Closure(known)
         self._recorded = known.watermark  # the watermark that changes() told last
         self.messages_read = self.messages_done = self.messages_dead = self.messages_skipped = 0
         self.subs_read = self.subs_done = self.subs_dead = self.subs_skipped = 0
@@ -174,7 +180,9 @@ class Ledger:
         if not self._pending:
             self.watermark = self.position
 
-    def finish(self, message: Message, index: int, outcome: Outcome = DONE) -> None:
+    def finish(  # noqa: PLR0912 - the hot path: a call costs more than a branch
+        self, message: Message, index: int, outcome: Outcome = DONE
+    ) -> None:
         """Ends one sub-message of a delivered message."""
         left = message.left = message.left - 1
         if outcome is DONE:
@@ -183,6 +191,8 @@ class Ledger:
             self._finish_otherwise(message, outcome)
         if left:
             part = message.part or self._begin_part(message)
+            if not part.bits:
+                self._closure.watches = True
             part.bits |= 1 << index
             if not part.changed:
                 part.changed = True
@@ -206,14 +216,15 @@ class Ledger:
             self.watermark = pending[0].offset if pending else self.position
         else:
             self._changed_finished.append(message.offset)
+            if self._closure.watches:
+                self._closure.note(message.offset, message.sub_keys)
             self._finished_inside += 1
             self._bytes_inside += message.size
             if (
                 self._finished_inside > PURGE_MIN + len(pending) // 2
                 or self._bytes_inside > PURGE_BYTES_MIN + self.pending_bytes // 4
             ):
-                self._pending = deque(m for m in pending if m.left)
-                self._finished_inside = self._bytes_inside = 0
+                self._purge()
 
     def rest(self, message: Message) -> None:
         """Notes that one more sub-message of a message stays pending in this run.
@@ -265,6 +276,18 @@ class Ledger:
             partial.update((o, p) for o, p in self._earlier_partial.items() if o >= position)
         messages, sub_messages = self._counts(pending, subs)
         return Progress(self.watermark, join_ranges(ranges), partial, messages, sub_messages)
+
+    def closed(self, finished: Sequence[Range]) -> tuple[Range, ...]:
+        """What of the finished ranges of ``progress`` may be told without the partial messages.
+
+        Takes time in proportion to what is pending.
+        """
+        partial = (
+            (message.offset, message.part.finished_keys())
+            for message in self._pending
+            if message.left and message.part is not None
+        )
+        return self._closure.of(self.watermark, finished, partial)
 
     def changes(self) -> Progress | None:
         """What finished since it was last asked, for the journal; None when nothing did.
@@ -328,6 +351,15 @@ class Ledger:
         while pending and not pending[0].left:
             self._bytes_inside -= pending.popleft().size
             self._finished_inside -= 1
+        if (  # of fewer that are pending, as many may be too many
+            self._finished_inside > PURGE_MIN + len(pending) // 2
+            or self._bytes_inside > PURGE_BYTES_MIN + self.pending_bytes // 4
+        ):
+            self._purge()
+
+    def _purge(self) -> None:
+        self._pending = deque(m for m in self._pending if m.left)
+        self._finished_inside = self._bytes_inside = 0
 
     def _recall(self, message: Message) -> int:
         known = self._earlier_partial[message.offset]
@@ -341,4 +373,5 @@ class Ledger:
             )
         del self._earlier_partial[message.offset]
         part.bits = known.bits
+        self._closure.watches = True
         return part.bits

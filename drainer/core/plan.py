@@ -9,13 +9,14 @@ from typing import Any
 
 import orjson
 
-from drainer.core import fields
+from drainer.core import fields, handover
 from drainer.core.failures import FailureSettings
 from drainer.core.order import Order
 from drainer.core.progress import (
     Counts,
     Partial,
     Progress,
+    Range,
     RangeSet,
     decode_ranges,
     encode_ranges,
@@ -38,7 +39,8 @@ class PartitionPlan:
     """The frozen backlog of one partition, and what this drain did to the group's offset there.
 
     ``prior`` is the committed offset before the drain (for undo), None when there was none.
-    ``committed`` is the last one that the drain knows it wrote.
+    ``committed`` is the last one that the drain knows it wrote. ``prior_metadata`` is the text that
+    was committed beside ``prior``.
     """
 
     start: int
@@ -46,6 +48,7 @@ class PartitionPlan:
     prior: int | None
     committed: int | None
     leader_epoch: int | None = None
+    prior_metadata: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +175,7 @@ class OffsetPlan:
             "parked": list(self.parked),
             "redrive": None if self.redrive is None else self.redrive.as_json(),
             "partitions": {
-                str(number): {
-                    "start": part.start,
-                    "end": part.end,
-                    "prior": part.prior,
-                    "committed": part.committed,
-                    "leader_epoch": part.leader_epoch,
-                }
-                for number, part in self.partitions.items()
+                str(number): _partition_as_json(part) for number, part in self.partitions.items()
             },
             "claims": {
                 selector: {str(number): encode_progress(p) for number, p in claim.items()}
@@ -245,6 +241,31 @@ def decode_progress(body: Mapping[str, Any]) -> Progress:
     )
 
 
+def finished_beyond(plan: OffsetPlan) -> dict[int, tuple[Range, ...]]:
+    """What the metadata before the drain says is finished behind the end of its backlog.
+
+    The drain has no part in it, and its commits go on telling it.
+    """
+    beyond: dict[int, tuple[Range, ...]] = {}
+    for number, part in plan.partitions.items():
+        told = handover.decode(part.prior or 0, part.prior_metadata) or ()
+        beyond[number] = tuple((max(first, part.end), end) for first, end in told if end > part.end)
+    return beyond
+
+
+def _partition_as_json(part: PartitionPlan) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "start": part.start,
+        "end": part.end,
+        "prior": part.prior,
+        "committed": part.committed,
+        "leader_epoch": part.leader_epoch,
+    }
+    if part.prior_metadata:
+        body["prior_metadata"] = part.prior_metadata
+    return body
+
+
 def _partition(body: Mapping[str, Any]) -> PartitionPlan:
     return PartitionPlan(
         start=fields.whole(body["start"]),
@@ -252,6 +273,7 @@ def _partition(body: Mapping[str, Any]) -> PartitionPlan:
         prior=fields.optional(fields.whole, body["prior"]),
         committed=fields.optional(fields.whole, body["committed"]),
         leader_epoch=fields.optional(fields.whole, body["leader_epoch"]),
+        prior_metadata=fields.text(body.get("prior_metadata", "")),
     )
 
 

@@ -88,6 +88,7 @@ class Failures:
         self._last_kind = self._outage = ""
         self._late: set[SubMessage] = set()  # overdue, and still in their threads
         self._returned: SubMessage | None = None  # its attempt was judged when it was overdue
+        self.holding_back = rate is not None  # or while the breaker is open
         self._gated = self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -95,7 +96,7 @@ class Failures:
     @property
     def starter(self) -> Starter:
         """Whom workers ask for work: the dispatcher itself, unless starts are held back."""
-        return self._admission if self._admission.needed else self._dispatcher
+        return self._admission if self.holding_back else self._dispatcher
 
     @property
     def waiting(self) -> int:
@@ -172,6 +173,11 @@ class Failures:
                 )
             )
 
+    @property
+    def leave_something(self) -> bool:
+        """Whether there is anything that this run won't get done."""
+        return bool(self._dispatcher.lanes.parked or self._late or self._dispatcher.resting)
+
     def left_over(self) -> DrainerError | None:
         """Why a drain ends in which nothing is left to do, and not all is done; None if nobody
         wanted more."""
@@ -206,7 +212,7 @@ class Failures:
 
     def idle(self) -> None:
         """Hears that there may be something that can't start yet."""
-        if self._admission.needed:
+        if self.holding_back:
             self._schedule()
 
     def stop(self) -> None:
@@ -223,7 +229,7 @@ class Failures:
     def _gate(self) -> None:
         # Once when it opens: recovery takes it away again.
         if self._breaker.open and not self._gated:
-            self._gated = True
+            self._gated = self.holding_back = True
             self._outage = self._last_kind
             self._use(self.starter)
             self._schedule()
@@ -284,6 +290,7 @@ class Failures:
 
     def _recovered(self) -> None:
         self._gated = False
+        self.holding_back = self._settings.rate is not None
         self._use(self.starter)
         self._loop.call_soon(self._tick)
 

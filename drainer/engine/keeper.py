@@ -4,7 +4,7 @@ in the plan, and commits to the group what the plan holds."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,7 +13,8 @@ from typing import Protocol
 
 from drainer.aside import aside
 from drainer.core.dispatch import Dispatcher
-from drainer.core.plan import ALL, OffsetPlan
+from drainer.core.plan import ALL, OffsetPlan, finished_beyond
+from drainer.core.progress import Range
 from drainer.engine.tasks import spawn
 from drainer.errors import CommitDelayed, DrainerError, Interrupted, PlanNotWritten
 from drainer.store.plan_file import PlanFile
@@ -29,7 +30,10 @@ class Committer(Protocol):
     def check(self, topic_id: str) -> None: ...
 
     def commit(
-        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
+        self,
+        offsets: Mapping[int, int],
+        expected: Mapping[int, Set[int | None]],
+        finished: Mapping[int, Sequence[Range]],
     ) -> dict[int, int]: ...
 
 
@@ -71,6 +75,8 @@ class Keeper:
         self._interval_s = interval_s
         self._lock = lock
         self._failed = failed
+        self._beyond = finished_beyond(plan)
+        self._closed: Mapping[int, Sequence[Range]] = {}  # of the plan's progress, for the group
         self._call: asyncio.Future[None] | None = None  # the write or commit that is under way
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -103,11 +109,14 @@ class Keeper:
         Raises PlanNotWritten, or what the committer raises when the group is no longer ours.
         """
         self.note()
+        progress = self._dispatcher.progress()
+        closed = self._dispatcher.closed(progress)
+        self._closed = {n: (*ranges, *self._beyond[n]) for n, ranges in closed.items()}
         self.plan = replace(
             self.plan,
             generation=self.plan.generation + 1,
             updated=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            claims={ALL: self._dispatcher.progress()},
+            claims={ALL: progress},
             parked=tuple(sorted(self._dispatcher.parked)),
         )
         self._file.start_journal(self.plan.drain_id, self.plan.generation)
@@ -149,7 +158,7 @@ class Keeper:
         expected = {number: {part.committed} for number, part in partitions.items()}
         try:
             self._committer.check(self.plan.topic_id)
-            written = self._committer.commit(self.plan.watermarks, expected)
+            written = self._committer.commit(self.plan.watermarks, expected, self._closed)
         except CommitDelayed as delay:
             self.trouble = str(delay)
             return

@@ -347,7 +347,8 @@ class LocalDrain:
     def _idle(self) -> None:
         # A worker found nothing to do: there may be room to deliver more, or nothing is left.
         self._end_if_over()
-        self._failures.idle()
+        if self._failures.holding_back:  # asked of each worker
+            self._failures.idle()
         self._pump.poke()
 
     def _fed(self) -> None:
@@ -361,10 +362,10 @@ class LocalDrain:
             return
         if dispatcher.complete:
             self._end(None)
-        elif not (dispatcher.lanes.ready or self._failures.waiting or self._pump.awaits):
-            left = self._failures.left_over()
-            if left is not None or dispatcher.resting:
-                self._end(left)
+        elif self._failures.leave_something and not (
+            dispatcher.lanes.ready or self._failures.waiting or self._pump.awaits
+        ):
+            self._end(self._failures.left_over())
 
     def _end(self, cause: BaseException | None) -> None:
         if not self._ended.done():

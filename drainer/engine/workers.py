@@ -18,6 +18,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, Protocol
 
+from drainer.core.lanes import Lanes
 from drainer.engine.tasks import spawn
 from drainer.errors import HandleFailed
 from drainer.message import SubMessage
@@ -46,8 +47,11 @@ class Starter(Protocol):
     """Whom workers ask for work: the dispatcher, or what holds starts back in front of it."""
 
     @property
+    def lanes(self) -> Lanes: ...
+
+    @property
     def ready(self) -> int:
-        """How many could start now."""
+        """How many could start now; no more than lanes are."""
 
     def take(self) -> SubMessage | None: ...
 
@@ -131,6 +135,7 @@ class AsyncWorkers:
 
     def use(self, starter: Starter) -> None:
         self._starter = starter
+        self._lanes = starter.lanes
         self._take = starter.take
         if not self._stopping:
             self._next: Callable[[SubMessage], SubMessage | None] = starter.finish_and_take
@@ -214,8 +219,8 @@ class AsyncWorkers:
         handled = 0
         while not self._stopping:
             sub = self._take()
-            current[number] = sub
             if sub is None:
+                current[number] = None
                 sleeper = self._loop.create_future()
                 self._sleepers.append(sleeper)
                 self._idle()
@@ -243,7 +248,7 @@ class AsyncWorkers:
                     await self._pause()
                     break
                 sub = self._next(sub)
-                if self._sleepers and self._starter.ready:
+                if self._sleepers and self._lanes.ready:
                     self.wake()
 
 

@@ -160,8 +160,6 @@ class DeadLetterTopic:
                 self._line.popleft()
         for sent, answer in failed:
             self._heed(sent, answer)
-        if failed:
-            self._produce_line()
 
     def _produce(self, sent: _Sent) -> None:
         letter = sent.letter

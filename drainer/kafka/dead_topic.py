@@ -31,12 +31,14 @@ class DeadLetterTopicInfo:
         partitions: how many it has, or would be made with.
         retention_ms: after how long its letters vanish; None when they don't, or the broker does
             not say.
+        retention_bytes: how much of a partition is kept; None likewise.
     """
 
     name: str
     exists: bool
     partitions: int
     retention_ms: int | None = None
+    retention_bytes: int | None = None
 
 
 def look_at_dead_letter_topic(
@@ -74,9 +76,13 @@ def look_at_dead_letter_topic(
             f"{name} is compacted: of the dead letters of one sub-key only the last would stay",
             hint=f"set its cleanup.policy to delete, or {_CHOOSE}",
         )
-    retention_ms = int(config.get("retention.ms", "-1"))
-    kept = None if retention_ms < 0 else retention_ms
-    return DeadLetterTopicInfo(name, True, len(found.partitions), kept)
+    return DeadLetterTopicInfo(
+        name,
+        True,
+        len(found.partitions),
+        _limit(config.get("retention.ms")),
+        _limit(config.get("retention.bytes")),
+    )
 
 
 def make_dead_letter_topic(cluster: Cluster, name: str, partitions: int) -> None:
@@ -120,6 +126,10 @@ def _forbidden(name: str, error: Refused) -> Refused:
     if cause.args[0].code() in FORBIDDEN:
         hint = f"make {name} for this user with DESCRIBE and WRITE, or {_CHOOSE}"
     return Refused(str(error), hint=hint)
+
+
+def _limit(value: str | None) -> int | None:
+    return None if value is None or int(value) < 0 else int(value)
 
 
 def _config(cluster: Cluster, name: str) -> dict[str, str]:

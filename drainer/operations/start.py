@@ -11,7 +11,7 @@ from pathlib import Path
 from drainer.core.failures import FailureSettings
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
-from drainer.core.progress import Counts, Progress
+from drainer.core.progress import Counts
 from drainer.core.redrive import RedriveSettings
 from drainer.engine.action import PartitionAction, PlanOfAction
 from drainer.engine.settings import LocalSettings
@@ -23,6 +23,7 @@ from drainer.kafka.lock import lock_group
 from drainer.loader import LoadedHandler
 from drainer.operations.clock import now
 from drainer.operations.group import check_inactive, nobody_in
+from drainer.operations.handover import TakenOver, take_over
 from drainer.operations.policy import Policy, settle_policy
 from drainer.store.plan_file import LoadedPlan, PlanFile
 
@@ -72,12 +73,13 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
     if seen is not None:
         _check_committed(cluster, path, seen)
     group_state = check_inactive(cluster, request.group)
+    from_ = parse_from(request.from_)
     backlog = freeze(
         cluster,
         request.topic,
         request.group,
         request.partitions or None,
-        parse_from(request.from_),
+        from_,
         parse_until(request.until),
     )
     policy = settle_policy(
@@ -87,13 +89,15 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
         group=request.group,
         may_be_drained=request.redrive is not None,
     )
-    plan = _new_plan(cluster, request, backlog, policy.failures)
+    taken_over = take_over(backlog, from_)
+    plan = _new_plan(cluster, request, backlog, taken_over, policy.failures)
     warnings = [
         f"partition {part.partition}: {_leaps(part):,} offsets before {part.start} are passed over"
         " unhandled, as --from says"
         for part in backlog.partitions.values()
         if _leaps(part)
     ]
+    warnings.extend(taken_over.warnings)
     if request.order is not Order.SUB_KEY:
         warnings.append(
             f"order {request.order.value}: sub-messages of different sub-keys are"
@@ -131,6 +135,7 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
             f"{nobody_in(request.group, group_state)}: no consumer would race with the drain",
             "the whole backlog is still in the log",
             f"{path.absolute().parent} can be written",
+            *taken_over.checks,
         ),
         warnings=tuple(warnings),
         failures=policy.failures,
@@ -161,7 +166,11 @@ def _leaps(part: PartitionBacklog) -> int:
 
 
 def _new_plan(
-    cluster: Cluster, request: Request, backlog: Backlog, failures: FailureSettings
+    cluster: Cluster,
+    request: Request,
+    backlog: Backlog,
+    taken_over: TakenOver,
+    failures: FailureSettings,
 ) -> OffsetPlan:
     created = now()
     return OffsetPlan(
@@ -185,10 +194,11 @@ def _new_plan(
                 prior=part.committed,
                 committed=part.committed,
                 leader_epoch=part.leader_epoch,
+                prior_metadata=part.metadata,
             )
             for number, part in backlog.partitions.items()
         },
-        claims={ALL: {n: Progress(part.start) for n, part in backlog.partitions.items()}},
+        claims={ALL: taken_over.progress},
         failures=failures,
         redrive=request.redrive,
     )

@@ -208,7 +208,9 @@ class PlanFile:
             raise PlanRefused(
                 f"there is no plan at {self.path}",
                 hint="if it is lost, `drainer run` goes on safely from the group's committed"
-                " offset; what had finished above it is handled again",
+                " offset and the metadata beside it: repeated is what finished since the last"
+                " commit, messages finished only in part with those that followed them on a lane,"
+                " and what did not fit into the metadata",
             ) from None
         except OSError as error:
             raise PlanRefused(

@@ -109,14 +109,6 @@ class Setting:
         return sub
 
 
-def test_it_is_not_needed_without_a_rate_while_all_is_well() -> None:
-    setting = Setting()
-    assert not setting.admission.needed
-    setting.open()
-    assert setting.admission.needed
-    assert Setting(rate=5.0).admission.needed
-
-
 def test_a_rate_lets_through_what_it_may_and_says_when_to_ask_again() -> None:
     setting = Setting(rate=10.0, lanes=3)
     setting.take()
@@ -275,8 +267,8 @@ class AdmissionMachine(RuleBasedStateMachine):
         found = setting.dispatcher.ready
         if setting.breaker.open:
             found += len(setting.retries)
-        if not admission.needed:
-            return
+        if self.setting.rate is None and not setting.breaker.open:
+            return  # nobody asks for leave
         if found and not admission.ready:
             assert admission.next_at_s is not None or self.probe is not None
         if admission.next_at_s is not None and admission.next_at_s < setting.now_s:

@@ -540,6 +540,19 @@ def test_large_messages_that_finished_behind_a_stuck_one_are_let_go() -> None:
     assert ledger.complete
 
 
+def test_what_finished_inside_is_let_go_when_all_before_it_has_finished() -> None:
+    ledger = Ledger(0, 2_000)
+    messages = [deliver(ledger, offset, "a", size=1000) for offset in range(2_000)]
+    for message in messages[1_001:1_900]:
+        ledger.finish(message, 0)
+    for message in messages[:1_000]:
+        ledger.finish(message, 0)
+
+    assert ledger.counts()[0].pending == 101
+    assert len(ledger._pending) <= 2 * (101 + PURGE_MIN)
+    assert (ledger.watermark, ledger.progress().finished) == (1_000, ((1_001, 1_900),))
+
+
 def test_stuck_messages_here_and_there_are_all_that_the_ledger_keeps() -> None:
     ledger = Ledger(0, 20_000)
     stuck = []

@@ -20,7 +20,7 @@ import pytest
 from drainer.core.dispatch import Dispatcher
 from drainer.core.failures import FailureSettings, OnFailure
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
-from drainer.core.progress import Progress
+from drainer.core.progress import Progress, Range
 from drainer.engine.local import LocalDrain
 from drainer.engine.outside import Outside
 from drainer.engine.settings import LocalSettings
@@ -133,7 +133,10 @@ class Group:
         assert topic_id == TOPIC_ID
 
     def commit(
-        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
+        self,
+        offsets: Mapping[int, int],
+        expected: Mapping[int, Set[int | None]],
+        finished: Mapping[int, Sequence[Range]] | None = None,
     ) -> dict[int, int]:
         self.tries += 1
         error = self.trouble()

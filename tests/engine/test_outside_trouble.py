@@ -142,7 +142,9 @@ def test_a_lost_answer_to_a_commit_that_arrived_is_no_trouble_at_the_end(
     commit = rehearsal.group.commit
     lost = False
 
-    def lose_the_first(offsets: dict[int, int], expected: dict[int, set[int | None]]) -> object:
+    def lose_the_first(
+        offsets: dict[int, int], expected: dict[int, set[int | None]], _: object
+    ) -> object:
         nonlocal lost
         if lost:
             return commit(offsets, {0: {rehearsal.group.committed[0]}})

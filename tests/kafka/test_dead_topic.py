@@ -47,23 +47,14 @@ def test_looking_makes_nothing(cluster: Cluster, topic_name: str) -> None:
         cluster.topic(topic_name)
 
 
-def test_it_is_made_so_that_no_letter_vanishes(
-    cluster: Cluster, bootstrap: str, topic_name: str
-) -> None:
-    make_dead_letter_topic(cluster, topic_name, 5)
-    eventually(lambda: look(cluster, topic_name).exists, "it is known")
-    assert look(cluster, topic_name) == DeadLetterTopicInfo(topic_name, True, 5)
-    config = config_of(bootstrap, topic_name)
-    assert config["cleanup.policy"] == "delete"
-    assert config["retention.ms"] == config["retention.bytes"] == "-1"
-
-
 def test_one_that_is_there_is_left_as_it_is(
     cluster: Cluster, bootstrap: str, topic_name: str
 ) -> None:
-    Topic(bootstrap, topic_name, partitions=2, config={"retention.ms": "86400000"})
+    limits = {"retention.ms": "86400000", "retention.bytes": "1000000"}
+    Topic(bootstrap, topic_name, partitions=2, config=limits)
     make_dead_letter_topic(cluster, topic_name, 5)
-    assert look(cluster, topic_name) == DeadLetterTopicInfo(topic_name, True, 2, 86_400_000)
+    found = look(cluster, topic_name)
+    assert found == DeadLetterTopicInfo(topic_name, True, 2, 86_400_000, 1_000_000)
 
 
 def test_the_drained_topic_is_refused(cluster: Cluster) -> None:
@@ -86,20 +77,23 @@ def test_a_name_that_kafka_does_not_take_is_refused(cluster: Cluster, name: str)
     assert "--dead-letter-topic" in (raised.value.hint or "")
 
 
-# Rights.
+# Rights, and a broker's own defaults.
 
 
 @pytest.fixture(scope="module")
 def strict_broker(
     kafka_installed: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Broker]:
-    """A broker where ann may do only what she is granted."""
+    """A broker where ann may do only what she is granted, and letters would not stay by default."""
     with Broker(
         tmp_path_factory.mktemp("strict"),
         sasl_users={USER: PASSWORD},
         properties={
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS",
+            "log.retention.ms": "3600000",
+            "log.retention.bytes": "1000000",
+            "log.cleanup.policy": "compact",
         },
         die_with_parent=True,
     ) as running:
@@ -114,6 +108,16 @@ def ann(strict_broker: Broker) -> Iterator[Cluster]:
     )
     with Cluster.connect(settings, 60) as connected:
         yield connected
+
+
+def test_it_is_made_so_that_no_letter_vanishes(strict_broker: Broker, topic_name: str) -> None:
+    with Cluster.connect(ClientSettings.load(strict_broker.bootstrap_servers), 60) as cluster:
+        make_dead_letter_topic(cluster, topic_name, 5)
+        eventually(lambda: look(cluster, topic_name).exists, "it is known")
+        assert look(cluster, topic_name) == DeadLetterTopicInfo(topic_name, True, 5)
+    config = config_of(strict_broker.bootstrap_servers, topic_name)
+    assert config["cleanup.policy"] == "delete"
+    assert config["retention.ms"] == config["retention.bytes"] == "-1"
 
 
 def grant(broker: Broker, topic: str, *operations: AclOperation) -> None:
