@@ -456,6 +456,29 @@ def test_a_rate_spreads_the_starts(kind: Kind, tmp_path: Path) -> None:
         assert later - first > 0.2, "60 starts take 0.3 s at this rate, less a burst of ten"
 
 
+def test_nothing_is_started_while_the_lock_is_not_confirmed(tmp_path: Path) -> None:
+    log = log_of(*([f"k{n}"] for n in range(2_000)))
+    rehearsal = Rehearsal(tmp_path, {0: log})
+    begun: list[int] = []
+
+    async def slowly(sub: SubMessage) -> None:
+        await asyncio.sleep(0.002)
+
+    handler = OnTheLoop(slowly)
+
+    def observe(status: object) -> None:
+        begun.append(len(handler.account.began))
+        rehearsal.lock.unsure_since_s = time.monotonic() if len(begun) in (1, 2) else None
+
+    rehearsal.observe = observe
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 0
+    _, first, second, *_ = begun
+    assert second - first == 0, "from half a second after it, nothing begins"
+    assert summary.sub_messages.done == 2_000
+
+
 def _with(**named: object) -> FailureSettings:
     settings = {f: getattr(QUICK, f) for f in FailureSettings.__dataclass_fields__}
     return FailureSettings(**{**settings, **named})
