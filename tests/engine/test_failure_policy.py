@@ -380,9 +380,8 @@ def test_an_outage_stops_new_work_until_a_probe_succeeds(kind: Kind, tmp_path: P
                 raise ConnectionError("refused")
 
     handler = handler_of(kind, step)
-    rehearsal = Rehearsal(
-        tmp_path, {0: WIDE}, failures=_with(on_failure=OnFailure.DEAD_LETTER, retries=1)
-    )
+    settings = _with(on_failure=OnFailure.DEAD_LETTER, retries=1, retry_delay_s=0.2)
+    rehearsal = Rehearsal(tmp_path, {0: WIDE}, failures=settings)
     summary = rehearsal.drain(handler)
 
     assert summary.exit_code == 0, "nothing became a dead letter"
