@@ -16,6 +16,9 @@ from kafka.topic import Topic
 COMMANDS = [
     "run",
     "resume",
+    "redrive",
+    "dead list",
+    "dead show",
     "plan show",
     "plan verify",
     "plan commit",
@@ -99,7 +102,7 @@ def test_variables_reach_the_handler_and_say_yes(command: Command, topic: Topic)
 
 
 def test_every_option_in_the_help_names_its_variable(command: Command) -> None:
-    for name in ("run", "resume"):
+    for name in ("run", "resume", "redrive"):
         text = command(name, "--help", env=WIDE).out
         options = set(re.findall(r"[│|] [*]? *--([a-z-]+)", text)) - {"help"}
         assert len(options) > 10
@@ -209,7 +212,7 @@ def test_the_help_of_every_command_shows_an_example(command: Command) -> None:
 
 
 def test_the_help_of_a_group_lists_its_commands(command: Command) -> None:
-    for name in ("", "plan ", "sandbox "):
+    for name in ("", "plan ", "dead ", "sandbox "):
         text = command(*name.split(), "--help", env=WIDE).out
         for found in COMMANDS:
             if found.startswith(name):
