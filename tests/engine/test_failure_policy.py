@@ -380,7 +380,9 @@ def test_an_outage_stops_new_work_until_a_probe_succeeds(kind: Kind, tmp_path: P
                 raise ConnectionError("refused")
 
     handler = handler_of(kind, step)
-    settings = _with(on_failure=OnFailure.DEAD_LETTER, retries=2, retry_delay_s=0.8, retry_max_delay_s=0.8)
+    settings = _with(
+        on_failure=OnFailure.DEAD_LETTER, retries=2, retry_delay_s=0.8, retry_max_delay_s=0.8
+    )
     rehearsal = Rehearsal(tmp_path, {0: WIDE}, failures=settings)
     summary = rehearsal.drain(handler)
 
