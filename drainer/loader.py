@@ -15,7 +15,8 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from copy import copy
 from functools import partial
 from importlib.machinery import ModuleSpec
@@ -25,7 +26,7 @@ from types import ModuleType
 from typing import Any, cast
 
 from drainer.aside import aside
-from drainer.core.redrive import Redriven, RedriveSettings, selects
+from drainer.core.redrive import LeftAlone, Redriven, RedriveSettings, selects
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.handler import Context, Handler
 from drainer.message import Message, SubMessage
@@ -58,11 +59,19 @@ class LoadedHandler:
         # None stands for the default split, which the engine does without calling anything.
         self.split: Callable[[Message], Iterable[SubMessage]] | None = None if default else split
         self.selects: Callable[[SubMessage], bool] | None = None  # None stands for all
+        self.left_alone: Counter[str] | None = None  # by a redrive, in this run: why, how many
 
     def redriving(self, redrive: RedriveSettings) -> LoadedHandler:
         """The same handler for a topic of dead letters: it gets them as what they were."""
         handler = copy(self)
         handle = self.handle
+        left_alone: Counter[str] = Counter()
+
+        def split(message: Message) -> Iterator[SubMessage]:
+            for sub in redrive.split(message):
+                if isinstance(sub, LeftAlone):
+                    left_alone[sub.payload] += 1
+                yield sub
 
         def plainly(sub: Redriven) -> Any:
             return handle(sub.begin())
@@ -71,7 +80,8 @@ class LoadedHandler:
             return await handle(sub.begin())
 
         handler.handle = cast(Any, on_the_loop if self.is_async else plainly)
-        handler.split = redrive.split
+        handler.split = split
+        handler.left_alone = left_alone
         handler.selects = selects
         return handler
 

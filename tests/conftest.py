@@ -15,7 +15,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
 from drainer.sandbox.jars import kafka_jars
 from drainer.sandbox.java import find_java
-from kafka.topic import PASSWORD, USER
+from kafka.topic import PASSWORD, USER, settle
 
 
 @pytest.fixture(scope="session")
@@ -71,5 +71,5 @@ def own_broker(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) 
     ) as running:
         with Cluster.connect(ClientSettings.load(running.bootstrap_servers), 60) as cluster:
             create_topic(cluster.settings, "settling")
-            cluster.alter_committed("settling", "settling", {0: 0})
+            settle(cluster)
         yield running

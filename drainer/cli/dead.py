@@ -48,7 +48,8 @@ def list_(
 ) -> None:
     """Count the dead letters of a topic by error and sub-key, and list the newest.
 
-    Reads the whole topic and touches nothing.
+    Reads the whole topic and touches nothing. Letters stay in it when they were redriven: the plan
+    of the redrive and its group tell how far that came.
 
     Example: `drainer dead list --dead-letter-topic orders.indexer.dead -b localhost:9092`
     """

@@ -62,7 +62,11 @@ def confirm_and_drain(
         summary = nothing_to_drain(prepared)
         show_summary(terminal, summary)
         return summary.exit_code
-    insist_on_yes(terminal, f"Drain {prepared.action.topic} for {prepared.action.group}?", yes=yes)
+    action = prepared.action
+    question = f"Drain {action.topic} for {action.group}?"
+    if action.redrive is not None:
+        question = f"Redrive these letters of {action.topic}?"
+    insist_on_yes(terminal, question, yes=yes)
     with progress_view(terminal) as view:
         give_up = partial(_end_at_once, terminal, view, prepared.action.plan_path)
         summary = drain(cluster, prepared, running, view.update, terminal.say, give_up)

@@ -6,6 +6,7 @@ what its plan says.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -162,23 +163,28 @@ def failure_settings(
         on_failure = OnFailure.DEAD_LETTER
     said = {
         "retries": retries,
-        "retry_delay_s": _parsed(parse_duration, retry_delay),
-        "retry_max_delay_s": _parsed(parse_duration, retry_max_delay),
-        "timeout_s": _parsed(parse_duration, timeout),
+        "retry_delay_s": _parsed(parse_duration, "--retry-delay", retry_delay),
+        "retry_max_delay_s": _parsed(parse_duration, "--retry-max-delay", retry_max_delay),
+        "timeout_s": _parsed(parse_duration, "--timeout", timeout),
         "on_failure": on_failure,
         "after_dead": after_dead,
         "dead_letter_topic": dead_letter_topic,
-        "max_dead": _parsed(_limit, max_dead),
+        "max_dead": _parsed(_limit, "--max-dead", max_dead),
         "max_consecutive": max_consecutive,
         "breaker": breaker,
-        "max_outage_s": _parsed(parse_duration, max_outage),
-        "rate": _parsed(parse_rate, rate),
+        "max_outage_s": _parsed(parse_duration, "--max-outage", max_outage),
+        "rate": _parsed(parse_rate, "--rate", rate),
     }
     return replace(known, **{name: value for name, value in said.items() if value is not None})
 
 
-def _parsed(parse: Any, text: str | None) -> Any:
-    return None if text is None else parse(text)
+def _parsed(parse: Callable[[str], Any], option: str, text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        return parse(text)
+    except UsageError as error:
+        raise UsageError(f"{option} {error}", hint=error.hint) from None
 
 
 def _limit(text: str) -> Limit:
@@ -186,5 +192,6 @@ def _limit(text: str) -> Limit:
         return Limit.parse(text)
     except ValueError:
         raise UsageError(
-            f"--max-dead {text!r} is neither a count, a share like 1% nor none"
+            f"{text!r} is neither a count nor a share",
+            hint="as in 100, 1% or none",
         ) from None

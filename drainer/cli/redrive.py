@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -53,7 +54,15 @@ def redrive(
     dry_run: o.DryRun = False,
     concurrency: o.Concurrency = 100,
     buffer: o.Buffer = "256MiB",
-    plan: o.PlanPath = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            "--plan",
+            envvar="DRAINER_REDRIVE_PLAN",
+            help="Where its offset plan is kept; the next redrive goes on from it. Default:"
+            " TOPIC.redrive.plan.json in this folder.",
+        ),
+    ] = None,
     plan_interval: o.PlanInterval = "1s",
     grace: o.Grace = "10s",
     set_: o.Set = None,

@@ -52,6 +52,7 @@ class Admission:
         recovered: Callable[[], None],
     ) -> None:
         self.lanes = dispatcher.lanes
+        self.paused = False
         self._dispatcher = dispatcher
         self._retries = retries
         self._breaker = breaker
@@ -62,6 +63,8 @@ class Admission:
     @property
     def ready(self) -> int:
         """How many could start now."""
+        if self.paused:
+            return 0
         ready = self._dispatcher.ready
         if self._breaker.open:
             probe_at_s = self._breaker.probe_at_s
@@ -74,6 +77,8 @@ class Admission:
     @property
     def next_at_s(self) -> float | None:
         """When it is worth asking again; None when that depends on something else."""
+        if self.paused:
+            return None
         found = self._dispatcher.ready
         times: list[float] = []
         if self._breaker.open:

@@ -43,20 +43,24 @@ class RedriveSettings:
         try:
             letter = read_letter(message)
         except NotADeadLetter:
-            yield LeftAlone(message.offset)
+            yield LeftAlone(message.offset, "no dead letter of drainer's, or a damaged one")
             return
-        if (
-            letter.why_not_redriven is not None
-            or letter.redrives >= self.max_redrives
-            or not self.letters.matches(letter)
-        ):
-            yield LeftAlone(message.offset)
-        else:
-            yield Redriven(letter)
+        why = self._why_left_alone(letter)
+        yield Redriven(letter) if why is None else LeftAlone(message.offset, why)
+
+    def _why_left_alone(self, letter: Letter) -> str | None:
+        if not self.letters.matches(letter):
+            return "not asked for"
+        if letter.redrives >= self.max_redrives:
+            return f"redriven {self.max_redrives} times already, or more often"
+        return letter.why_not_redriven
 
 
 class LeftAlone(SubMessage):
-    """A record of a dead-letter topic that is not redriven: no lane waits for it."""
+    """A record of a dead-letter topic that is not redriven: no lane waits for it.
+
+    The payload tells why.
+    """
 
     __slots__ = ()
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from drainer.core.failures import FailureSettings
+from drainer.core.redrive import RedriveSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class PlanOfAction:
     warnings: tuple[str, ...] = ()
     failures: FailureSettings = field(default_factory=FailureSettings)
     makes_topic: str | None = None  # for dead letters
+    redrive: RedriveSettings | None = None  # when the topic holds dead letters
 
     @property
     def offsets(self) -> int:
@@ -83,4 +85,5 @@ class PlanOfAction:
             "warnings": list(self.warnings),
             "failures": self.failures.as_json(),
             "makes_topic": self.makes_topic,
+            "redrive": None if self.redrive is None else self.redrive.as_json(),
         }

@@ -88,8 +88,8 @@ class Failures:
         self._last_kind = self._outage = ""
         self._late: set[SubMessage] = set()  # overdue, and still in their threads
         self._returned: SubMessage | None = None  # its attempt was judged when it was overdue
-        self.holding_back = rate is not None  # or while the breaker is open
-        self._gated = self._stopped = False
+        self.holding_back = rate is not None  # or while the breaker is open, or the drain is paused
+        self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -210,6 +210,14 @@ class Failures:
             )
         return None
 
+    def pause(self, paused: bool) -> None:
+        """Starts nothing while paused; what is in the handler goes on."""
+        if paused != self._admission.paused:
+            self._admission.paused = paused
+            self._settle()
+            if not paused:
+                self._tick()
+
     def idle(self) -> None:
         """Hears that there may be something that can't start yet."""
         if self.holding_back:
@@ -227,12 +235,17 @@ class Failures:
         return verdict
 
     def _gate(self) -> None:
-        # Once when it opens: recovery takes it away again.
-        if self._breaker.open and not self._gated:
-            self._gated = self.holding_back = True
+        if self._breaker.open and not self._outage:  # once when it opens
             self._outage = self._last_kind
-            self._use(self.starter)
-            self._schedule()
+            self._settle()
+
+    def _settle(self) -> None:
+        # Whoever needs no leave to start anything shall not ask for it.
+        self.holding_back = (
+            self._settings.rate is not None or self._breaker.open or self._admission.paused
+        )
+        self._use(self.starter)
+        self._schedule()
 
     def _carry_out(self, sub: SubMessage, verdict: Verdict, error: BaseException) -> None:
         if verdict.fate is Fate.RETRY:
@@ -289,9 +302,8 @@ class Failures:
         self._changed()
 
     def _recovered(self) -> None:
-        self._gated = False
-        self.holding_back = self._settings.rate is not None
-        self._use(self.starter)
+        self._outage = ""
+        self._settle()
         self._loop.call_soon(self._tick)
 
     def _schedule(self) -> None:

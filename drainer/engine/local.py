@@ -333,6 +333,8 @@ class LocalDrain:
             for trouble in (self._source.failure, self._outside.lock.lost):
                 if trouble is not None:
                     self._end(trouble)
+            # Another drain may hold the lock by now: it should find no one at work.
+            self._failures.pause(self._outside.lock.unsure_since_s is not None)
             self._pump.poke()
             if monotonic() >= due:
                 self._observe(self._status())

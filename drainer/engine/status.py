@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from drainer.core.progress import Counts
@@ -98,6 +98,7 @@ class Summary:
     sub_messages_per_s: float  # of this run
     cause: DrainerError | None = None  # what stopped it, when something did
     failures: FailureStatus = FailureStatus()
+    left_alone: Mapping[str, int] | None = None  # by a redrive: why, and how many records
 
     @property
     def error(self) -> str | None:
@@ -139,6 +140,8 @@ class Summary:
             "dead_letter_topic": self.failures.dead_letter_topic,
             "errors": [{"error": text, "count": n} for text, n in self.failures.errors],
         }
+        if self.left_alone is not None:
+            found["left_alone"] = dict(self.left_alone)
         if self.cause is not None:
             found |= {"error": self.error, "hint": self.hint}
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import OffsetPlan
@@ -110,7 +111,7 @@ def _drain(
     topic = plan.failures.dead_letter_topic
     letters = None if topic is None else LetterWriter(cluster, plan, topic)
     try:
-        return LocalDrain(
+        summary = LocalDrain(
             plan,
             file,
             prepared.handler,
@@ -127,6 +128,7 @@ def _drain(
             observe,
             give_up,
         ).run()
+        return replace(summary, left_alone=prepared.handler.left_alone)
     finally:
         if letters is not None:
             letters.close(0)

@@ -36,7 +36,8 @@ class Policy:
         if topic is None or topic.retention_ms is None:
             return []
         days = topic.retention_ms / DAY_MS
-        return [f"dead letters in {topic.name} vanish after {days:g} days: its retention.ms"]
+        after = "a day" if days == 1 else f"{days:.3g} days"
+        return [f"dead letters in {topic.name} vanish after {after}: its retention.ms"]
 
     @property
     def makes(self) -> str | None:

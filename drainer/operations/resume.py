@@ -76,6 +76,7 @@ def prepare_resume(
         warnings=(*policy.warnings, *_parked_warning(parked)),
         failures=policy.failures,
         makes_topic=policy.makes,
+        redrive=plan.redrive,
     )
     # What the group was found at is what the drain goes on from.
     partitions = {
@@ -94,7 +95,8 @@ def prepare_resume(
 def _parked_warning(parked: Sequence[str]) -> list[str]:
     if not parked:
         return []
-    return [
-        f"{len(parked):,} lanes stay parked behind dead letters, {parked[0]} among them;"
-        " --after-dead continue goes on with them"
-    ]
+    if len(parked) == 1:
+        lanes = f"lane {parked[0]} stays parked behind a dead letter"
+    else:
+        lanes = f"{len(parked):,} lanes stay parked behind dead letters, {parked[0]} among them"
+    return [f"{lanes}; --after-dead continue goes on"]

@@ -140,6 +140,7 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
         warnings=tuple(warnings),
         failures=policy.failures,
         makes_topic=policy.makes,
+        redrive=request.redrive,
     )
     return Prepared(action, plan, request.handler, seen, policy)
 
@@ -158,6 +159,7 @@ def nothing_to_drain(prepared: Prepared) -> Summary:
         },
         plan=None,
         sub_messages_per_s=0.0,
+        left_alone=prepared.handler.left_alone,
     )
 
 

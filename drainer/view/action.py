@@ -6,7 +6,6 @@ from heapq import nlargest
 
 from rich.text import Text
 
-from drainer.core.failures import AfterDead, OnFailure
 from drainer.engine.action import PartitionAction, PlanOfAction
 from drainer.view import figures
 from drainer.view.layout import (
@@ -20,6 +19,7 @@ from drainer.view.layout import (
     table,
     verdict,
 )
+from drainer.view.policy import policy_fields, redrive_field
 from drainer.view.terminal import Terminal
 
 _ORDERS = {
@@ -54,13 +54,18 @@ def show_plan_of_action(terminal: Terminal, action: PlanOfAction) -> None:
 
 
 def _headline(action: PlanOfAction) -> Text:
-    verb = "Resume the drain of" if action.resumes else "Drain"
+    if action.redrive is not None:
+        verb = (
+            "Go on redriving the dead letters of" if action.resumes else "Redrive dead letters of"
+        )
+    else:
+        verb = "Resume the drain of" if action.resumes else "Drain"
     parts = figures.counted(len(action.partitions), "partition")
     offsets = figures.counted(action.offsets, "offset")
     text = f"{verb} {action.topic} for group {action.group}: {offsets} in {parts}"
     headline = Text(printable(text), HEAD_STYLE)
-    if action.resumes:
-        finished = sum(part.finished for part in action.partitions)
+    finished = sum(part.finished for part in action.partitions)
+    if finished:
         already = figures.counted(finished, "message")
         headline.append(f"\n  {already} finished already, which won't be handled again")
     return headline
@@ -76,37 +81,9 @@ def _settings(action: PlanOfAction) -> list[Text]:
         field("concurrency", figures.count(action.concurrency), "sub-messages in the handler"),
         field("buffer", figures.size(action.buffer_bytes), "read ahead at most"),
         field("isolation", action.isolation),
-        *_failing(action),
+        *([redrive_field(action.redrive)] if action.redrive else []),
+        *policy_fields(action.failures, makes_topic=action.makes_topic is not None),
     ]
-
-
-def _failing(action: PlanOfAction) -> list[Text]:
-    failures = action.failures
-    retries = (
-        f"{figures.counted(failures.retries, 'retry', 'retries')} from"
-        f" {figures.duration(failures.retry_delay_s)} to"
-        f" {figures.duration(failures.retry_max_delay_s)}, then "
-        if failures.retries
-        else ""
-    )
-    made = ", which will be made" if action.makes_topic else ""
-    then = {
-        OnFailure.HALT: "halt",
-        OnFailure.SKIP: "skip the sub-message",
-        OnFailure.PARK: "park its lane, and drain the others",
-        OnFailure.DEAD_LETTER: f"a dead letter to {failures.dead_letter_topic}{made}",
-    }[failures.on_failure]
-    notes = []
-    if failures.on_failure is OnFailure.DEAD_LETTER and failures.after_dead is AfterDead.PARK:
-        notes.append("the lane behind it is parked")
-    if failures.on_failure is not OnFailure.HALT:
-        notes.append(f"halts above {failures.max_dead} given up")
-    if failures.timeout_s:
-        notes.append(f"timeout {figures.duration(failures.timeout_s)}")
-    lines = [field("on failure", retries + then, ", ".join(notes))]
-    if failures.rate is not None:
-        lines.append(field("rate", f"{figures.rate(failures.rate)}/s", "started at most"))
-    return lines
 
 
 def _show_partitions(terminal: Terminal, action: PlanOfAction) -> None:

@@ -91,7 +91,7 @@ def status_line(status: Status) -> str:
         f"buffer {figures.size(status.buffered_bytes)}",
     ]
     failures = status.failures
-    if failures.failures:
+    if failures.failures or failures.retries:
         words.append(f"failures {figures.count(failures.failures)}")
         words.append(f"retries {figures.count(failures.retries)}")
     if failures.parked_lanes:
@@ -99,7 +99,7 @@ def status_line(status: Status) -> str:
     if status.sub_messages.dead:
         words.append(f"dead {figures.count(status.sub_messages.dead)}")
     if status.trouble is not None:
-        words.append(f"trouble: {status.trouble}")
+        words.append("in trouble")  # which was told when it began
     words.append(f"committed {_committed(status)}")
     return "  ".join(words)
 

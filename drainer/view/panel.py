@@ -151,10 +151,10 @@ def _figures(status: Status, share: float) -> Iterator[Line]:
 
 
 def _failing(failures: FailureStatus) -> Iterator[Piece]:
-    if not failures.failures:
-        return
     count = figures.count
-    yield (count(failures.failures), WARN_STYLE)
+    if not (failures.failures or failures.retries or failures.parked_lanes):
+        return
+    yield (count(failures.failures), WARN_STYLE if failures.failures else _PLAIN)
     text = f", {count(failures.retries)} retried"
     if failures.waiting:
         text += f", {count(failures.waiting)} waiting for it"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from rich.text import Text
 
 from drainer.core.progress import Counts
-from drainer.engine.status import FailureStatus, PartitionResult, Summary
+from drainer.engine.status import PartitionResult, Summary
 from drainer.errors import DrainerError
 from drainer.view import figures
 from drainer.view.layout import (
@@ -42,9 +43,11 @@ def show_summary(terminal: Terminal, summary: Summary) -> None:
     if summary.status != "empty":
         terminal.say("")
         show_account(terminal, summary.messages, summary.sub_messages, urgent=not summary.conserved)
-    if summary.failures.failures:
+    lines = [*_failures(summary), *_left_alone(summary)]
+    if lines:
         terminal.say("")
-        _show_failures(terminal, summary.failures)
+    for line in lines:
+        terminal.show(line)
     if summary.partitions:
         terminal.say("")
         _show_partitions(terminal, summary)
@@ -95,23 +98,43 @@ def show_account(
     terminal.show(rows, urgent=urgent)
 
 
-def _show_failures(terminal: Terminal, failures: FailureStatus) -> None:
-    counted = figures.counted
+def _failures(summary: Summary) -> list[Text]:
+    failures, counted = summary.failures, figures.counted
     words = [
-        counted(failures.failures, "failed attempt"),
-        counted(failures.retries, "retry", "retries"),
+        words
+        for number, words in (
+            (failures.failures, counted(failures.failures, "failed attempt")),
+            (failures.retries, counted(failures.retries, "retry", "retries")),
+            (failures.timeouts, counted(failures.timeouts, "timeout")),
+            (failures.outages, counted(failures.outages, "outage")),
+            (failures.parked_lanes, counted(failures.parked_lanes, "parked lane")),
+        )
+        if number
     ]
-    if failures.timeouts:
-        words.append(counted(failures.timeouts, "timeout"))
-    if failures.outages:
-        words.append(counted(failures.outages, "outage"))
-    if failures.parked_lanes:
-        words.append(counted(failures.parked_lanes, "parked lane"))
-    terminal.show(field("failures", ", ".join(words), "of this run"))
+    lines = [field("failures", ", ".join(words), "in this run")] if words else []
     for kind, times in failures.errors[:ERRORS_SHOWN]:
-        terminal.show(Text(f"    {figures.count(times)} x {printable(kind)}", QUIET_STYLE))
-    if failures.dead_letter_topic is not None:
-        terminal.show(field("dead letters", failures.dead_letter_topic))
+        lines.append(Text(f"    {figures.count(times)} x {printable(kind)}", QUIET_STYLE))
+    if (more := len(failures.errors) - ERRORS_SHOWN) > 0:
+        lines.append(Text(f"    and {counted(more, 'other error')}", QUIET_STYLE))
+    topic = failures.dead_letter_topic
+    if topic is not None and summary.sub_messages.dead:
+        option = f"--dead-letter-topic {shlex.quote(topic)}"
+        lines.append(field("dead letters", topic))
+        lines.append(field("to see them", f"drainer dead list {option}"))
+        if summary.left_alone is None:
+            lines.append(field("to redrive", f"drainer redrive {option} --handler …"))
+    return lines
+
+
+def _left_alone(summary: Summary) -> list[Text]:
+    found = summary.left_alone
+    if not found:
+        return []
+    alone = figures.counted(sum(found.values()), "record")
+    lines = [field("left alone", alone, "they stay for another redrive")]
+    for why, number in sorted(found.items(), key=lambda item: (-item[1], item[0])):
+        lines.append(Text(f"    {figures.count(number)} x {printable(why)}", QUIET_STYLE))
+    return lines
 
 
 def _headline(summary: Summary) -> Text:
@@ -119,16 +142,16 @@ def _headline(summary: Summary) -> Text:
     match summary.status:
         case "empty":
             return Text.assemble((f"{OK} Nothing to drain", GOOD_STYLE), ": the backlog is empty")
-        case "done" if dead:
-            head = (f"! Drained, with {figures.counted(dead, 'dead letter')}", WARN_STYLE)
         case "done":
-            head = (f"{OK} Drained", GOOD_STYLE + HEAD_STYLE)
+            verb = "Drained" if summary.left_alone is None else "Redriven"
+            head = (f"{OK} {verb}", GOOD_STYLE + HEAD_STYLE)
+            if dead:
+                head = (f"! {verb}, with {figures.counted(dead, 'dead letter')}", WARN_STYLE)
             messages = figures.counted(summary.messages.finished, "message")
             subs = figures.counted(summary.sub_messages.finished, "sub-message")
             finished = f": {messages}, {subs}"
-            if summary.sub_messages.pending:
-                alone = figures.counted(summary.sub_messages.pending, "dead letter")
-                finished += f"; {alone} left alone, which stay for another redrive"
+            if summary.sub_messages.skipped:
+                finished += f", {figures.count(summary.sub_messages.skipped)} of them skipped"
         case "interrupted":
             head = (f"■ Interrupted{_to_go(summary)}", WARN_STYLE)
         case _:

@@ -254,6 +254,10 @@ class AdmissionMachine(RuleBasedStateMachine):
         if not self.setting.breaker.open:
             self.setting.open()
 
+    @rule(paused=st.booleans())
+    def pause(self, paused: bool) -> None:
+        self.setting.admission.paused = paused
+
     @precondition(lambda self: not self.setting.breaker.open)
     @rule()
     def retry(self) -> None:
@@ -267,6 +271,9 @@ class AdmissionMachine(RuleBasedStateMachine):
         found = setting.dispatcher.ready
         if setting.breaker.open:
             found += len(setting.retries)
+        if admission.paused:
+            assert (admission.ready, admission.take(), admission.next_at_s) == (0, None, None)
+            return
         if self.setting.rate is None and not setting.breaker.open:
             return  # nobody asks for leave
         if found and not admission.ready:

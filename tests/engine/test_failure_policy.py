@@ -380,13 +380,10 @@ def test_an_outage_stops_new_work_until_a_probe_succeeds(kind: Kind, tmp_path: P
                 raise ConnectionError("refused")
 
     handler = handler_of(kind, step)
-    rehearsal = Rehearsal(
-        tmp_path,
-        {0: WIDE},
-        failures=_with(
-            on_failure=OnFailure.DEAD_LETTER, retries=2, retry_delay_s=1.0, retry_max_delay_s=1.0
-        ),
+    settings = _with(
+        on_failure=OnFailure.DEAD_LETTER, retries=2, retry_delay_s=0.8, retry_max_delay_s=0.8
     )
+    rehearsal = Rehearsal(tmp_path, {0: WIDE}, failures=settings)
     summary = rehearsal.drain(handler)
 
     assert summary.exit_code == 0, "nothing became a dead letter"
@@ -458,6 +455,29 @@ def test_a_rate_spreads_the_starts(kind: Kind, tmp_path: Path) -> None:
     assert len(starts) == 100
     for first, later in zip(starts, starts[60:], strict=False):
         assert later - first > 0.2, "60 starts take 0.3 s at this rate, less a burst of ten"
+
+
+def test_nothing_is_started_while_the_lock_is_not_confirmed(tmp_path: Path) -> None:
+    log = log_of(*([f"k{n}"] for n in range(2_000)))
+    rehearsal = Rehearsal(tmp_path, {0: log})
+    begun: list[int] = []
+
+    async def slowly(sub: SubMessage) -> None:
+        await asyncio.sleep(0.002)
+
+    handler = OnTheLoop(slowly)
+
+    def observe(status: object) -> None:
+        begun.append(len(handler.account.began))
+        rehearsal.lock.unsure_since_s = time.monotonic() if len(begun) in (1, 2) else None
+
+    rehearsal.observe = observe
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 0
+    _, first, second, *_ = begun
+    assert second - first == 0, "from half a second after it, nothing begins"
+    assert summary.sub_messages.done == 2_000
 
 
 def _with(**named: object) -> FailureSettings:

@@ -312,9 +312,13 @@ def test_nothing_is_committed_while_the_lock_is_not_confirmed(
 ) -> None:
     """Its coordinator is away: another drain may hold it by now."""
     monkeypatch.setattr(keeper, "COMMIT_PAUSE_S", 0.001)
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
-    rehearsal.prepare = lambda drain: setattr(rehearsal.lock, "unsure_since_s", 1.0)
-    handler = paced(OnTheLoop)
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, LocalSettings(plan_interval_s=60))
+
+    async def doubt_at_the_last(sub: SubMessage) -> None:
+        if len(handler.account.began) == len(rehearsal.places):
+            rehearsal.lock.unsure_since_s = 1.0
+
+    handler = OnTheLoop(doubt_at_the_last)
 
     summary = rehearsal.drain(handler)
 

@@ -20,6 +20,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
 )
 from confluent_kafka.cimpl import NewTopic
 
+from drainer.errors import BrokerUnreachable
+from drainer.kafka.cluster import Cluster
+
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 USER, PASSWORD = "ann", "right-hush"  # of the own broker
 WAIT_S = 15.0
@@ -32,6 +35,18 @@ def eventually(holds: Callable[[], bool], what: str, wait_s: float = WAIT_S) -> 
     while not holds():
         assert time.monotonic() < until, f"not within {wait_s} s: {what}"
         time.sleep(0.01)
+
+
+def settle(cluster: Cluster) -> None:
+    """Wait until the coordinators of a fresh broker work, on a topic ``settling``."""
+    until = time.monotonic() + ADMIN_WAIT_S
+    while True:
+        try:
+            cluster.alter_committed("settling", "settling", {0: 0})
+        except BrokerUnreachable:
+            assert time.monotonic() < until, "the broker's coordinator does not settle"
+        else:
+            return
 
 
 class Topic:
