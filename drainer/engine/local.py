@@ -18,6 +18,7 @@ from drainer.core.lanes import look_ahead
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan
+from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.failures import Failures
 from drainer.engine.keeper import Keeper
 from drainer.engine.loop import event_loop, hurried_interpreter
@@ -28,7 +29,8 @@ from drainer.engine.settings import LocalSettings
 from drainer.engine.signals import stop_signals
 from drainer.engine.status import PartitionResult, Status, Summary
 from drainer.engine.tasks import spawn
-from drainer.engine.workers import AsyncWorkers, ThreadWorkers, Workers
+from drainer.engine.threads import ThreadWorkers
+from drainer.engine.workers import Workers
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
     EXIT_DONE,
