@@ -3,9 +3,20 @@
 The names here are what a handler needs; docs/design.md tells how the rest hangs together.
 """
 
-from drainer.handler import Context, Handler
+from drainer.handler import Context, Fatal, Handler, Retry, Skip
 from drainer.message import Barrier, Message, Origin, SubMessage
 
 __version__ = "0.1.0"
 
-__all__ = ["Barrier", "Context", "Handler", "Message", "Origin", "SubMessage", "__version__"]
+__all__ = [
+    "Barrier",
+    "Context",
+    "Fatal",
+    "Handler",
+    "Message",
+    "Origin",
+    "Retry",
+    "Skip",
+    "SubMessage",
+    "__version__",
+]

@@ -67,6 +67,10 @@ class PlanRefused(Refused):
     """Raised when an offset plan is damaged, or does not fit the cluster any more."""
 
 
+class NotADeadLetter(Refused):
+    """Raised when a record is no dead letter of drainer's, or a damaged one."""
+
+
 class SandboxRefused(Refused):
     """Raised when the sandbox can't start: no Java, no network, a port or folder in use."""
 
@@ -103,6 +107,10 @@ class RecordsDeleted(Interrupted):
 
 class PlanNotWritten(Interrupted):
     """Raised when the plan or its journal can't be written (disk full, folder gone)."""
+
+
+class DeadLetterNotWritten(Interrupted):
+    """Told of a dead letter that its topic did not take, or not for sure; it stays pending."""
 
 
 class Halted(DrainerError):

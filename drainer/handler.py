@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 
 from drainer.message import Message, SubMessage
 
@@ -21,6 +22,32 @@ class Context:
     drain_id: str
     concurrency: int
     options: Mapping[str, str] = field(default_factory=dict)
+
+
+class Retry(Exception):
+    """For a handler to raise: not now, try this sub-message again later.
+
+    It is no failure and spends none of ``--retries``; ``sub.attempt`` counts it. Without ``after``
+    (in seconds) the delay is that of ``--retry-delay``. Raises TypeError or ValueError when that is
+    no number of seconds.
+    """
+
+    def __init__(self, reason: str = "", *, after: float | None = None) -> None:
+        if after is not None and not isfinite(after):
+            raise ValueError(f"after={after} is no number of seconds")
+        super().__init__(reason)
+        self.after = after
+
+
+class Skip(Exception):
+    """For a handler to raise: this sub-message is not to be handled, and that is no failure."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+
+
+class Fatal(Exception):
+    """For a handler to raise: halt the drain, whatever ``--on-failure`` says."""
 
 
 class Handler:
@@ -46,7 +73,8 @@ class Handler:
         """Does the work of one sub-message.
 
         ``async def`` runs on the event loop, a plain ``def`` on long-lived threads. Raising means
-        that it failed. It may be called again for the same ``sub.id`` after a crash.
+        that it failed: ``--retries`` and ``--on-failure`` say what then, unless it is ``Retry``,
+        ``Skip`` or ``Fatal``. It may be called again for the same ``sub.id`` after a crash.
         """
         raise NotImplementedError
 

@@ -15,15 +15,18 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from copy import copy
 from functools import partial
 from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from drainer.aside import aside
+from drainer.core.redrive import LeftAlone, Redriven, RedriveSettings, selects
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.handler import Context, Handler
 from drainer.message import Message, SubMessage
@@ -38,16 +41,59 @@ class LoadedHandler:
     ``absolute_reference`` is the reference in a form that holds from any folder: what a plan keeps.
     """
 
-    def __init__(self, reference: str, target: Any, absolute_reference: str | None = None) -> None:
+    def __init__(
+        self,
+        reference: str,
+        target: Any,
+        absolute_reference: str | None = None,
+        source: Any = None,
+    ) -> None:
         self.reference = reference
         self.absolute_reference = absolute_reference or reference
         self._target = target
+        self._source = target if source is None else source
         self.handle: Callable[[SubMessage], Any] = target.handle
         self.is_async = _is_async(self.handle)
         split = getattr(target, "split", None)
         default = split is None or getattr(split, "__func__", None) is Handler.split
         # None stands for the default split, which the engine does without calling anything.
         self.split: Callable[[Message], Iterable[SubMessage]] | None = None if default else split
+        self.selects: Callable[[SubMessage], bool] | None = None  # None stands for all
+        self.left_alone: Counter[str] | None = None  # by a redrive, in this run: why, how many
+
+    def redriving(self, redrive: RedriveSettings) -> LoadedHandler:
+        """The same handler for a topic of dead letters: it gets them as what they were."""
+        handler = copy(self)
+        handle = self.handle
+        left_alone: Counter[str] = Counter()
+
+        def split(message: Message) -> Iterator[SubMessage]:
+            for sub in redrive.split(message):
+                if isinstance(sub, LeftAlone):
+                    left_alone[sub.payload] += 1
+                yield sub
+
+        def plainly(sub: Redriven) -> Any:
+            return handle(sub.begin())
+
+        async def on_the_loop(sub: Redriven) -> Any:
+            return await handle(sub.begin())
+
+        handler.handle = cast(Any, on_the_loop if self.is_async else plainly)
+        handler.split = split
+        handler.left_alone = left_alone
+        handler.selects = selects
+        return handler
+
+    @property
+    def target(self) -> Any:
+        """The handler itself: an instance, or a module."""
+        return self._target
+
+    def fresh(self) -> LoadedHandler:
+        """Another one: a new instance where a class was named, else the same target again."""
+        target = _instance(self.reference, self._source)
+        return LoadedHandler(self.reference, target, self.absolute_reference, self._source)
 
     async def open(self, context: Context) -> None:
         """Raises Refused when the handler's ``open`` does: nothing was handled yet."""
@@ -74,12 +120,50 @@ def load_handler(reference: str) -> LoadedHandler:
     if not place or "/" in name:  # the colon was in a folder's name
         place, name = reference, ""
     if not name and (installed := _installed(place)):
-        return LoadedHandler(reference, _instance(reference, _guard(reference, installed)))
+        source = _guard(reference, installed)
+        return LoadedHandler(reference, _instance(reference, source), source=source)
     module, absolute = _import(place, reference)
-    target = _find(module, name, reference) if name else _only_handler(module, reference)
-    return LoadedHandler(
-        reference, _instance(reference, target), f"{absolute}:{name}" if name else absolute
-    )
+    source = _find(module, name, reference) if name else _only_handler(module, reference)
+    absolute = f"{absolute}:{name}" if name else absolute
+    return LoadedHandler(reference, _instance(reference, source), absolute, source)
+
+
+def as_handler(source: Any, reference: str) -> LoadedHandler:
+    """The same for a handler that is at hand: a class, an instance or a module.
+
+    Raises UsageError when it has no ``handle``; Refused when making an instance raises.
+    """
+    return LoadedHandler(reference, _instance(reference, source), source=source)
+
+
+def load_function(reference: str) -> Callable[..., Any]:
+    """The function that ``package.module:name`` or ``path/to/file.py:name`` names.
+
+    A file that a handler was loaded from is not run a second time: both see the same module.
+    Raises UsageError when there is none; Refused when importing it raises.
+    """
+    place, _, name = reference.rpartition(":")
+    if not place or "/" in name:
+        raise UsageError(
+            f"{reference!r} names no function", hint="use package.module:name or file.py:name"
+        )
+    module = (_loaded_from(Path(place)) if place.endswith(".py") else None) or _import(
+        place, reference
+    )[0]
+    found = _find(module, name, reference)
+    if not callable(found):
+        raise UsageError(f"{reference!r} is no function but {type(found).__name__}")
+    function: Callable[..., Any] = found
+    return function
+
+
+def _loaded_from(path: Path) -> ModuleType | None:
+    for name in (OWN_NAME + path.stem, path.stem):
+        module = sys.modules.get(name)
+        origin = getattr(module, "__file__", None)
+        if origin is not None and Path(origin).resolve() == path.resolve():
+            return module
+    return None
 
 
 def describe(error: BaseException) -> str:

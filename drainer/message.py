@@ -80,6 +80,11 @@ class Message:
     def headers(self) -> Sequence[tuple[str, bytes | None]]:
         return self._headers
 
+    def let_go(self) -> None:
+        """Forgets the content, and keeps the place."""
+        self.value = None
+        self._headers = ()
+
     def __str__(self) -> str:
         """The place of the message as errors name it: ``topic/partition/offset``."""
         return f"{self.origin.topic}/{self.origin.partition}/{self.offset}"
@@ -105,6 +110,7 @@ class SubMessage:
 
     __slots__ = (
         "attempt",
+        "failures",
         "index",
         "key",
         "keys",
@@ -115,7 +121,9 @@ class SubMessage:
         "payload",
     )
 
-    # The drain's own notes: the lane, its key, and who is behind in it (core/lanes.py).
+    # The drain's own notes: attempts that failed, once one has (core/failures.py); the lane, its
+    # key, and who is behind in it (core/lanes.py).
+    failures: int
     lane: Any
     lane_key: Hashable
     next: SubMessage | Any | None

@@ -15,7 +15,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
 from drainer.sandbox.jars import kafka_jars
 from drainer.sandbox.java import find_java
-from kafka.topic import PASSWORD, USER
+from kafka.topic import PASSWORD, USER, settle
 
 
 @pytest.fixture(scope="session")
@@ -55,13 +55,14 @@ def topic_name() -> str:
 
 @pytest.fixture(scope="session")
 def own_broker(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker to pause, kill and restart, with logins and short sessions; left running and
-    settled by each test."""
+    """A broker to pause, kill and restart, with logins, short sessions and little room for the
+    metadata of commits; left running and settled by each test."""
     with Broker(
         tmp_path_factory.mktemp("own"),
         sasl_users={USER: PASSWORD},
         properties={
             "group.min.session.timeout.ms": "500",
+            "offset.metadata.max.bytes": "64",
             "log.cleaner.backoff.ms": "200",
             "broker.session.timeout.ms": "1000",
             "broker.heartbeat.interval.ms": "200",
@@ -70,5 +71,5 @@ def own_broker(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) 
     ) as running:
         with Cluster.connect(ClientSettings.load(running.bootstrap_servers), 60) as cluster:
             create_topic(cluster.settings, "settling")
-            cluster.alter_committed("settling", "settling", {0: 0})
+            settle(cluster)
         yield running

@@ -13,7 +13,8 @@ from typing import NoReturn
 
 from drainer.cli.answer import insist_on_yes
 from drainer.core.plan import OffsetPlan
-from drainer.engine.local import LocalSettings
+from drainer.engine.action import PlanOfAction
+from drainer.engine.settings import LocalSettings
 from drainer.errors import EXIT_INTERRUPTED, Interrupted
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
@@ -46,6 +47,13 @@ def settings_of_plan(
     )
 
 
+def tell_dry_run(terminal: Terminal, action: PlanOfAction) -> None:
+    """The end of a run that only looked."""
+    terminal.say("a dry run: nothing was touched")
+    if terminal.json:
+        terminal.data({"status": "dry-run", "exit_code": 0, **action.as_json()})
+
+
 def confirm_and_drain(
     terminal: Terminal, cluster: Cluster, prepared: Prepared, running: LocalSettings, *, yes: bool
 ) -> int:
@@ -54,7 +62,11 @@ def confirm_and_drain(
         summary = nothing_to_drain(prepared)
         show_summary(terminal, summary)
         return summary.exit_code
-    insist_on_yes(terminal, f"Drain {prepared.action.topic} for {prepared.action.group}?", yes=yes)
+    action = prepared.action
+    question = f"Drain {action.topic} for {action.group}?"
+    if action.redrive is not None:
+        question = f"Redrive these letters of {action.topic}?"
+    insist_on_yes(terminal, question, yes=yes)
     with progress_view(terminal) as view:
         give_up = partial(_end_at_once, terminal, view, prepared.action.plan_path)
         summary = drain(cluster, prepared, running, view.update, terminal.say, give_up)

@@ -11,6 +11,7 @@ from drainer.core.order import Order
 
 _WHAT = "What to drain"
 _HOW = "How to drain it"
+_WHICH = "Which dead letters"
 _KAFKA = "Kafka"
 _TALK = "Talking"
 
@@ -78,6 +79,14 @@ OrderBy = Annotated[
         rich_help_panel=_WHAT,
     ),
 ]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        envvar="DRAINER_DRY_RUN",
+        help="Say what it would do, with every safety check; touch nothing.",
+    ),
+]
 Concurrency = Annotated[
     int,
     typer.Option(
@@ -141,6 +150,44 @@ Set = Annotated[
         rich_help_panel=_HOW,
     ),
 ]
+DeadLetterTopic = Annotated[
+    str,
+    typer.Option(
+        "--dead-letter-topic",
+        envvar="DRAINER_DEAD_LETTER_TOPIC",
+        help="Topic that holds the dead letters; that of a drain is TOPIC.GROUP.dead by default.",
+        rich_help_panel=_WHICH,
+    ),
+]
+Reasons = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reason",
+        envvar="DRAINER_REASON",
+        help="Only those given up for this reason; repeat for several.",
+        rich_help_panel=_WHICH,
+    ),
+]
+SubKeys = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sub-key",
+        envvar="DRAINER_SUB_KEY",
+        help="Only those of this sub-key, as the list tells it; repeat for several.",
+        rich_help_panel=_WHICH,
+    ),
+]
+ErrorTexts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--error",
+        envvar="DRAINER_ERROR",
+        metavar="TEXT",
+        help="Only those with this text in `Type: text` of their error, in upper or lower case;"
+        " repeat for several.",
+        rich_help_panel=_WHICH,
+    ),
+]
 BootstrapServer = Annotated[
     str | None,
     typer.Option(
@@ -195,6 +242,14 @@ Quiet = Annotated[
 Debug = Annotated[
     bool,
     typer.Option("--debug", envvar="DRAINER_DEBUG", help="Show tracebacks.", rich_help_panel=_TALK),
+]
+HandlerArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="HANDLER",
+        envvar="DRAINER_HANDLER",
+        help="package.module:Name, path/to/file.py:Name, or the name of an installed handler.",
+    ),
 ]
 PlanArgument = Annotated[
     Path, typer.Argument(metavar="PLAN", help="The offset plan that a drain wrote.")

@@ -179,5 +179,7 @@ def _move(
 
 
 def _in_words(move: Move) -> str:
+    if move.found == move.target:
+        return f"partition {move.partition}: stays at {move.target}, with the metadata of before"
     found = "none" if move.found is None else move.found
     return f"partition {move.partition}: {found} -> {move.target}"

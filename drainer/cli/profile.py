@@ -1,7 +1,8 @@
 """``drainer.toml``: option values by name, below environment variables and flags.
 
 The top level holds for every drain, and ``[profile.NAME]`` on top of it when ``--profile NAME`` is
-given. A key is the long option's name without its dashes.
+given. A key is the long option's name without its dashes. A redrive's own group and plan, which are
+not those of the drain, are ``redrive-group`` and ``redrive-plan``.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def as_defaults(values: Mapping[str, Any], app: Any, source: Path = Path(FILE)) 
     unknown = set(values)
     for path, command in _commands(app, ()):
         known = {
-            word.removeprefix("--"): parameter
+            _key(word, parameter): parameter
             for parameter in command.params
             for word in parameter.opts
             if word.startswith("--") or word == "-X"
@@ -75,6 +76,11 @@ def as_defaults(values: Mapping[str, Any], app: Any, source: Path = Path(FILE)) 
             hint="a key is a long option's name without its dashes, as in concurrency = 200",
         )
     return defaults
+
+
+def _key(word: str, option: Any) -> str:
+    key = word.removeprefix("--")
+    return f"redrive-{key}" if str(option.envvar).startswith("DRAINER_REDRIVE_") else key
 
 
 def _fitting(words: Iterable[str], command: Any, option: Any, value: Any, place: str) -> Any:

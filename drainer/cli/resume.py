@@ -5,10 +5,11 @@ from __future__ import annotations
 import typer
 
 from drainer.cli import options as o
+from drainer.cli import policy as p
 from drainer.cli.answer import answering
 from drainer.cli.draining import confirm_and_drain, connect, settings_of_plan
 from drainer.cli.values import parse_duration, parse_pairs, parse_size
-from drainer.engine.local import LocalSettings
+from drainer.engine.settings import LocalSettings
 from drainer.operations.resume import prepare_resume
 from drainer.store.plan_file import PlanFile
 from drainer.view.action import show_plan_of_action
@@ -23,6 +24,18 @@ def resume(
     plan_interval: o.PlanInterval = "1s",
     grace: o.Grace = "10s",
     set_: o.Set = None,
+    retries: p.Retries = None,
+    retry_delay: p.RetryDelay = None,
+    retry_max_delay: p.RetryMaxDelay = None,
+    timeout: p.Timeout = None,
+    on_failure: p.OnFailureOption = None,
+    after_dead: p.AfterDeadOption = None,
+    dead_letter_topic: p.DeadLetterTopic = None,
+    max_dead: p.MaxDead = None,
+    max_consecutive: p.MaxConsecutive = None,
+    breaker: p.UseBreaker = None,
+    max_outage: p.MaxOutage = None,
+    rate: p.RateOption = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
     yes: o.Yes = False,
@@ -32,7 +45,8 @@ def resume(
 ) -> None:
     """Go on with a drain that was interrupted, halted or killed.
 
-    What is to be drained is in the plan; only how to drain it can be said anew.
+    What is to be drained is in the plan, and what to do when the handler fails; only how to drain
+    it can be said anew.
 
     Examples:
 
@@ -50,8 +64,23 @@ def resume(
         )
         file = PlanFile(plan)
         loaded = file.load()
+        failures = p.failure_settings(
+            loaded.plan.failures,
+            retries=retries,
+            retry_delay=retry_delay,
+            retry_max_delay=retry_max_delay,
+            timeout=timeout,
+            on_failure=on_failure,
+            after_dead=after_dead,
+            dead_letter_topic=dead_letter_topic,
+            max_dead=max_dead,
+            max_consecutive=max_consecutive,
+            breaker=breaker,
+            max_outage=max_outage,
+            rate=rate,
+        )
         settings = settings_of_plan(loaded.plan, bootstrap_server, client_config, client_property)
         with connect(settings) as cluster:
-            prepared = prepare_resume(cluster, file, loaded, running)
+            prepared = prepare_resume(cluster, file, loaded, running, failures)
             show_plan_of_action(terminal, prepared.action)
             raise typer.Exit(confirm_and_drain(terminal, cluster, prepared, running, yes=yes))

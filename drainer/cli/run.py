@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from drainer.cli import options as o
+from drainer.cli import policy as p
 from drainer.cli.answer import answering
-from drainer.cli.draining import confirm_and_drain, connect
+from drainer.cli.draining import confirm_and_drain, connect, tell_dry_run
 from drainer.cli.values import parse_duration, parse_pairs, parse_size
 from drainer.core.order import Order
-from drainer.engine.local import LocalSettings
+from drainer.engine.settings import LocalSettings
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
 from drainer.operations.start import Request, prepare
@@ -28,20 +27,25 @@ def run(
     from_: o.From = "committed",
     until: o.Until = "end",
     order: o.OrderBy = Order.SUB_KEY,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            envvar="DRAINER_DRY_RUN",
-            help="Say what it would do, with every safety check; touch nothing.",
-        ),
-    ] = False,
+    dry_run: o.DryRun = False,
     concurrency: o.Concurrency = 100,
     buffer: o.Buffer = "256MiB",
     plan: o.PlanPath = None,
     plan_interval: o.PlanInterval = "1s",
     grace: o.Grace = "10s",
     set_: o.Set = None,
+    retries: p.Retries = None,
+    retry_delay: p.RetryDelay = None,
+    retry_max_delay: p.RetryMaxDelay = None,
+    timeout: p.Timeout = None,
+    on_failure: p.OnFailureOption = None,
+    after_dead: p.AfterDeadOption = None,
+    dead_letter_topic: p.DeadLetterTopic = None,
+    max_dead: p.MaxDead = None,
+    max_consecutive: p.MaxConsecutive = None,
+    breaker: p.UseBreaker = None,
+    max_outage: p.MaxOutage = None,
+    rate: p.RateOption = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
     yes: o.Yes = False,
@@ -58,6 +62,7 @@ def run(
 
     - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092`
     - `drainer run --topic orders --group indexer --handler count -b localhost:9092 --dry-run`
+    - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --retries 5 --on-failure dead-letter --max-dead 1%`
     - `drainer run --topic orders --group indexer --handler print -b localhost:9092 --partition 3 --from earliest --yes --json`
     """  # noqa: E501 - an example has to be on one line to be copied
     terminal = Terminal(json=json, quiet=quiet, debug=debug)
@@ -80,15 +85,26 @@ def run(
             order=order,
             plan_path=plan,
             client_config=client_config,
+            failures=p.failure_settings(
+                p.NEW_DRAIN,
+                retries=retries,
+                retry_delay=retry_delay,
+                retry_max_delay=retry_max_delay,
+                timeout=timeout,
+                on_failure=on_failure,
+                after_dead=after_dead,
+                dead_letter_topic=dead_letter_topic,
+                max_dead=max_dead,
+                max_consecutive=max_consecutive,
+                breaker=breaker,
+                max_outage=max_outage,
+                rate=rate,
+            ),
         )
         with connect(settings) as cluster:
             prepared = prepare(cluster, request, running)
             show_plan_of_action(terminal, prepared.action)
             if dry_run:
-                terminal.say("a dry run: nothing was touched")
-                if json:
-                    terminal.data(
-                        {"status": "dry-run", "exit_code": 0, **prepared.action.as_json()}
-                    )
+                tell_dry_run(terminal, prepared.action)
                 return
             raise typer.Exit(confirm_and_drain(terminal, cluster, prepared, running, yes=yes))

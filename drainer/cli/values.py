@@ -22,6 +22,16 @@ def parse_duration(text: str) -> float:
     return _parse(text, _DURATIONS, "a duration like 10s or 200ms")
 
 
+def parse_rate(text: str) -> float:
+    """``5000/s``, ``300/m`` or ``5000`` as a number per second. Raises UsageError."""
+    number, _, unit = text.partition("/")
+    match = _NUMBER.match(number)
+    per = {"": 1, "s": 1, "m": 60, "h": 3600}.get(unit.strip().lower())
+    if match is None or match[2] or per is None or not float(match[1]):
+        raise UsageError(f"{text!r} is not a rate like 5000/s", hint="units: /s, /m, /h")
+    return float(match[1]) / per
+
+
 def parse_pairs(texts: Iterable[str], option: str) -> dict[str, str]:
     """``name=value`` texts as a dict. Raises UsageError that names the option."""
     pairs: dict[str, str] = {}

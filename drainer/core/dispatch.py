@@ -7,12 +7,13 @@ sub-messages, finishes them, and asks what to write down.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
+from drainer.core.closure import SubKeys
 from drainer.core.lanes import Lanes
 from drainer.core.ledger import Ledger
 from drainer.core.order import LANE_OF, Order
-from drainer.core.progress import Counts, Outcome, Progress
+from drainer.core.progress import Counts, Outcome, Progress, Range
 from drainer.errors import SplitFailed
 from drainer.message import Barrier, Message, SubMessage
 
@@ -36,18 +37,49 @@ class Gate:
 
 
 class Dispatcher:
-    """The state of one drain over some partitions of a topic; has one owner and takes no locks."""
+    """The state of one drain over some partitions of a topic; has one owner and takes no locks.
 
-    def __init__(self, ledgers: Mapping[int, Ledger], order: Order = Order.SUB_KEY) -> None:
+    ``parked`` are the lanes (``repr`` of their keys) that an earlier run parked behind a dead
+    letter, and the partitions that it parked behind a barrier. What ``selects`` says no to stays
+    pending, and holds back nothing.
+    """
+
+    def __init__(
+        self,
+        ledgers: Mapping[int, Ledger],
+        order: Order = Order.SUB_KEY,
+        parked: Iterable[str] = (),
+        selects: Callable[[SubMessage], bool] | None = None,
+    ) -> None:
         self.ledgers = dict(ledgers)
-        self.lanes = Lanes()
+        self.parked = set(parked)
+        self.lanes = Lanes(self._rest, self.parked.copy())
+        self._newly_parked: list[str] = []
+        self._selects = selects
         self._lane_of = LANE_OF.get(order)
+        self._ordered = order is not Order.NONE
         self._gates: dict[int, Gate] = {}
+        self._shut = {
+            number
+            for number, ledger in self.ledgers.items()
+            if _all_of(number) in self.parked and not ledger.complete
+        }
+        self.lanes.parked = len(self._shut)
         self.take = self.lanes.take
 
     @property
     def complete(self) -> bool:
         return all(ledger.complete for ledger in self.ledgers.values())
+
+    @property
+    def ready(self) -> int:
+        """Lanes that wait for a worker."""
+        return self.lanes.ready
+
+    @property
+    def resting(self) -> int:
+        """Messages of which nothing but sub-messages of this kind is left: parked, not selected."""
+        return sum(ledger.resting for ledger in self.ledgers.values())
 
     @property
     def pending_bytes(self) -> int:
@@ -66,6 +98,11 @@ class Dispatcher:
         size = message.size + MESSAGE_BYTES + SUB_MESSAGE_BYTES * len(sequence)
         done = self.ledgers[partition].deliver(message, keys, size)
         gate = self._gates.get(partition) if self._gates else None
+        if partition in self._shut:
+            self._leave_alone(sequence, done, lambda sub: False)
+            return
+        if self._selects is not None:
+            done |= self._leave_alone(sequence, done, self._selects)
         lane_of = self._lane_of
         push = self.lanes.push
         for index, sub in enumerate(sequence):
@@ -92,7 +129,8 @@ class Dispatcher:
         their order.
         """
         ledger = self.ledgers[messages[0].origin.partition]
-        if self._gates or self._lane_of or not ledger.fresh(messages):
+        exact = self._gates or self._shut or self._lane_of or self._selects
+        if exact or not ledger.fresh(messages):
             for message in messages:
                 if self.wants(message):
                     self.deliver(message, [SubMessage(message.key, message.value)])
@@ -139,9 +177,59 @@ class Dispatcher:
             return self.lanes.take()
         return self.lanes.finish_and_take(sub)
 
+    def hold(self, sub: SubMessage) -> None:
+        """Takes a sub-message that was taken out of its worker's hands: it waits for something."""
+        self.lanes.hold(sub)
+
+    def unhold(self, sub: SubMessage) -> None:
+        """Gives a held sub-message back, to be finished or to fail."""
+        self.lanes.unhold(sub)
+
+    def release(self, sub: SubMessage) -> None:
+        """Makes a held sub-message ready for its next attempt."""
+        sub.attempt += 1
+        self.lanes.release(sub)
+
+    def park(self, sub: SubMessage) -> None:
+        """Leaves a sub-message that was taken pending for this run, and all behind it."""
+        self.lanes.park(sub)
+        self._rest(sub)
+        if isinstance(sub, Barrier):
+            self._shut_behind(sub)
+
+    def park_behind(self, sub: SubMessage, outcome: Outcome) -> None:
+        """Ends a sub-message that was taken, and leaves what is behind it pending, for later runs
+        too: the plan and the journal tell which lanes those are."""
+        message = sub.message
+        message.ledger.finish(message, sub.index, outcome)
+        if isinstance(sub, Barrier):
+            self.lanes.park(sub)
+            self._shut_behind(sub)
+            self._note_parked(_all_of(sub.message.partition))
+            return
+        if self._ordered:
+            for key in self.lanes.park(sub):
+                self._note_parked(repr(key))
+        else:
+            self.lanes.finish(sub)  # nothing is behind it
+        if self._gates:
+            self._finished_behind_gate(sub)
+
+    def newly_parked(self) -> list[str]:
+        """Lanes parked behind a dead letter since it was last asked, for the journal."""
+        found, self._newly_parked = self._newly_parked, []
+        return found
+
     def progress(self) -> dict[int, Progress]:
         """All that is finished, by partition: what the plan holds."""
         return {number: ledger.progress() for number, ledger in self.ledgers.items()}
+
+    def closed(self, progress: Mapping[int, Progress]) -> dict[int, tuple[Range, ...]]:
+        """What of this progress, just taken, may travel without the plan, by partition."""
+        return {
+            number: ledger.closed(progress[number].finished)
+            for number, ledger in self.ledgers.items()
+        }
 
     def changes(self) -> dict[int, Progress]:
         """What finished since it was last asked, by partition: what the journal holds."""
@@ -155,6 +243,33 @@ class Dispatcher:
             more_messages, more_subs = ledger.counts()
             messages, subs = messages + more_messages, subs + more_subs
         return messages, subs
+
+    def _leave_alone(
+        self, subs: Sequence[SubMessage], done: int, selects: Callable[[SubMessage], bool]
+    ) -> int:
+        alone = 0
+        for index, sub in enumerate(subs):
+            if not done >> index & 1 and not selects(sub):
+                alone |= 1 << index
+                self._rest(sub)
+        return alone
+
+    def _rest(self, sub: SubMessage) -> None:
+        message = sub.message
+        message.ledger.rest(message)
+        sub.payload = None
+
+    def _note_parked(self, text: str) -> None:
+        if text not in self.parked:
+            self.parked.add(text)
+            self._newly_parked.append(text)
+
+    def _shut_behind(self, barrier: Barrier) -> None:
+        # All that is left of its partition is behind it: it ran after all before it.
+        partition = barrier.message.partition
+        self._shut.add(partition)
+        for sub in self._gates.pop(partition).waiting:
+            self._rest(sub)
 
     def _push(self, sub: SubMessage) -> None:
         if self._lane_of is not None:
@@ -189,6 +304,11 @@ class Dispatcher:
             del self._gates[partition]
 
 
+def _all_of(partition: int) -> str:
+    # How a plan names what a barrier holds back; no repr of a key looks like it.
+    return f"partition {partition}"
+
+
 def _keys(message: Message, subs: Sequence[SubMessage]) -> tuple[Hashable, ...]:
     # Gives each sub-message its identity, and refuses what would break the account later on.
     if not _KINDS.issuperset(map(type, subs)):
@@ -209,7 +329,7 @@ def _keys(message: Message, subs: Sequence[SubMessage]) -> tuple[Hashable, ...]:
                 )
             sub.message = message
             sub.index = index
-        keys = tuple([sub.key if sub.keys is None else sub.keys for sub in subs])
+        keys = tuple([sub.key if sub.keys is None else SubKeys(sub.keys) for sub in subs])
         hash(keys)
     except TypeError as error:
         raise SplitFailed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Kind = TypeVar("Kind")
 
@@ -15,6 +15,20 @@ def whole(value: object) -> int:
     return value
 
 
+def number_of(value: object) -> float:
+    """Raises TypeError unless it is a number, whole or not; True is none."""
+    if type(value) not in (int, float):
+        raise TypeError(f"{value!r} is no number")
+    return float(value)  # type: ignore[arg-type]
+
+
+def yes_or_no(value: object) -> bool:
+    """Raises TypeError unless it is true or false."""
+    if type(value) is not bool:
+        raise TypeError(f"{value!r} is neither true nor false")
+    return value
+
+
 def text(value: object) -> str:
     """Raises TypeError unless it is a string."""
     if type(value) is not str:
@@ -22,7 +36,14 @@ def text(value: object) -> str:
     return value
 
 
-def optional(kind: Callable[[object], Kind], value: object) -> Kind | None:
+def texts(value: object) -> tuple[str, ...]:
+    """Raises TypeError unless it is a list of strings; a string alone is none."""
+    if type(value) is not list:
+        raise TypeError(f"{value!r} is no list")
+    return tuple(map(text, value))
+
+
+def optional(kind: Callable[[Any], Kind], value: Any) -> Kind | None:
     """A field that may be null."""
     return None if value is None else kind(value)
 

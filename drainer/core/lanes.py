@@ -8,9 +8,10 @@ the power of two of what waits in them, so that finding one is O(1) amortised.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from heapq import nlargest
-from typing import Any
+from typing import Any, cast
 
 from drainer.message import SubMessage
 
@@ -37,15 +38,16 @@ def look_ahead(concurrency: int) -> int:
 class Lane:
     """The queue of one sub-key. ``waiting`` counts what has not been started."""
 
-    __slots__ = ("head", "hot", "key", "rank", "tail", "waiting")
+    __slots__ = ("head", "hot", "key", "parked", "rank", "tail", "waiting")
 
-    def __init__(self, key: Hashable, first: SubMessage | Place) -> None:
+    def __init__(self, key: Hashable, first: SubMessage | Place | None) -> None:
         self.key = key
         self.head: SubMessage | Place | None = first
         self.tail: SubMessage | Place | None = first
         self.waiting = 1
         self.rank = 0  # the bucket it is ready in, or NOT_READY while something runs or holds it
         self.hot = False
+        self.parked = False  # then nothing of it is kept: it has no head, and never gets one
 
 
 class Place:
@@ -70,9 +72,19 @@ class Turn:
 
 
 class Lanes:
-    """All lanes that have work, and which of them a free worker should take."""
+    """All lanes that have work, and which of them a free worker should take.
 
-    def __init__(self) -> None:
+    ``left`` is told of each sub-message that a parked lane lets go of; it stays pending. Lanes
+    whose key has one of these texts (``repr``) are parked from the start.
+    """
+
+    def __init__(
+        self,
+        left: Callable[[SubMessage], None] = lambda sub: None,
+        parked: AbstractSet[str] = frozenset(),
+    ) -> None:
+        self._left = left
+        self._parked_before = parked
         self._lanes: dict[Hashable, Lane | SubMessage] = {}
         self._buckets: list[deque[Lane | SubMessage]] = [deque()]
         self._filled = 0  # bit r is set when bucket r may hold a lane
@@ -80,11 +92,14 @@ class Lanes:
         self._urgent: deque[SubMessage] = deque()  # their turn has come in several lanes at once
         self._hot: dict[Lane, None] = {}
         self.ready = 0
-        self.running = 0
+        self.running = 0  # in the handler
+        self.held = 0  # started, not finished, and in no worker's hands
+        self.parked = 0  # lanes, and partitions behind a barrier
+        self._empty = 0  # lanes that are kept only because they are parked
 
     def __len__(self) -> int:
         """Lanes that have something waiting or running."""
-        return len(self._lanes)
+        return len(self._lanes) - self._empty
 
     def push(self, sub: SubMessage, key: Hashable) -> None:
         """Puts a sub-message at the end of the lane of ``key``.
@@ -94,6 +109,10 @@ class Lanes:
         sub.next = None
         lane = self._lanes.get(key)
         if lane is None:
+            if self._parked_before and repr(key) in self._parked_before:
+                self._park(key)
+                self._left(sub)
+                return
             self._lanes[key] = sub
             sub.lane = ALONE_READY
             sub.lane_key = key
@@ -112,7 +131,7 @@ class Lanes:
         begun = 0
         for sub in subs:
             key = sub.key
-            if key in lanes:
+            if key in lanes or self._parked_before:
                 self.push(sub, key)
                 ready = self._buckets[0]  # it may have been cleared
                 continue
@@ -132,6 +151,8 @@ class Lanes:
         for key in distinct:
             place = Place(turn)
             lane = self._lanes.get(key)
+            if lane is None and self._parked_before and repr(key) in self._parked_before:
+                lane = self._park(key)
             if lane is None:
                 lane = self._lanes[key] = Lane(key, place)
                 turn.lanes.append(lane)
@@ -212,10 +233,63 @@ class Lanes:
             self.finish(sub)
         return self.take()
 
+    def hold(self, sub: SubMessage) -> None:
+        """Takes a started sub-message out of its worker's hands; its lanes wait for it."""
+        self.running -= 1
+        self.held += 1
+
+    def unhold(self, sub: SubMessage) -> None:
+        """Takes note that a held sub-message is in the handler, or finishes."""
+        self.held -= 1
+        self.running += 1
+
+    def release(self, sub: SubMessage) -> None:
+        """Makes a held sub-message ready for its next attempt, before all others."""
+        self.held -= 1
+        self._urgent.append(sub)
+        self.ready += 1
+
+    def park(self, sub: SubMessage) -> tuple[Hashable, ...]:
+        """Ends a started sub-message's lanes, finished or not; gives their keys.
+
+        What waits there, and what comes later, is let go of and stays pending. A sub-message with
+        several sub-keys that stands in one of them never has its turn, nor has what is behind it.
+        """
+        self.running -= 1
+        lane = sub.lane
+        if lane is ALONE_RUNNING:
+            return (self._park(sub.lane_key).key,)
+        if type(lane) is Lane:
+            return (self._park(lane.key).key,)
+        if lane is None:  # a barrier: all of its partition is behind it
+            self.parked += 1
+            return ()
+        sub.lane = None
+        return tuple(self._park(held.key).key for held in lane.lanes)
+
     def hottest(self, most: int) -> list[tuple[Hashable, int]]:
         """The lanes with the most waiting, as (sub-key, waiting); only those past HOT_WAITING."""
         lanes = nlargest(most, self._hot, key=lambda lane: lane.waiting)
         return [(lane.key, lane.waiting) for lane in lanes if lane.waiting]
+
+    def _park(self, key: Hashable) -> Lane:
+        lane = self._lanes.get(key)
+        if type(lane) is not Lane:
+            lane = self._lanes[key] = Lane(key, None)
+        self.parked += 1
+        self._empty += 1
+        node: Any = lane.head
+        lane.head = lane.tail = None
+        lane.waiting = 0
+        lane.rank = NOT_READY
+        lane.parked = True
+        while node is not None:
+            behind, node.next = node.next, None
+            if type(node) is not Place:
+                node.lane = None
+                self._left(node)
+            node = behind
+        return lane
 
     def _widen(self, sub: SubMessage) -> Lane:
         # Makes room behind a sub-message that stood for its lane by itself.
@@ -229,6 +303,10 @@ class Lanes:
 
     def _append(self, lane: Lane, node: SubMessage | Place) -> None:
         if lane.head is None:
+            if lane.parked:
+                if type(node) is not Place:
+                    self._left(cast(SubMessage, node))
+                return
             lane.head = lane.tail = node
             lane.waiting = 1
             return

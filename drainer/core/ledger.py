@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Sequence
 
+from drainer.core.closure import Closure
 from drainer.core.progress import (
     Counts,
     Outcome,
@@ -23,6 +24,9 @@ DONE = Outcome.DONE  # looked up once for every sub-message
 
 PURGE_MIN = 64  # finished messages inside the queue that are not worth purging yet
 PURGE_BYTES_MIN = 1024 * 1024  # nor these, in all
+# What a message takes of which only the account is kept, and each sub-key that stays in it.
+RESTING_BYTES = 700
+RESTING_KEY_BYTES = 100
 
 
 class Part:
@@ -32,13 +36,14 @@ class Part:
     each, every time that the journal asks, would cost a tenth of the drain's speed.
     """
 
-    __slots__ = ("_checksum", "_head", "bits", "changed", "dead", "keys", "skipped")
+    __slots__ = ("_checksum", "_head", "bits", "changed", "dead", "keys", "resting", "skipped")
 
     def __init__(self, keys: Sequence[Hashable]) -> None:
         self.keys = keys
         self.bits = 0
         self.changed = False  # since the journal last asked
         self.dead = self.skipped = 0
+        self.resting = 0  # pending, and not to be handled in this run
         self._checksum: int | None = None  # of most messages nobody asks for it
         self._head: str | None = None
 
@@ -46,6 +51,10 @@ class Part:
         if self._checksum is None:
             self._checksum = checksum_keys(self.keys)
         return Partial(len(self.keys), self._checksum, self.bits)
+
+    def finished_keys(self) -> list[Hashable]:
+        bits = self.bits
+        return [key for index, key in enumerate(self.keys) if bits >> index & 1]
 
     def encode(self) -> str:
         head = self._head
@@ -70,6 +79,7 @@ class Ledger:
         self.position = known.watermark  # all below it was delivered, or is a hole
         self.watermark = known.watermark
         self.pending_bytes = 0
+        self.resting = 0  # messages of which nothing else is left to do in this run
         self._pending: deque[Message] = deque()  # by offset; finished ones inside go lazily
         self._finished_inside = self._bytes_inside = 0
         self.resumed = bool(known.finished)
@@ -77,6 +87,7 @@ class Ledger:
         self._earlier_partial = dict(known.partial)
         self._changed_finished: list[int] = []
         self._changed_partial: list[Message] = []
+        self._closure = Closure(known)
         self._recorded = known.watermark  # the watermark that changes() told last
         self.messages_read = self.messages_done = self.messages_dead = self.messages_skipped = 0
         self.subs_read = self.subs_done = self.subs_dead = self.subs_skipped = 0
@@ -169,7 +180,9 @@ class Ledger:
         if not self._pending:
             self.watermark = self.position
 
-    def finish(self, message: Message, index: int, outcome: Outcome = DONE) -> None:
+    def finish(  # noqa: PLR0912 - the hot path: a call costs more than a branch
+        self, message: Message, index: int, outcome: Outcome = DONE
+    ) -> None:
         """Ends one sub-message of a delivered message."""
         left = message.left = message.left - 1
         if outcome is DONE:
@@ -177,13 +190,15 @@ class Ledger:
         else:
             self._finish_otherwise(message, outcome)
         if left:
-            part = message.part
-            if part is None:
-                part = message.part = Part(message.sub_keys)
+            part = message.part or self._begin_part(message)
+            if not part.bits:
+                self._closure.watches = True
             part.bits |= 1 << index
             if not part.changed:
                 part.changed = True
                 self._changed_partial.append(message)
+            if part.resting == left:
+                self._put_to_rest(message)
             return
         part = message.part
         if part is None or not (part.dead or part.skipped):
@@ -201,14 +216,25 @@ class Ledger:
             self.watermark = pending[0].offset if pending else self.position
         else:
             self._changed_finished.append(message.offset)
+            if self._closure.watches:
+                self._closure.note(message.offset, message.sub_keys)
             self._finished_inside += 1
             self._bytes_inside += message.size
             if (
                 self._finished_inside > PURGE_MIN + len(pending) // 2
                 or self._bytes_inside > PURGE_BYTES_MIN + self.pending_bytes // 4
             ):
-                self._pending = deque(m for m in pending if m.left)
-                self._finished_inside = self._bytes_inside = 0
+                self._purge()
+
+    def rest(self, message: Message) -> None:
+        """Notes that one more sub-message of a message stays pending in this run.
+
+        When none is left to be handled, the message's content is let go of.
+        """
+        part = message.part or self._begin_part(message)
+        part.resting += 1
+        if part.resting == message.left:
+            self._put_to_rest(message)
 
     def tally(self) -> tuple[Counts, Counts]:
         """Messages and sub-messages; what is pending is what was read and has not finished."""
@@ -240,7 +266,7 @@ class Ledger:
             if offset > behind:
                 ranges.append((behind, offset))
             behind = offset + 1
-            if message.part is not None:
+            if message.part is not None and message.part.bits:
                 partial[offset] = message.part.record()
         if pending and self.position > behind:
             ranges.append((behind, self.position))
@@ -250,6 +276,18 @@ class Ledger:
             partial.update((o, p) for o, p in self._earlier_partial.items() if o >= position)
         messages, sub_messages = self._counts(pending, subs)
         return Progress(self.watermark, join_ranges(ranges), partial, messages, sub_messages)
+
+    def closed(self, finished: Sequence[Range]) -> tuple[Range, ...]:
+        """What of the finished ranges of ``progress`` may be told without the partial messages.
+
+        Takes time in proportion to what is pending.
+        """
+        partial = (
+            (message.offset, message.part.finished_keys())
+            for message in self._pending
+            if message.left and message.part is not None
+        )
+        return self._closure.of(self.watermark, finished, partial)
 
     def changes(self) -> Progress | None:
         """What finished since it was last asked, for the journal; None when nothing did.
@@ -286,10 +324,21 @@ class Ledger:
             + Counts(self.subs_read, self.subs_done, self.subs_dead, self.subs_skipped, subs),
         )
 
+    @staticmethod
+    def _begin_part(message: Message) -> Part:
+        part = message.part = Part(message.sub_keys)
+        return part
+
+    def _put_to_rest(self, message: Message) -> None:
+        self.resting += 1
+        self.pending_bytes -= message.size
+        at_rest = RESTING_BYTES + RESTING_KEY_BYTES * len(message.sub_keys)
+        message.size = min(message.size, at_rest)
+        self.pending_bytes += message.size
+        message.let_go()
+
     def _finish_otherwise(self, message: Message, outcome: Outcome) -> None:
-        part = message.part
-        if part is None:
-            part = message.part = Part(message.sub_keys)
+        part = message.part or self._begin_part(message)
         if outcome is Outcome.SKIPPED:
             self.subs_skipped += 1
             part.skipped += 1
@@ -302,6 +351,15 @@ class Ledger:
         while pending and not pending[0].left:
             self._bytes_inside -= pending.popleft().size
             self._finished_inside -= 1
+        if (  # of fewer that are pending, as many may be too many
+            self._finished_inside > PURGE_MIN + len(pending) // 2
+            or self._bytes_inside > PURGE_BYTES_MIN + self.pending_bytes // 4
+        ):
+            self._purge()
+
+    def _purge(self) -> None:
+        self._pending = deque(m for m in self._pending if m.left)
+        self._finished_inside = self._bytes_inside = 0
 
     def _recall(self, message: Message) -> int:
         known = self._earlier_partial[message.offset]
@@ -315,4 +373,5 @@ class Ledger:
             )
         del self._earlier_partial[message.offset]
         part.bits = known.bits
+        self._closure.watches = True
         return part.bits

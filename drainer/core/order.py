@@ -26,7 +26,9 @@ def _by_partition(sub: SubMessage) -> Hashable:
 
 
 def _by_itself(sub: SubMessage) -> Hashable:
-    return id(sub)  # not the object: the lane would hold it, and it the lane
+    # Not id(): a parked lane outlives its sub-message, and another one would get its number.
+    message = sub.message
+    return message.origin.partition, message.offset, sub.index
 
 
 LANE_OF: dict[Order, Callable[[SubMessage], Hashable]] = {

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
-from drainer.core import fields
+from drainer.core import fields, handover
+from drainer.core.failures import FailureSettings
 from drainer.core.order import Order
 from drainer.core.progress import (
     Counts,
     Partial,
     Progress,
+    Range,
     RangeSet,
     decode_ranges,
     encode_ranges,
 )
+from drainer.core.redrive import RedriveSettings
 from drainer.errors import PlanRefused
 
 FORMAT = "drainer-plan/1"
@@ -36,7 +39,8 @@ class PartitionPlan:
     """The frozen backlog of one partition, and what this drain did to the group's offset there.
 
     ``prior`` is the committed offset before the drain (for undo), None when there was none.
-    ``committed`` is the last one that the drain knows it wrote.
+    ``committed`` is the last one that the drain knows it wrote. ``prior_metadata`` is the text that
+    was committed beside ``prior``.
     """
 
     start: int
@@ -44,6 +48,7 @@ class PartitionPlan:
     prior: int | None
     committed: int | None
     leader_epoch: int | None = None
+    prior_metadata: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,9 @@ class OffsetPlan:
     """Everything that a resume needs, and never a secret.
 
     ``generation`` counts the writings of the plan; journals are named by it. ``claims`` holds for
-    each selector over sub-keys the progress by partition; times are ISO 8601 in UTC.
+    each selector over sub-keys the progress by partition; times are ISO 8601 in UTC. ``parked`` are
+    the lanes (``repr`` of their keys) that wait behind a dead letter. ``redrive`` is there when the
+    topic is one of dead letters, which the handler gets as what they were.
     """
 
     drain_id: str
@@ -69,6 +76,9 @@ class OffsetPlan:
     order: str
     partitions: Mapping[int, PartitionPlan]
     claims: Mapping[str, Mapping[int, Progress]]
+    failures: FailureSettings = field(default_factory=FailureSettings)
+    parked: tuple[str, ...] = ()
+    redrive: RedriveSettings | None = None
 
     def watermark(self, partition: int) -> int:
         """The offset that is safe to commit: the least over all claims."""
@@ -90,11 +100,11 @@ class OffsetPlan:
                 messages, subs = messages + progress.messages, subs + progress.sub_messages
         return messages, subs
 
-    def merge(self, later: Mapping[int, Progress]) -> OffsetPlan:
+    def merge(self, later: Mapping[int, Progress], parked: Iterable[str] = ()) -> OffsetPlan:
         """The plan with later records of its one claim added (see ``Progress.merge``)."""
         known = self.claims[ALL]
         merged = {n: p.merge(later[n]) if n in later else p for n, p in known.items()}
-        return replace(self, claims={ALL: merged})
+        return replace(self, claims={ALL: merged}, parked=tuple(sorted({*self.parked, *parked})))
 
     def check(self) -> None:
         """Raises PlanRefused when the plan contradicts itself or the laws."""
@@ -161,15 +171,11 @@ class OffsetPlan:
             "group": self.group,
             "handler": self.handler,
             "order": self.order,
+            "failures": self.failures.as_json(),
+            "parked": list(self.parked),
+            "redrive": None if self.redrive is None else self.redrive.as_json(),
             "partitions": {
-                str(number): {
-                    "start": part.start,
-                    "end": part.end,
-                    "prior": part.prior,
-                    "committed": part.committed,
-                    "leader_epoch": part.leader_epoch,
-                }
-                for number, part in self.partitions.items()
+                str(number): _partition_as_json(part) for number, part in self.partitions.items()
             },
             "claims": {
                 selector: {str(number): encode_progress(p) for number, p in claim.items()}
@@ -204,6 +210,9 @@ class OffsetPlan:
                 selector: {fields.number(n): decode_progress(p) for n, p in claim.items()}
                 for selector, claim in body["claims"].items()
             },
+            failures=FailureSettings.from_json(body["failures"]),
+            parked=fields.texts(body["parked"]),
+            redrive=fields.optional(RedriveSettings.from_json, body["redrive"]),
         )
 
 
@@ -232,6 +241,31 @@ def decode_progress(body: Mapping[str, Any]) -> Progress:
     )
 
 
+def finished_beyond(plan: OffsetPlan) -> dict[int, tuple[Range, ...]]:
+    """What the metadata before the drain says is finished behind the end of its backlog.
+
+    The drain has no part in it, and its commits go on telling it.
+    """
+    beyond: dict[int, tuple[Range, ...]] = {}
+    for number, part in plan.partitions.items():
+        told = handover.decode(part.prior or 0, part.prior_metadata) or ()
+        beyond[number] = tuple((max(first, part.end), end) for first, end in told if end > part.end)
+    return beyond
+
+
+def _partition_as_json(part: PartitionPlan) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "start": part.start,
+        "end": part.end,
+        "prior": part.prior,
+        "committed": part.committed,
+        "leader_epoch": part.leader_epoch,
+    }
+    if part.prior_metadata:
+        body["prior_metadata"] = part.prior_metadata
+    return body
+
+
 def _partition(body: Mapping[str, Any]) -> PartitionPlan:
     return PartitionPlan(
         start=fields.whole(body["start"]),
@@ -239,6 +273,7 @@ def _partition(body: Mapping[str, Any]) -> PartitionPlan:
         prior=fields.optional(fields.whole, body["prior"]),
         committed=fields.optional(fields.whole, body["committed"]),
         leader_epoch=fields.optional(fields.whole, body["leader_epoch"]),
+        prior_metadata=fields.text(body.get("prior_metadata", "")),
     )
 
 

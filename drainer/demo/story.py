@@ -21,8 +21,8 @@ from drainer.demo.emergency import (
     Reindex,
     values,
 )
-from drainer.engine.local import LocalSettings
 from drainer.engine.loop import hurried_interpreter
+from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import EXIT_INTERRUPTED, DrainerError
 from drainer.kafka.cluster import Cluster

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from drainer.core.failures import FailureSettings
+from drainer.core.redrive import RedriveSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,9 @@ class PlanOfAction:
     resumes: bool = False
     checks: tuple[str, ...] = ()  # what was looked at and found right, a sentence each
     warnings: tuple[str, ...] = ()
+    failures: FailureSettings = field(default_factory=FailureSettings)
+    makes_topic: str | None = None  # for dead letters
+    redrive: RedriveSettings | None = None  # when the topic holds dead letters
 
     @property
     def offsets(self) -> int:
@@ -77,4 +83,7 @@ class PlanOfAction:
             },
             "checks": list(self.checks),
             "warnings": list(self.warnings),
+            "failures": self.failures.as_json(),
+            "makes_topic": self.makes_topic,
+            "redrive": None if self.redrive is None else self.redrive.as_json(),
         }

@@ -4,16 +4,17 @@ in the plan, and commits to the group what the plan holds."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from time import monotonic
-from typing import Any, Protocol
+from typing import Protocol
 
 from drainer.aside import aside
 from drainer.core.dispatch import Dispatcher
-from drainer.core.plan import ALL, OffsetPlan
+from drainer.core.plan import ALL, OffsetPlan, finished_beyond
+from drainer.core.progress import Range
 from drainer.engine.tasks import spawn
 from drainer.errors import CommitDelayed, DrainerError, Interrupted, PlanNotWritten
 from drainer.store.plan_file import PlanFile
@@ -29,7 +30,10 @@ class Committer(Protocol):
     def check(self, topic_id: str) -> None: ...
 
     def commit(
-        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
+        self,
+        offsets: Mapping[int, int],
+        expected: Mapping[int, Set[int | None]],
+        finished: Mapping[int, Sequence[Range]],
     ) -> dict[int, int]: ...
 
 
@@ -71,7 +75,9 @@ class Keeper:
         self._interval_s = interval_s
         self._lock = lock
         self._failed = failed
-        self._call: asyncio.Future[Any] | None = None  # the write that is under way
+        self._beyond = finished_beyond(plan)
+        self._closed: Mapping[int, Sequence[Range]] = {}  # of the plan's progress, for the group
+        self._call: asyncio.Future[None] | None = None  # the write that is under way
         self._committing: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -98,7 +104,7 @@ class Keeper:
         """Writes what finished into the journal. Raises PlanNotWritten."""
         changes = self._dispatcher.changes()
         if changes:
-            self._file.append(changes)
+            self._file.append(changes, self._dispatcher.newly_parked())
 
     async def save(self, *, commit: bool = True) -> None:
         """Writes the plan as things stand, then commits its watermarks.
@@ -106,11 +112,15 @@ class Keeper:
         Raises PlanNotWritten, or what the committer raises when the group is no longer ours.
         """
         self.note()
+        progress = self._dispatcher.progress()
+        closed = self._dispatcher.closed(progress)
+        self._closed = {n: (*ranges, *self._beyond[n]) for n, ranges in closed.items()}
         self.plan = replace(
             self.plan,
             generation=self.plan.generation + 1,
             updated=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            claims={ALL: self._dispatcher.progress()},
+            claims={ALL: progress},
+            parked=tuple(sorted(self._dispatcher.parked)),
         )
         self._file.start_journal(self.plan.drain_id, self.plan.generation)
         self._call = aside(self._file.write, self.plan)
@@ -149,7 +159,7 @@ class Keeper:
     async def _commit(self) -> None:
         """Commits the watermarks of the plan, which is on the disk."""
         try:
-            written = await aside(self._commit_plan, self.plan)
+            written = await aside(self._commit_plan, self.plan, self._closed)
         except CommitDelayed as delay:
             self.trouble = str(delay)
             return
@@ -161,7 +171,9 @@ class Keeper:
         self.trouble = None
         self.plan = replace(self.plan, partitions=partitions)
 
-    def _commit_plan(self, plan: OffsetPlan) -> dict[int, int]:
+    def _commit_plan(
+        self, plan: OffsetPlan, closed: Mapping[int, Sequence[Range]]
+    ) -> dict[int, int]:
         if self._lock.lost is not None:
             raise self._lock.lost
         if self._lock.unsure_since_s is not None:
@@ -172,7 +184,7 @@ class Keeper:
             number: {part.committed} for number, part in plan.partitions.items()
         }
         self._committer.check(plan.topic_id)
-        return self._committer.commit(plan.watermarks, expected)
+        return self._committer.commit(plan.watermarks, expected, closed)
 
     async def _keep_journal(self) -> None:
         while True:

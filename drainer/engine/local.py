@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from drainer.aside import aside
 from drainer.core.dispatch import Dispatcher
@@ -19,14 +18,19 @@ from drainer.core.lanes import look_ahead
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan
-from drainer.engine.keeper import Committer, Keeper, Lock
+from drainer.engine.coroutines import AsyncWorkers
+from drainer.engine.failures import Failures
+from drainer.engine.keeper import Keeper
 from drainer.engine.loop import event_loop, hurried_interpreter
 from drainer.engine.meter import Meter
-from drainer.engine.pump import Batch, Pump
+from drainer.engine.outside import Outside
+from drainer.engine.pump import Pump
+from drainer.engine.settings import LocalSettings
 from drainer.engine.signals import stop_signals
 from drainer.engine.status import PartitionResult, Status, Summary
 from drainer.engine.tasks import spawn
-from drainer.engine.workers import AsyncWorkers, ThreadWorkers, Workers
+from drainer.engine.threads import ThreadWorkers
+from drainer.engine.workers import Workers
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
     EXIT_DONE,
@@ -44,7 +48,6 @@ from drainer.errors import (
 )
 from drainer.handler import Context
 from drainer.loader import LoadedHandler, describe
-from drainer.message import SubMessage
 from drainer.store.plan_file import PlanFile
 
 STATUS_INTERVAL_S = 0.5
@@ -59,49 +62,6 @@ STATUS_OF = {
 }
 
 NOT_OURS = (OffsetMoved, GroupJoined, LockLost, TopicGone)  # then nothing may be committed
-
-
-class Source(Protocol):
-    """Where messages come from (kafka/fetch.py)."""
-
-    @property
-    def trouble(self) -> str | None:
-        """Why nothing arrives; None while messages flow."""
-
-    @property
-    def failure(self) -> DrainerError | None:
-        """What ended it before the end of the backlog."""
-
-    def start(self) -> None: ...
-
-    def next_batch(self) -> Batch | None: ...
-
-    def stop(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class LocalSettings:
-    """How a drain runs; none of it changes what is drained."""
-
-    concurrency: int = 100
-    buffer_bytes: int = 256 * 1024 * 1024
-    plan_interval_s: float = 1.0
-    grace_s: float = 10.0
-    options: Mapping[str, str] | None = None  # the handler's own
-
-
-@dataclass(frozen=True, slots=True)
-class Outside:
-    """What a drain needs from Kafka; ``open_source(dispatcher, notify)`` makes the source.
-
-    ``notify`` is called from the source's thread when a batch waits; ``read_committed`` gives the
-    group's offsets, and may raise DrainerError.
-    """
-
-    open_source: Callable[[Dispatcher, Callable[[], None]], Source]
-    committer: Committer
-    lock: Lock
-    read_committed: Callable[[], Mapping[int, int | None]]
 
 
 class Signalled(Interrupted):
@@ -137,6 +97,8 @@ class LocalDrain:
         self.dispatcher = Dispatcher(
             {n: Ledger(p.start, p.end, progress[n]) for n, p in plan.partitions.items()},
             Order(plan.order),
+            plan.parked,
+            handler.selects,
         )
         self._closing = False
         self._hears_signals = False  # before that, Ctrl-C is a KeyboardInterrupt
@@ -182,12 +144,23 @@ class LocalDrain:
             buffer_bytes=settings.buffer_bytes,
             plan_path=str(self._file.path),
         )
+        self._failures = failures = Failures(
+            dispatcher,
+            self._plan.failures,
+            self._outside.dead_letters,
+            use=lambda starter: self._workers.use(starter),  # noqa: PLW0108 - they come next
+            wake=lambda: self._workers.wake(),  # noqa: PLW0108
+            changed=self._end_if_over,
+            halt=self._end,
+        )
         make_workers = AsyncWorkers if self._handler.is_async else ThreadWorkers
         self._workers: Workers = make_workers(
-            dispatcher,
+            failures.starter,
             self._handler.handle,
             settings.concurrency,
-            failed=self._handle_failed,
+            self._plan.failures.timeout_s,
+            failed=failures.failed,
+            late=failures,
             broken=self._end,
             idle=self._idle,
         )
@@ -219,7 +192,7 @@ class LocalDrain:
             except BaseException:
                 await self._stop_at_once()
                 raise
-            self._end_if_complete()  # a plan may have nothing left
+            self._end_if_over()  # a plan may have nothing left
             watch = spawn(self._watch(), "watch", self._end)
             cause = await asyncio.shield(self._ended)
             cause = await self._stop(cause)
@@ -229,6 +202,7 @@ class LocalDrain:
     async def _stop(self, cause: BaseException | None) -> BaseException | None:
         """Brings everything to rest; gives what to tell as the reason, None when all is done."""
         self._pump.stop()
+        self._failures.stop()
         self._workers.begin_no_more()
         in_order = asyncio.ensure_future(self._stop_in_order(cause))
         forced = asyncio.ensure_future(self._forced.wait())
@@ -246,6 +220,7 @@ class LocalDrain:
             await self._workers.abandon()
         else:
             await self._let_finish()
+        await self._close_dead_letters(self._settings.grace_s)
         await self._keeper.stop()
         await stopped
         cause = await self._close_handler(cause)
@@ -264,6 +239,7 @@ class LocalDrain:
         ending = [
             aside(self._source.stop),
             asyncio.ensure_future(self._keeper.stop()),
+            asyncio.ensure_future(self._close_dead_letters(0.0)),
             asyncio.ensure_future(self._workers_away_and_handler_closed()),
         ]
         await asyncio.wait(ending, timeout=AT_ONCE_S)
@@ -273,6 +249,10 @@ class LocalDrain:
     async def _workers_away_and_handler_closed(self) -> None:
         await self._workers.abandon()
         await self._close_handler(None)
+
+    async def _close_dead_letters(self, timeout_s: float) -> None:
+        if self._outside.dead_letters is not None:
+            await aside(self._outside.dead_letters.close, timeout_s)
 
     async def _close_handler(self, cause: BaseException | None) -> BaseException | None:
         if self._closing:
@@ -333,6 +313,7 @@ class LocalDrain:
             plan=str(self._file.path),
             sub_messages_per_s=self._meter.rate_average,
             cause=cause,
+            failures=self._failures.status(),
         )
 
     def _status(self) -> Status:
@@ -343,7 +324,8 @@ class LocalDrain:
             self._keeper.plan,
             plan_age_s=monotonic() - self._keeper.written_at,
             stopping=stopping,
-            trouble=self._source.trouble or self._keeper.trouble,
+            failures=self._failures.status(),
+            trouble=self._source.trouble or self._keeper.trouble or self._failures.trouble,
         )
 
     async def _watch(self) -> None:
@@ -353,6 +335,8 @@ class LocalDrain:
             for trouble in (self._source.failure, self._outside.lock.lost):
                 if trouble is not None:
                     self._end(trouble)
+            # Another drain may hold the lock by now: it should find no one at work.
+            self._failures.pause(self._outside.lock.unsure_since_s is not None)
             self._pump.poke()
             if monotonic() >= due:
                 self._observe(self._status())
@@ -366,16 +350,26 @@ class LocalDrain:
 
     def _idle(self) -> None:
         # A worker found nothing to do: there may be room to deliver more, or nothing is left.
-        self._end_if_complete()
+        self._end_if_over()
+        if self._failures.holding_back:  # asked of each worker
+            self._failures.idle()
         self._pump.poke()
 
     def _fed(self) -> None:
         self._workers.wake()
-        self._end_if_complete()
+        self._failures.idle()
+        self._end_if_over()
 
-    def _end_if_complete(self) -> None:
-        if not self.dispatcher.lanes.running and self.dispatcher.complete:
+    def _end_if_over(self) -> None:
+        dispatcher = self.dispatcher
+        if dispatcher.lanes.running:
+            return
+        if dispatcher.complete:
             self._end(None)
+        elif self._failures.leave_something and not (
+            dispatcher.lanes.ready or self._failures.waiting or self._pump.awaits
+        ):
+            self._end(self._failures.left_over())
 
     def _end(self, cause: BaseException | None) -> None:
         if not self._ended.done():
@@ -393,16 +387,6 @@ class LocalDrain:
                     cause=error,
                 )
             self._end(error)
-
-    def _handle_failed(self, sub: SubMessage, error: BaseException) -> None:
-        self._end(
-            HandleFailed(
-                f"handle failed for sub-message {sub} ({sub!r}): {describe(error)}",
-                hint="mend the handler or what it talks to, then resume; this sub-message and all"
-                " behind it on its lane are still pending",
-                cause=error,
-            )
-        )
 
     def _signalled(self, name: str) -> None:
         asked = Signalled(f"interrupted by {name}")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from drainer.engine.workers import CANCEL_S
+from drainer.engine.coroutines import CANCEL_S
 
 new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
 with suppress(ImportError):  # not on every platform; the standard loop does the same, slower

@@ -9,7 +9,7 @@ from time import monotonic
 from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts
-from drainer.engine.status import PartitionStatus, Status
+from drainer.engine.status import FailureStatus, PartitionStatus, Status
 
 WINDOW_S = 5.0  # what "now" means for the rate
 ETA_WINDOW_S = 30.0  # calmer: an estimate that jumps is no help
@@ -49,7 +49,13 @@ class Meter:
         return (subs.finished - self._finished_before) / max(self.elapsed_s, 1e-9)
 
     def status(
-        self, plan: OffsetPlan, *, plan_age_s: float, stopping: str | None, trouble: str | None
+        self,
+        plan: OffsetPlan,
+        *,
+        plan_age_s: float,
+        stopping: str | None,
+        failures: FailureStatus,
+        trouble: str | None,
     ) -> Status:
         now = self._clock()
         messages, subs = self._tally()
@@ -81,6 +87,7 @@ class Meter:
             plan_age_s=plan_age_s,
             partitions=tuple(self._partitions(plan)),
             stopping=stopping,
+            failures=failures,
             trouble=trouble,
         )
 

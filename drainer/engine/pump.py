@@ -14,6 +14,8 @@ from drainer.loader import describe
 from drainer.message import Message, SubMessage
 
 SLICE_S = 0.005  # how long it keeps the event loop before others get a turn
+RESTING_MOST = 50_000  # messages that stay pending; the plan tells each of them
+PARKED_MOST = 50_000  # lanes, which stay in memory and in the plan
 SLICE_CHECK = 32  # messages between two looks at the clock and at the room
 
 
@@ -67,6 +69,13 @@ class Pump:
             self._scheduled = True
             self._loop.call_soon(self._run)
 
+    @property
+    def awaits(self) -> bool:
+        """Whether more is to come, and there is room for it."""
+        return self._has_room() and not all(
+            ledger.delivered for ledger in self._dispatcher.ledgers.values()
+        )
+
     def stop(self) -> None:
         self._stopped = True
 
@@ -102,6 +111,8 @@ class Pump:
     def _has_room(self) -> bool:
         return (
             self._lanes.ready < self._ready_lanes
+            and self._lanes.parked < PARKED_MOST
+            and self._dispatcher.resting < RESTING_MOST
             and self._dispatcher.pending_bytes < self._capacity_bytes
         )
 

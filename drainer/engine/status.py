@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from drainer.core.progress import Counts
@@ -24,6 +24,27 @@ class PartitionStatus:
     @property
     def complete(self) -> bool:
         return self.watermark >= self.end
+
+
+@dataclass(frozen=True, slots=True)
+class FailureStatus:
+    """What went wrong in this run, and what was done about it.
+
+    ``failures`` counts attempts that failed, ``timeouts`` among them; ``retries`` further attempts
+    that were granted, ``waiting`` those that are not due yet. ``parked_lanes`` wait for another
+    run. ``late`` counts sub-messages whose thread goes on after their time. ``outages`` counts how
+    often the circuit breaker opened. ``errors`` are (text, count), the most frequent first.
+    """
+
+    failures: int = 0
+    retries: int = 0
+    timeouts: int = 0
+    waiting: int = 0
+    parked_lanes: int = 0
+    late: int = 0
+    outages: int = 0
+    errors: tuple[tuple[str, int], ...] = ()
+    dead_letter_topic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +70,7 @@ class Status:
     plan_age_s: float  # since the plan was last written
     partitions: tuple[PartitionStatus, ...]
     stopping: str | None = None  # why it is stopping, once it is
+    failures: FailureStatus = FailureStatus()
     trouble: str | None = None  # what it is waiting out: a broker that doesn't answer, a commit
 
 
@@ -75,6 +97,8 @@ class Summary:
     plan: str | None
     sub_messages_per_s: float  # of this run
     cause: DrainerError | None = None  # what stopped it, when something did
+    failures: FailureStatus = FailureStatus()
+    left_alone: Mapping[str, int] | None = None  # by a redrive: why, and how many records
 
     @property
     def error(self) -> str | None:
@@ -108,7 +132,16 @@ class Summary:
                 for number, part in self.partitions.items()
             },
             "plan": self.plan,
+            "failures": self.failures.failures,
+            "retries": self.failures.retries,
+            "timeouts": self.failures.timeouts,
+            "outages": self.failures.outages,
+            "parked_lanes": self.failures.parked_lanes,
+            "dead_letter_topic": self.failures.dead_letter_topic,
+            "errors": [{"error": text, "count": n} for text, n in self.failures.errors],
         }
+        if self.left_alone is not None:
+            found["left_alone"] = dict(self.left_alone)
         if self.cause is not None:
             found |= {"error": self.error, "hint": self.hint}
         return found

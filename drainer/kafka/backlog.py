@@ -75,6 +75,7 @@ class PartitionBacklog:
         log_start: the first offset that the log held.
         log_end: the offset behind the last record that the isolation level showed.
         leader_epoch: the epoch of the record before ``log_end``; None when the broker did not say.
+        metadata: the text that was committed beside ``committed``.
     """
 
     partition: int
@@ -84,6 +85,7 @@ class PartitionBacklog:
     log_start: int
     log_end: int
     leader_epoch: int | None
+    metadata: str = ""
 
     @property
     def offsets(self) -> int:
@@ -183,7 +185,8 @@ def freeze(
         )
     if info.readable is False:
         raise Refused(f"this user may not read topic {topic}", hint="grant READ on the topic to it")
-    committed = cluster.committed(group, topic, numbers)
+    commits = cluster.commits(group, topic, numbers)
+    committed = {n: None if commit is None else commit.offset for n, commit in commits.items()}
     logs = cluster.log_bounds(topic, numbers, isolation)
     starts = _starts(cluster, topic, group, from_, committed, logs)
     ends = _ends(cluster, topic, until, logs)
@@ -196,6 +199,7 @@ def freeze(
             logs[number].start,
             logs[number].end,
             logs[number].leader_epoch,
+            "" if (commit := commits[number]) is None else commit.metadata,
         )
         for number in numbers
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 from types import TracebackType
 from typing import Any, Self
@@ -27,8 +26,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
 from drainer.errors import BrokerUnreachable, GroupActive, Refused, TopicMissing
 from drainer.kafka.answers import FORBIDDEN, HAS_MEMBERS, NO_TOPIC, NOT_WRITTEN, PASSING
 from drainer.kafka.connection import TIMEOUT_S, Connection
+from drainer.kafka.group import GroupInfo, Member
 from drainer.kafka.log import url_safe
-from drainer.kafka.offsets import OffsetReader
+from drainer.kafka.offsets import CommittedOffset, OffsetReader
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.topic import LogBounds, TopicInfo
 
@@ -50,44 +50,6 @@ _ISOLATION = {
     "read_committed": IsolationLevel.READ_COMMITTED,
     "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A consumer in a group, with the partitions that it has: ``(topic, partition)`` pairs."""
-
-    id: str
-    client_id: str
-    host: str
-    instance_id: str | None
-    partitions: tuple[tuple[str, int], ...]
-
-    def __str__(self) -> str:
-        return f"{self.client_id} on {self.host}"
-
-
-@dataclass(frozen=True, slots=True)
-class GroupInfo:
-    """A consumer group as it is now.
-
-    Attributes:
-        name: its id.
-        state: ``empty``, ``dead`` (which a group that does not exist is too), ``stable``, ...
-        kind: ``classic``, ``consumer`` or ``unknown``.
-        members: who is in it.
-        committable: whether this user may commit to it; None when the broker does not say.
-    """
-
-    name: str
-    state: str
-    kind: str
-    members: tuple[Member, ...]
-    committable: bool | None = None
-
-    @property
-    def active(self) -> bool:
-        """Whether consumers are in it, or on their way in or out; then a drain must not commit."""
-        return self.state not in {"empty", "dead"} or bool(self.members)
 
 
 class Cluster:
@@ -128,6 +90,11 @@ class Cluster:
     ) -> None:
         self.close()
 
+    @property
+    def connection(self) -> Connection:
+        """For the questions that only one module asks."""
+        return self._connection
+
     def close(self) -> None:
         """Let the connection go."""
         self._offsets_of.close()
@@ -159,8 +126,9 @@ class Cluster:
                 for p in found.partitions
             }
             topic_id = url_safe(str(found.topic_id))
-            allowed = _allowed(found.authorized_operations, AclOperation.READ)
-            return TopicInfo(name, topic_id, tuple(sorted(leaders)), leaders, allowed)
+            may = found.authorized_operations
+            read, write = _allowed(may, AclOperation.READ), _allowed(may, AclOperation.WRITE)
+            return TopicInfo(name, topic_id, tuple(sorted(leaders)), leaders, read, write)
 
         info = self._ask(f"look at topic {name}", attempt)
         if info is None:  # a broker that came back a moment ago may not know it yet
@@ -178,6 +146,7 @@ class Cluster:
         """Look at a group; one that does not exist is ``dead``, and has no members."""
 
         def attempt(left: float) -> GroupInfo:
+            self._insist_on_answers(left)
             asked = self._connection.admin.describe_consumer_groups(
                 [name], request_timeout=left, include_authorized_operations=True
             )
@@ -215,6 +184,13 @@ class Cluster:
 
         Offsets that a transaction is about to commit are waited for.
         """
+        found = self.commits(group, topic, partitions, timeout_s)
+        return {n: None if commit is None else commit.offset for n, commit in found.items()}
+
+    def commits(
+        self, group: str, topic: str, partitions: Iterable[int], timeout_s: float | None = None
+    ) -> dict[int, CommittedOffset | None]:
+        """``committed`` with the metadata beside each offset."""
         numbers = sorted(partitions)
         if not numbers:
             return {}
@@ -225,34 +201,46 @@ class Cluster:
         )
 
     def alter_committed(
-        self, group: str, topic: str, offsets: Mapping[int, int], timeout_s: float | None = None
-    ) -> None:
-        """Commit without membership.
+        self,
+        group: str,
+        topic: str,
+        offsets: Mapping[int, int],
+        timeout_s: float | None = None,
+        metadata: Mapping[int, str] | None = None,
+    ) -> set[int]:
+        """Commit without membership, with metadata beside an offset or none.
 
         It is not asked for again once it may have happened: that might undo someone else's.
+        Gives the partitions whose metadata the broker found too long, and committed without it.
 
         Raises:
             BrokerUnreachable: when no answer came; the commit may have happened, or may yet.
             GroupActive: when the group has members, which the text names.
             TopicMissing: when the topic or a partition does not exist.
         """
-        request = ConsumerGroupTopicPartitions(
-            group, [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
-        )
+        texts = metadata or {}
 
-        def attempt(left: float) -> None:
+        def write(places: Sequence[TopicPartition], left: float) -> set[int]:
+            self._insist_on_answers(left)
+            request = ConsumerGroupTopicPartitions(group, list(places))
             asked = self._connection.admin.alter_consumer_group_offsets(
                 [request], request_timeout=left
             )
             try:
                 # It does not raise what went wrong with a partition.
-                _checked(self._wait(asked[group], left).topic_partitions)
+                return _too_long(self._wait(asked[group], left).topic_partitions)
             except KafkaException as error:
                 if error.args[0].code() in NOT_WRITTEN:
                     raise
                 raise self._no_commit(group, topic, error.args[0]) from error
 
-        self._ask(f"commit for group {group}", attempt, timeout_s)
+        what = f"commit for group {group}"
+        full = [TopicPartition(topic, n, o, texts.get(n, "")) for n, o in offsets.items()]
+        too_long = self._ask(what, lambda left: write(full, left), timeout_s)
+        if too_long:
+            bare = [TopicPartition(topic, number, offsets[number]) for number in too_long]
+            self._ask(what, lambda left: write(bare, left), timeout_s)
+        return too_long
 
     def groups_with_offsets(
         self, topic: str, partitions: Iterable[int], near: str = ""
@@ -337,6 +325,11 @@ class Cluster:
                 raise TopicMissing(f"topic {topic} or a partition of it does not exist") from None
             raise
 
+    def _insist_on_answers(self, left: float) -> None:
+        # A question to a coordinator that is open when a broker comes back may end the process
+        # (librdkafka issue 4605). So none is put to a cluster that doesn't answer any other.
+        self._wait(self._connection.admin.describe_cluster(request_timeout=left), left)
+
     def _no_commit(self, group: str, topic: str, answer: KafkaError) -> Refused:
         code, said = answer.code(), self.settings.redact(answer.str())
         if code in PASSING:
@@ -354,10 +347,7 @@ class Cluster:
 
     def _topic_names(self) -> list[str]:
         try:
-            return [
-                str(name)
-                for name in self._connection.admin.list_topics(timeout=HINT_TIMEOUT_S).topics
-            ]
+            return list(map(str, self._connection.admin.list_topics(timeout=HINT_TIMEOUT_S).topics))
         except KafkaException:
             return []  # only a hint
 
@@ -376,8 +366,10 @@ def _allowed(operations: Sequence[Any] | None, needed: AclOperation) -> bool | N
     return needed in operations or AclOperation.ALL in operations if operations else None
 
 
-def _checked(found: Sequence[TopicPartition] | None) -> Sequence[TopicPartition]:
-    for place in found or ():
-        if place.error is not None:
-            raise KafkaException(place.error)
-    return found or ()
+def _too_long(found: Sequence[TopicPartition] | None) -> set[int]:
+    # The partitions that were not committed for that alone; anything else raises.
+    failed = {place.partition: place.error for place in found or () if place.error is not None}
+    for error in failed.values():
+        if error.code() != KafkaError.OFFSET_METADATA_TOO_LARGE:
+            raise KafkaException(error)
+    return set(failed)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 
+from drainer.core import handover
+from drainer.core.progress import Range
 from drainer.errors import (
     BrokerUnreachable,
     CommitDelayed,
@@ -17,8 +19,24 @@ from drainer.errors import (
     TopicMissing,
 )
 from drainer.kafka.cluster import Cluster
+from drainer.kafka.offsets import CommittedOffset
 
 CALL_TIMEOUT_S = 5.0  # of each of the three calls that a commit is
+
+
+def metadata_beside(
+    found: CommittedOffset | None,
+    offset: int,
+    finished: Sequence[Range],
+    bytes_most: int = handover.METADATA_BYTES,
+) -> str:
+    """The text to commit beside an offset: what is finished above it.
+
+    What is found there now stays as it is when nobody here can read it.
+    """
+    if found is not None and handover.decode(found.offset, found.metadata) is None:
+        return found.metadata
+    return handover.encode(offset, finished, bytes_most)
 
 
 class Committer:
@@ -37,11 +55,18 @@ class Committer:
         self._cluster = cluster
         self._timeout_s = timeout_s
         self._in_doubt: dict[int, set[int]] = {}
+        self._metadata_bytes = handover.METADATA_BYTES
 
     def commit(
-        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
+        self,
+        offsets: Mapping[int, int],
+        expected: Mapping[int, Set[int | None]],
+        finished: Mapping[int, Sequence[Range]] | None = None,
     ) -> dict[int, int]:
         """Commit an offset per partition, each the next one to be handled.
+
+        ``finished`` has ranges above them that need not be handled: they travel in the metadata,
+        as far as they fit, and a commit is written too when only these have changed.
 
         ``expected`` has, by partition, what may be found committed before: what this drain wrote
         last, or what was there when it began (None for nothing). Offsets that are committed already
@@ -58,24 +83,34 @@ class Committer:
             Interrupted: when this user may not commit.
         """
         with self._told_as_running():
-            found = self._read(offsets)
+            commits = self._read(offsets)
+            found = {p: None if known is None else known.offset for p, known in commits.items()}
             for partition, offset in found.items():
                 allowed = set(expected[partition]) | self._in_doubt.get(partition, set())
                 if offset not in allowed:
                     raise self._moved(partition, offset, allowed, "before a commit")
-            moves = {p: o for p, o in offsets.items() if (known := found[p]) is None or o > known}
+            moves: dict[int, CommittedOffset] = {}
+            for partition, offset in offsets.items():
+                known = commits[partition]
+                if known is not None and offset < known.offset:
+                    continue
+                ranges = (finished or {}).get(partition, ())
+                text = metadata_beside(known, offset, ranges, self._metadata_bytes)
+                if known != (new := CommittedOffset(offset, text)):
+                    moves[partition] = new
             if not moves:
                 return {p: o for p, o in found.items() if o is not None}
             # From here on each of them may be found, whatever is heard of it.
-            for partition, offset in moves.items():
-                self._in_doubt.setdefault(partition, set()).add(offset)
-            self._cluster.alter_committed(self.group, self.topic, moves, self._timeout_s)
-            after = self._read(moves)
-            for partition, offset in after.items():
-                if offset != moves[partition]:
-                    raise self._moved(partition, offset, {moves[partition]}, "after a commit")
-                self._in_doubt[partition].discard(offset)
-        return {p: o for p, o in (found | after).items() if o is not None}
+            for partition, move in moves.items():
+                self._in_doubt.setdefault(partition, set()).add(move.offset)
+            self._write(moves)
+            for partition, known in self._read(moves).items():
+                wrote = moves[partition].offset
+                found[partition] = None if known is None else known.offset
+                if found[partition] != wrote:
+                    raise self._moved(partition, found[partition], {wrote}, "after a commit")
+                self._in_doubt[partition].discard(wrote)
+        return {p: o for p, o in found.items() if o is not None}
 
     def check(self, topic_id: str) -> None:
         """Make sure that topic and group are still this drain's to work on.
@@ -101,8 +136,21 @@ class Committer:
         if found.topic_id != topic_id:
             raise self._gone(f"was deleted and made again (id {found.topic_id}, not {topic_id})")
 
-    def _read(self, partitions: Mapping[int, int]) -> dict[int, int | None]:
-        return self._cluster.committed(self.group, self.topic, partitions, self._timeout_s)
+    def _read(self, partitions: Mapping[int, object]) -> dict[int, CommittedOffset | None]:
+        return self._cluster.commits(self.group, self.topic, partitions, self._timeout_s)
+
+    def _write(self, moves: Mapping[int, CommittedOffset]) -> None:
+        too_long = self._cluster.alter_committed(
+            self.group,
+            self.topic,
+            {partition: move.offset for partition, move in moves.items()},
+            self._timeout_s,
+            {partition: move.metadata for partition, move in moves.items()},
+        )
+        # Half as much the next time, until the broker takes it or nothing is left to tell.
+        for partition in too_long:
+            most = len(moves[partition].metadata) // 2
+            self._metadata_bytes = min(self._metadata_bytes, most)
 
     @contextmanager
     def _told_as_running(self) -> Iterator[None]:

@@ -13,12 +13,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from drainer.errors import BrokerUnreachable, DrainerError, LockHeld, LockLost, Refused
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, unreachable
-from drainer.kafka.cluster import Cluster, GroupInfo
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.group import GroupInfo
 from drainer.kafka.log import ClientLog
 
 SESSION_TIMEOUT_MS = 6000  # the least that brokers allow unless told otherwise
@@ -29,6 +31,7 @@ RELEASE_TIMEOUT_S = 3.0
 REGAIN_TIMEOUT_S = 120.0
 ATTEMPTS = 3
 LOOK_EVERY_S = 0.2
+LOOK_TIMEOUT_S = 1.0  # for a look amid polling
 POLL_S = 0.05
 POLL_INTERVAL_MS = 24 * 60 * 60 * 1000
 MAX_SESSION_MS = "session.timeout.ms"
@@ -79,6 +82,8 @@ class GroupLock:
         self._joined = threading.Event()
         self._leaving = False
         self._ending = False
+        self._in_group = False
+        self._was_out = False  # others may have taken the lock since
         self._unsure_since_s: float | None = None
 
     @property
@@ -149,8 +154,8 @@ class GroupLock:
                 return False
             time.sleep(LOOK_EVERY_S)
 
-    def _look(self) -> GroupInfo:
-        return self._cluster.group(lock_group(self._group))
+    def _look(self, timeout_s: float | None = None) -> GroupInfo:
+        return self._cluster.group(lock_group(self._group), timeout_s)
 
     def _held(self, found: GroupInfo) -> LockHeld:
         return LockHeld(
@@ -175,7 +180,7 @@ class GroupLock:
         except (KafkaException, TypeError, ValueError) as error:
             raise settings.rejected(error) from None
         self._joined.clear()
-        self._leaving = self._ending = False
+        self._leaving = self._ending = self._in_group = self._was_out = False
         self._unsure_since_s = self.lost = None
         begun = time.monotonic()
         # All calls are from one thread: librdkafka's Python client locks others out meanwhile.
@@ -212,12 +217,23 @@ class GroupLock:
                 [self._topic],
                 on_assign=self._assigned,
                 on_revoke=self._revoked,
-                on_lost=self._revoked,
+                on_lost=self._cast_out,
             )
+            polled_s = looked_s = time.monotonic()
             while not self._ending and self.lost is None:
                 message = consumer.poll(POLL_S)
                 if message is not None:
                     self._heed(message)
+                now_s = time.monotonic()
+                if now_s - polled_s > self._session_ms / 1000:  # this process stood still
+                    self._was_out = True
+                    self._doubt()
+                polled_s = now_s
+                # Not before it is in again: to look for a coordinator that is away may end the
+                # process (librdkafka issue 4605).
+                if self._was_out and self._in_group and now_s - looked_s > LOOK_EVERY_S:
+                    self._look_for_others()
+                    polled_s = looked_s = time.monotonic()
                 since_s = self._unsure_since_s
                 if since_s is not None and time.monotonic() - since_s > REGAIN_TIMEOUT_S:
                     self._lose(
@@ -227,7 +243,7 @@ class GroupLock:
                             hint="another drain may have taken it; resume with the plan",
                         )
                     )
-            if self._ending:
+            if self._ending or self._was_out:
                 self._leave(consumer)
         except Exception as error:  # whatever it is, the lock is not held any more
             said = error.args[0].str() if isinstance(error, KafkaException) else repr(error)
@@ -253,13 +269,49 @@ class GroupLock:
 
     def _assigned(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
         consumer.assign([])  # a member that reads nothing
-        self._unsure_since_s = None
+        self._in_group = True
+        self._settle()
         self._joined.set()
 
     def _revoked(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
         consumer.unassign()
+        self._in_group = False
         if not self._leaving:
+            self._doubt()
+
+    def _cast_out(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        self._was_out = True
+        self._revoked(consumer, partitions)
+
+    def _doubt(self) -> None:
+        if self._unsure_since_s is None:
             self._unsure_since_s = time.monotonic()
+
+    def _settle(self) -> None:
+        if self._in_group and not self._was_out:
+            self._unsure_since_s = None
+
+    def _look_for_others(self) -> None:
+        # The broker lets whoever was out in again, beside those who came since: it is theirs now.
+        try:
+            found = self._look(LOOK_TIMEOUT_S)
+        except DrainerError:
+            return  # it is asked again, and nothing is committed until there is an answer
+        names = {member.client_id for member in found.members}
+        if names - {self.client_id}:
+            others = replace(
+                found, members=tuple(m for m in found.members if m.client_id != self.client_id)
+            )
+            self._lose(
+                LockLost(
+                    f"{_named(others)} took the lock on group {self._group}, while this process"
+                    " stood still or was cut off",
+                    hint="let that one finish; what both handled in between is handled twice",
+                )
+            )
+        elif names:
+            self._was_out = False
+            self._settle()
 
     def _heed(self, message: Message) -> None:
         answer = message.error()

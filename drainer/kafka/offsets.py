@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """A commit as the group has it: the next offset to be handled, and a text of the committer."""
+
+    offset: int
+    metadata: str = ""
 
 
 class OffsetReader:
@@ -27,8 +36,8 @@ class OffsetReader:
 
     def read(
         self, group: str, topic: str, partitions: Sequence[int], timeout_s: float
-    ) -> dict[int, int | None]:
-        """The committed offset by partition, None where there is none.
+    ) -> dict[int, CommittedOffset | None]:
+        """The commit by partition, None where there is none.
 
         Offsets that a transaction is about to commit are waited for. Raises KafkaException.
         """
@@ -46,7 +55,12 @@ class OffsetReader:
         for place in found:
             if place.error is not None:
                 raise KafkaException(place.error)
-        return {place.partition: place.offset if place.offset >= 0 else None for place in found}
+        return {
+            place.partition: CommittedOffset(place.offset, place.metadata or "")
+            if place.offset >= 0
+            else None
+            for place in found
+        }
 
     def close(self) -> None:
         """Let the connection go, unless a thread that nobody waits for is still asking."""

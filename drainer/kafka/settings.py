@@ -49,6 +49,31 @@ OWNED = {
     "receive.message.max.bytes": _MEMORY,
 }
 
+# What a shared file may say of producers, and what drainer's own must not do: lose a record, write
+# it twice, or out of order.
+_OF_PRODUCERS = {
+    "acks",
+    "request.required.acks",
+    "enable.idempotence",
+    "enable.gapless.guarantee",
+    "max.in.flight",
+    "max.in.flight.requests.per.connection",
+    "retries",
+    "message.send.max.retries",
+    "message.timeout.ms",
+    "delivery.timeout.ms",
+    "partitioner",
+    "transactional.id",
+    "transaction.timeout.ms",
+    "batch.num.messages",
+    "batch.size",
+    "linger.ms",
+    "queue.buffering.max.ms",
+    "queue.buffering.max.messages",
+    "queue.buffering.max.kbytes",
+    "delivery.report.only.error",
+}
+
 # Java clients need these; they mean nothing here.
 _OF_JAVA = {
     "key.serializer",
@@ -160,6 +185,17 @@ class ClientSettings:
             isolation_level=self.isolation,
             **owned,
         )
+
+    def produce_conf(self, log: ClientLog, **owned: str | int | bool) -> dict[str, Any]:
+        """A producer that loses nothing: in order, once, and on all in-sync replicas.
+
+        What is said of consumers librdkafka leaves out by itself.
+        """
+        conf = self.conf(log)
+        for name in _OF_PRODUCERS:
+            conf.pop(name, None)
+        chosen = {name.replace("_", "."): value for name, value in owned.items()}
+        return {**conf, "acks": "all", "enable.idempotence": True, **chosen}
 
     def redact(self, text: str) -> str:
         """The text with the value of every secret property replaced."""

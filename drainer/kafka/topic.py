@@ -16,6 +16,7 @@ class TopicInfo:
         partitions: their numbers, rising.
         leaders: ``host:port`` by partition.
         readable: whether this user may read it; None when the broker does not say.
+        writable: whether this user may write to it; None when the broker does not say.
     """
 
     name: str
@@ -23,6 +24,7 @@ class TopicInfo:
     partitions: tuple[int, ...]
     leaders: Mapping[int, str]
     readable: bool | None = None
+    writable: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

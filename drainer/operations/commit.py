@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from drainer.core.plan import OffsetPlan
+from drainer.core.closure import closed
+from drainer.core.plan import ALL, OffsetPlan, finished_beyond
 from drainer.errors import BrokerUnreachable, CommitDelayed, OffsetMoved, PlanRefused
 from drainer.kafka.cluster import Cluster
-from drainer.operations.examine import examine, group_offsets, insist
+from drainer.kafka.commit import metadata_beside
+from drainer.kafka.offsets import CommittedOffset
+from drainer.operations.clock import now
+from drainer.operations.examine import examine, group_commits, insist
 from drainer.operations.hold import holding
-from drainer.operations.start import now
 from drainer.store.plan_file import LoadedPlan, PlanFile
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One partition's committed offset, now and as it is to be."""
+    """One partition's committed offset, now and as it is to be, and the metadata beside it then."""
 
     partition: int
     found: int | None
     target: int
+    metadata: str = ""
 
 
 FindMoves = Callable[[Cluster, LoadedPlan], list[Move]]
@@ -31,26 +35,33 @@ def commit_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
 
     Raises PlanRefused or GroupActive when the plan does not fit the cluster or the group.
     """
-    found = _found(cluster, loaded)
-    return [
-        Move(number, offset, target)
-        for number, target in loaded.plan.watermarks.items()
-        if (offset := found[number]) is None or offset < target
-    ]
+    plan = loaded.plan
+    beyond = finished_beyond(plan)
+    moves = []
+    for number, commit in _found(cluster, loaded).items():
+        target = plan.watermark(number)
+        if commit is None or commit.offset < target:
+            finished = (*closed(plan.claims[ALL][number]), *beyond[number])
+            metadata = metadata_beside(commit, target, finished)
+            moves.append(Move(number, None if commit is None else commit.offset, target, metadata))
+    return moves
 
 
 def undo_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
     """What ``plan undo`` would move: back to where the group stood before the drain.
 
-    Where it had no offset before, it is put where the drain began. Raises as ``commit_moves``.
+    The metadata too. Where it had no offset before, it is put where the drain began. Raises as
+    ``commit_moves``.
     """
-    found = _found(cluster, loaded)
-    return [
-        Move(number, offset, target)
-        for number, part in loaded.plan.partitions.items()
-        if (offset := found[number]) is not None
-        and offset > (target := part.start if part.prior is None else part.prior)
-    ]
+    moves = []
+    for number, commit in _found(cluster, loaded).items():
+        part = loaded.plan.partitions[number]
+        prior = CommittedOffset(
+            part.start if part.prior is None else part.prior, part.prior_metadata
+        )
+        if commit is not None and commit.offset >= prior.offset and commit != prior:
+            moves.append(Move(number, commit.offset, prior.offset, prior.metadata))
+    return moves
 
 
 def move(
@@ -90,7 +101,8 @@ def _move(cluster: Cluster, file: PlanFile, loaded: LoadedPlan, moves: list[Move
     file.write(plan)
     targets = {each.partition: each.target for each in moves}
     try:
-        cluster.alter_committed(plan.group, plan.topic, targets)
+        metadata = {each.partition: each.metadata for each in moves}
+        cluster.alter_committed(plan.group, plan.topic, targets, metadata=metadata)
         found = cluster.committed(plan.group, plan.topic, tuple(targets))
     except BrokerUnreachable as error:
         raise CommitDelayed(
@@ -107,9 +119,9 @@ def _move(cluster: Cluster, file: PlanFile, loaded: LoadedPlan, moves: list[Move
     file.write(_committed(plan, targets, plan.generation + 1))
 
 
-def _found(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]:
+def _found(cluster: Cluster, loaded: LoadedPlan) -> dict[int, CommittedOffset | None]:
     insist(examine(cluster, loaded))
-    return group_offsets(cluster, loaded)
+    return group_commits(cluster, loaded)
 
 
 def _committed(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import OffsetPlan
-from drainer.engine.local import LocalDrain, LocalSettings, Outside
+from drainer.engine.local import LocalDrain
+from drainer.engine.outside import Outside
+from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, PlanNotWritten, PlanRefused
 from drainer.kafka.cluster import Cluster
@@ -16,6 +19,7 @@ from drainer.kafka.lock import GroupLock
 from drainer.message import Origin
 from drainer.operations.group import check_inactive
 from drainer.operations.hold import holding
+from drainer.operations.policy import LetterWriter
 from drainer.operations.start import Prepared
 from drainer.store.plan_file import PlanFile
 
@@ -37,6 +41,7 @@ def drain(
     file = PlanFile(prepared.action.plan_path)
     with holding(cluster, file, prepared.seen, prepared.plan, say) as lock:
         _look_again(cluster, prepared)
+        prepared.policy.make(cluster)
         if prepared.action.resumes:
             file.write(prepared.plan)
             return _drain(cluster, prepared, running, observe, give_up, file, lock)
@@ -103,17 +108,27 @@ def _drain(
             notify=notify,
         )
 
-    return LocalDrain(
-        plan,
-        file,
-        prepared.handler,
-        running,
-        Outside(
-            open_source=open_source,
-            committer=committer,
-            lock=lock,
-            read_committed=lambda: cluster.committed(plan.group, plan.topic, list(plan.partitions)),
-        ),
-        observe,
-        give_up,
-    ).run()
+    topic = plan.failures.dead_letter_topic
+    letters = None if topic is None else LetterWriter(cluster, plan, topic)
+    try:
+        summary = LocalDrain(
+            plan,
+            file,
+            prepared.handler,
+            running,
+            Outside(
+                open_source=open_source,
+                committer=committer,
+                lock=lock,
+                read_committed=lambda: cluster.committed(
+                    plan.group, plan.topic, list(plan.partitions)
+                ),
+                dead_letters=letters,
+            ),
+            observe,
+            give_up,
+        ).run()
+        return replace(summary, left_alone=prepared.handler.left_alone)
+    finally:
+        if letters is not None:
+            letters.close(0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from drainer.errors import DrainerError, GroupActive, PlanRefused, TopicMissing
 from drainer.kafka.cluster import Cluster
+from drainer.kafka.offsets import CommittedOffset
 from drainer.operations.group import check_inactive
 from drainer.store.plan_file import LoadedPlan
 
@@ -118,8 +119,15 @@ def _group(cluster: Cluster, loaded: LoadedPlan) -> None:
 
 def group_offsets(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]:
     """Where the group stands, by partition. Raises PlanRefused when somebody else put it there."""
+    found = group_commits(cluster, loaded)
+    return {n: None if commit is None else commit.offset for n, commit in found.items()}
+
+
+def group_commits(cluster: Cluster, loaded: LoadedPlan) -> dict[int, CommittedOffset | None]:
+    """``group_offsets`` with the metadata beside each offset."""
     plan = loaded.plan
-    found = cluster.committed(plan.group, plan.topic, tuple(plan.partitions))
+    commits = cluster.commits(plan.group, plan.topic, tuple(plan.partitions))
+    found = {n: None if commit is None else commit.offset for n, commit in commits.items()}
     for number, part in plan.partitions.items():
         # A commit whose answer was lost may have arrived: any that the plan had written before.
         lowest = part.start if part.committed is None else part.committed
@@ -132,4 +140,4 @@ def group_offsets(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]
             hint="if that was meant, begin a new drain with another --plan; if it was not, put"
             " the group back and resume",
         )
-    return found
+    return commits

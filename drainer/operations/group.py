@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from drainer.errors import GroupActive
-from drainer.kafka.cluster import Cluster, Member
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.group import Member
 
 NAMED = 5
 

@@ -2,28 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from drainer.core.failures import AfterDead, FailureSettings
+from drainer.core.plan import OffsetPlan
 from drainer.engine.action import PartitionAction, PlanOfAction
-from drainer.engine.local import LocalSettings
+from drainer.engine.settings import LocalSettings
 from drainer.kafka.cluster import Cluster
 from drainer.loader import load_handler
 from drainer.operations.examine import examine, group_offsets, insist
+from drainer.operations.policy import settle_policy
 from drainer.operations.start import Prepared, resumed
 from drainer.store.plan_file import LoadedPlan, PlanFile
 
 
 def prepare_resume(
-    cluster: Cluster, file: PlanFile, loaded: LoadedPlan, running: LocalSettings
+    cluster: Cluster,
+    file: PlanFile,
+    loaded: LoadedPlan,
+    running: LocalSettings,
+    failures: FailureSettings | None = None,
+    plan: OffsetPlan | None = None,
 ) -> Prepared:
     """Looks whether the drain can go on; touches nothing.
+
+    ``plan`` is what to go on with, when that isn't quite what was loaded, and ``failures`` when it
+    isn't what that says.
 
     Raises PlanRefused or GroupActive when it can't.
     """
     checks = examine(cluster, loaded)
     insist(checks)
-    plan = loaded.plan
+    plan = plan or loaded.plan
+    failures = failures or plan.failures
     handler = load_handler(plan.handler)
+    if plan.redrive is not None:
+        handler = handler.redriving(plan.redrive)
+    policy = settle_policy(
+        cluster,
+        failures,
+        topic=plan.topic,
+        group=plan.group,
+        may_be_drained=plan.redrive is not None,
+    )
+    parked = plan.parked if failures.after_dead is AfterDead.PARK else ()
     committed = group_offsets(cluster, loaded)
     action = PlanOfAction(
         topic=plan.topic,
@@ -43,15 +66,37 @@ def prepare_resume(
                 partition=number,
                 start=plan.watermark(number),
                 end=part.end,
-                committed=committed[number],
+                committed=committed.get(number),
                 finished=sum(claim[number].messages.finished for claim in plan.claims.values()),
             )
             for number, part in plan.partitions.items()
         ),
         resumes=True,
         checks=tuple(check.text for check in checks),
+        warnings=(*policy.warnings, *_parked_warning(parked)),
+        failures=policy.failures,
+        makes_topic=policy.makes,
+        redrive=plan.redrive,
     )
     # What the group was found at is what the drain goes on from.
-    partitions = {n: replace(part, committed=committed[n]) for n, part in plan.partitions.items()}
-    begun = replace(plan, partitions=partitions, generation=loaded.last_generation)
-    return Prepared(action, resumed(begun), handler, loaded)
+    partitions = {
+        n: replace(part, committed=committed.get(n)) for n, part in plan.partitions.items()
+    }
+    begun = replace(
+        plan,
+        partitions=partitions,
+        generation=loaded.last_generation,
+        failures=policy.failures,
+        parked=parked,
+    )
+    return Prepared(action, resumed(begun), handler, loaded, policy)
+
+
+def _parked_warning(parked: Sequence[str]) -> list[str]:
+    if not parked:
+        return []
+    if len(parked) == 1:
+        lanes = f"lane {parked[0]} stays parked behind a dead letter"
+    else:
+        lanes = f"{len(parked):,} lanes stay parked behind dead letters, {parked[0]} among them"
+    return [f"{lanes}; --after-dead continue goes on"]

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from drainer.core.failures import FailureSettings
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
-from drainer.core.progress import Counts, Progress
+from drainer.core.progress import Counts
+from drainer.core.redrive import RedriveSettings
 from drainer.engine.action import PartitionAction, PlanOfAction
-from drainer.engine.local import LocalSettings
+from drainer.engine.settings import LocalSettings
 from drainer.engine.status import PartitionResult, Summary
 from drainer.errors import EXIT_DONE, PlanRefused
 from drainer.kafka.backlog import Backlog, PartitionBacklog, freeze, parse_from, parse_until
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import lock_group
 from drainer.loader import LoadedHandler
+from drainer.operations.clock import now
 from drainer.operations.group import check_inactive, nobody_in
+from drainer.operations.handover import TakenOver, take_over
+from drainer.operations.policy import Policy, settle_policy
 from drainer.store.plan_file import LoadedPlan, PlanFile
 
 
@@ -36,11 +41,15 @@ class Request:
     order: Order = Order.SUB_KEY
     plan_path: Path | None = None
     client_config: Path | None = None
+    failures: FailureSettings = field(default_factory=FailureSettings)
+    redrive: RedriveSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A drain that has been found safe: what it will do, and the plan that it does it by.
+
+    ``policy`` is what it needs for its dead letters.
 
     ``seen`` is what lay at the plan's path: the plan that is resumed, or a finished one that a new
     drain sets aside; None when there was none.
@@ -50,6 +59,7 @@ class Prepared:
     plan: OffsetPlan
     handler: LoadedHandler
     seen: LoadedPlan | None
+    policy: Policy
 
 
 def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepared:
@@ -63,21 +73,31 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
     if seen is not None:
         _check_committed(cluster, path, seen)
     group_state = check_inactive(cluster, request.group)
+    from_ = parse_from(request.from_)
     backlog = freeze(
         cluster,
         request.topic,
         request.group,
         request.partitions or None,
-        parse_from(request.from_),
+        from_,
         parse_until(request.until),
     )
-    plan = _new_plan(cluster, request, backlog)
+    policy = settle_policy(
+        cluster,
+        request.failures,
+        topic=request.topic,
+        group=request.group,
+        may_be_drained=request.redrive is not None,
+    )
+    taken_over = take_over(backlog, from_)
+    plan = _new_plan(cluster, request, backlog, taken_over, policy.failures)
     warnings = [
         f"partition {part.partition}: {_leaps(part):,} offsets before {part.start} are passed over"
         " unhandled, as --from says"
         for part in backlog.partitions.values()
         if _leaps(part)
     ]
+    warnings.extend(taken_over.warnings)
     if request.order is not Order.SUB_KEY:
         warnings.append(
             f"order {request.order.value}: sub-messages of different sub-keys are"
@@ -92,6 +112,7 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
     if seen is not None:
         finished = seen.plan.drain_id
         warnings.append(f"the plan of the finished drain {finished} has this name: it is set aside")
+    warnings += policy.warnings
     action = PlanOfAction(
         topic=request.topic,
         topic_id=topic.topic_id,
@@ -114,10 +135,14 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
             f"{nobody_in(request.group, group_state)}: no consumer would race with the drain",
             "the whole backlog is still in the log",
             f"{path.absolute().parent} can be written",
+            *taken_over.checks,
         ),
         warnings=tuple(warnings),
+        failures=policy.failures,
+        makes_topic=policy.makes,
+        redrive=request.redrive,
     )
-    return Prepared(action, plan, request.handler, seen)
+    return Prepared(action, plan, request.handler, seen, policy)
 
 
 def nothing_to_drain(prepared: Prepared) -> Summary:
@@ -134,18 +159,21 @@ def nothing_to_drain(prepared: Prepared) -> Summary:
         },
         plan=None,
         sub_messages_per_s=0.0,
+        left_alone=prepared.handler.left_alone,
     )
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _leaps(part: PartitionBacklog) -> int:
     return max(0, part.start - part.committed) if part.committed is not None else 0
 
 
-def _new_plan(cluster: Cluster, request: Request, backlog: Backlog) -> OffsetPlan:
+def _new_plan(
+    cluster: Cluster,
+    request: Request,
+    backlog: Backlog,
+    taken_over: TakenOver,
+    failures: FailureSettings,
+) -> OffsetPlan:
     created = now()
     return OffsetPlan(
         drain_id=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
@@ -168,10 +196,13 @@ def _new_plan(cluster: Cluster, request: Request, backlog: Backlog) -> OffsetPla
                 prior=part.committed,
                 committed=part.committed,
                 leader_epoch=part.leader_epoch,
+                prior_metadata=part.metadata,
             )
             for number, part in backlog.partitions.items()
         },
-        claims={ALL: {n: Progress(part.start) for n, part in backlog.partitions.items()}},
+        claims={ALL: taken_over.progress},
+        failures=failures,
+        redrive=request.redrive,
     )
 
 

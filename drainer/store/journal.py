@@ -2,16 +2,16 @@
 
 A line a record: the CRC-32 of the rest in hex, a space, JSON. The first names the drain and says
 how many records its process had appended to earlier journals; each other one holds progress by
-partition. A record torn by a crash or a full disk fails its check and ends the journal. Records
-only ever add, so that reading one twice, or one that the plan has already folded in, changes
-nothing.
+partition, and the lanes that were parked behind a dead letter meanwhile. A record torn by a crash
+or a full disk fails its check and ends the journal. Records only ever add, so that reading one
+twice, or one that the plan has already folded in, changes nothing.
 """
 
 from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from drainer.core.plan import decode_progress, encode_progress
 from drainer.core.progress import Progress
 from drainer.errors import PlanNotWritten, PlanRefused
 
+PARKED = "parked"
 _SENSELESS = (KeyError, TypeError, ValueError, AttributeError)
 
 
@@ -38,6 +39,7 @@ class JournalContent:
     drain_id: str | None
     records: tuple[Mapping[int, Progress], ...]
     torn: bool
+    parked: tuple[str, ...] = ()
     follows: int = 0
 
 
@@ -63,14 +65,17 @@ class Journal:
             os.close(self._file)
             raise
 
-    def append(self, changes: Mapping[int, Progress]) -> None:
+    def append(self, changes: Mapping[int, Progress], parked: Sequence[str] = ()) -> None:
         """Writes one record; it survives this process from then on (not a loss of power).
 
         Raises PlanNotWritten when the disk takes no more. What it did not take goes first the next
         time: a later record must not be there without an earlier one.
         """
         self.reached += 1
-        self._write({str(number): encode_progress(found) for number, found in changes.items()})
+        body: dict[str, Any] = {str(n): encode_progress(found) for n, found in changes.items()}
+        if parked:
+            body[PARKED] = parked
+        self._write(body)
 
     def close(self) -> None:
         os.close(self._file)
@@ -105,6 +110,7 @@ def read_journal(path: Path) -> JournalContent:
     drain_id: str | None = None
     follows = 0
     records: list[Mapping[int, Progress]] = []
+    parked: list[str] = []
     torn = False
     try:
         for line in lines:
@@ -113,10 +119,12 @@ def read_journal(path: Path) -> JournalContent:
                 follows = fields.whole(body["follows"])
                 drain_id = fields.text(body["drain_id"])
             else:
+                newly = fields.texts(body.pop(PARKED, []))
                 records.append({fields.number(n): decode_progress(p) for n, p in body.items()})
+                parked += newly
     except _SENSELESS:
         torn = True
-    return JournalContent(drain_id, tuple(records), torn, follows)
+    return JournalContent(drain_id, tuple(records), torn, tuple(parked), follows)
 
 
 def _checked(line: bytes) -> Any:

@@ -6,7 +6,7 @@ Beside ``NAME`` lie ``NAME.journal-GENERATION`` while a drain runs, and ``.NAME.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,12 +86,13 @@ class PlanFile:
                 written = OffsetPlan.decode(data)
             except PlanRefused as error:
                 raise self._named(error) from None
-            records, torn = self._records_since(written)
+            records, parked, torn = self._records_since(written)
             if self._read() == data:
                 break  # or a drain that runs has folded journals in, before they were all read
         plan = written
         for record in records:
             plan = plan.merge(record)
+        plan = plan.merge({}, parked)
         try:
             plan.check()
         except PlanRefused as error:
@@ -151,14 +152,14 @@ class PlanFile:
         if before is not None:
             before.close()
 
-    def append(self, changes: Mapping[int, Progress]) -> None:
+    def append(self, changes: Mapping[int, Progress], parked: Sequence[str] = ()) -> None:
         """Adds what finished to the journal.
 
         Raises PlanNotWritten when the disk is full, or was when the journal should have begun.
         """
         if self._journal is None:
             raise self._not_begun or RuntimeError("the journal was not started")
-        self._journal.append(changes)
+        self._journal.append(changes, parked)
 
     def remove_journals(self) -> None:
         """Drops the journals of a plan that needs none any more."""
@@ -207,7 +208,9 @@ class PlanFile:
             raise PlanRefused(
                 f"there is no plan at {self.path}",
                 hint="if it is lost, `drainer run` goes on safely from the group's committed"
-                " offset; what had finished above it is handled again",
+                " offset and the metadata beside it: repeated is what finished since the last"
+                " commit, messages finished only in part with those that followed them on a lane,"
+                " and what did not fit into the metadata",
             ) from None
         except OSError as error:
             raise PlanRefused(
@@ -215,14 +218,18 @@ class PlanFile:
                 hint="a plan is a file that you can read and write",
             ) from None
 
-    def _records_since(self, written: OffsetPlan) -> tuple[list[Mapping[int, Progress]], bool]:
-        """What journals add to a plan, in order, and whether something of them was lost.
+    def _records_since(
+        self, written: OffsetPlan
+    ) -> tuple[list[Mapping[int, Progress]], list[str], bool]:
+        """What journals add to a plan, in order, the lanes that they park, and whether something
+        of them was lost.
 
         A journal is taken only when nothing of those before it is missing. After a loss of power
         something may be, and then the younger one may know of a sub-message and not of an earlier
         one of its lane: a resume would handle the two in the wrong order.
         """
         records: list[Mapping[int, Progress]] = []
+        parked: list[str] = []
         reached, torn = 0, False
         for generation, path in self._journals():
             if generation < written.generation:
@@ -234,10 +241,11 @@ class PlanFile:
             if content.drain_id is None:
                 continue  # never begun
             if generation > written.generation and content.follows > reached:
-                return records, True
+                return records, parked, True
+            parked.extend(content.parked)
             records.extend(content.records)
             reached = content.follows + len(content.records)
-        return records, torn
+        return records, parked, torn
 
     def _named(self, error: PlanRefused) -> PlanRefused:
         return PlanRefused(f"{self.path}: {error}", hint=error.hint)

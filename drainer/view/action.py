@@ -19,6 +19,7 @@ from drainer.view.layout import (
     table,
     verdict,
 )
+from drainer.view.policy import policy_fields, redrive_field
 from drainer.view.terminal import Terminal
 
 _ORDERS = {
@@ -53,13 +54,18 @@ def show_plan_of_action(terminal: Terminal, action: PlanOfAction) -> None:
 
 
 def _headline(action: PlanOfAction) -> Text:
-    verb = "Resume the drain of" if action.resumes else "Drain"
+    if action.redrive is not None:
+        verb = (
+            "Go on redriving the dead letters of" if action.resumes else "Redrive dead letters of"
+        )
+    else:
+        verb = "Resume the drain of" if action.resumes else "Drain"
     parts = figures.counted(len(action.partitions), "partition")
     offsets = figures.counted(action.offsets, "offset")
     text = f"{verb} {action.topic} for group {action.group}: {offsets} in {parts}"
     headline = Text(printable(text), HEAD_STYLE)
-    if action.resumes:
-        finished = sum(part.finished for part in action.partitions)
+    finished = sum(part.finished for part in action.partitions)
+    if finished:
         already = figures.counted(finished, "message")
         headline.append(f"\n  {already} finished already, which won't be handled again")
     return headline
@@ -75,6 +81,8 @@ def _settings(action: PlanOfAction) -> list[Text]:
         field("concurrency", figures.count(action.concurrency), "sub-messages in the handler"),
         field("buffer", figures.size(action.buffer_bytes), "read ahead at most"),
         field("isolation", action.isolation),
+        *([redrive_field(action.redrive)] if action.redrive else []),
+        *policy_fields(action.failures, makes_topic=action.makes_topic is not None),
     ]
 
 

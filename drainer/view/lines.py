@@ -90,10 +90,16 @@ def status_line(status: Status) -> str:
         f"lanes {status.running} running {status.lanes_ready} waiting",
         f"buffer {figures.size(status.buffered_bytes)}",
     ]
+    failures = status.failures
+    if failures.failures or failures.retries:
+        words.append(f"failures {figures.count(failures.failures)}")
+        words.append(f"retries {figures.count(failures.retries)}")
+    if failures.parked_lanes:
+        words.append(f"parked lanes {figures.count(failures.parked_lanes)}")
     if status.sub_messages.dead:
         words.append(f"dead {figures.count(status.sub_messages.dead)}")
     if status.trouble is not None:
-        words.append(f"trouble: {status.trouble}")
+        words.append("in trouble")  # which was told when it began
     words.append(f"committed {_committed(status)}")
     return "  ".join(words)
 

@@ -14,7 +14,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
 from rich.style import Style
 
-from drainer.engine.status import PartitionStatus, Status
+from drainer.engine.status import FailureStatus, PartitionStatus, Status
 from drainer.view import figures
 from drainer.view.layout import (
     BAD_STYLE,
@@ -126,6 +126,8 @@ def _figures(status: Status, share: float) -> Iterator[Line]:
         *([(f", {count(subs.skipped)} skipped", _PLAIN)] if subs.skipped else []),
         *([(", ", _PLAIN), (f"{count(subs.dead)} dead", BAD_STYLE)] if subs.dead else []),
     ]
+    if failing := list(_failing(status.failures)):
+        yield [("failures".ljust(_LABEL), QUIET_STYLE), *failing]
     now, average = figures.rate(status.rate_now), figures.rate(status.rate_average)
     yield _field("speed", f"{now} sub-messages/s", f"average {average}")
     yield _field(
@@ -146,6 +148,26 @@ def _figures(status: Status, share: float) -> Iterator[Line]:
     yield _field("buffer", f"{buffered} of {buffer}")
     age = f"written {figures.duration(status.plan_age_s)} ago"
     yield _field("plan", printable(status.plan_path), age)
+
+
+def _failing(failures: FailureStatus) -> Iterator[Piece]:
+    count = figures.count
+    if not (failures.failures or failures.retries or failures.parked_lanes):
+        return
+    yield (count(failures.failures), WARN_STYLE if failures.failures else _PLAIN)
+    text = f", {count(failures.retries)} retried"
+    if failures.waiting:
+        text += f", {count(failures.waiting)} waiting for it"
+    if failures.timeouts:
+        text += f", {count(failures.timeouts)} timed out"
+    if failures.late:
+        text += f" ({count(failures.late)} still in their threads)"
+    if failures.parked_lanes:
+        text += f", {figures.counted(failures.parked_lanes, 'lane')} parked"
+    yield (text, _PLAIN)
+    if failures.errors:
+        kind, times = failures.errors[0]
+        yield (f"   {count(times)} x {printable(kind)}", QUIET_STYLE)
 
 
 def _field(label: str, value: str, note: str = "") -> Line:

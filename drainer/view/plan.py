@@ -25,8 +25,11 @@ from drainer.view.layout import (
     table,
     verdict,
 )
+from drainer.view.policy import policy_fields, redrive_field
 from drainer.view.summary import show_account
 from drainer.view.terminal import Terminal
+
+PARKED_SHOWN, PARKED_WIDTH = 3, 24  # lanes, and characters of each
 
 
 def show_plan(terminal: Terminal, plan: OffsetPlan, path: Path | None = None) -> None:
@@ -80,7 +83,17 @@ def _fields(plan: OffsetPlan) -> list[Text]:
         field("handler", plan.handler),
         field("order", plan.order),
         field("isolation", plan.isolation),
+        *([redrive_field(plan.redrive)] if plan.redrive else []),
+        *policy_fields(plan.failures),
+        *([_parked(plan)] if plan.parked else []),
     ]
+
+
+def _parked(plan: OffsetPlan) -> Text:
+    lanes = figures.counted(len(plan.parked), "lane")
+    first = ", ".join(figures.shorten(text, PARKED_WIDTH) for text in plan.parked[:PARKED_SHOWN])
+    more = ", …" if len(plan.parked) > PARKED_SHOWN else ""
+    return field("parked", f"{lanes}: {first}{more}", "--after-dead continue goes on with them")
 
 
 def _show_partitions(terminal: Terminal, plan: OffsetPlan) -> None:

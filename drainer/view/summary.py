@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from rich.text import Text
@@ -26,6 +27,8 @@ from drainer.view.layout import (
 )
 from drainer.view.terminal import Terminal
 
+ERRORS_SHOWN = 5
+
 
 def show_summary(terminal: Terminal, summary: Summary) -> None:
     """What happened first, then the account that proves it, last the way on.
@@ -40,6 +43,11 @@ def show_summary(terminal: Terminal, summary: Summary) -> None:
     if summary.status != "empty":
         terminal.say("")
         show_account(terminal, summary.messages, summary.sub_messages, urgent=not summary.conserved)
+    lines = [*_failures(summary), *_left_alone(summary)]
+    if lines:
+        terminal.say("")
+    for line in lines:
+        terminal.show(line)
     if summary.partitions:
         terminal.say("")
         _show_partitions(terminal, summary)
@@ -90,18 +98,60 @@ def show_account(
     terminal.show(rows, urgent=urgent)
 
 
+def _failures(summary: Summary) -> list[Text]:
+    failures, counted = summary.failures, figures.counted
+    words = [
+        words
+        for number, words in (
+            (failures.failures, counted(failures.failures, "failed attempt")),
+            (failures.retries, counted(failures.retries, "retry", "retries")),
+            (failures.timeouts, counted(failures.timeouts, "timeout")),
+            (failures.outages, counted(failures.outages, "outage")),
+            (failures.parked_lanes, counted(failures.parked_lanes, "parked lane")),
+        )
+        if number
+    ]
+    lines = [field("failures", ", ".join(words), "in this run")] if words else []
+    for kind, times in failures.errors[:ERRORS_SHOWN]:
+        lines.append(Text(f"    {figures.count(times)} x {printable(kind)}", QUIET_STYLE))
+    if (more := len(failures.errors) - ERRORS_SHOWN) > 0:
+        lines.append(Text(f"    and {counted(more, 'other error')}", QUIET_STYLE))
+    topic = failures.dead_letter_topic
+    if topic is not None and summary.sub_messages.dead:
+        option = f"--dead-letter-topic {shlex.quote(topic)}"
+        lines.append(field("dead letters", topic))
+        lines.append(field("to see them", f"drainer dead list {option}"))
+        if summary.left_alone is None:
+            lines.append(field("to redrive", f"drainer redrive {option} --handler …"))
+    return lines
+
+
+def _left_alone(summary: Summary) -> list[Text]:
+    found = summary.left_alone
+    if not found:
+        return []
+    alone = figures.counted(sum(found.values()), "record")
+    lines = [field("left alone", alone, "they stay for another redrive")]
+    for why, number in sorted(found.items(), key=lambda item: (-item[1], item[0])):
+        lines.append(Text(f"    {figures.count(number)} x {printable(why)}", QUIET_STYLE))
+    return lines
+
+
 def _headline(summary: Summary) -> Text:
     dead, finished = summary.sub_messages.dead, ""
     match summary.status:
         case "empty":
             return Text.assemble((f"{OK} Nothing to drain", GOOD_STYLE), ": the backlog is empty")
-        case "done" if dead:
-            head = (f"! Drained, with {figures.counted(dead, 'dead letter')}", WARN_STYLE)
         case "done":
-            head = (f"{OK} Drained", GOOD_STYLE + HEAD_STYLE)
+            verb = "Drained" if summary.left_alone is None else "Redriven"
+            head = (f"{OK} {verb}", GOOD_STYLE + HEAD_STYLE)
+            if dead:
+                head = (f"! {verb}, with {figures.counted(dead, 'dead letter')}", WARN_STYLE)
             messages = figures.counted(summary.messages.finished, "message")
             subs = figures.counted(summary.sub_messages.finished, "sub-message")
             finished = f": {messages}, {subs}"
+            if summary.sub_messages.skipped:
+                finished += f", {figures.count(summary.sub_messages.skipped)} of them skipped"
         case "interrupted":
             head = (f"■ Interrupted{_to_go(summary)}", WARN_STYLE)
         case _:

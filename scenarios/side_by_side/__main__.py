@@ -17,7 +17,14 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.fill import create_topic, delete_topic, fill
 from drainer.kafka.settings import ClientSettings
 from scenarios.side_by_side.chart import draw
-from scenarios.side_by_side.measure import Measured, bare_loop, measure
+from scenarios.side_by_side.measure import (
+    DRAINER,
+    TIMED_JOURNAL,
+    WITHOUT_JOURNAL,
+    Measured,
+    bare_loop,
+    measure,
+)
 from scenarios.side_by_side.workloads import Workload
 
 HOT = Workload("one hot key, 50 each", 22_000, 50, 14_000, one_key=True, latency_ms=10)
@@ -27,6 +34,7 @@ DISTINCT = Workload("distinct keys", 1_000_000, 1, 1_000_000, one_key=False, lat
 ZIPF = Workload("Zipf(1.1)", 10_000, 1, 10_000, one_key=False, latency_ms=10, skew=1.1)
 MEMORY_BUFFER = "32MiB"
 PAIRS = 3  # of runs with and without the plan each second
+JOURNAL_PAIRS = 5  # of runs with and without the journal
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,7 @@ class Bench:
         until: int | None = None,
         latency_ms: int | None = None,
         options: tuple[str, ...] = (),
+        program: tuple[str, ...] = DRAINER,
     ) -> Measured:
         topic = self._topics.get(workload.name)
         if topic is None:
@@ -78,6 +87,7 @@ class Bench:
             order=order,
             until=until,
             options=options,
+            program=program,
         )
         print(
             f"  {workload.name}, {order}, C={concurrency}, {latency} ms:"
@@ -167,6 +177,32 @@ def plan_cost(bench: Bench) -> list[Row]:
     ]  # fmt: skip
 
 
+def journal_cost(bench: Bench) -> list[Row]:
+    rows = []
+    for workload, concurrency, latency_ms in ((DISTINCT, 100, 0), (HOT, 100, 0), (HOT, 1000, 10)):
+        rates, cpu = [], []
+        for pair in range(JOURNAL_PAIRS):
+            # Each goes first every other time: who comes second finds the machine as it was left.
+            found = {
+                program: bench.run(workload, concurrency, latency_ms=latency_ms, program=program)
+                for program in (DRAINER, WITHOUT_JOURNAL)[:: 1 if pair % 2 else -1]
+            }
+            rates.append(1 - found[DRAINER].rate / found[WITHOUT_JOURNAL].rate)
+            cpu.append(found[DRAINER].cpu_s / found[WITHOUT_JOURNAL].cpu_s - 1)
+        timed = bench.run(workload, concurrency, latency_ms=latency_ms, program=TIMED_JOURNAL)
+        share = float(timed.said.rpartition("journal: ")[2]) / timed.elapsed_s
+        handler = f"{latency_ms} ms" if latency_ms else "no-op handler"
+        median = sorted(rates)[JOURNAL_PAIRS // 2]
+        rows.append(
+            Row(workload.name, f"journal, {handler}, C={concurrency}",
+                f"{share:.1%} of the event loop's time by stopwatch; against a drain without it"
+                f" ({JOURNAL_PAIRS} pairs): {median:.1%} of throughput (median; {min(rates):.1%} to"
+                f" {max(rates):.1%}), {sorted(cpu)[JOURNAL_PAIRS // 2]:.1%} of CPU time",
+                "under 3%", share < 0.03)
+        )  # fmt: skip
+    return rows
+
+
 def memory(bench: Bench) -> list[Row]:
     options = ("--buffer", MEMORY_BUFFER)
     small = bench.run(DISTINCT, 1000, until=100_000, latency_ms=1, options=options)
@@ -185,6 +221,7 @@ PARTS: dict[str, Callable[[Bench], list[Row]]] = {
     "no-op": no_op,
     "zipf": zipf,
     "plan-cost": plan_cost,
+    "journal-cost": journal_cost,
     "memory": memory,
 }
 

@@ -16,16 +16,24 @@ import orjson
 from drainer.engine.loop import event_loop
 
 HANDLERS = Path(__file__).with_name("handlers.py")
+DRAINER = ("-m", "drainer")
+TIMED_JOURNAL = (str(Path(__file__).with_name("timed_journal.py")),)
+WITHOUT_JOURNAL = (str(Path(__file__).with_name("without_journal.py")),)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One run: sub-messages per second while draining, seconds of it, peak memory in MiB."""
+    """One run: sub-messages per second while draining, seconds of it, peak memory in MiB.
+
+    ``cpu_s`` is of the whole process, its start included; ``said`` is its standard error.
+    """
 
     rate: float
     elapsed_s: float
     sub_messages: int
     peak_mib: float
+    cpu_s: float
+    said: str
 
 
 def bare_loop(concurrency: int, latency_ms: int, seconds: float = 5.0) -> float:
@@ -59,14 +67,17 @@ def measure(
     order: str = "sub-key",
     until: int | None = None,
     options: tuple[str, ...] = (),
+    program: tuple[str, ...] = DRAINER,
 ) -> Measured:
     """Drains ``[0, until)`` of the topic in a process of its own.
+
+    ``program`` is what Python is told to run, as ``-m drainer``.
 
     Raises RuntimeError with what the command said, when it did not finish all of it.
     """
     with tempfile.TemporaryDirectory() as folder:
         command = [
-            *(sys.executable, "-m", "drainer", "run"),
+            *(sys.executable, *program, "run"),
             *("--topic", topic, "--group", group, "-b", bootstrap, "--from", "earliest"),
             *("--handler", f"{HANDLERS}:{handler}", "--set", f"latency_ms={latency_ms}"),
             *("--concurrency", str(concurrency), "--order", order),
@@ -91,4 +102,6 @@ def measure(
         elapsed_s=summary["elapsed_s"],
         sub_messages=summary["sub_messages"]["done"],
         peak_mib=usage.ru_maxrss / 1024,
+        cpu_s=usage.ru_utime + usage.ru_stime,
+        said=words.decode(),
     )

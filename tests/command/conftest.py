@@ -92,3 +92,10 @@ def own_command(tmp_path: Path, own_broker: Broker) -> Iterator[Command]:
     made = Command(tmp_path, own_broker.bootstrap_servers)
     yield made
     made.close()
+
+
+@pytest.fixture
+def own_cluster(own_broker: Broker) -> Iterator[Cluster]:
+    settings = ClientSettings.load(own_broker.bootstrap_servers)
+    with Cluster.connect(settings, 60) as connected:
+        yield connected

@@ -13,13 +13,18 @@ Place = tuple[int, int, int]  # partition, offset, index
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the record. ``keys`` is None for a barrier; ``at_s`` is the monotonic clock."""
+    """One line of the record. ``keys`` is None for a barrier; ``at_s`` is the monotonic clock.
+
+    ``mark`` is ``begun``, ``done`` or ``failed``.
+    """
 
     mark: str
     pid: int
     at_s: float
     place: Place
     keys: tuple[str, ...] | None
+    attempt: int
+    id: str
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,13 @@ class Record:
     def done(self) -> list[Place]:
         return [line.place for line in self.lines() if line.mark == "done"]
 
+    def attempts(self, offset: int, index: int = 0) -> list[int]:
+        """The numbers of the attempts at a sub-message of partition 0, in the order they began."""
+        place = (0, offset, index)
+        return [
+            line.attempt for line in self.lines() if line.mark == "begun" and line.place == place
+        ]
+
     def repeats(self) -> dict[Place, int]:
         """How often each was begun, of those that were begun more than once."""
         return {place: count for place, count in Counter(self.begun()).items() if count > 1}
@@ -54,7 +66,8 @@ class Record:
         """Law 1: per sub-key in (offset, index) order and never two at once, barriers alone.
 
         What is repeated after a crash may go back, but only then: in each process the order is
-        whole, and what is new to all of them comes in order.
+        whole, and what is new to all of them comes in order. One that failed may come again, before
+        all others of its sub-keys.
         """
         lines = self.lines()
         for pid in {line.pid for line in lines}:
@@ -79,8 +92,9 @@ def every_place(values: Sequence[str], partition: int = 0, first: int = 0) -> se
 
 def _line(text: str) -> Line:
     assert text.endswith("\n"), f"torn: {text!r}"
-    mark, pid, at_s, place, keys = json.loads(text)
-    return Line(mark, pid, at_s, tuple(place), None if keys is None else tuple(keys))
+    mark, pid, at_s, place, keys, attempt, id_ = json.loads(text)
+    keys = None if keys is None else tuple(keys)
+    return Line(mark, pid, at_s, tuple(place), keys, attempt, id_)
 
 
 def _check_run(lines: Iterable[Line]) -> None:
@@ -88,7 +102,7 @@ def _check_run(lines: Iterable[Line]) -> None:
     open_: dict[Place, Line] = {}
     for line in lines:
         keys = line.keys or ()
-        if line.mark == "done":
+        if line.mark != "begun":
             del open_[line.place]
             for key in keys:
                 del running[key]
@@ -101,7 +115,19 @@ def _check_run(lines: Iterable[Line]) -> None:
                 assert line.keys is not None, f"barrier {line} began while {other} ran"
                 assert other.keys is not None, f"{line} began while barrier {other} ran"
         open_[line.place] = line
-    _check_rising(line for line in lines if line.mark == "begun")
+    _check_rising(line for line in lines if line.mark == "begun" and line.attempt == 1)
+    _check_tried_again(lines)
+
+
+def _check_tried_again(lines: Iterable[Line]) -> None:
+    last: dict[str, Line] = {}
+    for line in lines:
+        for key in line.keys or ():
+            before = last.get(key)
+            if line.mark == "begun" and line.attempt > 1:
+                assert before is not None, f"{line} has no attempt before it"
+                assert (before.mark, before.place) == ("failed", line.place), f"{before}, {line}"
+            last[key] = line
 
 
 def _check_rising(begun: Iterable[Line]) -> None:

@@ -1,11 +1,16 @@
 """A handler that writes down what it does, so that order, loss and repeats show from outside.
 
 The tests copy this file and name the copy to ``--handler``. A message's value is a JSON list of
-operations: a sub-key, a list of sub-keys, or null for a barrier. Each sub-message makes two lines
-in the file that the option ``record`` names: one when it begins, one when it is done. Further ones:
+operations: a sub-key, a list of sub-keys, or null for a barrier. Each attempt makes two lines in
+the file that the option ``record`` names: one when it begins, one when it is done or has failed.
+Further ones:
 
 ``pause_ms``: how long each takes; ``gate``: a file that each waits for; ``gated``: the sub-key that
 alone does; ``fail``: the place (``partition/offset/index``) that fails; ``hang``: for a minute.
+
+``bad``: sub-keys, with commas between them, that come to grief, as ``how`` says: ``error`` (when
+nothing is said), ``retry``, ``skip`` or ``fatal``; ``times``: only that many attempts do.
+``up``: a file without which whatever comes from the offset ``down_from`` on fails.
 """
 
 from __future__ import annotations
@@ -15,9 +20,10 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from drainer import Barrier, Context, Handler, Message, SubMessage
+from drainer import Barrier, Context, Fatal, Handler, Message, Retry, Skip, SubMessage
 
 GATE_POLL_S = 0.002
 HANG_S = 60.0
@@ -35,6 +41,11 @@ class Recorder(Handler):
         self._gated = options.get("gated")
         self._fail = options.get("fail")
         self._hang = "hang" in options
+        self._bad = set(options.get("bad", "").split(",")) - {""}
+        self._how = options.get("how", "error")
+        self._times = int(options.get("times", "1000000"))
+        self._up = Path(options["up"]) if "up" in options else None
+        self._down_from = int(options.get("down_from", "0"))
 
     def split(self, message: Message) -> Iterator[SubMessage]:
         for operation in json.loads(message.value or b"[]"):
@@ -56,38 +67,56 @@ class Recorder(Handler):
     def _note(self, mark: str, sub: SubMessage) -> None:
         keys = None if isinstance(sub, Barrier) else sub.keys or [sub.key]
         place = [sub.message.partition, sub.message.offset, sub.index]
-        line = json.dumps([mark, os.getpid(), time.monotonic(), place, keys])
+        now_s = time.monotonic()
+        line = json.dumps([mark, os.getpid(), now_s, place, keys, sub.attempt, sub.id])
         os.write(self._record, line.encode() + b"\n")
 
-    def _begin(self, sub: SubMessage) -> None:
+    @contextmanager
+    def _noted(self, sub: SubMessage) -> Iterator[None]:
         self._note("begun", sub)
+        try:
+            self._come_to_grief(sub)
+            yield
+        except BaseException:
+            self._note("failed", sub)
+            raise
+        self._note("done", sub)
+
+    def _come_to_grief(self, sub: SubMessage) -> None:
         message = sub.message
-        if self._fail == f"{message.partition}/{message.offset}/{sub.index}":
-            raise LookupError("the document is locked")
+        if self._up is not None and message.offset >= self._down_from and not self._up.exists():
+            raise ConnectionError("the index is away")
+        bad = sub.key in self._bad and sub.attempt <= self._times
+        if not bad and self._fail != f"{message.partition}/{message.offset}/{sub.index}":
+            return
+        if self._how == "retry":
+            raise Retry("it is not there yet", after=0.001)
+        if self._how == "skip":
+            raise Skip("it is of no use")
+        if self._how == "fatal":
+            raise Fatal("the index is gone")
+        raise LookupError("the document is locked")
 
 
 class OnTheLoop(Recorder):
     async def handle(self, sub: SubMessage) -> None:
-        self._begin(sub)
-        while self._waits(sub):  # noqa: ASYNC110 - another process opens it
-            await asyncio.sleep(GATE_POLL_S)
-        await asyncio.sleep(HANG_S if self._hang else self._pause_s)
-        self._note("done", sub)
+        with self._noted(sub):
+            while self._waits(sub):  # noqa: ASYNC110 - another process opens it
+                await asyncio.sleep(GATE_POLL_S)
+            await asyncio.sleep(HANG_S if self._hang else self._pause_s)
 
 
 class OnThreads(Recorder):
     def handle(self, sub: SubMessage) -> None:
-        self._begin(sub)
-        while self._waits(sub):
-            time.sleep(GATE_POLL_S)
-        time.sleep(HANG_S if self._hang else self._pause_s)
-        self._note("done", sub)
+        with self._noted(sub):
+            while self._waits(sub):
+                time.sleep(GATE_POLL_S)
+            time.sleep(HANG_S if self._hang else self._pause_s)
 
 
 class BlocksTheLoop(Recorder):
     """The mistake that everyone makes once: a blocking call in an async function."""
 
     async def handle(self, sub: SubMessage) -> None:
-        self._begin(sub)
-        time.sleep(HANG_S if self._hang else self._pause_s)  # noqa: ASYNC251 - that is the mistake
-        self._note("done", sub)
+        with self._noted(sub):
+            time.sleep(HANG_S if self._hang else self._pause_s)  # noqa: ASYNC251 - the mistake

@@ -16,6 +16,9 @@ from kafka.topic import Topic
 COMMANDS = [
     "run",
     "resume",
+    "redrive",
+    "dead list",
+    "dead show",
     "plan show",
     "plan verify",
     "plan commit",
@@ -99,12 +102,14 @@ def test_variables_reach_the_handler_and_say_yes(command: Command, topic: Topic)
 
 
 def test_every_option_in_the_help_names_its_variable(command: Command) -> None:
-    for name in ("run", "resume"):
+    for name in ("run", "resume", "redrive"):
         text = command(name, "--help", env=WIDE).out
         options = set(re.findall(r"[│|] [*]? *--([a-z-]+)", text)) - {"help"}
         assert len(options) > 10
         for option in options:
-            assert f"DRAINER_{option.upper().replace('-', '_')}" in text
+            variable = option.upper().replace("-", "_")
+            own = name == "redrive" and option in ("group", "plan")
+            assert f"DRAINER_{'REDRIVE_' if own else ''}{variable}" in text
 
 
 def test_a_profile_in_this_folder_holds_for_every_drain(command: Command, topic: Topic) -> None:
@@ -209,7 +214,7 @@ def test_the_help_of_every_command_shows_an_example(command: Command) -> None:
 
 
 def test_the_help_of_a_group_lists_its_commands(command: Command) -> None:
-    for name in ("", "plan ", "sandbox "):
+    for name in ("", "plan ", "dead ", "sandbox "):
         text = command(*name.split(), "--help", env=WIDE).out
         for found in COMMANDS:
             if found.startswith(name):

@@ -80,7 +80,7 @@ def read(path: Path) -> OffsetPlan:
     return OffsetPlan.decode(path.read_bytes())
 
 
-def write(command: Command, topic: Topic, plan: OffsetPlan, **part: int) -> None:
+def write(command: Command, topic: Topic, plan: OffsetPlan, **part: Any) -> None:
     """Write a plan for the topic, whole and with its digest, with something else about its part."""
     partitions = {0: replace(plan.partitions[0], **part)}
     command.plan(topic).write_bytes(replace(plan, partitions=partitions).encode())

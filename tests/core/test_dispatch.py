@@ -585,6 +585,149 @@ def test_finished_messages_are_freed_though_the_first_is_stuck() -> None:
     assert after - before < 200
 
 
+# --- what stays pending ---
+
+
+def place(sub: SubMessage) -> str:
+    return f"{sub.message.offset}[{sub.index}]"
+
+
+def test_a_held_sub_message_holds_its_lanes_and_no_worker() -> None:
+    dispatcher = one_partition(0, 9)
+    deliver(dispatcher, 0, SubMessage(keys=["a", "b"]))
+    deliver(dispatcher, 1, "a", "b", "c")
+    sub = take(dispatcher)
+    dispatcher.hold(sub)
+    assert list(take_all(dispatcher)) == ["1[2]"]
+    assert (dispatcher.lanes.running, dispatcher.lanes.held) == (1, 1)
+    dispatcher.release(sub)
+    assert (take(dispatcher), sub.attempt) == (sub, 2)
+    dispatcher.finish(sub)
+    assert set(take_all(dispatcher)) == {"1[0]", "1[1]"}
+
+
+def test_a_held_barrier_still_holds_its_partition() -> None:
+    dispatcher = one_partition(0, 9)
+    deliver(dispatcher, 0, Barrier(), "a")
+    barrier = take(dispatcher)
+    dispatcher.hold(barrier)
+    assert dispatcher.take() is None
+    dispatcher.release(barrier)
+    assert take(dispatcher) is barrier
+    dispatcher.finish(barrier)
+    assert list(take_all(dispatcher)) == ["0[1]"]
+
+
+def test_what_is_parked_stays_pending_with_all_behind_it() -> None:
+    dispatcher = one_partition(0, 9)
+    deliver(dispatcher, 0, "a", "b", "a")
+    first = take_all(dispatcher)["0[0]"]
+    dispatcher.park(first)
+    deliver(dispatcher, 1, "a")
+    deliver(dispatcher, 2, SubMessage(keys=["a", "c"]), "c")
+    assert dispatcher.take() is None
+    assert dispatcher.lanes.parked == 1
+    assert dispatcher.newly_parked() == [], "it is only for this run"
+    assert dispatcher.counts()[1].pending == 6
+    again = resume(dispatcher)
+    deliver(again, 0, "a", "b", "a")
+    assert finish_all(again)[0] == "0[0]"
+
+
+def test_a_lane_parked_behind_a_dead_letter_is_told_once_and_kept() -> None:
+    dispatcher = one_partition(0, 9)
+    deliver(dispatcher, 0, SubMessage(keys=["a", b"b"]), "a", "c")
+    both = take_all(dispatcher)["0[0]"]
+    dispatcher.park_behind(both, Outcome.DEAD)
+    assert set(dispatcher.newly_parked()) == {"'a'", "b'b'"} == dispatcher.parked
+    assert dispatcher.newly_parked() == []
+    assert dispatcher.counts()[1] == Counts(read=3, dead=1, pending=2)
+
+    ledger = Ledger(0, 9, written_and_read(dispatcher.progress()[0]))
+    again = Dispatcher({0: ledger}, parked=dispatcher.parked)
+    deliver(again, 0, SubMessage(keys=["a", b"b"]), "a", "c")
+    deliver(again, 1, "a", "d")
+    assert set(take_all(again)) == {"0[2]", "1[1]"}
+    assert again.parked == dispatcher.parked
+    assert again.newly_parked() == []
+
+
+def test_a_lane_is_parked_by_the_text_of_its_key_and_its_type() -> None:
+    dispatcher = Dispatcher({0: Ledger(0, 9)}, parked=["1"])
+    dispatcher.deliver(message_at(0), subs_of(1, "1", b"1"))
+    assert set(take_all(dispatcher)) == {"0[1]", "0[2]"}
+
+
+def test_a_dead_barrier_parks_its_partition_for_later_runs_too() -> None:
+    def begun(parked: Iterable[str], progress: Progress | None = None) -> Dispatcher:
+        return Dispatcher({0: Ledger(0, 9, progress), 1: Ledger(0, 9)}, parked=parked)
+
+    dispatcher = begun(())
+    deliver(dispatcher, 0, Barrier(), "a", Barrier(), SubMessage(keys=["b", "c"]))
+    dispatcher.park_behind(take(dispatcher), Outcome.DEAD)
+    for again in (dispatcher, begun(dispatcher.parked, dispatcher.progress()[0])):
+        if again is not dispatcher:
+            deliver(again, 0, Barrier(), "a", Barrier(), SubMessage(keys=["b", "c"]))
+        deliver(again, 1, "d")
+        again.deliver(message_at(0, 1), subs_of("a", "e"))
+        assert again.resting == 2, "and nothing of them is kept whole"
+        assert {place(sub) for sub in take_all(again).values()} == {"0[0]", "0[1]"}
+        assert (again.parked, again.lanes.parked) == ({"partition 0"}, 1)
+        assert all(counts.conserved for counts in again.counts())
+
+
+def test_without_order_nothing_is_behind_a_dead_letter() -> None:
+    dispatcher = Dispatcher({0: Ledger(0, 1000)}, Order.NONE)
+    for offset in range(1000):
+        dispatcher.deliver(message_at(offset), subs_of("a"))
+        dispatcher.park_behind(take(dispatcher), Outcome.DEAD)
+    assert dispatcher.complete
+    assert (dispatcher.parked, len(dispatcher.lanes), dispatcher.lanes.parked) == (set(), 0, 0)
+
+
+def test_without_order_a_parked_one_takes_no_other_with_it() -> None:
+    # A lane's key must not be one that a later sub-message can have again.
+    dispatcher = Dispatcher({0: Ledger(0, 1000)}, Order.NONE)
+    for offset in range(1000):
+        dispatcher.deliver(message_at(offset), subs_of("a"))
+        sub = dispatcher.take()
+        assert sub is not None
+        dispatcher.park(sub)
+        del sub
+    assert dispatcher.resting == 1000
+
+
+@pytest.mark.parametrize("order", [Order.KEY, Order.PARTITION])
+def test_a_lane_of_another_order_stays_parked_in_a_later_run(order: Order) -> None:
+    dispatcher = Dispatcher({0: Ledger(0, 9), 1: Ledger(0, 9)}, order)
+    dispatcher.deliver(message_at(0, 0, b"k"), subs_of("a"))
+    dispatcher.park_behind(take(dispatcher), Outcome.DEAD)
+    ledgers = {n: Ledger(0, 9, found) for n, found in dispatcher.progress().items()}
+    again = Dispatcher(ledgers, order, dispatcher.newly_parked())
+    again.deliver(message_at(1, 0, b"k"), subs_of("x"))
+    assert again.take() is None
+    assert again.lanes.parked == 1
+    again.deliver(message_at(0, 1, b"other"), subs_of("a"))
+    assert take(again).message.partition == 1
+
+
+def test_memory_of_what_is_parked_is_that_of_its_account() -> None:
+    mark = Mark()
+    dispatcher = one_partition(0, 1_001)
+    dispatcher.deliver(message_at(0), [SubMessage("a", mark)])
+    dispatcher.park(take(dispatcher))
+    gc.collect()
+    gc.disable()
+    try:
+        for offset in range(1, 1_001):
+            dispatcher.deliver(message_at(offset), [SubMessage("a", mark)])
+        left = alive(mark)
+    finally:
+        gc.enable()
+    assert left == 0
+    assert dispatcher.resting == 1_001
+
+
 # --- messages that are one sub-message each ---
 
 
@@ -605,6 +748,8 @@ def one_by_one(dispatcher: Dispatcher, messages: Sequence[Message]) -> None:
     finished_before=st.sets(st.integers(0, 40)),
     gate_at=st.none() | st.integers(0, 39),
     order=st.sampled_from(Order),
+    parked=st.sets(st.integers(0, 5), max_size=2),
+    shut=st.booleans(),
     random=st.randoms(use_true_random=False),
 )
 def test_delivering_whole_messages_at_once_is_delivering_them_one_by_one(
@@ -614,10 +759,15 @@ def test_delivering_whole_messages_at_once_is_delivering_them_one_by_one(
     finished_before: set[int],
     gate_at: int | None,
     order: Order,
+    parked: set[int],
+    shut: bool,
     random: Random,
 ) -> None:
     earlier = Progress(0, ranges_of(finished_before))
-    both = [Dispatcher({0: Ledger(0, 38, earlier)}, order) for _ in range(2)]
+    texts = [repr(b"%d" % key) for key in parked]
+    if shut and gate_at is None:
+        texts.append("partition 0")
+    both = [Dispatcher({0: Ledger(0, 38, earlier)}, order, texts) for _ in range(2)]
     offsets = [offset for offset in range(len(keys)) if offset not in holes]
     running: list[tuple[SubMessage, SubMessage]] = []
     seed = random.random()
@@ -632,8 +782,9 @@ def test_delivering_whole_messages_at_once_is_delivering_them_one_by_one(
         chance = Random(seed + begin)
         for _ in range(chance.randint(0, 2 * chunk)):
             if running and chance.random() < 0.5:
+                end = chance.choice([*[Dispatcher.finish] * 5, Dispatcher.park])
                 for dispatcher, sub in zip(both, running.pop(0), strict=True):
-                    dispatcher.finish(sub)
+                    end(dispatcher, sub)
                 continue
             at_once, one = (dispatcher.take() for dispatcher in both)
             assert str(at_once) == str(one)
@@ -641,6 +792,7 @@ def test_delivering_whole_messages_at_once_is_delivering_them_one_by_one(
                 running.append((at_once, one))
         assert both[0].progress() == both[1].progress()
         assert both[0].counts() == both[1].counts()
+        assert both[0].resting == both[1].resting
         assert (both[0].lanes.ready, len(both[0].lanes)) == (
             both[1].lanes.ready,
             len(both[1].lanes),

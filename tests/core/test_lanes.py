@@ -13,6 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
+    initialize,
     invariant,
     precondition,
     rule,
@@ -281,9 +282,16 @@ class LanesMachine(RuleBasedStateMachine):
     In the list a sub-message may start when no unfinished earlier one shares a key with it.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.lanes = Lanes()
+    @initialize(parked_before=st.sets(st.sampled_from("de")))
+    def begin(self, parked_before: set[str]) -> None:
+        self.let_go: list[SubMessage] = []  # by parked lanes, as told
+        self.lanes = Lanes(self.let_go.append, {repr(key) for key in parked_before})
+        self.parked_before = parked_before
+        self.parked: set[object] = set()
+        self.parked_alone = 0
+        self.left: list[SubMessage] = []  # as it should be told
+        self.held: dict[SubMessage, frozenset[object]] = {}
+        self.released: dict[SubMessage, frozenset[object]] = {}
         self.waiting: dict[SubMessage, frozenset[object]] = {}  # in the order of pushes
         self.running: dict[SubMessage, frozenset[object]] = {}
         self.in_one_lane: set[SubMessage] = set()  # pushed by key, so that its lane has a heat
@@ -291,8 +299,10 @@ class LanesMachine(RuleBasedStateMachine):
         self.fresh_keys = 0
 
     def may_start(self) -> list[SubMessage]:
-        held: set[object] = set().union(*self.running.values())
-        startable = []
+        held: set[object] = self.parked.union(
+            *self.running.values(), *self.held.values(), *self.released.values()
+        )
+        startable = list(self.released)
         for sub, keys in self.waiting.items():
             if held.isdisjoint(keys):
                 startable.append(sub)
@@ -301,9 +311,16 @@ class LanesMachine(RuleBasedStateMachine):
 
     def push_by_key(self, key: Hashable) -> None:
         sub = SubMessage(key)
-        self.waiting[sub] = frozenset([key])
         self.in_one_lane.add(sub)
+        self.find_parked(key)
+        if key in self.parked:
+            self.left.append(sub)
+        else:
+            self.waiting[sub] = frozenset([key])
         self.lanes.push(sub, key)
+
+    def find_parked(self, *keys: Hashable) -> None:
+        self.parked |= self.parked_before.intersection(keys)
 
     def check_taken(self, taken: SubMessage | None) -> None:
         startable = self.may_start()
@@ -311,7 +328,11 @@ class LanesMachine(RuleBasedStateMachine):
             assert not startable, f"{len(startable)} may start and nothing was taken"
             return
         assert taken in startable, "taken out of turn"
+        if taken in self.released:
+            self.running[taken] = self.released.pop(taken)
+            return
         if taken in self.in_one_lane:
+            assert not self.released, "the next attempt comes before any lane"
             in_lane = Counter(key for keys in self.waiting.values() for key in keys)
             hottest = max(in_lane[sub.key] for sub in startable if sub in self.in_one_lane)
             waiting = in_lane[taken.key]
@@ -333,6 +354,7 @@ class LanesMachine(RuleBasedStateMachine):
     def push_to_all(self, keys: list[str]) -> None:
         sub = SubMessage(keys=keys)
         self.waiting[sub] = frozenset(keys)
+        self.find_parked(*keys)
         self.lanes.push_to_all(sub, keys)
 
     @rule()
@@ -344,6 +366,45 @@ class LanesMachine(RuleBasedStateMachine):
     @rule()
     def take(self) -> None:
         self.check_taken(self.lanes.take())
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def hold(self, data: st.DataObject) -> None:
+        sub = data.draw(st.sampled_from(list(self.running)))
+        self.held[sub] = self.running.pop(sub)
+        self.lanes.hold(sub)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def unhold(self, data: st.DataObject) -> None:
+        sub = data.draw(st.sampled_from(list(self.held)))
+        self.running[sub] = self.held.pop(sub)
+        self.lanes.unhold(sub)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        sub = data.draw(st.sampled_from(list(self.held)))
+        self.released[sub] = self.held.pop(sub)
+        self.lanes.release(sub)
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), rarely=st.integers(0, 3))
+    def park(self, data: st.DataObject, rarely: int) -> None:
+        if rarely:
+            return
+        sub = data.draw(st.sampled_from(list(self.running)))
+        keys = self.running.pop(sub)
+        found = self.lanes.park(sub)
+        assert len(found) == len(keys)
+        assert set(found) == keys
+        self.parked |= keys
+        self.parked_alone += not keys
+        gone = [s for s, k in self.waiting.items() if s in self.in_one_lane and k <= keys]
+        for each in gone:
+            del self.waiting[each]
+        for key in found:  # lane by lane
+            self.left += [each for each in gone if each.key == key]
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
@@ -372,8 +433,17 @@ class LanesMachine(RuleBasedStateMachine):
 
     @invariant()
     def counts_agree(self) -> None:
-        lanes = set().union(*self.waiting.values(), *self.running.values())
-        self.most_lanes = max(self.most_lanes, len(lanes))
+        lanes = set().union(
+            *self.waiting.values(),
+            *self.running.values(),
+            *self.held.values(),
+            *self.released.values(),
+        )
+        self.most_lanes = max(self.most_lanes, len(lanes | self.parked))
+        lanes -= self.parked
+        assert self.let_go == self.left
+        assert self.lanes.held == len(self.held)
+        assert self.lanes.parked == len(self.parked) + self.parked_alone
         assert self.lanes.ready == len(self.may_start())
         assert self.lanes.running == len(self.running)
         assert len(self.lanes) == len(lanes)
@@ -381,18 +451,24 @@ class LanesMachine(RuleBasedStateMachine):
         assert bucket_entries(self.lanes) <= lanes_module.STALE_MIN + 3 * self.most_lanes + 1
 
     def teardown(self) -> None:
-        if sys.exc_info()[0] is not None:
+        if sys.exc_info()[0] is not None or not hasattr(self, "lanes"):
             return  # a rule failed, which says more than what follows would
-        while self.waiting or self.running:
-            sub = next(iter(self.running), None)
-            if sub is None:
+        for sub in list(self.held):
+            self.released[sub] = self.held.pop(sub)
+            self.lanes.release(sub)
+        while self.may_start() or self.running:
+            running = next(iter(self.running), None)
+            if running is None:
                 self.check_taken(self.lanes.take())
             else:
-                del self.running[sub]
-                self.check_taken(self.lanes.finish_and_take(sub))
+                del self.running[running]
+                self.check_taken(self.lanes.finish_and_take(running))
         self.counts_agree()
         assert self.lanes.take() is None
-        assert self.lanes.hottest(9) == []
+        if self.waiting:
+            assert self.parked, "nothing else can hold back what has several keys"
+        else:
+            assert self.lanes.hottest(9) == []
 
 
 def test_any_order_of_events_agrees_with_a_plain_list(monkeypatch: pytest.MonkeyPatch) -> None:

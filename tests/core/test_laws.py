@@ -101,10 +101,14 @@ class LawsMachine(RuleBasedStateMachine):
     @initialize(
         drawn=st.lists(logs(), min_size=1, max_size=3),
         order=st.sampled_from([Order.SUB_KEY, Order.SUB_KEY, *Order]),
+        unselected=st.sampled_from(["", "", "d"]),
     )
-    def start(self, drawn: list[Log], order: Order) -> None:
+    def start(self, drawn: list[Log], order: Order, unselected: str) -> None:
         self.logs = dict(enumerate(drawn))
         self.order = order
+        self.unselected = unselected  # the sub-key of what is left alone
+        self.written_parked: set[str] = set()  # behind dead letters, as the plan has it
+        self.parked_of: dict[str, Hashable] = {}  # which lane that is; a barrier's is its partition
         self.plan = {number: Progress(log.start) for number, log in self.logs.items()}
         self.written: dict[Place, Outcome] = {}
         self.written_messages: set[tuple[int, int]] = set()
@@ -114,7 +118,21 @@ class LawsMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         """A process starts from the plan, and from nothing else."""
         ledgers = {n: Ledger(log.start, log.end, self.plan[n]) for n, log in self.logs.items()}
-        self.dispatcher = Dispatcher(ledgers, self.order)
+        self.dispatcher = Dispatcher(
+            ledgers,
+            self.order,
+            self.written_parked,
+            (lambda sub: sub.key != self.unselected) if self.unselected else None,
+        )
+        self.behind_dead = set(self.written_parked)
+        self.shut = {n for n in self.logs if f"partition {n}" in self.behind_dead}
+        self.parked_lanes = {
+            self.parked_of[text] for text in self.behind_dead if text in self.parked_of
+        }
+        self.parked: set[Place] = set()
+        self.held: dict[Place, SubMessage] = {}
+        self.attempts: Counter[Place] = Counter()
+        self.messages: dict[tuple[int, int], Message] = {}
         self.finished = dict(self.written)
         self.finished_at_first = frozenset(self.written)
         self.finished_messages = set(self.written_messages)
@@ -135,6 +153,29 @@ class LawsMachine(RuleBasedStateMachine):
         if self.order is Order.KEY:
             return frozenset([record.key])
         return frozenset([partition if self.order is Order.PARTITION else place])
+
+    def parked_text(self, place: Place, lane: Hashable) -> str:
+        partition, offset, _ = place
+        if self.order is Order.PARTITION:
+            return repr(message_at(offset, partition).origin)
+        return repr(lane)
+
+    def is_selected(self, place: Place) -> bool:
+        partition, offset, index = place
+        spec = self.logs[partition].records[offset].specs[index]
+        return not self.unselected or spec != (self.unselected,)
+
+    def stays_pending(self, place: Place) -> bool:
+        """In this run, whatever happens to others."""
+        return (
+            place[0] in self.shut
+            or place in self.parked
+            or not self.is_selected(place)
+            or not self.parked_lanes.isdisjoint(self.lanes_of(place))
+        )
+
+    def is_out(self, place: Place) -> bool:
+        return place in self.running or place in self.held
 
     def is_barrier(self, place: Place) -> bool:
         partition, offset, index = place
@@ -157,17 +198,22 @@ class LawsMachine(RuleBasedStateMachine):
     def must_start(self) -> list[Place]:
         """What can't be waiting for anything, whatever the order of lanes across partitions."""
         pending = [self.pending(number) for number in self.logs]
-        in_lane = Counter(lane for places in pending for p in places for lane in self.lanes_of(p))
+        in_lane = Counter(
+            lane
+            for places in pending
+            for place in places
+            if self.is_selected(place)
+            for lane in self.lanes_of(place)
+        )
         found = []
         for places in pending:
             for number, place in enumerate(places):
+                idle = not self.is_out(place) and not self.stays_pending(place)
                 if self.is_barrier(place):
-                    if number == 0 and place not in self.running:
+                    if number == 0 and idle:
                         found.append(place)
                     break
-                if place not in self.running and all(
-                    in_lane[lane] == 1 for lane in self.lanes_of(place)
-                ):
+                if idle and all(in_lane[lane] == 1 for lane in self.lanes_of(place)):
                     found.append(place)
         return found
 
@@ -175,12 +221,15 @@ class LawsMachine(RuleBasedStateMachine):
         held: set[Hashable] = set()
         found = []
         for number, place in enumerate(self.pending(0)):
+            idle = not self.is_out(place) and not self.stays_pending(place)
             if self.is_barrier(place):
-                if number == 0 and place not in self.running:
+                if number == 0 and idle:
                     found.append(place)
                 break
+            if not self.is_selected(place):
+                continue
             lanes = self.lanes_of(place)
-            if place not in self.running and held.isdisjoint(lanes):
+            if idle and held.isdisjoint(lanes):
                 found.append(place)
             held |= lanes
         return found
@@ -210,6 +259,7 @@ class LawsMachine(RuleBasedStateMachine):
         self.dispatcher.deliver(message, record.split())
         place = (message.partition, message.offset)
         self.delivered.add(place)
+        self.messages[place] = message
         if not record.specs:
             self.finished_messages.add(place)
 
@@ -269,6 +319,53 @@ class LawsMachine(RuleBasedStateMachine):
             if sub is not None:
                 place = (sub.message.partition, sub.message.offset, sub.index)
 
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def hold(self, data: st.DataObject) -> None:
+        place = data.draw(st.sampled_from(sorted(self.running)))
+        self.held[place] = sub = self.running.pop(place)
+        self.dispatcher.hold(sub)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), again=st.booleans())
+    def give_back(self, data: st.DataObject, again: bool) -> None:
+        place = data.draw(st.sampled_from(sorted(self.held)))
+        sub = self.held.pop(place)
+        if again:
+            self.attempts[place] += 1
+            self.dispatcher.release(sub)
+        else:
+            self.running[place] = sub
+            self.dispatcher.unhold(sub)
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), behind=st.booleans(), rarely=st.integers(0, 3))
+    def park(self, data: st.DataObject, behind: bool, rarely: int) -> None:
+        if rarely:
+            return
+        place = data.draw(st.sampled_from(sorted(self.running)))
+        sub = self.running[place]
+        lanes = self.lanes_of(place)
+        if behind:
+            self.note_finished(place, Outcome.DEAD)
+            self.dispatcher.park_behind(sub, Outcome.DEAD)
+        else:
+            del self.running[place]
+            self.parked.add(place)
+            self.dispatcher.park(sub)
+        if self.is_barrier(place):
+            self.shut.add(place[0])
+            lanes = frozenset()
+            if behind:
+                self.behind_dead.add(f"partition {place[0]}")
+        if behind and self.order is Order.NONE:
+            return  # nothing is behind it
+        self.parked_lanes |= lanes
+        if behind:
+            texts = {self.parked_text(place, lane): lane for lane in lanes}
+            self.parked_of |= texts
+            self.behind_dead |= set(texts)
+
     @precondition(lambda self: len(self.running) > 1)
     @rule()
     def finish_all_but_the_first(self) -> None:
@@ -289,6 +386,7 @@ class LawsMachine(RuleBasedStateMachine):
         for number, progress in self.dispatcher.progress().items():
             self.check_written(number, progress)
             self.plan[number] = written_and_read(progress)
+        self.written_parked = set(self.dispatcher.parked)
         self.note_written()
 
     @rule()
@@ -296,6 +394,8 @@ class LawsMachine(RuleBasedStateMachine):
         for number, changes in self.dispatcher.changes().items():
             self.plan[number] = self.plan[number].merge(written_and_read(changes))
         assert self.dispatcher.changes() == {}
+        self.written_parked |= set(self.dispatcher.newly_parked())
+        assert self.dispatcher.newly_parked() == []
         self.note_written()
         for number, progress in self.dispatcher.progress().items():
             merged = self.plan[number]
@@ -340,10 +440,12 @@ class LawsMachine(RuleBasedStateMachine):
             taken.index,
         )
         assert place not in self.finished, "handed out again"
-        assert place not in self.running, "handed out twice"
+        assert not self.is_out(place), "handed out twice"
+        assert not self.stays_pending(place), "handed out though it stays pending"
+        assert taken.attempt == 1 + self.attempts[place]
         assert taken.id == f"topic-id:{partition}:{offset}:{index}"
         lanes = self.lanes_of(place)
-        for other in self.running:
+        for other in {*self.running, *self.held}:
             assert lanes.isdisjoint(self.lanes_of(other)), f"{place} beside {other}"
         for other in self.places(partition):
             if other >= place:
@@ -351,6 +453,8 @@ class LawsMachine(RuleBasedStateMachine):
             if other not in self.finished:
                 assert not self.is_barrier(place), f"barrier {place} before {other} is finished"
                 assert not self.is_barrier(other), f"{place} before barrier {other} is finished"
+                if not self.is_selected(other):
+                    continue
                 assert lanes.isdisjoint(self.lanes_of(other)), f"{place} overtakes {other}"
         self.running[place] = taken
         self.handed_out.add(place)
@@ -413,6 +517,24 @@ class LawsMachine(RuleBasedStateMachine):
             assert self.dispatcher.lanes.ready == len(self.may_start_in_one_partition())
 
     @invariant()
+    def what_waits_behind_dead_letters_is_known(self) -> None:
+        assert self.dispatcher.parked == self.behind_dead
+
+    @invariant()
+    def only_what_stays_pending_is_let_go_of(self) -> None:
+        resting = 0
+        for (partition, offset), message in self.messages.items():
+            left = [p for p in self.pending(partition) if p[1] == offset]
+            if message.value is None:
+                resting += 1
+                assert left
+                assert all(self.stays_pending(place) for place in left)
+            elif left:
+                known = (place[0] in self.shut or place in self.parked for place in left)
+                assert not all(known), f"{message} is kept whole for nothing"
+        assert self.dispatcher.resting == resting
+
+    @invariant()
     def memory_is_what_is_pending(self) -> None:
         held = len(self.delivered - self.finished_messages)
         assert self.dispatcher.pending_bytes >= 100 * held
@@ -424,6 +546,22 @@ class LawsMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if sys.exc_info()[0] is not None or not hasattr(self, "logs"):
             return  # a rule failed, which says more than what follows would
+        self.drain_all_that_can_be()
+        if self.behind_dead or self.parked or self.shut or self.unselected:
+            self.write_plan()
+            self.written_parked, self.unselected = set(), ""
+            self.begin()
+            self.drain_all_that_can_be()
+        everything = {place for number in self.logs for place in self.places(number)}
+        assert set(self.finished) == everything
+        assert self.handed_out == everything
+        assert self.dispatcher.complete
+        assert len(self.dispatcher.lanes) == 0
+        for number, progress in self.dispatcher.progress().items():
+            assert progress.watermark == self.logs[number].end
+            assert (progress.finished, progress.partial) == ((), {})
+
+    def drain_all_that_can_be(self) -> None:
         for number, log in self.logs.items():
             for offset in [o for o in log.records if o >= self.positions[number]]:
                 message = message_at(offset, number, log.records[offset].key)
@@ -432,6 +570,10 @@ class LawsMachine(RuleBasedStateMachine):
                 self.positions[number] = offset + 1
             self.dispatcher.skip_to(number, log.end)
             self.positions[number] = log.end
+        for place, sub in self.held.items():
+            self.attempts[place] += 1
+            self.dispatcher.release(sub)
+        self.held.clear()
         while True:
             taken = self.dispatcher.take()
             self.check_taken(taken)
@@ -445,14 +587,7 @@ class LawsMachine(RuleBasedStateMachine):
         self.everything_is_accounted_for()
         self.the_watermark_is_right()
         self.memory_is_what_is_pending()
-        everything = {place for number in self.logs for place in self.places(number)}
-        assert set(self.finished) == everything
-        assert self.handed_out == everything
-        assert self.dispatcher.complete
-        assert len(self.dispatcher.lanes) == 0
-        for number, progress in self.dispatcher.progress().items():
-            assert progress.watermark == self.logs[number].end
-            assert (progress.finished, progress.partial) == ((), {})
+        self.only_what_stays_pending_is_let_go_of()
 
 
 def test_the_laws_hold_under_any_order_of_events_and_crashes(

@@ -540,6 +540,19 @@ def test_large_messages_that_finished_behind_a_stuck_one_are_let_go() -> None:
     assert ledger.complete
 
 
+def test_what_finished_inside_is_let_go_when_all_before_it_has_finished() -> None:
+    ledger = Ledger(0, 2_000)
+    messages = [deliver(ledger, offset, "a", size=1000) for offset in range(2_000)]
+    for message in messages[1_001:1_900]:
+        ledger.finish(message, 0)
+    for message in messages[:1_000]:
+        ledger.finish(message, 0)
+
+    assert ledger.counts()[0].pending == 101
+    assert len(ledger._pending) <= 2 * (101 + PURGE_MIN)
+    assert (ledger.watermark, ledger.progress().finished) == (1_000, ((1_001, 1_900),))
+
+
 def test_stuck_messages_here_and_there_are_all_that_the_ledger_keeps() -> None:
     ledger = Ledger(0, 20_000)
     stuck = []
@@ -555,3 +568,56 @@ def test_stuck_messages_here_and_there_are_all_that_the_ledger_keeps() -> None:
     for message in reversed(stuck):
         ledger.finish(message, 0)
     assert ledger.complete
+
+
+# --- what stays pending for a run ---
+
+
+def test_a_message_of_which_nothing_is_left_to_do_lets_go_of_its_content() -> None:
+    ledger = Ledger(0, 9)
+    message = deliver(ledger, 0, "a", "b", size=100_000)
+    ledger.rest(message)
+    assert (message.value, ledger.resting) == (b"value", 0), "b is still to be handled"
+    ledger.finish(message, 1)
+    assert (message.value, ledger.resting) == (None, 1)
+    assert ledger.pending_bytes < 2_000
+    assert ledger.counts()[0].pending == 1
+    assert ledger.watermark == 0
+
+
+def test_at_rest_it_is_in_the_plan_as_before() -> None:
+    ledger = Ledger(0, 9)
+    message, behind = deliver(ledger, 0, "a", "b"), deliver(ledger, 1, "a")
+    ledger.finish(message, 1)
+    ledger.changes()
+    before = ledger.progress()
+    ledger.rest(message)
+    ledger.rest(behind)
+    assert ledger.progress() == before, "what rests without a finished part has no bits to tell"
+    assert ledger.changes() is None, "nothing has finished"
+    assert resume(ledger).watermark == 0
+
+
+def test_a_message_that_was_large_only_by_its_sub_keys_is_counted_with_them() -> None:
+    ledger = Ledger(0, 9)
+    message = deliver(ledger, 0, *range(10_000), size=10**9)
+    for _ in range(10_000):
+        ledger.rest(message)
+    assert 1_000_000 <= ledger.pending_bytes <= 2_000_000
+
+
+def test_a_small_message_does_not_grow_by_resting() -> None:
+    ledger = Ledger(0, 9)
+    ledger.rest(deliver(ledger, 0, "a", size=10))
+    assert ledger.pending_bytes == 10
+
+
+def test_resting_messages_outlive_a_purge() -> None:
+    ledger = Ledger(0, 1000)
+    resting = deliver(ledger, 0, "a")
+    ledger.rest(resting)
+    for offset in range(1, 500):
+        ledger.finish(deliver(ledger, offset, "b"), 0)
+    assert (ledger.watermark, ledger.resting) == (0, 1)
+    assert ledger.first_pending is resting
+    assert ledger.progress().finished == ((1, 500),)

@@ -72,3 +72,27 @@ def test_the_first_handler_works_as_it_is_printed(tmp_path: Path) -> None:
 
     assert handler.is_async
     assert handler.split is not None
+
+
+def run_pytest(file: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=file.parent)
+
+
+def test_the_tests_of_a_handler_work_as_they_are_printed(tmp_path: Path) -> None:
+    correctness = (ROOT / "docs/correctness.md").read_text()
+    section = correctness.split("## Checking a handler")[1]
+    (code,) = re.findall(r"```python\n(import json.+?)```", section, re.DOTALL)
+    (told,) = re.findall(
+        r"fails the second of these, with\n\n```text\n(.+?)```", section, re.DOTALL
+    )
+    file = tmp_path / "test_reindex.py"
+    file.write_text(code)
+    assert "3 passed" in run_pytest(file).stdout
+
+    line = "        self.index[sub.key] = sub.payload\n"
+    file.write_text(code.replace(line, line + '        self.index["newest"] = sub.key\n'))
+    outcome = run_pytest(file).stdout
+
+    assert "1 failed, 2 passed" in outcome
+    assert " ".join(told.split()) in " ".join(outcome.replace("\nE ", " ").split())

@@ -18,9 +18,12 @@ import orjson
 import pytest
 
 from drainer.core.dispatch import Dispatcher
+from drainer.core.failures import FailureSettings, OnFailure
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
-from drainer.core.progress import Progress
-from drainer.engine.local import LocalDrain, LocalSettings, Outside
+from drainer.core.progress import Progress, Range
+from drainer.engine.local import LocalDrain
+from drainer.engine.outside import Outside
+from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, OffsetMoved
 from drainer.handler import Handler
@@ -130,7 +133,10 @@ class Group:
         assert topic_id == TOPIC_ID
 
     def commit(
-        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
+        self,
+        offsets: Mapping[int, int],
+        expected: Mapping[int, Set[int | None]],
+        finished: Mapping[int, Sequence[Range]] | None = None,
     ) -> dict[int, int]:
         self.tries += 1
         error = self.trouble()
@@ -154,12 +160,44 @@ class GroupLock:
     unsure_since_s: float | None = None
 
 
+class Letters:
+    """A dead-letter topic: takes letters, and says at once that they are safe unless told not."""
+
+    trouble: str | None = None
+
+    def __init__(self) -> None:
+        self.written: list[Place] = []
+        self.errors: list[str] = []
+        self.keeps_silent = False
+        self.failure: DrainerError | None = None
+        self.unanswered: list[Callable[[DrainerError | None], None]] = []
+        self.closed = 0
+
+    def send(
+        self, sub: SubMessage, error: BaseException, told: Callable[[DrainerError | None], None]
+    ) -> None:
+        self.written.append(place_of(sub))
+        self.errors.append(str(error))
+        self.unanswered.append(told)
+        if not self.keeps_silent:
+            self.answer()
+
+    def answer(self) -> None:
+        while self.unanswered:
+            told = self.unanswered.pop()
+            threading.Thread(target=told, args=(self.failure,)).start()
+
+    def close(self, timeout_s: float) -> None:
+        self.closed += 1
+
+
 class Account:
     """Which sub-messages began and ended, and every breach of the law of order."""
 
     def __init__(self) -> None:
         self.began: list[Place] = []
         self.finished: list[Place] = []
+        self.failed: list[Place] = []  # an entry for each attempt
         self.breaches: list[str] = []
         self._lock = threading.Lock()
         self._running: dict[Place, SubMessage] = {}
@@ -186,10 +224,20 @@ class Account:
             self._running[place] = sub
             self.began.append(place)
 
-    def finish(self, sub: SubMessage) -> None:
+    @contextmanager
+    def handling(self, sub: SubMessage) -> Iterator[None]:
+        self.begin(sub)
+        try:
+            yield
+        except BaseException:
+            self._end(sub, self.failed)
+            raise
+        self._end(sub, self.finished)
+
+    def _end(self, sub: SubMessage, places: list[Place]) -> None:
         with self._lock:
             del self._running[place_of(sub)]
-            self.finished.append(place_of(sub))
+            places.append(place_of(sub))
 
 
 def place_of(sub: SubMessage) -> Place:
@@ -241,10 +289,9 @@ class OnTheLoop(Accounting):
         self._step = step
 
     async def handle(self, sub: SubMessage) -> None:
-        self.account.begin(sub)
-        if self._step is not None:
-            await self._step(sub)
-        self.account.finish(sub)
+        with self.account.handling(sub):
+            if self._step is not None:
+                await self._step(sub)
 
 
 class OnThreads(Accounting):
@@ -255,10 +302,9 @@ class OnThreads(Accounting):
         self._step = step
 
     def handle(self, sub: SubMessage) -> None:
-        self.account.begin(sub)
-        if self._step is not None:
-            self._step(sub)
-        self.account.finish(sub)
+        with self.account.handling(sub):
+            if self._step is not None:
+                self._step(sub)
 
 
 class Hung(SystemExit):
@@ -317,6 +363,8 @@ class Rehearsal:
     observe: Callable[[Status], None] = lambda status: None
     prepare: Callable[[LocalDrain], None] = lambda drain: None
     source_options: dict[str, Any] = field(default_factory=dict)
+    failures: FailureSettings = field(default_factory=FailureSettings)
+    letters: Letters = field(default_factory=Letters)
     group: Group = field(init=False)
     lock: GroupLock = field(init=False)
     source: BacklogSource = field(init=False)
@@ -344,6 +392,7 @@ class Rehearsal:
         self.file.hold()
         try:
             plan = self._resumed() if self.file.path.exists() else new_plan(self.logs, self.order)
+            plan = replace(plan, failures=self.failures)
             self.file.write(plan)
             drain = LocalDrain(
                 plan,
@@ -355,6 +404,7 @@ class Rehearsal:
                     committer=self.group,
                     lock=self.lock,
                     read_committed=lambda: dict(self.group.committed),
+                    dead_letters=self.letters,
                 ),
                 self._observe,
             )
@@ -385,6 +435,8 @@ class Rehearsal:
             self._finished_ever = getattr(self, "_finished_ever", set()) | set(
                 handler.account.finished
             )
+            if self.failures.on_failure is not OnFailure.HALT:
+                self._finished_ever |= set(handler.account.failed)  # and perhaps given up
             assert self.finished_by_the_plan() <= self._finished_ever, "the plan claims too much"
             self._check_commit(
                 {n: o for n, o in self.group.committed.items() if o is not None},

@@ -11,8 +11,9 @@ from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of
 
 from drainer.core.dispatch import MESSAGE_BYTES, SUB_MESSAGE_BYTES
 from drainer.engine import local
-from drainer.engine.local import LocalDrain, LocalSettings
+from drainer.engine.local import LocalDrain
 from drainer.engine.pump import SLICE_CHECK
+from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status
 from drainer.message import SubMessage
 

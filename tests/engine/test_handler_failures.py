@@ -22,7 +22,7 @@ from made_up_kafka import (
     tick,
 )
 
-from drainer.engine.local import LocalSettings
+from drainer.engine.settings import LocalSettings
 from drainer.errors import Interrupted, Refused
 from drainer.message import Message, SubMessage
 

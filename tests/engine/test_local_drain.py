@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 
@@ -21,7 +21,7 @@ from made_up_kafka import (
 
 from drainer.core.progress import Progress
 from drainer.engine import local
-from drainer.engine.local import LocalSettings
+from drainer.engine.settings import LocalSettings
 from drainer.handler import Context, Handler
 from drainer.message import SubMessage
 from drainer.store.plan_file import PlanFile
@@ -214,9 +214,9 @@ def test_handlers_that_hold_the_loop_leave_little_unwritten(
     unwritten = most = 0
     append = PlanFile.append
 
-    def note(self: PlanFile, changes: Mapping[int, Progress]) -> None:
+    def note(self: PlanFile, changes: Mapping[int, Progress], parked: Sequence[str]) -> None:
         nonlocal unwritten
-        append(self, changes)
+        append(self, changes, parked)
         unwritten = 0
 
     async def hold(sub: SubMessage) -> None:

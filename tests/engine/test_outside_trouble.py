@@ -26,7 +26,8 @@ from made_up_kafka import (
 
 from drainer.core.plan import OffsetPlan
 from drainer.engine import keeper, local
-from drainer.engine.local import LocalDrain, LocalSettings
+from drainer.engine.local import LocalDrain
+from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status
 from drainer.errors import (
     BrokerUnreachable,
@@ -141,7 +142,9 @@ def test_a_lost_answer_to_a_commit_that_arrived_is_no_trouble_at_the_end(
     commit = rehearsal.group.commit
     lost = False
 
-    def lose_the_first(offsets: dict[int, int], expected: dict[int, set[int | None]]) -> object:
+    def lose_the_first(
+        offsets: dict[int, int], expected: dict[int, set[int | None]], _: object
+    ) -> object:
         nonlocal lost
         if lost:
             return commit(offsets, {0: {rehearsal.group.committed[0]}})
@@ -309,9 +312,13 @@ def test_nothing_is_committed_while_the_lock_is_not_confirmed(
 ) -> None:
     """Its coordinator is away: another drain may hold it by now."""
     monkeypatch.setattr(keeper, "COMMIT_PAUSE_S", 0.001)
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
-    rehearsal.prepare = lambda drain: setattr(rehearsal.lock, "unsure_since_s", 1.0)
-    handler = paced(OnTheLoop)
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, LocalSettings(plan_interval_s=60))
+
+    async def doubt_at_the_last(sub: SubMessage) -> None:
+        if len(handler.account.began) == len(rehearsal.places):
+            rehearsal.lock.unsure_since_s = 1.0
+
+    handler = OnTheLoop(doubt_at_the_last)
 
     summary = rehearsal.drain(handler)
 
@@ -470,7 +477,7 @@ def full_at_write(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def full_at_append(monkeypatch: pytest.MonkeyPatch) -> None:
-    def append(self: PlanFile, changes: object) -> None:
+    def append(self: PlanFile, changes: object, parked: object = ()) -> None:
         raise PlanNotWritten("disk full", hint="make room, then resume")
 
     monkeypatch.setattr(PlanFile, "append", append)

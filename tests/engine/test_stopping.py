@@ -27,7 +27,7 @@ from made_up_kafka import (
 )
 
 from drainer.engine import keeper, local
-from drainer.engine.local import LocalSettings
+from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status
 from drainer.errors import CommitDelayed, LockLost
 from drainer.message import SubMessage

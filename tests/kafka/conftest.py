@@ -9,7 +9,7 @@ import pytest
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
-from kafka.topic import Topic
+from kafka.topic import Topic, settle
 
 SESSION_TIMEOUT_MS = 1500  # of a lock on the own broker; others allow 6000 at least
 
@@ -19,7 +19,7 @@ def settled_broker(broker: Broker) -> Broker:
     """The session's broker once its coordinators work: a fresh one takes a moment for that."""
     with Cluster.connect(ClientSettings.load(broker.bootstrap_servers), 60) as cluster:
         Topic(broker.bootstrap_servers, "settling")
-        cluster.alter_committed("settling", "settling", {0: 0})
+        settle(cluster)
     return broker
 
 

@@ -20,9 +20,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
 )
 from confluent_kafka.cimpl import NewTopic
 
+from drainer.errors import BrokerUnreachable
+from drainer.kafka.cluster import Cluster
+
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 USER, PASSWORD = "ann", "right-hush"  # of the own broker
 WAIT_S = 15.0
+ADMIN_WAIT_S = 60.0  # a broker that came back a moment ago may keep a new topic waiting
 
 
 def eventually(holds: Callable[[], bool], what: str, wait_s: float = WAIT_S) -> None:
@@ -31,6 +35,18 @@ def eventually(holds: Callable[[], bool], what: str, wait_s: float = WAIT_S) -> 
     while not holds():
         assert time.monotonic() < until, f"not within {wait_s} s: {what}"
         time.sleep(0.01)
+
+
+def settle(cluster: Cluster) -> None:
+    """Wait until the coordinators of a fresh broker work, on a topic ``settling``."""
+    until = time.monotonic() + ADMIN_WAIT_S
+    while True:
+        try:
+            cluster.alter_committed("settling", "settling", {0: 0})
+        except BrokerUnreachable:
+            assert time.monotonic() < until, "the broker's coordinator does not settle"
+        else:
+            return
 
 
 class Topic:
@@ -53,7 +69,7 @@ class Topic:
 
         def made() -> bool:
             try:
-                self._admin.create_topics([new])[self.name].result(WAIT_S)
+                self._admin.create_topics([new])[self.name].result(ADMIN_WAIT_S)
             except KafkaException as error:
                 # A deleted topic takes a moment to be forgotten.
                 if error.args[0].name() == "TOPIC_ALREADY_EXISTS" and self._made:

@@ -14,7 +14,7 @@ import pytest
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.handler import Context, Handler
 from drainer.handlers import Count, Print
-from drainer.loader import LoadedHandler, describe, load_handler
+from drainer.loader import LoadedHandler, as_handler, describe, load_function, load_handler
 from drainer.message import Message, Origin, SubMessage
 
 CONTEXT = Context("orders", "billing", "drain", 7, {"url": "http://x"})
@@ -599,3 +599,67 @@ def test_a_file_may_be_loaded_again_under_its_name() -> None:
 )
 def test_an_error_is_described_in_one_line(error: Exception, line: str) -> None:
     assert describe(error) == line
+
+
+# Another one of the same, and functions.
+
+
+def test_a_fresh_one_of_a_class_is_another_instance() -> None:
+    write("orders.py", CLASS)
+    handler = load_handler("orders.py:Reindex")
+
+    fresh = handler.fresh()
+
+    assert fresh.target is not handler.target
+    assert type(fresh.target) is type(handler.target)
+    assert fresh.fresh().target is not fresh.target
+    assert (fresh.reference, fresh.absolute_reference) == (
+        handler.reference,
+        handler.absolute_reference,
+    )
+
+
+def test_a_fresh_one_of_a_module_or_an_instance_is_the_same() -> None:
+    write("orders.py", FUNCTIONS)
+    for handler in (load_handler("orders"), as_handler(Count(), "mine")):
+        assert handler.fresh().target is handler.target
+
+
+def test_a_fresh_one_of_an_installed_handler_is_another_instance() -> None:
+    handler = load_handler("count")
+
+    assert handler.fresh().target is not handler.target
+
+
+def test_a_class_at_hand_is_a_handler_too() -> None:
+    assert isinstance(as_handler(Count, "mine").target, Count)
+    with pytest.raises(UsageError, match="no `handle`"):
+        as_handler(Handler, "mine")
+
+
+@pytest.mark.parametrize("path", ["orders.py", "a-name.py", "json.py"])
+def test_a_function_comes_from_the_module_that_the_handler_is_of(path: str) -> None:
+    write(path, CLASS + "\n    made = []\n\n    def state(handler):\n        return made\n")
+    handler = load_handler(f"{path}:Reindex")
+
+    function = load_function(f"{path}:state")
+
+    module = sys.modules[type(handler.target).__module__]
+    assert function(handler.target) is module.made
+
+
+def test_a_function_of_another_file_or_module_is_found() -> None:
+    write("checks.py", "def state(handler): return 7")
+
+    assert load_function("checks.py:state")(None) == 7
+    assert load_function("checks:state")(None) == 7
+
+
+@pytest.mark.parametrize(
+    "reference", ["checks.py", "checks.py:nothing", "checks.py:number", "no:x"]
+)
+def test_a_function_that_is_not_there_is_a_usage_error(reference: str) -> None:
+    write("checks.py", "number = 7")
+
+    with pytest.raises(UsageError):
+        load_function(reference)

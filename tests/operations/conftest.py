@@ -11,7 +11,7 @@ import pytest
 
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.core.progress import Counts, Progress
-from drainer.engine.local import LocalSettings
+from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Summary
 from drainer.handler import Handler
 from drainer.handlers import Count
@@ -54,15 +54,26 @@ class Story:
         """The names of what lies in the plan's folder."""
         return sorted(path.name for path in self.file.path.parent.iterdir())
 
-    def put_group(self, offset: int) -> None:
-        self.cluster.alter_committed(self.group, self.topic.name, {0: offset})
+    @property
+    def metadata(self) -> str:
+        """The text beside the committed offset."""
+        commit = self.cluster.commits(self.group, self.topic.name, (0,))[0]
+        assert commit is not None
+        return commit.metadata
 
-    def prepared(self, handler: Handler | None = None) -> Prepared:
+    def put_group(self, offset: int, metadata: str = "") -> None:
+        texts = {0: metadata}
+        self.cluster.alter_committed(self.group, self.topic.name, {0: offset}, metadata=texts)
+
+    def prepared(
+        self, handler: Handler | None = None, from_: str | None = None, until: str = "end"
+    ) -> Prepared:
         request = Request(
             self.topic.name,
             self.group,
             LoadedHandler(REFERENCE, handler or Count()),
-            from_="earliest" if self.committed is None else "committed",
+            from_=from_ or ("earliest" if self.committed is None else "committed"),
+            until=until,
             plan_path=self.file.path,
         )
         return prepare(self.cluster, request, LocalSettings())

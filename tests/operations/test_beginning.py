@@ -69,7 +69,7 @@ def test_a_handler_that_does_not_open_leaves_the_plan_of_a_resume(story: Story) 
 def finish_without_a_commit(story: Story, monkeypatch: pytest.MonkeyPatch) -> Remembers:
     """Drains everything while the group's coordinator does not answer."""
 
-    def no_answer(self: Committer, offsets: object, expected: object) -> None:
+    def no_answer(self: Committer, *_: object) -> None:
         raise CommitDelayed("no answer")
 
     handler = Remembers()

@@ -209,7 +209,7 @@ def test_a_crash_before_the_move_leaves_a_plan_that_accepts_it(
 ) -> None:
     has_moves(story, find_moves)
 
-    def unreachable(*_: object) -> None:
+    def unreachable(*_: object, **__: object) -> None:
         raise BrokerUnreachable("no answer")
 
     with monkeypatch.context() as broken:
@@ -229,7 +229,7 @@ def test_another_offset_than_was_written_is_told(
     has_moves(story, commit_moves)
     alter = story.cluster.alter_committed
 
-    def overtaken(group: str, topic: str, offsets: dict[int, int]) -> None:
+    def overtaken(group: str, topic: str, offsets: dict[int, int], **_: object) -> None:
         alter(group, topic, {number: offset - 1 for number, offset in offsets.items()})
 
     monkeypatch.setattr(story.cluster, "alter_committed", overtaken)

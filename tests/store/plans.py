@@ -10,8 +10,11 @@ from typing import Any
 
 import orjson
 
+from drainer.core.dead_letter import LetterFilter
+from drainer.core.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
+from drainer.core.redrive import RedriveSettings
 
 START, END = 100, 200
 
@@ -59,6 +62,17 @@ PLAN = OffsetPlan(
             2: Progress(0),
         }
     },
+    failures=FailureSettings(
+        retries=3,
+        on_failure=OnFailure.DEAD_LETTER,
+        after_dead=AfterDead.PARK,
+        dead_letter_topic="orders.billing.dead",
+        max_dead=Limit(count=100),
+        max_consecutive=20,
+        rate=250.5,
+    ),
+    parked=("'doc-17'", "(b'eu', 4)"),
+    redrive=RedriveSettings(LetterFilter(reasons=("timeout",), errors=("refused",)), 2),
 )
 
 

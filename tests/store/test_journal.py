@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -455,3 +456,86 @@ def test_other_files_beside_the_plan_are_left_alone(name: str, file: PlanFile) -
     assert file.load().plan == PLAN
     file.remove_journals()
     assert other.read_text() == "mine"
+
+
+# --- lanes that were parked ---
+
+PARKED: tuple[list[str], ...] = (
+    ["'a'"],
+    [],
+    ["'b'", "(1, b'c')"],
+    ["'\\ud800 \n'"],
+)  # with each of the records
+
+
+def write_parked(path: Path) -> bytes:
+    journal = Journal(path, PLAN.drain_id)
+    for record, parked in zip(RECORDS, PARKED, strict=True):
+        journal.append(record, parked)
+    journal.close()
+    return path.read_bytes()
+
+
+def test_parked_lanes_are_read_with_what_finished(file: PlanFile) -> None:
+    write_parked(journal_path(file))
+    content = read_journal(journal_path(file))
+    assert content.records == RECORDS
+    assert content.parked == tuple(lane for parked in PARKED for lane in parked)
+    assert file.load().plan.parked == tuple(sorted({*PLAN.parked, *content.parked}))
+    assert file.load().written.parked == PLAN.parked
+
+
+def test_a_dead_letter_and_the_lane_parked_behind_it_are_lost_together_or_not(
+    file: PlanFile,
+) -> None:
+    """The dead letter without its lane would let what is behind it go."""
+    whole = write_parked(journal_path(file))
+    for cut in range(len(whole)):
+        journal_path(file).write_bytes(whole[:cut])
+        content = read_journal(journal_path(file))
+        count = len(content.records)
+        assert content.records == RECORDS[:count]
+        assert content.parked == tuple(lane for parked in PARKED[:count] for lane in parked)
+
+
+@pytest.mark.parametrize("parked", ["'a'", {"'a'": 1}, [1], 7], ids=repr)
+def test_parked_lanes_that_are_no_list_of_texts_end_the_reading(
+    parked: Any, file: PlanFile
+) -> None:
+    journal = Journal(journal_path(file), PLAN.drain_id)
+    journal.append(RECORDS[0], ["'a'"])
+    journal.append(RECORDS[1], parked)
+    journal.close()
+    content = read_journal(journal_path(file))
+    assert (content.records, content.parked, content.torn) == (RECORDS[:1], ("'a'",), True)
+
+
+def test_lanes_parked_in_a_journal_that_is_left_out_are_left_out(file: PlanFile) -> None:
+    write_parked(journal_path(file))
+    later = Journal(journal_path(file, PLAN.generation + 1), PLAN.drain_id, follows=9)
+    later.append({2: progress(40, done=40)}, ["'later'"])
+    later.close()
+    loaded = file.load()
+    assert loaded.journal_torn
+    assert "'later'" not in loaded.plan.parked
+    assert "'b'" in loaded.plan.parked
+
+
+def test_lanes_that_the_plan_let_go_since_do_not_come_back(file: PlanFile) -> None:
+    write_parked(journal_path(file))
+    going_on = replace(file.load().plan, generation=PLAN.generation + 1, parked=())
+    file.write(going_on)
+    assert file.load().plan.parked == ()
+
+
+def test_what_a_full_disk_did_not_take_of_parked_lanes_goes_first_the_next_time(
+    file: PlanFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(journal_path(file), PLAN.drain_id)
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda descriptor, data: 0)
+        with pytest.raises(PlanNotWritten):
+            journal.append(RECORDS[0], ["'a'"])
+    journal.append(RECORDS[1], ["'b'"])
+    journal.close()
+    assert read_journal(journal_path(file)).parked == ("'a'", "'b'")

@@ -14,8 +14,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from plans import PLAN, START, edited, leaves, progress, put, remove, signed, with_progress
 
+from drainer.core.dead_letter import LetterFilter
+from drainer.core.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
+from drainer.core.redrive import RedriveSettings
 from drainer.errors import PlanRefused
 
 ENCODED = PLAN.encode()
@@ -63,7 +66,34 @@ def plans(draw: st.DrawFn) -> OffsetPlan:
         client_config=draw(st.none() | text),
         partitions=partitions,
         claims={ALL: claim},
+        failures=draw(failures),
+        parked=tuple(draw(st.lists(text, max_size=4))),
+        redrive=draw(st.none() | redrives(text)),
     )
+
+
+seconds = st.floats(0, 1e9)
+failures = st.builds(
+    FailureSettings,
+    retries=st.integers(0, 99),
+    retry_delay_s=seconds,
+    retry_max_delay_s=seconds,
+    timeout_s=seconds,
+    on_failure=st.sampled_from(OnFailure),
+    after_dead=st.sampled_from(AfterDead),
+    dead_letter_topic=st.none() | st.just("orders.dead"),
+    max_dead=st.sampled_from([Limit(), Limit(count=7), Limit(share=0.29), Limit(share=0.00125)]),
+    max_consecutive=st.none() | st.integers(1, 99),
+    breaker=st.booleans(),
+    max_outage_s=seconds,
+    rate=st.none() | st.floats(1e-3, 1e9),
+)
+
+
+def redrives(text: st.SearchStrategy[str]) -> st.SearchStrategy[RedriveSettings]:
+    words = st.lists(text, max_size=3).map(tuple)
+    filters = st.builds(LetterFilter, reasons=words, sub_keys=words, errors=words)
+    return st.builds(RedriveSettings, filters, st.integers(0, 99))
 
 
 @given(plans())
@@ -291,3 +321,30 @@ def test_a_partition_without_news_keeps_what_it_had() -> None:
 
     assert merged.claims[ALL][0] == PLAN.claims[ALL][0]
     assert merged.watermarks == {0: 120, 2: 5}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("parked",), "'doc-17'"),
+        (("parked",), {"'doc-17'": 1}),
+        (("parked",), ["'doc-17'", 4]),
+        (("parked",), None),
+        (("failures",), None),
+        (("failures", "on_failure"), "explode"),
+        (("failures", "rate"), 0),
+        (("failures", "retries"), -1),
+        (("failures", "timeout_s"), -1),
+        (("failures", "max_dead"), 100),
+        (("redrive", "letters", "reasons"), "timeout"),
+        (("redrive", "max_redrives"), None),
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused(path: tuple[str, ...], value: object) -> None:
+    refused(edited(PLAN, partial(put, path=path, value=value)))
+
+
+def test_a_merge_adds_the_lanes_that_were_parked_since() -> None:
+    merged = PLAN.merge({}, ["'doc-17'", "'a'"])
+    assert merged.parked == ("'a'", "'doc-17'", "(b'eu', 4)")
+    assert PLAN.merge({}).parked == PLAN.parked

@@ -2,6 +2,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from drainer.core.dead_letter import LetterFilter
+from drainer.core.failures import FailureSettings, Limit, OnFailure
+from drainer.core.redrive import RedriveSettings
 from drainer.engine.action import PartitionAction
 from drainer.view.action import show_plan_of_action
 
@@ -76,3 +81,77 @@ def test_offsets_passed_over_and_a_group_without_offset_are_told() -> None:
 
 def test_no_partitions_is_no_crash() -> None:
     assert "no partitions" in shown(0)
+
+
+def policy(makes_topic: str | None = None, **changes: object) -> list[str]:
+    """The lines on what happens when the handler fails."""
+    failures = FailureSettings(**changes)  # type: ignore[arg-type]
+    lines = shown(failures=failures, makes_topic=makes_topic).splitlines()
+    first = next(n for n, line in enumerate(lines) if line.startswith("  retries"))
+    return [line.strip() for line in lines[first : lines.index("", first)]]
+
+
+def test_the_failure_policy_in_a_few_short_lines() -> None:
+    assert policy() == [
+        "retries       none  (an attempt may take 30s)",
+        "on failure    halt the drain",
+        "halts         after an outage of 1h 00m",
+    ]
+    assert policy(
+        "orders.dead",
+        retries=3,
+        timeout_s=0.0,
+        on_failure=OnFailure.DEAD_LETTER,
+        dead_letter_topic="orders.dead",
+        max_dead=Limit(share=0.01),
+        max_consecutive=10,
+        breaker=False,
+        rate=5_000.0,
+    ) == [
+        "retries       3, after 0.2s to 0.8s  (no timeout)",
+        "on failure    dead letter to orders.dead, which will be made",
+        "halts         above 1% given up or at 10 given up in a row",
+        "breaker       none  (an outage fails sub-messages like anything else)",
+        "rate          5,000/s  (sub-messages started at most)",
+    ]
+
+
+def test_what_is_no_limit_is_not_told_as_one() -> None:
+    lines = policy(on_failure=OnFailure.SKIP, max_dead=Limit(), breaker=False)
+    assert lines[1:3] == [
+        "on failure    skip the sub-message",
+        "breaker       none  (an outage fails sub-messages like anything else)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("retries", "delay_s", "most_s", "waits"),
+    [
+        (1, 0.2, 30.0, "1, after 0.2s"),
+        (20, 1.0, 30.0, "20, after 1.0s to 30s"),
+        (5, 60.0, 30.0, "5, after 30s"),
+        (9_999, 0.01, 1e9, "9,999, after 10ms to 11,574 days"),
+    ],
+)
+def test_waits_are_those_that_there_will_be(
+    retries: int, delay_s: float, most_s: float, waits: str
+) -> None:
+    first = policy(retries=retries, retry_delay_s=delay_s, retry_max_delay_s=most_s)[0]
+    assert first.split(maxsplit=1)[1].startswith(f"{waits}  (")
+
+
+def test_a_slow_rate_is_told_by_the_minute() -> None:
+    assert "rate          30/min" in shown(failures=FailureSettings(rate=0.5))
+
+
+def test_a_redrive_is_not_called_a_drain_and_says_which_letters_it_takes() -> None:
+    chosen = LetterFilter(reasons=("timeout",), sub_keys=("a", "b"), errors=("[x]",))
+    text = shown(redrive=RedriveSettings(chosen, 5))
+    assert text.startswith("Redrive dead letters of orders for group reindexer: 10,000 offsets")
+    assert (
+        "letters       those with reason timeout and sub-key a or b and error [x]"
+        "  (but none that was redriven 5 times)\n"
+    ) in text
+    going_on = shown(redrive=RedriveSettings(), resumes=True)
+    assert going_on.startswith("Go on redriving the dead letters of orders")
+    assert "finished already" not in going_on

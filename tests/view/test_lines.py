@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from drainer.engine.status import FailureStatus
 from drainer.view.lines import LineView, status_line
 from drainer.view.live import LiveView
 from drainer.view.progress import progress_view
@@ -29,6 +30,12 @@ def test_the_line() -> None:
         "  eta 25m 40s  lanes 996 running 14000 waiting  buffer 191 MiB  dead 3"
         "  committed 0:1171000"
     )
+
+
+def test_the_line_tells_what_failed_and_that_there_is_trouble_in_few_words() -> None:
+    failures = FailureStatus(failures=1_234, retries=1_000, parked_lanes=2)
+    line = status_line(samples.status(failures=failures, trouble="a long story"))
+    assert "  failures 1,234  retries 1,000  parked lanes 2  dead 3  in trouble  " in line
 
 
 def test_trouble_and_stopping_are_told_at_once_and_only_once() -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from drainer.core.progress import Counts
-from drainer.engine.status import Status
+from drainer.engine.status import FailureStatus, Status
 from drainer.view.held import HeldOutput
 from drainer.view.live import LiveView
 from drainer.view.panel import lay_out, limit, share_finished
@@ -54,6 +54,24 @@ def test_a_frame_says_what_a_person_asks_first() -> None:
         "1171000",
     ):
         assert fact in text
+
+
+def failing(**changes: int) -> str:
+    errors = (("OSError: [b1] is away", 30), ("ValueError", 2))
+    failures = FailureStatus(**changes, errors=errors)  # type: ignore[arg-type]
+    found = [line for line in frame(200, failures=failures) if line.startswith("failures")]
+    return found[0] if found else ""
+
+
+def test_what_fails_is_one_line_of_the_frame() -> None:
+    assert failing() == ""
+    text = failing(failures=32, retries=30, waiting=9, timeouts=4, late=1, parked_lanes=1)
+    assert text.split(maxsplit=1)[1] == (
+        "32, 30 retried, 9 waiting for it, 4 timed out (1 still in their threads), 1 lane parked"
+        "   30 x OSError: [b1] is away"
+    )
+    assert "1 lane parked" in failing(parked_lanes=1)
+    assert "7 retried" in failing(retries=7)  # a handler that asks to be called later
 
 
 @pytest.mark.parametrize("partitions", [0, 1, 8, 9, 12, 200])

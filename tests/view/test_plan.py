@@ -3,8 +3,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from drainer.core.failures import AfterDead, FailureSettings, OnFailure
 from drainer.core.plan import ALL
 from drainer.core.progress import Progress
+from drainer.core.redrive import RedriveSettings
 from drainer.view.plan import show_checks, show_plan
 
 from . import samples
@@ -76,3 +78,27 @@ def test_checks_that_all_hold() -> None:
     terminal, _, err = samples.terminal()
     show_checks(terminal, [("the digest is right", True, "")])
     assert err.getvalue() == "  ✓ the digest is right\n✓ 1 check passed\n"
+
+
+def test_the_failure_policy_and_what_is_parked_are_shown() -> None:
+    policy = FailureSettings(
+        retries=5,
+        on_failure=OnFailure.DEAD_LETTER,
+        after_dead=AfterDead.PARK,
+        dead_letter_topic="orders.dead",
+    )
+    parked = tuple(f"'doc-{n}'" for n in range(5))
+    terminal, _, err = samples.terminal()
+    show_plan(terminal, replace(samples.plan(), failures=policy, parked=parked))
+    lines = err.getvalue().splitlines()
+    assert "  retries       5, after 0.2s to 3.2s  (an attempt may take 30s)" in lines
+    assert "  on failure    dead letter to orders.dead; its lane is parked behind it" in lines
+    (shown,) = [line for line in lines if line.startswith("  parked ")]
+    assert "5 lanes: 'doc-0', 'doc-1', 'doc-2', …" in shown
+    assert "--after-dead continue" in shown
+
+
+def test_the_plan_of_a_redrive_says_which_letters_it_is_about() -> None:
+    terminal, _, err = samples.terminal()
+    show_plan(terminal, replace(samples.plan(), redrive=RedriveSettings(max_redrives=1)))
+    assert "  letters       all  (but none that was redriven 1 time)" in err.getvalue()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import orjson
 
 from drainer.core.progress import Counts
-from drainer.engine.status import PartitionResult, Summary
+from drainer.engine.status import FailureStatus, PartitionResult, Summary
 from drainer.errors import Halted, Interrupted
 from drainer.view.summary import show_summary
 
@@ -32,7 +32,9 @@ STOPPED = replace(
 
 def test_a_drain_that_ended_well_proves_it() -> None:
     text = shown(samples.summary())
-    assert text.startswith("✓ Drained: 3,000,000 messages, 150,000,000 sub-messages\n")
+    assert text.startswith(
+        "✓ Drained: 3,000,000 messages, 150,000,000 sub-messages, 1,000 of them skipped\n"
+    )
     assert "1h 02m, at 40,268 sub-messages/s" in text
     assert text.count("✓ adds up") == 2
     assert "resume" not in text
@@ -115,3 +117,63 @@ def test_an_empty_backlog_is_good_news() -> None:
         sub_messages_per_s=0.0,
     )
     assert shown(empty) == "✓ Nothing to drain: the backlog is empty\n"
+
+
+ERRORS = tuple((f"ValueError: no [such] document {n}", 70 - n) for n in range(7))
+FAILURES = FailureStatus(failures=410, retries=300, timeouts=2, outages=1, errors=ERRORS)
+
+
+def test_what_failed_is_told_the_most_frequent_first() -> None:
+    lines = shown(replace(samples.summary(), failures=FAILURES)).splitlines()
+    at = next(n for n, line in enumerate(lines) if "failures" in line)
+    assert lines[at].split(maxsplit=1)[1] == (
+        "410 failed attempts, 300 retries, 2 timeouts, 1 outage  (in this run)"
+    )
+    assert lines[at + 1] == "    70 x ValueError: no [such] document 0"
+    assert lines[at + 6] == "    and 2 other errors"
+    assert "dead letters" not in "\n".join(lines)
+
+
+def test_dead_letters_come_with_the_commands_for_them() -> None:
+    failures = replace(FAILURES, dead_letter_topic="my-dead")
+    text = shown(
+        replace(
+            samples.summary(),
+            failures=failures,
+            messages=Counts(9, 7, 2, 0, 0),
+            sub_messages=Counts(10, 7, 3, 0, 0),
+        )
+    )
+    assert text.startswith("! Drained, with 3 dead letters: 9 messages, 10 sub-messages\n")
+    assert "drainer dead list --dead-letter-topic my-dead\n" in text
+    assert "drainer redrive --dead-letter-topic my-dead --handler" in text
+
+
+def test_lanes_that_are_still_parked_are_told_though_nothing_failed_in_this_run() -> None:
+    text = shown(replace(STOPPED, failures=FailureStatus(parked_lanes=2)))
+    assert "2 parked lanes  (in this run)" in text
+
+
+def test_a_redrive_tells_what_it_left_alone_and_why() -> None:
+    text = shown(
+        replace(
+            samples.summary(),
+            messages=Counts(9, 5, 1, 0, 3),
+            sub_messages=Counts(9, 5, 1, 0, 3),
+            left_alone={"its payload can't be written down exactly": 1, "not asked for": 2},
+            failures=FailureStatus(1, dead_letter_topic="my-dead"),
+        )
+    )
+    assert text.startswith("! Redriven, with 1 dead letter: 6 messages, 6 sub-messages\n")
+    assert (
+        "  left alone    3 records  (they stay for another redrive)\n    2 x not asked for\n"
+        in text
+    )
+    assert "1 x its payload can't be written down exactly" in text
+    assert "drainer redrive" not in text
+
+
+def test_a_redrive_that_left_nothing_alone_does_not_speak_of_it() -> None:
+    text = shown(replace(samples.summary(), left_alone={}))
+    assert text.startswith("✓ Redriven: ")
+    assert "left alone" not in text

@@ -1,0 +1,139 @@
+"""``drainer redrive``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from drainer.cli import options as o
+from drainer.cli import policy as p
+from drainer.cli.answer import answering
+from drainer.cli.draining import confirm_and_drain, connect, tell_dry_run
+from drainer.cli.values import parse_duration, parse_pairs, parse_size
+from drainer.core.dead_letter import LetterFilter
+from drainer.core.failures import OnFailure
+from drainer.core.redrive import RedriveSettings
+from drainer.engine.settings import LocalSettings
+from drainer.kafka.settings import ClientSettings
+from drainer.loader import load_handler
+from drainer.operations.redrive import RedriveRequest, prepare_redrive
+from drainer.view.action import show_plan_of_action
+from drainer.view.terminal import Terminal
+
+DEAD_AGAIN = replace(p.NEW_DRAIN, on_failure=OnFailure.DEAD_LETTER)
+
+
+def redrive(
+    dead_letter_topic: o.DeadLetterTopic,
+    handler: o.HandlerReference,
+    bootstrap_server: o.BootstrapServer = None,
+    reason: o.Reasons = None,
+    sub_key: o.SubKeys = None,
+    error: o.ErrorTexts = None,
+    max_redrives: Annotated[
+        int,
+        typer.Option(
+            "--max-redrives",
+            envvar="DRAINER_MAX_REDRIVES",
+            min=1,
+            help="Leave letters alone that were redriven so often already, and died each time.",
+        ),
+    ] = 3,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            envvar="DRAINER_REDRIVE_GROUP",
+            help="Consumer group that keeps track of what was redriven. Default:"
+            " drainer.redrive.TOPIC.",
+        ),
+    ] = None,
+    dry_run: o.DryRun = False,
+    concurrency: o.Concurrency = 100,
+    buffer: o.Buffer = "256MiB",
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            "--plan",
+            envvar="DRAINER_REDRIVE_PLAN",
+            help="Where its offset plan is kept; the next redrive goes on from it. Default:"
+            " TOPIC.redrive.plan.json in this folder.",
+        ),
+    ] = None,
+    plan_interval: o.PlanInterval = "1s",
+    grace: o.Grace = "10s",
+    set_: o.Set = None,
+    retries: p.Retries = None,
+    retry_delay: p.RetryDelay = None,
+    retry_max_delay: p.RetryMaxDelay = None,
+    timeout: p.Timeout = None,
+    on_failure: p.OnFailureOption = None,
+    after_dead: p.AfterDeadOption = None,
+    max_dead: p.MaxDead = None,
+    max_consecutive: p.MaxConsecutive = None,
+    breaker: p.UseBreaker = None,
+    max_outage: p.MaxOutage = None,
+    rate: p.RateOption = None,
+    client_config: o.ClientConfig = None,
+    client_property: o.ClientProperty = None,
+    yes: o.Yes = False,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+    debug: o.Debug = False,
+) -> None:
+    """Run dead letters through a handler again, in the order of their lanes.
+
+    It is a drain of the dead-letter topic, up to its end now: resumable, committed, with a plan of
+    its own. The handler gets each sub-message as it was, under the id that it had. Letters that
+    the filters leave out stay for another redrive, and so does what is no dead letter. One that
+    fails again is written again, and left alone after --max-redrives.
+
+    Examples:
+
+    - `drainer redrive --dead-letter-topic orders.indexer.dead --handler my_handlers.py:Reindex -b localhost:9092`
+    - `drainer redrive --dead-letter-topic orders.indexer.dead --handler my_handlers.py:Reindex -b localhost:9092 --error timeout --yes`
+    """  # noqa: E501 - an example has to be on one line to be copied
+    terminal = Terminal(json=json, quiet=quiet, debug=debug)
+    with answering(terminal):
+        running = LocalSettings(
+            concurrency=concurrency,
+            buffer_bytes=parse_size(buffer),
+            plan_interval_s=parse_duration(plan_interval),
+            grace_s=parse_duration(grace),
+            options=parse_pairs(set_ or (), "--set"),
+        )
+        settings = ClientSettings.load(bootstrap_server, client_config, client_property or ())
+        letters = LetterFilter(tuple(reason or ()), tuple(sub_key or ()), tuple(error or ()))
+        request = RedriveRequest(
+            topic=dead_letter_topic,
+            handler=load_handler(handler),
+            redrive=RedriveSettings(letters, max_redrives),
+            failures=p.failure_settings(
+                DEAD_AGAIN,
+                retries=retries,
+                retry_delay=retry_delay,
+                retry_max_delay=retry_max_delay,
+                timeout=timeout,
+                on_failure=on_failure,
+                after_dead=after_dead,
+                dead_letter_topic=None,
+                max_dead=max_dead,
+                max_consecutive=max_consecutive,
+                breaker=breaker,
+                max_outage=max_outage,
+                rate=rate,
+            ),
+            group=group,
+            plan_path=plan,
+            client_config=client_config,
+        )
+        with connect(settings) as cluster:
+            prepared = prepare_redrive(cluster, request, running)
+            show_plan_of_action(terminal, prepared.action)
+            if dry_run:
+                tell_dry_run(terminal, prepared.action)
+                return
+            raise typer.Exit(confirm_and_drain(terminal, cluster, prepared, running, yes=yes))

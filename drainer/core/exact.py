@@ -1,0 +1,120 @@
+"""Python values as bytes, and back exactly: same value, same types. Never by pickle."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+_PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
+# An instance of a class that JSON has no word for is not to be written as something else.
+_STRICT = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS
+_NO_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
+
+
+class Encoding(StrEnum):
+    """How a value was written.
+
+    All but the last two give the value back exactly. ``repr`` is for people to read.
+    """
+
+    NULL = "null"
+    BYTES = "bytes"
+    TEXT = "text"
+    JSON = "json"
+    LITERAL = "literal"  # as Python's source has it, which ast.literal_eval reads
+    REPR = "repr"
+    LEFT_OUT = "left-out"
+
+
+def encode_payload(payload: Any) -> tuple[bytes | None, Encoding]:
+    """The payload in the first encoding that gives it back exactly; else its repr."""
+    if payload is None:
+        return None, Encoding.NULL
+    if type(payload) is bytes:
+        return payload, Encoding.BYTES
+    if type(payload) is str:
+        try:
+            return payload.encode(), Encoding.TEXT
+        except UnicodeEncodeError:  # half of a surrogate pair; a literal can have it
+            pass
+    else:
+        try:
+            written = orjson.dumps(payload, option=_STRICT | orjson.OPT_PASSTHROUGH_DATETIME)
+            if is_same(payload, orjson.loads(written)):
+                return written, Encoding.JSON
+        except (TypeError, ValueError, RecursionError):
+            pass
+    text, exact = as_literal(payload)
+    encoded = text.encode("utf-8", "backslashreplace")
+    return encoded, Encoding.LITERAL if exact else Encoding.REPR
+
+
+def decode_payload(value: bytes | None, encoding: Encoding) -> Any:
+    """What was encoded; the text of a repr, and None for what was left out.
+
+    Raises ValueError when the bytes are no such thing.
+    """
+    if encoding in (Encoding.NULL, Encoding.LEFT_OUT):
+        return None
+    if value is None:
+        raise ValueError(f"it has no value, and should have {encoding}")
+    match encoding:
+        case Encoding.BYTES:
+            return value
+        case Encoding.JSON:
+            return orjson.loads(value)
+        case Encoding.LITERAL:
+            return from_literal(value.decode())
+        case _:
+            return value.decode()
+
+
+def as_literal(value: Any) -> tuple[str, bool]:
+    """The value's repr, and whether ``from_literal`` gives the same value back. Never raises."""
+    try:
+        text = repr(value)
+    except Exception:  # it may be the user's own code
+        return f"<{type(value).__name__}>", False
+    try:
+        return text, is_same(value, ast.literal_eval(text))
+    except _NO_LITERAL:
+        return text, False
+
+
+def from_literal(text: str) -> Any:
+    """The value of a Python literal; runs no code. Raises ValueError when it is none."""
+    try:
+        return ast.literal_eval(text)
+    except _NO_LITERAL as error:
+        raise ValueError(f"this is no literal: {error}") from None
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two values are equal, and of the same types all the way down.
+
+    ``==`` takes 1 for True and for 1.0. Raises RecursionError when they are nested too deeply.
+    """
+    kind = type(one)
+    if kind is not type(other):
+        return False
+    if kind in _PLAIN:
+        return bool(one == other) and (kind is not float or repr(one) == repr(other))  # -0.0
+    if kind in (list, tuple):
+        return _all_same(one, other)
+    if kind is dict:  # order is part of it
+        return _all_same(one.items(), other.items())
+    if kind in (set, frozenset):
+        of_other = {item: item for item in other}
+        return len(one) == len(other) and all(
+            item in of_other and is_same(item, of_other[item]) for item in one
+        )
+    return False
+
+
+def _all_same(ones: Iterable[Any], others: Iterable[Any]) -> bool:
+    ones, others = list(ones), list(others)
+    return len(ones) == len(others) and all(map(is_same, ones, others))

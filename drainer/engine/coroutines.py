@@ -1,0 +1,201 @@
+"""Workers for an async handler: coroutines on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+from drainer.engine.tasks import spawn
+from drainer.engine.workers import (
+    Broken,
+    Failed,
+    Late,
+    Starter,
+    TimedOut,
+    insist_on_done,
+    watch_interval_s,
+)
+from drainer.errors import HandleFailed
+from drainer.message import SubMessage
+
+SLICE_S = 0.01  # how long handlers that never wait may keep the event loop to themselves
+SLICE_CHECK = 15  # sub-messages of a worker between two looks at the clock, less one
+CANCEL_S = 0.5  # how long cancelled handlers may take
+CANCELS_MOST = 3  # for one attempt, a timeout between two
+
+
+class AsyncWorkers:
+    """``concurrency`` coroutines; a worker stays on its lane while that is the best choice.
+
+    A handler that takes longer than ``timeout_s`` (0 for no limit) is cancelled.
+    """
+
+    def __init__(
+        self,
+        starter: Starter,
+        handle: Callable[[SubMessage], Any],
+        concurrency: int,
+        timeout_s: float,
+        failed: Failed,
+        late: Late,
+        broken: Broken,
+        idle: Callable[[], None],
+    ) -> None:
+        self._stopping = False
+        self._abandoned = False
+        self.use(starter)
+        self._timeout_s = timeout_s
+        self._current: list[SubMessage | None] = [None] * concurrency  # by worker
+        self._overdue: dict[int, int] = {}  # workers that were cancelled for it, and how often
+        self._handle = handle
+        self._concurrency = concurrency
+        self._failed = failed
+        self._broken = broken
+        self._idle = idle
+        self._sleepers: deque[asyncio.Future[None]] = deque()
+        self._late = False  # this turn of the loop has lasted long enough
+        self._slice_end = 0.0
+        self._tasks: list[asyncio.Task[None]] = []
+        self._loop = asyncio.get_running_loop()
+
+    def start(self) -> None:
+        self._tasks = [
+            spawn(self._work(number), f"worker-{number}", self._broken)
+            for number in range(self._concurrency)
+        ]
+        if self._timeout_s:
+            self._watcher = spawn(self._watch(), "timeouts", self._broken)
+
+    def use(self, starter: Starter) -> None:
+        self._starter = starter
+        self._lanes = starter.lanes
+        self._take = starter.take
+        if not self._stopping:
+            self._next: Callable[[SubMessage], SubMessage | None] = starter.finish_and_take
+        if not self._abandoned:
+            self._finish: Callable[[SubMessage], None] = starter.finish
+
+    def wake(self) -> None:
+        for _ in range(min(self._starter.ready, len(self._sleepers))):
+            sleeper = self._sleepers.popleft()
+            if not sleeper.done():
+                sleeper.set_result(None)
+
+    def begin_no_more(self) -> None:
+        self._stopping = True
+        self._next = self._finish_only
+
+    async def drain(self) -> None:
+        for sleeper in self._sleepers:
+            if not sleeper.done():
+                sleeper.set_result(None)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._watch_no_more()
+
+    async def abandon(self) -> None:
+        self._abandoned = True
+        self._watch_no_more()
+        # One that swallows the cancellation returns as if all were well: who knows what it did.
+        self._next = self._finish = _forget
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:  # some handlers swallow a cancellation, and go on
+            await asyncio.wait(self._tasks, timeout=CANCEL_S)
+
+    def _finish_only(self, sub: SubMessage) -> None:
+        self._finish(sub)
+
+    def _new_turn(self) -> None:
+        self._late = False
+        self._slice_end = monotonic() + SLICE_S
+
+    async def _pause(self) -> None:
+        # The slice is the loop's, not the worker's: a thousand workers share it.
+        if not self._late:
+            self._late = True
+            self._loop.call_soon(self._new_turn)
+        await asyncio.sleep(0)
+
+    async def _watch(self) -> None:
+        # A look at all workers now and then costs less than a timer for each sub-message.
+        known: list[tuple[SubMessage | None, int, float]] = [(None, 0, 0.0)] * self._concurrency
+        while True:
+            await asyncio.sleep(watch_interval_s(self._timeout_s))
+            now = monotonic()
+            for number, sub in enumerate(self._current):
+                seen, attempt, since = known[number]
+                if sub is not seen or (sub is not None and sub.attempt != attempt):
+                    known[number] = (sub, 0 if sub is None else sub.attempt, now)
+                elif sub is not None and now - since >= self._timeout_s:
+                    known[number] = (sub, attempt, now)  # it has as long again to clean up
+                    times = self._overdue[number] = self._overdue.get(number, 0) + 1
+                    if times > CANCELS_MOST:
+                        self._broken(_not_to_be_cancelled(sub, times - 1))
+                    self._tasks[number].cancel()
+
+    def _watch_no_more(self) -> None:
+        if self._timeout_s:
+            self._watcher.cancel()
+
+    async def _cancelled(self, number: int) -> TimedOut:
+        """Ends the cancellation of a worker that was overdue, whether it was heard or not."""
+        del self._overdue[number]
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        while self._tasks[number].uncancel():
+            pass
+        return TimedOut(self._timeout_s)
+
+    async def _work(self, number: int) -> None:
+        handle, current, overdue = self._handle, self._current, self._overdue
+        handled = 0
+        while not self._stopping:
+            sub = self._take()
+            if sub is None:
+                current[number] = None
+                sleeper = self._loop.create_future()
+                self._sleepers.append(sleeper)
+                self._idle()
+                await sleeper
+                continue
+            while sub is not None:
+                current[number] = sub
+                try:
+                    result = await handle(sub)
+                    if result is not None:
+                        insist_on_done(result)
+                    if overdue and number in overdue:  # it swallowed its cancellation
+                        raise await self._cancelled(number)
+                except BaseException as raised:
+                    if self._abandoned:
+                        raise
+                    current[number] = None
+                    late = overdue and number in overdue
+                    self._failed(sub, await self._cancelled(number) if late else raised)
+                    break
+                handled += 1
+                if self._late or (not handled & SLICE_CHECK and monotonic() > self._slice_end):
+                    current[number] = None
+                    self._finish(sub)  # and takes no other one into the pause
+                    await self._pause()
+                    break
+                sub = self._next(sub)
+                if self._sleepers and self._lanes.ready:
+                    self.wake()
+
+
+def _not_to_be_cancelled(sub: SubMessage, times: int) -> HandleFailed:
+    return HandleFailed(
+        f"handle goes on for sub-message {sub} ({sub!r}), though it was cancelled {times} times for"
+        " taking longer than --timeout",
+        hint="let asyncio.CancelledError pass in the handler, then resume",
+    )
+
+
+def _forget(_: SubMessage) -> None:
+    """Takes what a handler is done with for unfinished."""

@@ -1,0 +1,375 @@
+"""Failures on the event loop: what the failure policy decides is carried out here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+from time import monotonic
+from typing import Protocol
+
+from drainer.core.admission import Admission, Rate
+from drainer.core.breaker import Breaker
+from drainer.core.dispatch import Dispatcher
+from drainer.core.failures import AfterDead, FailurePolicy, FailureSettings, Fate, Verdict
+from drainer.core.progress import Outcome
+from drainer.core.retries import Retries
+from drainer.engine.status import FailureStatus
+from drainer.engine.workers import Starter, TimedOut
+from drainer.errors import DrainerError, Halted, HandleFailed
+from drainer.handler import Fatal, Retry, Skip
+from drainer.loader import describe
+from drainer.message import SubMessage
+
+TICK_LEAST_S = 0.001
+KINDS_MOST = 50  # errors told apart; what comes then is counted by its type alone
+KIND_LENGTH = 160
+
+_STUCK_HINT = "find out what they wait for; resume handles them again"
+
+Told = Callable[[DrainerError | None], None]
+
+
+class DeadLetters(Protocol):
+    """Where dead letters go (kafka/dead_letters.py)."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing is acknowledged; None while it is."""
+
+    def send(self, sub: SubMessage, error: BaseException, told: Told) -> None:
+        """Writes one; ``told`` is called from any thread, once it is safe or when it can't be."""
+
+    def close(self, timeout_s: float) -> None:
+        """Waits for what is not acknowledged yet, that long at most. Blocks."""
+
+
+class Failures:
+    """Retries, dead letters, parked lanes, the circuit breaker and the rate of one drain.
+
+    Args:
+        use: tells the workers whom to ask for work.
+        wake: tells them that there is some.
+        changed: called when the drain may be complete.
+        halt: ends the drain.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        settings: FailureSettings,
+        sink: DeadLetters | None,
+        *,
+        use: Callable[[Starter], None],
+        wake: Callable[[], None],
+        changed: Callable[[], None],
+        halt: Callable[[BaseException], None],
+        random: Random | None = None,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._settings = settings
+        self._sink = sink
+        self._use = use
+        self._wake = wake
+        self._changed = changed
+        self._halt = halt
+        self._retries = Retries()
+        self._breaker = Breaker()
+        self._policy = FailurePolicy(settings, self._breaker, random or Random())
+        rate = None if settings.rate is None else Rate(settings.rate, monotonic())
+        self._admission = Admission(
+            dispatcher, self._retries, self._breaker, rate, monotonic, self._recovered
+        )
+        self._kinds: Counter[str] = Counter()
+        self._letters = 0  # on their way
+        self._failed = self._timeouts = 0
+        self._last_kind = self._outage = ""
+        self._late: set[SubMessage] = set()  # overdue, and still in their threads
+        self._returned: SubMessage | None = None  # its attempt was judged when it was overdue
+        self.holding_back = rate is not None  # or while the breaker is open, or the drain is paused
+        self._stopped = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def starter(self) -> Starter:
+        """Whom workers ask for work: the dispatcher itself, unless starts are held back."""
+        return self._admission if self.holding_back else self._dispatcher
+
+    @property
+    def waiting(self) -> int:
+        """Sub-messages that come back by themselves: for a retry, or acknowledged as dead."""
+        return len(self._retries) + self._letters
+
+    @property
+    def trouble(self) -> str | None:
+        if self._breaker.open_since_s is not None:
+            return (
+                "the downstream is failing: nothing new is started until it answers, one"
+                f" sub-message at a time is tried ({self._outage})"
+            )
+        return None if self._sink is None else self._sink.trouble
+
+    def status(self) -> FailureStatus:
+        return FailureStatus(
+            failures=self._failed,
+            retries=self._policy.retries,
+            timeouts=self._timeouts,
+            waiting=len(self._retries),
+            parked_lanes=self._dispatcher.lanes.parked,
+            late=len(self._late),
+            outages=self._breaker.opened,
+            errors=tuple(self._kinds.most_common(KINDS_MOST)),
+            dead_letter_topic=self._settings.dead_letter_topic,
+        )
+
+    def failed(self, sub: SubMessage, error: BaseException) -> None:
+        """Hears of an attempt that ended with an error."""
+        now_s = monotonic()
+        known = sub is self._returned
+        self._returned = None
+        if isinstance(error, Skip):
+            self._finish(sub, Outcome.SKIPPED)
+        elif isinstance(error, Retry):
+            self._carry_out(sub, self._policy.later(now_s, error.after, sub), error)
+        elif isinstance(error, Fatal) or not isinstance(error, Exception | asyncio.CancelledError):
+            self._count(error)
+            self._carry_out(sub, Verdict(Fate.HALT), error)
+        else:
+            if not known:
+                self._count(error)
+            self._carry_out(sub, self._judge(sub, now_s, looked=known), error)
+
+    def overdue(self, sub: SubMessage) -> None:
+        """Hears of an attempt that goes on in its thread after its time; its lane waits for it."""
+        self._dispatcher.hold(sub)
+        self._late.add(sub)
+        error = TimedOut(self._settings.timeout_s)
+        self._count(error)
+        why = self._policy.look_for_outage(sub, self._done, monotonic())
+        self._gate()
+        if why is not None:
+            self._halt(_halted(sub, error, why))
+        self._changed()
+
+    def returned(self, sub: SubMessage) -> None:
+        """Hears that an overdue attempt has ended after all; how, it hears next."""
+        self._late.discard(sub)
+        self._returned = sub
+        self._dispatcher.unhold(sub)
+
+    def stuck(self, since_s: float) -> None:
+        """Hears, again and again, that all threads are overdue since then."""
+        for_s = monotonic() - since_s
+        if for_s > self._settings.max_outage_s:
+            self._halt(
+                Halted(
+                    f"{_counted(len(self._late), 'sub-message')} have not returned from the"
+                    f" handler's threads for {for_s:.0f} s, longer than --max-outage, and no thread"
+                    " is left",
+                    hint=_STUCK_HINT,
+                )
+            )
+
+    @property
+    def leave_something(self) -> bool:
+        """Whether there is anything that this run won't get done."""
+        return bool(self._dispatcher.lanes.parked or self._late or self._dispatcher.resting)
+
+    def left_over(self) -> DrainerError | None:
+        """Why a drain ends in which nothing is left to do, and not all is done; None if nobody
+        wanted more."""
+        lanes = self._dispatcher.lanes
+        if self._late:
+            return Halted(
+                f"{_counted(len(self._late), 'sub-message')} did not return from the handler's"
+                " threads in time, and they and their lanes are pending",
+                hint=_STUCK_HINT,
+            )
+        read = all(ledger.delivered for ledger in self._dispatcher.ledgers.values())
+        if lanes.parked:
+            more = (
+                "all that could be drained without them is"
+                if read
+                else "so much is pending behind them that no more of the backlog was read"
+            )
+            verb = "is" if lanes.parked == 1 else "are"
+            return Halted(
+                f"{_counted(lanes.parked, 'lane')} {verb} parked behind sub-messages that failed;"
+                f" {more}",
+                hint="mend the cause, then resume; lanes behind a dead letter stay parked unless"
+                " you resume with --after-dead continue",
+            )
+        if not read:
+            return Halted(
+                f"{_counted(self._dispatcher.resting, 'message')} were left alone, as many as"
+                " memory is meant for; what is behind them was not read",
+                hint="choose more of them, or begin behind them",
+            )
+        return None
+
+    def pause(self, paused: bool) -> None:
+        """Starts nothing while paused; what is in the handler goes on."""
+        if paused != self._admission.paused:
+            self._admission.paused = paused
+            self._settle()
+            if not paused:
+                self._tick()
+
+    def idle(self) -> None:
+        """Hears that there may be something that can't start yet."""
+        if self.holding_back:
+            self._schedule()
+
+    def stop(self) -> None:
+        """Starts nothing any more."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _judge(self, sub: SubMessage, now_s: float, *, looked: bool) -> Verdict:
+        verdict = self._policy.failed(sub, self._done, now_s, looked=looked)
+        self._gate()
+        return verdict
+
+    def _gate(self) -> None:
+        if self._breaker.open and not self._outage:  # once when it opens
+            self._outage = self._last_kind
+            self._settle()
+
+    def _settle(self) -> None:
+        # Whoever needs no leave to start anything shall not ask for it.
+        self.holding_back = (
+            self._settings.rate is not None or self._breaker.open or self._admission.paused
+        )
+        self._use(self.starter)
+        self._schedule()
+
+    def _carry_out(self, sub: SubMessage, verdict: Verdict, error: BaseException) -> None:
+        if verdict.fate is Fate.RETRY:
+            self._dispatcher.hold(sub)
+            self._retries.push(sub, verdict.at_s)
+            self._schedule()
+            return
+        if verdict.fate is Fate.HALT:
+            self._halt(_halted(sub, error, verdict.why))
+            return
+        too_many = self._policy.gave_up(self._done, self._finished + 1)
+        if too_many is not None:
+            self._halt(_halted(sub, error, too_many))
+        elif verdict.fate is Fate.DEAD:
+            self._write(sub, error)
+        elif verdict.fate is Fate.SKIPPED:
+            self._finish(sub, Outcome.SKIPPED)
+        else:
+            self._dispatcher.park(sub)
+            self._changed()
+
+    def _write(self, sub: SubMessage, error: BaseException) -> None:
+        assert self._sink is not None, "dead letters without a place for them"
+
+        def told(failure: DrainerError | None) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._written, sub, failure)
+
+        self._dispatcher.hold(sub)
+        self._letters += 1
+        self._sink.send(sub, error, told)
+
+    def _written(self, sub: SubMessage, failure: DrainerError | None) -> None:
+        self._letters -= 1
+        if failure is not None:
+            self._halt(failure)
+            return
+        self._dispatcher.unhold(sub)
+        if self._settings.after_dead is AfterDead.PARK:
+            self._dispatcher.park_behind(sub, Outcome.DEAD)
+        else:
+            self._dispatcher.finish(sub, Outcome.DEAD)
+        self._moved()
+
+    def _finish(self, sub: SubMessage, outcome: Outcome) -> None:
+        self._dispatcher.finish(sub, outcome)
+        self._admission.ended(sub)
+        self._moved()
+
+    def _moved(self) -> None:
+        if not self._stopped:
+            self._wake()
+            self.idle()
+        self._changed()
+
+    def _recovered(self) -> None:
+        self._outage = ""
+        self._settle()
+        self._loop.call_soon(self._tick)
+
+    def _schedule(self) -> None:
+        now_s = monotonic()
+        times = [self._admission.next_at_s]
+        if self._breaker.open_since_s is None:
+            times.append(self._retries.due_s)
+        else:
+            times.append(self._breaker.open_since_s + self._settings.max_outage_s)
+        at_s = min((time for time in times if time is not None), default=None)
+        if at_s is None or self._stopped:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(max(TICK_LEAST_S, at_s - now_s), self._tick)
+
+    def _tick(self) -> None:
+        if self._stopped:
+            return
+        now_s = monotonic()
+        since_s = self._breaker.open_since_s
+        if since_s is None:
+            for sub in self._retries.pop_due(now_s):
+                self._dispatcher.release(sub)
+        elif now_s - since_s > self._settings.max_outage_s:
+            self._halt(
+                Halted(
+                    f"the downstream has been failing for {now_s - since_s:.0f} s, longer than"
+                    f" --max-outage ({self._last_kind})",
+                    hint="mend it, then resume; if it is the messages that are bad, and not the"
+                    " downstream, resume with --no-breaker",
+                )
+            )
+            return
+        self._wake()
+        self._schedule()
+
+    def _count(self, error: BaseException) -> None:
+        self._failed += 1
+        self._timeouts += isinstance(error, TimedOut)
+        kind = describe(error)[:KIND_LENGTH]
+        if kind not in self._kinds and len(self._kinds) >= KINDS_MOST:
+            kind = type(error).__name__
+        self._kinds[kind] += 1
+        self._last_kind = kind
+
+    @property
+    def _done(self) -> int:
+        return sum(ledger.subs_done for ledger in self._dispatcher.ledgers.values())
+
+    @property
+    def _finished(self) -> int:
+        ledgers = self._dispatcher.ledgers.values()
+        return sum(each.subs_done + each.subs_dead + each.subs_skipped for each in ledgers)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _halted(sub: SubMessage, error: BaseException, why: str | None) -> HandleFailed:
+    attempts = f" after {sub.attempt} attempts" if sub.attempt > 1 else ""
+    reason = "" if why is None else f"{why}; last, "
+    return HandleFailed(
+        f"{reason}handle failed for sub-message {sub} ({sub!r}){attempts}: {describe(error)}",
+        hint="mend the handler or what it talks to, then resume; this sub-message and all behind it"
+        " on its lane are still pending",
+        cause=error,
+    )

@@ -1,0 +1,17 @@
+"""How a drain runs in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSettings:
+    """How a drain runs; none of it changes what is drained."""
+
+    concurrency: int = 100
+    buffer_bytes: int = 256 * 1024 * 1024
+    plan_interval_s: float = 1.0
+    grace_s: float = 10.0
+    options: Mapping[str, str] | None = None  # the handler's own

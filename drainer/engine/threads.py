@@ -1,0 +1,170 @@
+"""Workers for a handler that blocks: threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import Any
+
+from drainer.engine.tasks import spawn
+from drainer.engine.workers import (
+    Broken,
+    Failed,
+    Late,
+    Starter,
+    insist_on_done,
+    watch_interval_s,
+)
+from drainer.message import SubMessage
+
+AHEAD = 32  # sub-messages that wait for a free thread, so that none waits for the event loop
+
+
+class ThreadWorkers:
+    """``concurrency`` threads for a handler that blocks.
+
+    A thread can't be ended from outside. One that takes longer than ``timeout_s`` (0 for no limit)
+    keeps its sub-message and its lane until it returns, and another stands in for it meanwhile.
+    """
+
+    def __init__(
+        self,
+        starter: Starter,
+        handle: Callable[[SubMessage], Any],
+        concurrency: int,
+        timeout_s: float,
+        failed: Failed,
+        late: Late,
+        broken: Broken,
+        idle: Callable[[], None],
+    ) -> None:
+        self.use(starter)
+        self._handle = handle
+        self._concurrency = concurrency
+        self._timeout_s = timeout_s
+        self._failed = failed
+        self._late = late
+        self._broken = broken
+        self._idle = idle
+        self._begun: dict[int, tuple[SubMessage, float]] = {}  # what each thread is at, since when
+        self._overdue: set[SubMessage] = set()
+        self._stand_ins = 0  # threads for those that are overdue, as many again at most
+        self._stuck_since_s: float | None = None  # all of them are overdue
+        self._threads = 0  # ever begun
+        self._stopping = False
+        self._out = 0  # handed to the threads and not handed back
+        self._inbox: SimpleQueue[SubMessage | None] = SimpleQueue()
+        self._outbox: deque[tuple[SubMessage, BaseException | None]] = deque()
+        self._called = False  # whether the loop was already told to look into the outbox
+        self._drained = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def start(self) -> None:
+        for _ in range(self._concurrency):
+            self._start_one()
+        if self._timeout_s:
+            self._watcher = spawn(self._watch(), "timeouts", self._broken)
+
+    def use(self, starter: Starter) -> None:
+        self._starter = starter
+
+    def wake(self) -> None:
+        take = self._starter.take
+        most = self._concurrency + min(self._concurrency, AHEAD)
+        while self._out < most and not self._stopping:
+            sub = take()
+            if sub is None:
+                self._idle()
+                return
+            self._out += 1
+            self._inbox.put(sub)
+
+    def begin_no_more(self) -> None:
+        self._stopping = True
+        with suppress(Empty):
+            while True:  # what no thread has begun
+                if self._inbox.get_nowait() is not None:
+                    self._out -= 1
+        for _ in range(self._threads):
+            self._inbox.put(None)
+
+    async def drain(self) -> None:
+        if self._out > 0 or self._overdue:
+            await self._drained.wait()
+        self._watch_no_more()
+
+    async def abandon(self) -> None:
+        """Nobody waits for the threads any more."""
+        self._watch_no_more()
+
+    def _start_one(self) -> None:
+        number = self._threads
+        self._threads += 1
+        threading.Thread(
+            target=self._work, args=(number,), name=f"worker-{number}", daemon=True
+        ).start()
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(watch_interval_s(self._timeout_s))
+            now = monotonic()
+            for sub, since in list(self._begun.values()):
+                if now - since > self._timeout_s and sub not in self._overdue:
+                    self._overdue.add(sub)
+                    self._out -= 1
+                    if self._stand_ins < self._concurrency and not self._stopping:
+                        self._stand_ins += 1
+                        self._start_one()
+                    self._late.overdue(sub)
+            if len(self._overdue) < self._concurrency + self._stand_ins:
+                self._stuck_since_s = None
+            else:
+                self._stuck_since_s = self._stuck_since_s or now
+                self._late.stuck(self._stuck_since_s)
+
+    def _watch_no_more(self) -> None:
+        if self._timeout_s:
+            self._watcher.cancel()
+
+    def _work(self, number: int) -> None:
+        while (sub := self._inbox.get()) is not None:
+            error: BaseException | None = None
+            self._begun[number] = (sub, monotonic())
+            try:
+                insist_on_done(self._handle(sub))
+            except BaseException as raised:
+                error = raised
+            del self._begun[number]
+            self._outbox.append((sub, error))
+            if not self._called:
+                self._called = True
+                try:
+                    self._loop.call_soon_threadsafe(self._collect)
+                except RuntimeError:  # the loop is closed: this thread was abandoned
+                    return
+
+    def _collect(self) -> None:
+        self._called = False
+        finish = self._starter.finish
+        while self._outbox:
+            sub, error = self._outbox.popleft()
+            if sub in self._overdue:
+                self._overdue.discard(sub)
+                if self._stand_ins > len(self._overdue):  # then one thread more than is needed ends
+                    self._stand_ins -= 1
+                    self._inbox.put(None)
+                self._late.returned(sub)
+            else:
+                self._out -= 1
+            if error is None:
+                finish(sub)
+            else:
+                self._failed(sub, error)
+        if self._stopping and self._out <= 0 and not self._overdue:
+            self._drained.set()
+        self.wake()

@@ -1,0 +1,245 @@
+"""Writing dead letters: each is told once, when all in-sync replicas have it or it can't be had."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from drainer.core.dead_letter import DeadLetter
+from drainer.errors import DeadLetterNotWritten, DrainerError
+from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, REJECTED
+from drainer.kafka.log import ClientLog
+from drainer.kafka.settings import ClientSettings
+
+DELIVERY_TIMEOUT_MS = 5 * 60 * 1000  # a broker that doesn't answer is waited for that long
+SILENCE_S = 3.0
+POLL_S = 0.1
+PURGE_S = 1.0
+QUEUE_KBYTES = 64 * 1024
+LETTER_BYTES_MAX = 50_000_000  # must fit into the queue, and into a request (100 MiB by default)
+LINE_MAX = 100_000  # letters; a drain has far fewer under way
+
+Told = Callable[[DrainerError | None], None]
+
+
+class DeadLetterTopic:
+    """Writes dead letters to a topic, with a thread that hears what became of them.
+
+    ``send`` and ``close`` are for one thread, the drain's. Letters with the same key come to one
+    partition, in the order in which they were sent; one that is sent again without its payload
+    comes behind those that were sent meanwhile.
+
+    Raises:
+        UsageError: when librdkafka rejects the settings.
+    """
+
+    def __init__(self, settings: ClientSettings, topic: str) -> None:
+        self.topic = topic
+        self._settings = settings
+        self._log = ClientLog(settings.redact)
+        chosen = settings.properties.get("message.max.bytes", LETTER_BYTES_MAX)
+        conf = settings.produce_conf(
+            self._log,
+            partitioner="murmur2_random",  # where Java's clients put the same key
+            delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
+            linger_ms=0,
+            # A batch that is too large is refused as a whole, with letters that would have fit.
+            batch_num_messages=1,
+            queue_buffering_max_kbytes=QUEUE_KBYTES,
+            message_max_bytes=chosen,
+        )
+        try:
+            self._producer = Producer(conf)
+        except (KafkaException, TypeError, ValueError) as error:
+            raise settings.rejected(error) from None
+        self._lock = threading.Lock()
+        self._under_way: set[_Sent] = set()
+        self._line: deque[_Sent] = deque()  # what the client's queue had no room for
+        self._moved_s: float | None = None  # the last acknowledgement while some are under way
+        self._closed = self._given_up = False
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="drainer-dead-letters", daemon=True)
+        self._thread.start()
+
+    @property
+    def under_way(self) -> int:
+        """Letters that were sent and not told of."""
+        return len(self._under_way)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why no letter is acknowledged though some wait for it; None while all is well."""
+        since_s = self._moved_s
+        if since_s is None or time.monotonic() - since_s < SILENCE_S:
+            return None
+        errors = [c for c in self._log.since(since_s) if c.code is not None]
+        told = [c for c in errors if c.code != KafkaError._ALL_BROKERS_DOWN] or errors
+        why = told[-1].text if told else "the broker does not acknowledge them"
+        return f"dead letters wait to be written to {self.topic}: {why}"
+
+    def send(self, letter: DeadLetter, told: Told) -> None:
+        """Begins to write a letter; doesn't block.
+
+        ``told`` is called exactly once, from another thread: with None when all in-sync replicas
+        have the letter, else with the error. Only a letter that can't even be begun is told of at
+        once, in the caller's thread. One that is too large for the topic is written without its
+        payload.
+        """
+        sent = _Sent(letter, told)
+        with self._lock:
+            refused = self._refusal()
+            if refused is None:
+                if not self._under_way:
+                    self._moved_s = time.monotonic()
+                self._under_way.add(sent)
+                self._line.append(sent)
+        if refused is not None:
+            _tell(told, refused)
+            return
+        self._produce_line()
+
+    def close(self, timeout_s: float) -> None:
+        """Waits up to so long for what is under way, then gives the rest up; all are told."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        until = time.monotonic() + timeout_s
+        while self._under_way and (left := until - time.monotonic()) > 0:
+            self._stopping.wait(min(left, 0.01))
+        with self._lock:
+            self._given_up = True
+            left_over = list(self._line)
+            self._line.clear()
+        for sent in left_over:
+            self._end(sent, self._ended("it was never sent"))
+        if self._under_way:
+            self._producer.purge(blocking=False)
+            until = time.monotonic() + PURGE_S
+            while self._under_way and time.monotonic() < until:
+                self._stopping.wait(0.01)
+        self._stopping.set()
+        self._thread.join(PURGE_S)
+        for sent in list(self._under_way):
+            self._end(sent, self._ended())
+
+    def _refusal(self) -> DeadLetterNotWritten | None:
+        if self._closed:
+            return DeadLetterNotWritten(f"{self.topic} takes no more dead letters: it is closed")
+        if len(self._line) >= LINE_MAX:
+            return DeadLetterNotWritten(
+                f"{len(self._line):,} dead letters wait to be written to {self.topic}",
+                hint="find out why its brokers are slow, then resume with the plan",
+            )
+        return None
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._producer.poll(POLL_S)
+            if self._line:
+                self._produce_line()
+
+    def _produce_line(self) -> None:
+        failed: list[tuple[_Sent, KafkaError]] = []
+        with self._lock:
+            while self._line:
+                sent = self._line[0]
+                try:
+                    self._produce(sent)
+                except BufferError:
+                    break  # there is room when some of them are acknowledged
+                except KafkaException as error:
+                    failed.append((sent, error.args[0]))
+                self._line.popleft()
+        for sent, answer in failed:
+            self._heed(sent, answer)
+
+    def _produce(self, sent: _Sent) -> None:
+        letter = sent.letter
+        self._producer.produce(
+            self.topic,
+            letter.value,
+            letter.key,
+            headers=list(letter.headers),
+            on_delivery=partial(self._delivered, sent),
+        )
+
+    def _delivered(self, sent: _Sent, answer: KafkaError | None, _: Any) -> None:
+        if answer is None:
+            self._end(sent, None)
+        else:
+            self._heed(sent, answer)
+
+    def _heed(self, sent: _Sent, answer: KafkaError) -> None:
+        if answer.code() == KafkaError.MSG_SIZE_TOO_LARGE and sent.letter.value is not None:
+            sent.letter = sent.letter.without_payload()
+            with self._lock:
+                if not self._given_up:
+                    self._line.append(sent)
+                    return
+        self._end(sent, self._not_written(answer))
+
+    def _end(self, sent: _Sent, error: DeadLetterNotWritten | None) -> None:
+        with self._lock:
+            if sent not in self._under_way:
+                return
+            self._under_way.discard(sent)
+            self._moved_s = time.monotonic() if self._under_way else None
+        _tell(sent.told, error)
+
+    def _not_written(self, answer: KafkaError) -> DeadLetterNotWritten:
+        code, said = answer.code(), self._settings.redact(answer.str())
+        if code in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
+            return self._ended()
+        if code in (KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT):
+            waited = f"no answer within {DELIVERY_TIMEOUT_MS // 1000} s"
+            return self._unsure(self.trouble or waited)
+        hint = "mend the cause, then resume with the plan"
+        if code in FORBIDDEN:
+            hint = "grant WRITE on this topic to this user, then resume with the plan"
+        elif code in NO_TOPIC:
+            hint = "was it deleted? make it again, then resume with the plan"
+        elif code in REJECTED:
+            hint = "check the login (sasl.*) of the properties, then resume with the plan"
+        elif code == KafkaError.MSG_SIZE_TOO_LARGE:
+            hint = "give the topic a larger max.message.bytes, then resume with the plan"
+        return DeadLetterNotWritten(
+            f"a dead letter could not be written to {self.topic}: {said}", hint=hint
+        )
+
+    def _ended(self, so: str = "") -> DeadLetterNotWritten:
+        why = "the drain ended before the broker acknowledged it"
+        if not so:
+            return self._unsure(why)
+        return DeadLetterNotWritten(
+            f"a dead letter could not be written to {self.topic}: {why}; {so}",
+            hint="its sub-message is still pending",
+        )
+
+    def _unsure(self, why: str) -> DeadLetterNotWritten:
+        return DeadLetterNotWritten(
+            f"it is not known whether a dead letter was written to {self.topic}: {why}",
+            hint="its sub-message is still pending; the letter may come twice",
+        )
+
+
+class _Sent:
+    """A letter under way; told of by its identity."""
+
+    __slots__ = ("letter", "told")
+
+    def __init__(self, letter: DeadLetter, told: Told) -> None:
+        self.letter = letter
+        self.told = told
+
+
+def _tell(told: Told, error: DrainerError | None) -> None:
+    with suppress(RuntimeError):  # the event loop that wanted to hear of it is closed
+        told(error)

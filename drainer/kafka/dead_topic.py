@@ -1,0 +1,151 @@
+"""The dead-letter topic itself: whether it is there and fit, and making it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports without saying so
+    ConfigResource,
+    ResourceType,
+)
+from confluent_kafka.cimpl import NewTopic
+
+from drainer.errors import Refused, TopicMissing
+from drainer.kafka.answers import FORBIDDEN
+from drainer.kafka.cluster import Cluster
+
+# A letter must not vanish before somebody read it, and not make way for another of its sub-key.
+CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+
+_CHOOSE = "name another with --dead-letter-topic"
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterTopicInfo:
+    """A dead-letter topic as it is, or as it would be made.
+
+    Attributes:
+        name: its name.
+        exists: whether it is there.
+        partitions: how many it has, or would be made with.
+        retention_ms: after how long its letters vanish; None when they don't, or the broker does
+            not say.
+        retention_bytes: how much of a partition is kept; None likewise.
+    """
+
+    name: str
+    exists: bool
+    partitions: int
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+
+
+def look_at_dead_letter_topic(
+    cluster: Cluster, name: str, *, drained: str, partitions: int
+) -> DeadLetterTopicInfo:
+    """Makes sure that dead letters can be written there; makes nothing.
+
+    ``partitions`` is how many it would be made with.
+
+    Raises:
+        Refused: when it is the drained topic, is compacted, has an impossible name, or this user
+            may not write to it or make it.
+        BrokerUnreachable: when no answer came.
+    """
+    if name == drained:
+        raise Refused(
+            f"{name} is the topic that is drained: dead letters would be drained in turn",
+            hint=_CHOOSE,
+        )
+    try:
+        found = cluster.topic(name)
+    except TopicMissing:
+        _create(cluster, name, partitions, only_look=True)
+        return DeadLetterTopicInfo(name, False, partitions)
+    except Refused as error:
+        raise _forbidden(name, error) from error
+    if found.writable is False:
+        raise Refused(
+            f"this user may not write dead letters to {name}",
+            hint=f"grant WRITE on it to this user, or {_CHOOSE}",
+        )
+    config = _config(cluster, name)
+    if "compact" in config.get("cleanup.policy", ""):
+        raise Refused(
+            f"{name} is compacted: of the dead letters of one sub-key only the last would stay",
+            hint=f"set its cleanup.policy to delete, or {_CHOOSE}",
+        )
+    return DeadLetterTopicInfo(
+        name,
+        True,
+        len(found.partitions),
+        _limit(config.get("retention.ms")),
+        _limit(config.get("retention.bytes")),
+    )
+
+
+def make_dead_letter_topic(cluster: Cluster, name: str, partitions: int) -> None:
+    """Makes the topic, replicated as the broker does by default; one that is there is left alone.
+
+    Its letters stay until somebody deletes them.
+
+    Raises:
+        Refused: when Kafka won't have it.
+        BrokerUnreachable: when no answer came.
+    """
+    _create(cluster, name, partitions, only_look=False)
+
+
+def _create(cluster: Cluster, name: str, partitions: int, *, only_look: bool) -> None:
+    connection = cluster.connection
+    new = NewTopic(name, num_partitions=partitions, config=CONFIG)
+
+    def attempt(left: float) -> None:
+        asked = connection.admin.create_topics([new], request_timeout=left, validate_only=only_look)
+        try:
+            connection.wait(asked[name], left)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+    try:
+        connection.ask(f"make the dead-letter topic {name}", attempt)
+    except Refused as error:
+        if isinstance(error.__cause__, KafkaException):
+            raise _forbidden(name, error) from error
+        raise
+
+
+def _forbidden(name: str, error: Refused) -> Refused:
+    # The hints of a connection are about the drained topic.
+    cause = error.__cause__
+    if not isinstance(cause, KafkaException):
+        return error
+    hint = _CHOOSE
+    if cause.args[0].code() in FORBIDDEN:
+        hint = f"make {name} for this user with DESCRIBE and WRITE, or {_CHOOSE}"
+    return Refused(str(error), hint=hint)
+
+
+def _limit(value: str | None) -> int | None:
+    return None if value is None or int(value) < 0 else int(value)
+
+
+def _config(cluster: Cluster, name: str) -> dict[str, str]:
+    """The topic's configuration; empty when this user may not see it."""
+    connection = cluster.connection
+    resource = ConfigResource(ResourceType.TOPIC, name)
+
+    def attempt(left: float) -> dict[str, str]:
+        asked = connection.admin.describe_configs([resource], request_timeout=left)
+        found = connection.wait(asked[resource], left)
+        return {entry.name: entry.value for entry in found.values() if entry.value is not None}
+
+    try:
+        return connection.ask(f"see the configuration of {name}", attempt)
+    except Refused as error:
+        cause = error.__cause__
+        if isinstance(cause, KafkaException) and cause.args[0].code() in FORBIDDEN:
+            return {}
+        raise

@@ -1,0 +1,21 @@
+"""Looking over the dead letters of a topic, and finding one of them."""
+
+from __future__ import annotations
+
+from drainer.core.dead_letter import Letter, LetterFilter, read_letter
+from drainer.core.overview import Overview, Survey
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.letters import letter_at, read_letters
+
+
+def look_over(cluster: Cluster, topic: str, wanted: LetterFilter, limit: int) -> Overview:
+    """Reads the whole topic as it is now, within bounds of memory. Raises as ``read_letters``."""
+    survey = Survey(topic, wanted, limit)
+    for message in read_letters(cluster, topic):
+        survey.take(message)
+    return survey.overview()
+
+
+def find_letter(cluster: Cluster, topic: str, partition: int, offset: int) -> Letter:
+    """The dead letter at one place. Raises NotADeadLetter, and as ``read_letters``."""
+    return read_letter(letter_at(cluster, topic, partition, offset))

@@ -1,0 +1,100 @@
+"""The failure policy of a drain: what it needs of the cluster, looked at first and made later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from drainer.core.dead_letter import dead_letter, default_dead_letter_topic
+from drainer.core.failures import FailureSettings, OnFailure
+from drainer.core.plan import OffsetPlan
+from drainer.core.redrive import Redriven
+from drainer.engine.failures import Told
+from drainer.engine.workers import TimedOut
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.dead_letters import DeadLetterTopic
+from drainer.kafka.dead_topic import (
+    DeadLetterTopicInfo,
+    look_at_dead_letter_topic,
+    make_dead_letter_topic,
+)
+from drainer.message import SubMessage
+from drainer.operations.clock import now
+
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The settings with all that was left open settled; ``topic`` is where dead letters go."""
+
+    failures: FailureSettings
+    topic: DeadLetterTopicInfo | None
+
+    @property
+    def warnings(self) -> list[str]:
+        topic = self.topic
+        if topic is None or topic.retention_ms is None:
+            return []
+        days = topic.retention_ms / DAY_MS
+        after = "a day" if days == 1 else f"{days:.3g} days"
+        return [f"dead letters in {topic.name} vanish after {after}: its retention.ms"]
+
+    @property
+    def makes(self) -> str | None:
+        """The topic that will be made."""
+        return self.topic.name if self.topic is not None and not self.topic.exists else None
+
+    def make(self, cluster: Cluster) -> None:
+        """Makes the topic if it is missing. Raises Refused."""
+        if self.topic is not None and not self.topic.exists:
+            make_dead_letter_topic(cluster, self.topic.name, self.topic.partitions)
+
+
+def settle_policy(
+    cluster: Cluster, failures: FailureSettings, *, topic: str, group: str, may_be_drained: bool
+) -> Policy:
+    """Looks whether dead letters can be written, if there may be any; makes nothing.
+
+    ``may_be_drained`` is for a redrive, whose dead letters go where they came from.
+
+    Raises Refused when they can't.
+    """
+    if failures.on_failure is not OnFailure.DEAD_LETTER:
+        return Policy(replace(failures, dead_letter_topic=None), None)
+    name = failures.dead_letter_topic or default_dead_letter_topic(topic, group)
+    info = look_at_dead_letter_topic(
+        cluster,
+        name,
+        drained="" if may_be_drained else topic,
+        partitions=len(cluster.topic(topic).partitions),
+    )
+    return Policy(replace(failures, dead_letter_topic=name), info)
+
+
+class LetterWriter:
+    """Writes sub-messages that were given up as dead letters; the engine's ``DeadLetters``."""
+
+    def __init__(self, cluster: Cluster, plan: OffsetPlan, topic: str) -> None:
+        self._plan = plan
+        self._topic = DeadLetterTopic(cluster.settings, topic)
+
+    @property
+    def trouble(self) -> str | None:
+        return self._topic.trouble
+
+    def send(self, sub: SubMessage, error: BaseException, told: Told) -> None:
+        former = sub.letter if isinstance(sub, Redriven) else None
+        letter = dead_letter(
+            sub.original if isinstance(sub, Redriven) else sub,
+            reason="timeout" if isinstance(error, TimedOut) else "failed",
+            error=error,
+            attempts=sub.attempt + (0 if former is None else former.attempts),
+            handler=self._plan.handler,
+            drain_id=self._plan.drain_id,
+            time=now(),
+            former=former,
+        )
+        self._topic.send(letter, told)
+
+    def close(self, timeout_s: float) -> None:
+        self._topic.close(timeout_s)

@@ -1,0 +1,33 @@
+"""Checks of a handler, for its own tests: what the promise of docs/correctness.md can be held to.
+
+No Kafka is needed. ``check_split``, ``check_commutes`` and ``check_idempotent`` raise LawBroken, an
+AssertionError, with the smallest counter-example that was found.
+"""
+
+from drainer.testing.certify import (
+    Certificate,
+    certify,
+    check_commutes,
+    check_idempotent,
+    check_split,
+)
+from drainer.testing.finding import Finding, HandlerDoubt, LawBroken, Level
+from drainer.testing.search import Effort
+from drainer.testing.split import Figures
+from drainer.testing.subject import message, messages
+
+__all__ = [
+    "Certificate",
+    "Effort",
+    "Figures",
+    "Finding",
+    "HandlerDoubt",
+    "LawBroken",
+    "Level",
+    "certify",
+    "check_commutes",
+    "check_idempotent",
+    "check_split",
+    "message",
+    "messages",
+]

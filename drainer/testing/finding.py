@@ -1,0 +1,64 @@
+"""What a check of a handler found: one shape for the command that lists and the test that fails."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Level(Enum):
+    """How a check ended. ``UNCHECKED`` says that it could not be made."""
+
+    OK = "ok"
+    WARN = "warn"
+    BAD = "bad"
+    UNCHECKED = "unchecked"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        check: its name, which stays the same (``deterministic``, ``commutes``, ...).
+        level: how it ended.
+        text: what was found, in words; where it is bad, the counter-example.
+        hint: the way out.
+    """
+
+    check: str
+    level: Level
+    text: str
+    hint: str | None = None
+
+    def as_json(self) -> dict[str, str | None]:
+        return {
+            "check": self.check,
+            "level": self.level.value,
+            "text": self.text,
+            "hint": self.hint,
+        }
+
+
+class LawBroken(AssertionError):
+    """Raised when a handler breaks a law; ``finding`` says which, with a counter-example."""
+
+    def __init__(self, finding: Finding) -> None:
+        hint = f"\nhint: {finding.hint}" if finding.hint else ""
+        super().__init__(f"{finding.check}: {finding.text}{hint}")
+        self.finding = finding
+
+
+class HandlerDoubt(UserWarning):
+    """Warned of what may be wrong with a handler, or could not be checked."""
+
+
+def insist(findings: Iterable[Finding]) -> None:
+    """Raises LawBroken for the first bad finding, and warns of the doubtful ones before it."""
+    for finding in findings:
+        if finding.level is Level.BAD:
+            raise LawBroken(finding)
+        if finding.level is not Level.OK:
+            warnings.warn(f"{finding.check}: {finding.text}", HandlerDoubt, stacklevel=3)

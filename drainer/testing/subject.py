@@ -1,0 +1,140 @@
+"""The handler under test, in whichever form it was given, and messages to test it with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from types import ModuleType
+from typing import Any, TypeVar
+
+import orjson
+
+from drainer.errors import SplitFailed
+from drainer.handler import Context
+from drainer.loader import LoadedHandler, as_handler, describe, load_handler
+from drainer.message import Message, Origin, SubMessage
+
+T = TypeVar("T")
+
+# A class, an instance, a module, a function that makes one of them, or a reference as `run` has it.
+Source = Any
+Value = bytes | str | None | Mapping[str, Any] | Sequence[Any] | int | float
+
+AT_ONCE = 10  # what a handler is told of its concurrency
+TOPIC = "orders"
+TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+def message(
+    value: Value,
+    key: bytes | str | None = None,
+    *,
+    offset: int = 0,
+    partition: int = 0,
+    topic: str = TOPIC,
+    timestamp: int | None = None,
+    headers: Sequence[tuple[str, bytes | None]] = (),
+) -> Message:
+    """A message as ``split`` would be given it.
+
+    Text is encoded in UTF-8, and what is neither bytes, text nor None becomes JSON.
+    """
+    origin = Origin(topic, TOPIC_ID, partition)
+    encoded = key.encode() if isinstance(key, str) else key
+    return Message(origin, offset, encoded, _encoded(value), timestamp, headers)
+
+
+def messages(values: Iterable[Value], key: bytes | str | None = None) -> list[Message]:
+    """Messages of one partition that follow each other, as ``message`` makes them."""
+    return [message(value, key, offset=offset) for offset, value in enumerate(values)]
+
+
+def again(message: Message) -> Message:
+    """The same message as another run would get it."""
+    headers = list(message.headers)
+    return Message(
+        message.origin, message.offset, message.key, message.value, message.timestamp, headers
+    )
+
+
+class Subject:
+    """The handler under test. ``fresh`` gives one that no run has used, where that is possible."""
+
+    def __init__(self, source: Source, options: Mapping[str, str] | None = None) -> None:
+        self.source = source
+        self.options = dict(options or {})
+        self._loaded: LoadedHandler | None = None
+        if isinstance(source, str):
+            self._loaded = load_handler(source)
+        elif isinstance(source, LoadedHandler):
+            self._loaded = source
+        self.name = self._loaded.reference if self._loaded else _name_of(source)
+
+    @property
+    def reference(self) -> str | None:
+        """How another process finds it by name; None when it was given as an object."""
+        return self._loaded.absolute_reference if self._loaded else None
+
+    def fresh(self) -> LoadedHandler:
+        """Raises UsageError when it is no handler, and Refused when it can't be made."""
+        if self._loaded is not None:
+            return self._loaded.fresh()
+        source: Any = self.source
+        makes = callable(source) and not isinstance(source, type) and not hasattr(source, "handle")
+        return as_handler(source() if makes else source, self.name)
+
+    @asynccontextmanager
+    async def opened(self, messages: Sequence[Message]) -> AsyncIterator[LoadedHandler]:
+        """A fresh handler between ``open`` and ``close``."""
+        handler = self.fresh()
+        topic = messages[0].topic if messages else TOPIC
+        await handler.open(Context(topic, "certify", "certify", AT_ONCE, dict(self.options)))
+        try:
+            yield handler
+        finally:
+            await handler.close()
+
+
+def splitter(handler: LoadedHandler) -> Callable[[Message], list[SubMessage]]:
+    """What the engine does with a message: the handler's split, or the default one.
+
+    It raises SplitFailed for whatever ``split`` raises.
+    """
+    split = handler.split
+    if split is None:
+        return lambda message: [SubMessage(message.key, message.value)]
+
+    def split_up(message: Message) -> list[SubMessage]:
+        try:
+            return list(split(message))
+        except (Exception, SystemExit) as error:
+            raise SplitFailed(
+                f"split failed at {message}: {describe(error)}", hint="a drain halts there"
+            ) from error
+
+    return split_up
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Runs to its end. Raises RuntimeError where an event loop runs already."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        with asyncio.Runner() as runner:
+            return runner.run(work)
+    work.close()
+    raise RuntimeError("an event loop runs here: call this from a plain `def test_...`")
+
+
+def _encoded(value: Value) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    return value.encode() if isinstance(value, str) else orjson.dumps(value)
+
+
+def _name_of(source: Any) -> str:
+    named = source if hasattr(source, "__qualname__") else type(source)
+    if isinstance(source, ModuleType):
+        return source.__name__
+    return str(named.__qualname__).rpartition("<locals>.")[2]

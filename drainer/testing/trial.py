@@ -1,0 +1,129 @@
+"""A trial: a fresh handler is given sub-messages in a certain order, and its state is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
+from typing import Any
+
+from drainer.errors import SplitFailed
+from drainer.handler import Skip
+from drainer.loader import LoadedHandler, describe
+from drainer.message import Message, SubMessage
+from drainer.testing.form import difference, equal
+from drainer.testing.schedule import Place, Step
+from drainer.testing.subject import Subject, again, run, splitter
+
+StateOf = Callable[[Any], Any]  # of the handler: an instance or a module; may be async
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a trial ended: with a state, or with what ``handle`` raised."""
+
+    state: Any = None
+    raised: str | None = None
+
+    def same(self, other: Ended) -> bool:
+        return self.raised == other.raised and equal(self.state, other.state)
+
+    def against(self, other: Ended) -> tuple[str, str]:
+        """Where they differ, in words: what this one has there, and the other."""
+        if self.raised is not None or other.raised is not None:
+            return self._told(), other._told()
+        place, here, there = difference(self.state, other.state)
+        name = f"state{place}"
+        return f"{name} = {here}", f"{name} = {there}"
+
+    def _told(self) -> str:
+        return "no error" if self.raised is None else self.raised
+
+
+class Trial:
+    """Runs schedules, each on a handler of its own; counts what it has ``handled``."""
+
+    def __init__(self, subject: Subject, sample: Sequence[Message], state: StateOf) -> None:
+        self._subject = subject
+        self._sample = sample
+        self._state = state
+        self.handled = 0
+
+    def run(self, *parts: Sequence[Step]) -> Ended:
+        """Handles the parts one after the other, and gives the state at the end.
+
+        Each part is split anew, as by a process that resumes after a crash. A place that comes a
+        second time within a part is the same sub-message at its next attempt.
+        """
+        return run(self._run(parts))
+
+    async def _run(self, parts: Sequence[Sequence[Step]]) -> Ended:
+        async with self._subject.opened(self._sample) as handler:
+            for part in parts:
+                subs = self._split(handler, part)
+                for step in part:
+                    raised = await self._handle(handler, [subs[place] for place in step])
+                    if raised is not None:
+                        return Ended(raised=raised)
+            found = self._state(handler.target)
+            if isinstance(found, Awaitable):
+                found = await found
+            try:
+                return Ended(copy.deepcopy(found))
+            except Exception:  # it can't be copied; a fresh handler won't change this one's
+                return Ended(found)
+
+    def _split(self, handler: LoadedHandler, part: Sequence[Step]) -> dict[Place, SubMessage]:
+        split = splitter(handler)
+        subs = {}
+        for position in dict.fromkeys(position for step in part for position, _ in step):
+            message = again(self._sample[position])
+            for index, sub in enumerate(split(message)):
+                sub.message, sub.index, sub.attempt = message, index, 0
+                subs[position, index] = sub
+        missing = next((place for step in part for place in step if place not in subs), None)
+        if missing is not None:
+            raise SplitFailed(
+                f"split is not deterministic: {self._sample[missing[0]]} gave fewer sub-messages"
+                " than before",
+                hint="split must depend on the message alone; see docs/correctness.md",
+            )
+        return subs
+
+    async def _handle(self, handler: LoadedHandler, subs: Sequence[SubMessage]) -> str | None:
+        self.handled += len(subs)
+        for sub in subs:
+            sub.attempt += 1
+        if len(subs) == 1:
+            ended: list[object] = [await _caught(handler, subs[0])]
+        else:
+            ended = await asyncio.gather(*(_caught(handler, sub) for sub in subs))
+        raised = [
+            f"handle raised {describe(error)} at {sub}"
+            for sub, error in zip(subs, ended, strict=True)
+            if isinstance(error, BaseException)
+        ]
+        return raised[0] if raised else None
+
+
+async def _caught(handler: LoadedHandler, sub: SubMessage) -> Exception | SystemExit | None:
+    try:
+        result = handler.handle(sub)
+        if handler.is_async:
+            result = await result
+        _insist_on_done(result)
+    except Skip:
+        return None
+    except (Exception, SystemExit) as error:
+        return error
+    return None
+
+
+def _insist_on_done(result: object) -> None:
+    # As a drain does: what is given back unfinished may never be done.
+    if isawaitable(result) or isgenerator(result) or isasyncgen(result):
+        if iscoroutine(result):
+            result.close()
+        raise TypeError(f"handle gave back a {type(result).__name__} that nobody waits for")

@@ -1,0 +1,298 @@
+"""The chapters: each takes one backlog through one kind of trouble."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from drainer.errors import EXIT_DONE, EXIT_HALTED, EXIT_INTERRUPTED, EXIT_REFUSED
+from scenarios.chaos.drain import Process, until
+from scenarios.chaos.stage import KILLED, SLOW, WIDE, Stage, Told, limit, piped
+from scenarios.chaos.trace import began_after
+
+HERE = Path(__file__).parent
+SESSION_S = 6.0  # of the lock
+STARTING = 0.2  # of the kills come while the drain is starting
+SMALLEST_FILE = 2048
+LEAK_KIB = 64
+ROOM_MIB = 256
+STOPS_WITHIN_S = 1.0
+
+
+def killed(stage: Stage) -> Told:
+    """``kill -9`` at random moments, until the backlog is drained."""
+    with stage.backlog(4_000 if stage.short else 20_000, WIDE) as backlog:
+        told = Told(backlog.sub_messages)
+        starting = 0
+        while told.times < stage.kills:
+            process = backlog.begin()
+            if stage.chance.random() < STARTING:
+                ended = process.ends_within(stage.chance.uniform(0, 1.5))
+                starting += not ended
+            else:
+                ended = not backlog.at_work(process)
+                ended = ended or process.ends_within(stage.chance.uniform(0, 0.8))
+            if ended:
+                break
+            process.send(signal.SIGKILL)
+            told.ends(process, KILLED)
+            told.times += 1
+        else:
+            process = backlog.begin()
+        told.ends(process, EXIT_DONE)
+        told.remarks.append(f"{starting} while starting")
+        found = told.judge(backlog)
+        told.check_repeats(list(found.runs.values())[:-1], WIDE.concurrency)
+        told.insist(told.times >= stage.kills, f"done after {told.times} kills")
+        return told
+
+
+def terminated(stage: Stage) -> Told:
+    """SIGTERM at random moments: an orderly stop each time, and nothing handled twice."""
+    with stage.backlog(600, SLOW) as backlog:
+        told = Told(backlog.sub_messages, rewinds=False)
+        for _ in range(2 if stage.short else 5):
+            process = backlog.begin()
+            backlog.at_work(process, stage.chance.randrange(5_000))
+            process.send(signal.SIGTERM)
+            told.ends(process, EXIT_INTERRUPTED)
+            told.times += 1
+        told.finish(backlog)
+        told.judge(backlog)
+        return told
+
+
+def stopped_shortly(stage: Stage) -> Told:
+    """SIGSTOP for less than the lock's session, then SIGCONT: as if nothing had been."""
+    with stage.backlog(600, SLOW) as backlog:
+        told = Told(backlog.sub_messages, rewinds=False)
+        process = backlog.begin()
+        for _ in range(1 if stage.short else 3):
+            backlog.at_work(process, 2_000)
+            _stop_for(process, stage.chance.uniform(1, SESSION_S - 3))
+            told.times += 1
+        told.ends(process, EXIT_DONE)
+        told.judge(backlog)
+        return told
+
+
+def stopped_long(stage: Stage) -> Told:
+    """SIGSTOP for longer than the session, and nobody takes the lock: it goes on."""
+    with stage.backlog(600, SLOW) as backlog:
+        told = Told(backlog.sub_messages, rewinds=False)
+        process = backlog.begin()
+        backlog.at_work(process, 5_000)
+        _stop_for(process, SESSION_S + 2)
+        told.times = 1
+        told.ends(process, EXIT_DONE)
+        told.judge(backlog)
+        return told
+
+
+def overtaken(stage: Stage) -> Told:
+    """SIGSTOP for longer than the session; another drain takes the lock meanwhile.
+
+    No lock that expires can forbid the first one what it does before it looks. It must stop by
+    itself, and leave the group to the other.
+    """
+    with stage.backlog(600, SLOW) as backlog:
+        told = Told(backlog.sub_messages)
+        first = backlog.begin()
+        backlog.at_work(first, 5_000)
+        first.send(signal.SIGSTOP)
+        told.times = 1
+        time.sleep(SESSION_S + 1)
+        second = backlog.begin_other(backlog.plan.with_suffix(".other"), from_="committed")
+        backlog.at_work(second, 2_000)
+        woken_s = time.monotonic()
+        first.send(signal.SIGCONT)
+        told.ends(first, EXIT_INTERRUPTED)
+        told.insist("took the lock" in first.said, f"it said {first.said}")
+        told.ends(second, EXIT_DONE)
+        told.ends(backlog.begin(), EXIT_REFUSED)  # the group is where the other left it
+        both = began_after(backlog.trace, first.pid, woken_s)
+        found = told.judge(backlog, at_once=both)  # each may meet one that the other has begun
+        last_s = found.runs[first.pid].ended_s - woken_s
+        told.remarks.append(f"the first began {both} more, the last {last_s:.2f} s after SIGCONT")
+        told.insist(last_s < STOPS_WITHIN_S, "the first one went on")
+        return told
+
+
+def broker_killed(stage: Stage) -> Told:
+    """The broker is killed and comes back: the drain waits, and goes on."""
+    with stage.backlog(1_200 if stage.short else 2_400, SLOW) as backlog:
+        told = Told(backlog.sub_messages, rewinds=False)
+        process = backlog.begin("--buffer", "4MiB")
+        for _ in range(1 if stage.short else 3):
+            if not backlog.at_work(process, 4_000):
+                break
+            stage.broker.kill()
+            told.times += 1
+            time.sleep(stage.chance.uniform(0, 2))
+            stage.broker.start()
+        told.ends(process, EXIT_DONE)
+        told.judge(backlog)
+        return told
+
+
+def disk_full(stage: Stage) -> Told:
+    """No file may grow past 2 KiB from a random moment on, as on a full disk."""
+    with stage.backlog(600, SLOW) as backlog, piped(backlog.trace) as pipe:
+        told = Told(backlog.sub_messages)
+        trace = ("--set", f"trace={pipe}")
+        for _ in range(2 if stage.short else 5):
+            process = backlog.begin(*trace)
+            backlog.at_work(process, stage.chance.randrange(5_000))
+            limit(process, resource.RLIMIT_FSIZE, SMALLEST_FILE)
+            told.ends(process, EXIT_INTERRUPTED)
+            told.insist("make room" in process.said, f"it said {process.said}")
+            told.times += 1
+        told.finish(backlog, *trace)
+        found = told.judge(backlog)
+        told.check_repeats(list(found.runs.values())[:-1], SLOW.concurrency)
+        return told
+
+
+def clock_jumps(stage: Stage) -> Told:
+    """The wall clock jumps by hours, back and forth, at each look; with a kill and a SIGTERM."""
+    with stage.backlog(600, SLOW) as backlog:
+        told = Told(backlog.sub_messages)
+        paths = [str(HERE / "clock"), os.environ.get("PYTHONPATH", "")]
+        env = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        for number, code in ((signal.SIGTERM, EXIT_INTERRUPTED), (signal.SIGKILL, KILLED)):
+            process = backlog.begin(env=env)
+            backlog.at_work(process, stage.chance.randrange(5_000))
+            process.send(number)
+            told.ends(process, code)
+            told.times += 1
+        told.ends(backlog.begin(env=env), EXIT_DONE)
+        plan = json.loads(backlog.plan.read_text())
+        told.remarks.append(f"created {plan['created'][:16]}, updated {plan['updated'][:16]}")
+        off = abs(datetime.fromisoformat(plan["updated"]) - datetime.now(UTC)).total_seconds()
+        told.insist(off > 60, "the clock did not jump")
+        found = told.judge(backlog)
+        told.check_repeats(list(found.runs.values())[1:2], SLOW.concurrency)
+        return told
+
+
+def memory_error(stage: Stage) -> Told:
+    """The handler asks for more memory than there is: a failure like any other."""
+    with stage.backlog(600, SLOW) as backlog:
+        told = Told(backlog.sub_messages)
+        process = backlog.begin("--set", "hog=300")
+        backlog.at_work(process, 500)
+        pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0])
+        room = pages * os.sysconf("SC_PAGE_SIZE") + ROOM_MIB * 2**20
+        limit(process, resource.RLIMIT_AS, room)
+        told.ends(process, EXIT_HALTED)
+        told.insist("MemoryError" in process.said, f"it said {process.said}")
+        told.times = 1
+        told.finish(backlog)
+        found = told.judge(backlog)
+        told.insist(found.repeated == 1, "only the one that failed is begun again")
+        return told
+
+
+def out_of_memory(stage: Stage) -> Told:
+    """The handler leaks, and the process is killed when it holds too much, as the kernel does."""
+    with stage.backlog(600, SLOW) as backlog:
+        told = Told(backlog.sub_messages)
+        reached = []
+        for _ in range(1 if stage.short else 3):
+            process = backlog.begin("--set", f"leak_kib={LEAK_KIB}")
+            backlog.at_work(process)
+            reached.append(_holds_too_much(process))
+            process.send(signal.SIGKILL)
+            told.ends(process, KILLED)
+            told.times += 1
+        told.finish(backlog)
+        told.remarks.append(f"killed at {', '.join(f'{mib:.0f}' for mib in reached)} MiB")
+        found = told.judge(backlog)
+        told.check_repeats(list(found.runs.values())[:-1], SLOW.concurrency)
+        return told
+
+
+def consumer_joins(stage: Stage) -> Told:
+    """A production consumer joins the group: the drain stops, says so, and can be resumed."""
+    with stage.backlog(600, SLOW) as backlog:
+        told = Told(backlog.sub_messages)
+        process = backlog.begin()
+        backlog.at_work(process, 5_000)
+        with subprocess.Popen(
+            [
+                *(sys.executable, str(HERE / "consumer.py")),
+                *(backlog.settings.bootstrap_servers, backlog.group, backlog.topic),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as consumer:
+            assert consumer.stdout is not None
+            assert consumer.stdin is not None
+            consumer.stdout.readline()
+            joined_s = time.monotonic()
+            told.times = 1
+            told.ends(process, EXIT_INTERRUPTED)
+            told.insist("checkout-7" in process.said, f"it said {process.said}")
+            told.remarks.append(f"stopped {time.monotonic() - joined_s:.1f} s after it had joined")
+            consumer.stdin.close()
+        told.finish(backlog)
+        found = told.judge(backlog)
+        told.check_repeats(list(found.runs.values())[:-1], SLOW.concurrency)
+        return told
+
+
+def two_at_once(stage: Stage) -> Told:
+    """A second drain of the group, with this plan and with another: refused, and not felt."""
+    with stage.backlog(900, SLOW) as backlog:
+        told = Told(backlog.sub_messages, rewinds=False)
+        first = backlog.begin()
+        backlog.at_work(first, 2_000)
+        begun_s = time.monotonic()
+        told.ends(backlog.begin(), EXIT_REFUSED)
+        same_s = time.monotonic() - begun_s
+        other = backlog.begin_other(backlog.plan.with_suffix(".other"), from_="committed")
+        told.ends(other, EXIT_REFUSED)
+        told.insist("holds the lock" in other.said, f"it said {other.said}")
+        other_s = time.monotonic() - begun_s - same_s
+        told.times = 2
+        told.insist(first.running, "the first one had ended by then")
+        told.ends(first, EXIT_DONE)
+        told.remarks.append(f"refused after {same_s:.1f} s (same plan), {other_s:.1f} s (another)")
+        told.judge(backlog)
+        return told
+
+
+def _holds_too_much(process: Process) -> float:
+    most_mib = process.resident_mib + ROOM_MIB
+    until(lambda: process.resident_mib > most_mib, lambda: not process.running)
+    return process.resident_mib
+
+
+def _stop_for(process: Process, seconds: float) -> None:
+    process.send(signal.SIGSTOP)
+    time.sleep(seconds)
+    process.send(signal.SIGCONT)
+
+
+CHAPTERS: dict[str, Callable[[Stage], Told]] = {
+    "kill": killed,
+    "term": terminated,
+    "stop-short": stopped_shortly,
+    "stop-long": stopped_long,
+    "overtaken": overtaken,
+    "broker": broker_killed,
+    "disk": disk_full,
+    "clock": clock_jumps,
+    "memory-error": memory_error,
+    "oom": out_of_memory,
+    "consumer": consumer_joins,
+    "two": two_at_once,
+}

@@ -1,0 +1,36 @@
+"""On a process's PYTHONPATH, its wall clock jumps by up to half a day, back or forth, at each look.
+
+All of Python's own ways to ask for the date and time are changed. The monotonic clock isn't, as it
+isn't by someone who sets the clock; nor is the wall clock that C libraries ask the kernel for.
+"""
+
+from __future__ import annotations
+
+import datetime
+import random
+import time
+from typing import Any
+
+FARTHEST_S = 12 * 3600.0
+
+_time = time.time
+_chance = random.Random()
+
+
+def _jumping() -> float:
+    return _time() + _chance.uniform(-FARTHEST_S, FARTHEST_S)
+
+
+class _Jumping(datetime.datetime):
+    @classmethod
+    def now(cls, tz: datetime.tzinfo | None = None) -> Any:
+        return cls.fromtimestamp(_jumping(), tz)
+
+    @classmethod
+    def utcnow(cls) -> Any:
+        return cls.fromtimestamp(_jumping(), datetime.UTC).replace(tzinfo=None)
+
+
+time.time = _jumping
+time.time_ns = lambda: int(_jumping() * 1e9)
+datetime.datetime = _Jumping  # type: ignore[misc]

@@ -1,0 +1,172 @@
+"""A backlog, and drains of it as processes that can be maltreated."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.fill import create_topic, delete_topic, fill
+from drainer.kafka.settings import ClientSettings
+from scenarios.side_by_side.workloads import Workload
+
+HANDLER = Path(__file__).with_name("handler.py")
+FAN_OUT = 50
+SUB_KEYS = 14_000
+PATIENCE_S = 120.0
+LOOK_EVERY_S = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How wide and how fast a drain runs: ``concurrency / latency`` sub-messages a second."""
+
+    concurrency: int
+    latency_ms: int
+
+
+class Process:
+    """One drain; its words go to a file, so that it never waits for a reader."""
+
+    def __init__(self, words: list[str], said: Path, env: Mapping[str, str]) -> None:
+        self._said = said
+        with said.open("wb") as stream:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "drainer", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stream,
+                env={**os.environ, **env},
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def said(self) -> str:
+        return self._said.read_text()
+
+    @property
+    def resident_mib(self) -> float:
+        """Memory that it holds now; 0 when it is gone."""
+        try:
+            pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        except (OSError, IndexError):
+            return 0.0
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def ends(self, within_s: float = PATIENCE_S) -> int:
+        """Waits for its end; gives its exit code, or the negative number of a signal."""
+        return self._process.wait(within_s)
+
+    def ends_within(self, seconds: float) -> bool:
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+
+class Backlog:
+    """A topic with a backlog on one partition, a plan, and a trace of what was handled."""
+
+    def __init__(self, settings: ClientSettings, folder: Path, messages: int, pace: Pace) -> None:
+        self.workload = Workload("chaos", messages, FAN_OUT, SUB_KEYS, True, pace.latency_ms)
+        self.topic = self.group = f"chaos-{secrets.token_hex(3)}"
+        self.plan = folder / f"{self.topic}.plan.json"
+        self.trace = folder / f"{self.topic}.trace"
+        self.settings = settings
+        self.pace = pace
+        self._folder = folder
+        self._started: list[Process] = []
+
+    @classmethod
+    @contextmanager
+    def on(
+        cls, settings: ClientSettings, folder: Path, messages: int, pace: Pace
+    ) -> Iterator[Self]:
+        """Fills the topic; at the end no process of it is left, and no topic or group."""
+        backlog = cls(settings, folder, messages, pace)
+        create_topic(settings, backlog.topic)
+        try:
+            fill(settings, backlog.topic, backlog.workload.records())
+            yield backlog
+        finally:
+            for process in backlog._started:
+                if process.running:
+                    process.send(signal.SIGKILL)
+                    process.ends()
+            backlog.trace.unlink(missing_ok=True)
+            delete_topic(settings, backlog.topic)
+            with Cluster.connect(settings) as cluster:
+                cluster.delete_group(backlog.group)
+
+    @property
+    def sub_messages(self) -> int:
+        return self.workload.sub_messages
+
+    @property
+    def traced_bytes(self) -> int:
+        return self.trace.stat().st_size if self.trace.exists() else 0
+
+    def begin(self, *more: str, env: Mapping[str, str] | None = None) -> Process:
+        """Starts a drain, or goes on with the one that has a plan."""
+        if self.plan.exists():
+            return self._start(["resume", str(self.plan), *more], env)
+        return self.begin_other(self.plan, *more, env=env)
+
+    def begin_other(
+        self, plan: Path, *more: str, env: Mapping[str, str] | None = None, from_: str = "earliest"
+    ) -> Process:
+        """Starts a drain with a plan of its own."""
+        what = ["--topic", self.topic, "--group", self.group, "--from", from_]
+        where = ["-b", self.settings.bootstrap_servers, "--plan", str(plan)]
+        handler = ["--handler", f"{HANDLER}:Traced"]
+        return self._start(["run", *what, *where, *handler, *more], env)
+
+    def at_work(self, process: Process, lines: int = 1) -> bool:
+        """Waits until so many lines more are in the trace; False when the process ended first."""
+        wanted = self.traced_bytes + 40 * lines  # about
+        return until(lambda: self.traced_bytes >= wanted, lambda: not process.running)
+
+    def _start(self, words: list[str], env: Mapping[str, str] | None) -> Process:
+        running = ["--concurrency", str(self.pace.concurrency), "--yes", "--quiet"]
+        trace = [] if any(w.startswith("trace=") for w in words) else [f"trace={self.trace}"]
+        pairs = [f"latency_ms={self.pace.latency_ms}", *trace]
+        options = [word for pair in pairs for word in ("--set", pair)]
+        said = self._folder / f"{self.topic}.{len(self._started)}.said"
+        process = Process([*words, *running, *options], said, env or {})
+        self._started.append(process)
+        return process
+
+
+def until(holds: Callable[[], bool], over: Callable[[], bool] = lambda: False) -> bool:
+    """Waits until it holds; False when something else was over first.
+
+    Raises TimeoutError when neither comes.
+    """
+    end = time.monotonic() + PATIENCE_S
+    while not holds():
+        if over():
+            return holds()
+        if time.monotonic() > end:
+            raise TimeoutError(f"not within {PATIENCE_S:.0f} s")
+        time.sleep(LOOK_EVERY_S)
+    return True

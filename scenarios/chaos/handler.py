@@ -1,0 +1,55 @@
+"""A handler that leaves a trace outside the process: a line when each sub-message begins, and one
+when it is done.
+
+``latency_ms``: how long each takes; ``trace``: the file (or pipe) of the lines; ``leak_kib``:
+memory that each never gives back; ``hog``: the offset whose first sub-message wants more memory
+than there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterable
+
+import orjson
+
+from drainer import Context, Handler, Message, SubMessage
+
+HOG_BYTES = 1 << 30
+
+
+class Traced(Handler):
+    """Writes ``mark sub-key offset index pid nanoseconds``; the mark is ``+`` or ``-``."""
+
+    def open(self, context: Context) -> None:
+        options = context.options
+        self.latency_s = float(options.get("latency_ms", "5")) / 1000
+        self.leak = bytes(1024 * int(options.get("leak_kib", "0")))
+        self.leaked: list[bytearray] = []
+        self.hog = int(options.get("hog", "-1"))
+        self.pid = os.getpid()
+        # Written pages outlive the process: what it did before a kill is known exactly.
+        self.trace = os.open(options["trace"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def split(self, message: Message) -> Iterable[SubMessage]:
+        for document in orjson.loads(message.value or b"{}")["documents"]:
+            yield SubMessage(document["id"])
+
+    async def handle(self, sub: SubMessage) -> None:
+        self.note("+", sub)
+        if self.leak:
+            self.leaked.append(bytearray(self.leak))
+        if sub.message.offset == self.hog and sub.index == 0:
+            bytearray(HOG_BYTES)
+        await asyncio.sleep(self.latency_s)
+        self.note("-", sub)
+
+    def note(self, mark: str, sub: SubMessage) -> None:
+        place = f"{sub.message.offset} {sub.index}"
+        line = f"{mark} {sub.key} {place} {self.pid} {time.monotonic_ns()}\n"
+        os.write(self.trace, line.encode())
+
+    def close(self) -> None:
+        os.close(self.trace)

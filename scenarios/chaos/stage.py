@@ -1,0 +1,153 @@
+"""Where the chapters play: one broker of their own, a folder, chance, and what a chapter tells."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import select
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from drainer.errors import EXIT_DONE
+from drainer.kafka.settings import ClientSettings
+from drainer.sandbox import Broker
+from scenarios.chaos.drain import Backlog, Pace, Process
+from scenarios.chaos.trace import Judged, Run, judge
+
+WIDE = Pace(concurrency=200, latency_ms=5)
+SLOW = Pace(concurrency=50, latency_ms=20)  # 2,500/s: time for things to happen
+KILLED = -9
+
+
+@dataclass(slots=True)
+class Stage:
+    """What all chapters share; ``short`` is the version of about three minutes."""
+
+    broker: Broker
+    folder: Path
+    chance: random.Random
+    short: bool
+    kills: int
+
+    def backlog(self, messages: int, pace: Pace) -> AbstractContextManager[Backlog]:
+        settings = ClientSettings.load(self.broker.bootstrap_servers)
+        return Backlog.on(settings, self.folder, messages, pace)
+
+
+@dataclass(slots=True)
+class Told:
+    """What a chapter found.
+
+    Attributes:
+        sub_messages: of the backlog.
+        times: how often it was done to the drain.
+        codes: the exit codes that were expected and came.
+        judged: what the trace says.
+        rewinds: whether something may be handled twice at all.
+        remarks: figures of this chapter alone.
+        broken: what should have been otherwise.
+    """
+
+    sub_messages: int
+    times: int = 0
+    codes: Counter[int] = field(default_factory=Counter)
+    judged: Judged | None = None
+    rewinds: bool = True
+    remarks: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+
+    def ends(self, process: Process, *expected: int) -> int:
+        """Waits for the end of a process; any other code than these is told as broken."""
+        code = process.ends()
+        self.codes[code] += 1
+        if code not in expected:
+            said = " / ".join(process.said.strip().splitlines()[-4:])
+            self.broken.append(f"exit {code}, not {' or '.join(map(str, expected))}: {said}")
+        return code
+
+    def insist(self, holds: bool, what: str) -> None:
+        if not holds:
+            self.broken.append(what)
+
+    def finish(self, backlog: Backlog, *more: str) -> None:
+        """Resumes until all is done."""
+        self.ends(backlog.begin(*more), EXIT_DONE)
+
+    def judge(self, backlog: Backlog, at_once: int = 0) -> Judged:
+        """Holds the trace against the laws; so many may be ``at_once`` on their lanes."""
+        found = self.judged = judge(backlog.trace, backlog.sub_messages)
+        self.insist(not found.lost, f"{found.lost} lost")
+        self.insist(not found.out_of_order, f"{found.out_of_order} out of order")
+        self.insist(found.at_once <= at_once, f"{found.at_once} at once on one lane")
+        self.insist(self.rewinds or not found.repeated, f"{found.repeated} repeated")
+        return found
+
+    def check_repeats(self, runs: Sequence[Run], concurrency: int) -> None:
+        """Bounds of what is repeated for each run that was killed: the law, and the target."""
+        most = max((run.repeated for run in runs), default=0)
+        within = sum(run.repeated <= 2 * concurrency + run.just_now for run in runs)
+        self.remarks.append(
+            f"most for one {most:,}; {within} of {len(runs)} within 2 x {concurrency} + 100 ms"
+        )
+        over = [run for run in runs if run.repeated > concurrency + run.lately]
+        self.insist(not over, f"more than a plan interval repeated: {over}")
+
+    @property
+    def line(self) -> str:
+        """A row of the table, without the chapter's name."""
+        found = self.judged
+        codes = ", ".join(
+            f"{code} x{times}" if times > 1 else str(code) for code, times in self.codes.items()
+        )
+        cells = [str(self.times), codes]
+        if found is None:
+            cells += ["", "", "", "", ""]
+        else:
+            each = found.repeated / self.times if self.times else 0
+            cells += [
+                f"{found.repeated:,}",
+                f"{each:,.0f}",
+                f"{found.repeated / self.sub_messages:.3%}",
+                str(found.lost),
+                str(found.out_of_order + found.at_once),
+            ]
+        cells += ["; ".join(self.remarks), "HELD" if not self.broken else "BROKEN"]
+        return " | ".join(cells)
+
+
+def limit(process: Process, what: int, least: int) -> None:
+    """Lowers a limit of a running process (Linux); ``what`` is one of ``resource.RLIMIT_…``."""
+    _, hard = resource.prlimit(process.pid, what)
+    resource.prlimit(process.pid, what, (least, hard))
+
+
+@contextmanager
+def piped(trace: Path) -> Iterator[Path]:
+    """A pipe whose lines go to the trace: for handlers that may not write to files."""
+    pipe = trace.with_suffix(".pipe")
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDWR)  # with a writer of its own it never comes to an end
+    over = threading.Event()
+
+    def copy() -> None:
+        with trace.open("ab", buffering=0) as lines:
+            while True:
+                if select.select([end], [], [], 0.02)[0]:
+                    lines.write(os.read(end, 1 << 16))
+                elif over.is_set():
+                    return
+
+    copying = threading.Thread(target=copy)
+    copying.start()
+    try:
+        yield pipe
+    finally:
+        over.set()
+        copying.join()
+        os.close(end)
+        pipe.unlink()

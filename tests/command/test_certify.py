@@ -1,0 +1,178 @@
+"""`drainer certify` tries a handler on the real topic, and leaves no trace there or here."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from command.conftest import MakeTopic, operations
+from command.process import Command, Outcome
+from kafka.topic import Topic
+
+HANDLE_CHECKS = {"handle", "state", "commutes", "overlaps", "idempotent", "rewind"}
+
+
+@pytest.fixture
+def handlers(command: Command) -> Path:
+    return Path(shutil.copy(Path(__file__).with_name("certified.py"), command.home))
+
+
+class Certify:
+    def __init__(self, command: Command, handlers: Path) -> None:
+        self.command = command
+        self.handlers = handlers
+        self.calls = command.home / "calls"
+
+    def __call__(self, handler: str, topic: str | Topic, *more: str, code: int = 0) -> Outcome:
+        name = topic if isinstance(topic, str) else topic.name
+        where = ["--topic", name, "-b", self.command.bootstrap, "--set", f"calls={self.calls}"]
+        words = ["certify", f"{self.handlers}:{handler}", *where, *more]
+        outcome = self.command(*words, code=code)
+        assert self.command.left_behind == []
+        return outcome
+
+
+@pytest.fixture
+def certify(command: Command, handlers: Path) -> Certify:
+    return Certify(command, handlers)
+
+
+@pytest.fixture
+def topic(make_topic: MakeTopic) -> Topic:
+    return make_topic(operations(300))
+
+
+def levels(answer: dict[str, Any]) -> dict[str, str]:
+    return {found["check"]: found["level"] for found in answer["findings"]}
+
+
+def test_the_checks_of_split_call_no_handle_and_touch_no_group(
+    certify: Certify, topic: Topic, bootstrap: str
+) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def groups() -> set[str]:
+        return {group.group_id for group in admin.list_consumer_groups().result(15).valid}
+
+    before = groups()
+    outcome = certify("Documents", topic)
+
+    assert outcome.out == ""
+    assert "on 300 messages of" in outcome.err
+    assert "✓ split gives the same again, here and in other processes" in outcome.err
+    assert "- different sub-keys commute: handle was not called" in outcome.err
+    assert "600 sub-messages" in outcome.err
+    assert "✓ certified on this sample: 6 checks passed, 6 not checked" in outcome.err
+    assert not certify.calls.exists()
+    assert groups() == before
+
+
+def test_as_json_it_is_one_object_with_every_finding(certify: Certify, topic: Topic) -> None:
+    answer = certify("Prints", topic, "--json").answer
+
+    assert answer["status"] == "certified"
+    assert answer["exit_code"] == 0
+    assert answer["topic"] == topic.name
+    assert answer["sample"]["messages"] == 300
+    assert answer["sample"]["sub_messages"] == 600
+    assert answer["handled"] == 0
+    assert {check for check, level in levels(answer).items() if level == "unchecked"} == (
+        HANDLE_CHECKS
+    )
+
+
+def test_a_split_that_breaks_a_law_ends_with_5_and_a_hint(certify: Certify, topic: Topic) -> None:
+    outcome = certify("SetOrder", topic, "--json", code=5)
+
+    assert "✗ split gives" in outcome.err
+    assert "in another process" in outcome.err
+    assert "split depend on the message alone" in outcome.hint
+    assert outcome.answer["status"] == "broken"
+    assert outcome.answer["exit_code"] == 5
+    assert levels(outcome.answer)["deterministic"] == "bad"
+
+
+def test_handle_is_not_called_without_a_yes(certify: Certify, topic: Topic) -> None:
+    outcome = certify("Documents", topic, "--handle", code=3)
+
+    assert "handle will be called for real" in outcome.err
+    assert "--yes" in outcome.hint
+    assert not certify.calls.exists()
+
+
+def test_with_a_yes_all_is_checked(certify: Certify, topic: Topic) -> None:
+    outcome = certify("Documents", topic, "--handle", "--yes", "--json", "--sample", "50")
+
+    assert set(levels(outcome.answer).values()) == {"ok"}
+    assert outcome.answer["handled"] > 100
+    assert certify.calls.exists()
+
+
+@pytest.mark.parametrize("how", [["--handle"], ["--state", "certified.py:state"]])
+def test_an_effect_outside_the_sub_key_is_found(
+    certify: Certify, topic: Topic, how: list[str]
+) -> None:
+    how = [word.replace("certified.py", str(certify.handlers)) for word in how]
+
+    outcome = certify("Newest", topic, *how, "--yes", "--json", code=5)
+
+    found = next(f for f in outcome.answer["findings"] if f["check"] == "commutes")
+    assert found["level"] == "bad"
+    assert "and then" in found["text"]
+    assert "state['newest']" in found["text"]
+    assert f"✗ {found['text']}" in outcome.err
+    assert levels(outcome.answer)["idempotent"] == "ok"
+
+
+def test_the_sample_is_bounded_and_the_same_for_a_seed(
+    certify: Certify, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(operations(500), partitions=3)
+    words = ["--sample", "40", "--partition", "0", "--partition", "2", "--json"]
+
+    one = certify("Documents", topic, *words).answer
+    two = certify("Documents", topic, *words).answer
+    other = certify("Documents", topic, *words, "--seed", "7").answer
+
+    assert one["sample"]["messages"] == 40
+    assert one["partitions"] == [0, 2]
+    figures = ("sub_keys", "hottest", "hottest_key")
+    assert [one["sample"][f] for f in figures] == [two["sample"][f] for f in figures]
+    assert other["seed"] == 7
+
+
+@pytest.mark.parametrize(
+    ("handler", "more", "code", "told"),
+    [
+        ("Missing", (), 2, "has no 'Missing'"),
+        ("WithoutState", ("--handle",), 2, "no method `state`"),
+        ("Documents", ("--state", "nowhere.py:state"), 2, "no such handler file"),
+        ("DoesNotOpen", (), 3, "ConnectionError: no index there"),
+        ("Documents", ("--partition", "9"), 3, "/9 does not exist"),
+    ],
+)
+def test_what_can_not_be_begun_is_refused(
+    certify: Certify, topic: Topic, handler: str, more: tuple[str, ...], code: int, told: str
+) -> None:
+    outcome = certify(handler, topic, *more, code=code)
+
+    assert told in outcome.error
+    assert outcome.hint
+
+
+def test_a_topic_that_is_not_there_is_refused(certify: Certify) -> None:
+    assert "does not exist" in certify("Documents", "no-such-topic", code=3).error
+
+
+def test_an_empty_topic_certifies_nothing(certify: Certify, make_topic: MakeTopic) -> None:
+    assert "holds no messages" in certify("Documents", make_topic(), code=3).error
+
+
+def test_a_built_in_handler_can_be_certified(command: Command, topic: Topic) -> None:
+    where = ["--topic", topic.name, "-b", command.bootstrap]
+
+    assert "✓ certified" in command("certify", "count", *where).err

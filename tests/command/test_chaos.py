@@ -1,0 +1,137 @@
+"""A bad night: stopped and woken again, a clock that jumps, no memory. Real chaos, and for longer,
+is in scenarios/chaos."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from command.conftest import MakeTopic, committed, distinct, operations
+from command.process import FAST, Command, Running
+from command.record import every_place
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.lock import lock_group
+from drainer.sandbox import Broker
+from kafka.topic import eventually
+
+SESSION = ("-X", "session.timeout.ms=1500")
+CLOCK = Path(__file__).parents[2] / "scenarios/chaos/clock"
+
+
+def stop_until_its_lock_is_gone(running: Running, cluster: Cluster, group: str) -> None:
+    running.signal(signal.SIGSTOP)
+    eventually(
+        lambda: not cluster.group(lock_group(group)).members, "the lock's session is over", 30
+    )
+
+
+def test_a_drain_that_is_stopped_and_woken_goes_on(command: Command, make_topic: MakeTopic) -> None:
+    messages = operations(300)
+    topic = make_topic(messages)
+    running = command.begin(topic, *FAST, pause_ms=5)
+    command.wait_for(running, "done", 100)
+    running.signal(signal.SIGSTOP)
+    eventually(lambda: state(running) == "T", "it stands still")
+    running.signal(signal.SIGCONT)
+    running.ends(0)
+    assert sorted(command.record.done()) == sorted(every_place(messages))
+    command.record.check_order()
+
+
+def state(running: Running) -> str:
+    return Path(f"/proc/{running.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def test_one_that_was_stopped_until_its_lock_was_gone_goes_on_if_nobody_took_it(
+    own_command: Command, own_broker: Broker, own_cluster: Cluster, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(distinct(50), at=own_broker.bootstrap_servers)
+    running = own_command.begin(topic, *SESSION, *FAST, gate=own_command.gate)
+    own_command.wait_for(running, "begun", 50)
+    stop_until_its_lock_is_gone(running, own_cluster, own_command.group(topic))
+    running.signal(signal.SIGCONT)
+    own_command.gate.touch()
+    running.ends(0)
+    assert own_command.record.repeats() == {}
+    assert committed(own_cluster, topic) == {0: 50}
+
+
+def test_one_that_was_stopped_until_another_took_its_lock_gives_way(
+    own_command: Command, own_broker: Broker, own_cluster: Cluster, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(distinct(50), at=own_broker.bootstrap_servers)
+    first = own_command.begin(topic, *SESSION, *FAST, gate=own_command.gate)
+    own_command.wait_for(first, "begun", 50)
+    stop_until_its_lock_is_gone(first, own_cluster, own_command.group(topic))
+    second = own_command.begin(
+        topic, *SESSION, *FAST, "--plan", "another.json", gate=own_command.gate
+    )
+    own_command.wait_for(second, "begun", 100)
+    first.signal(signal.SIGCONT)
+    outcome = first.ends(4)
+    assert "took the lock" in outcome.error
+    assert "let that one finish" in outcome.hint
+    assert not own_command.record.done(), "both are held up: nobody has moved the group"
+    own_command.gate.touch()
+    second.ends(0)
+    assert committed(own_cluster, topic) == {0: 50}
+
+
+def test_a_clock_that_jumps_by_hours_changes_nothing(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    messages = operations(300)
+    topic = make_topic(messages)
+    paths = [str(CLOCK), os.environ.get("PYTHONPATH", "")]
+    command.env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    running = command.begin(topic, *FAST, pause_ms=2)
+    command.wait_for(running, "done", 200)
+    running.kill()
+    command.resume(topic, *FAST)
+    assert set(command.record.done()) == every_place(messages)
+    command.record.check_order()
+    assert committed(cluster, topic) == {0: 300}
+    updated = datetime.fromisoformat(json.loads(command.plan(topic).read_text())["updated"])
+    assert abs(datetime.now(UTC) - updated).total_seconds() > 1, "the clock did not jump"
+
+
+GREEDY = """
+from recorder import OnTheLoop
+
+
+class Greedy(OnTheLoop):
+    async def handle(self, sub):
+        if sub.message.offset == 100:
+            bytearray(1 << 30)
+        await super().handle(sub)
+"""
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits another process: Linux")
+def test_a_handler_that_gets_no_memory_halts_the_drain_and_only_its_lane_waits(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    messages = distinct(200)
+    topic = make_topic(messages)
+    (command.home / "greedy.py").write_text(GREEDY)
+    reference = f"{command.home / 'greedy.py'}:Greedy"
+    held = {"gate": command.gate, "gated": "50"}
+    running = command.begin(topic, *FAST, "-c", "1", handler=reference, **held)
+    command.wait_for(running, "begun", 51)
+    size = int(Path(f"/proc/{running.pid}/statm").read_text().split()[0])
+    room = size * os.sysconf("SC_PAGE_SIZE") + (256 << 20)
+    resource.prlimit(running.pid, resource.RLIMIT_AS, (room, room))
+    command.gate.touch()
+    outcome = running.ends(5)
+    assert "MemoryError" in outcome.error
+    assert f"{topic.name}/0/100" in outcome.error
+    assert (0, 100, 0) not in command.record.done()
+    command.resume(topic)  # where there is memory enough
+    assert sorted(command.record.done()) == sorted(every_place(messages))
+    assert command.record.repeats() == {}

@@ -1,0 +1,195 @@
+"""Dead letters of a drain: where they go, what they tell, and that none is lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from confluent_kafka.admin import AdminClient
+
+from command.conftest import MakeTopic, committed, distinct
+from command.process import FAST, Command
+from command.record import every_place
+from command.test_failure_policy import ONE_BAD_LANE, accounts
+from command.test_kill import UNWRITTEN_S
+from core.letters import Sample
+from drainer.core.dead_letter import Letter
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.settings import ClientSettings
+from kafka.sender import letters_in, sending
+from kafka.topic import Topic
+
+DEAD = ("--retries", "0", "--on-failure", "dead-letter")
+
+
+def default_name(command: Command, topic: Topic) -> str:
+    return f"{topic.name}.{command.group(topic)}.dead"
+
+
+def letters_of(command: Command, topic: Topic) -> list[Letter]:
+    return letters_in(topic.bootstrap, default_name(command, topic))
+
+
+def topics(bootstrap: str) -> set[str]:
+    return set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=15).topics)
+
+
+def test_the_topic_is_made_after_a_yes_and_not_before(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(ONE_BAD_LANE, partitions=3)
+    dead = default_name(command, topic)
+    what = [*command.what(topic), "--from", "earliest", *DEAD]
+    dry = command("run", *what, "--dry-run", "--json")
+    assert f"dead letter to {dead}, which will be made" in dry.err
+    assert dry.answer["makes_topic"] == dead
+    command("run", *what, code=3)  # there is nobody to say yes
+    assert dead not in topics(topic.bootstrap)
+
+    outcome = command.drain(topic, *DEAD)
+    assert dead in topics(topic.bootstrap)
+    assert outcome.err.count(f"{dead}, which will be made") == 1
+    others = ["--group", "other", "--dead-letter-topic", dead]
+    again = command("run", *what, *others, "--dry-run", "--json")
+    assert again.answer["makes_topic"] is None
+    assert "will be made" not in again.err
+
+
+def test_a_dead_letter_tells_all_and_the_drain_goes_on(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    topic = make_topic(ONE_BAD_LANE)
+    more = ("--retries", "1", "--retry-delay", "1ms", "--on-failure", "dead-letter", "--json")
+    outcome = command.drain(topic, *more, code=6, bad="bad")
+    dead = default_name(command, topic)
+    answer = outcome.answer
+    assert (answer["status"], answer["exit_code"]) == ("done", 6)
+    assert (answer["failures"], answer["retries"], answer["dead_letter_topic"]) == (6, 3, dead)
+    accounts(answer["sub_messages"], read=7, done=4, dead=3)
+    accounts(answer["messages"], read=4, done=1, dead=3)
+    assert "! Drained, with 3 dead letters" in outcome.err
+    assert f"drainer dead list --dead-letter-topic {dead}\n" in outcome.err
+    assert committed(cluster, topic) == {0: 4}
+    command.record.check_order()
+
+    letters = letters_of(command, topic)
+    ids = {line.place: line.id for line in command.record.lines() if line.keys == ("bad",)}
+    places = [(0, 0, 1), (0, 1, 0), (0, 2, 0)]
+    assert [letter.id for letter in letters] == [ids[place] for place in places]
+    first = letters[0]
+    assert (first.attempts, first.reason, first.key) == (2, "failed", "bad")
+    assert first.error == "LookupError: the document is locked"
+    assert (first.origin.topic, first.message_offset, first.index) == (topic.name, 0, 1)
+    assert first.handler.endswith("recorder.py:OnTheLoop")
+    plan = command("plan", "show", str(command.plan(topic)), "--json").answer
+    assert first.drain_id == plan["drain_id"]
+
+
+def test_a_topic_of_ones_own_choice_means_dead_letters(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic, dead = make_topic(ONE_BAD_LANE), make_topic(config={"retention.ms": "86400000"})
+    more = ("--retries", "0", "--dead-letter-topic", dead.name, "--timeout", "50ms")
+    outcome = command.drain(topic, *more, code=6, gate=command.gate, gated="bad")
+    assert f"warning: dead letters in {dead.name} vanish after a day: its retention" in outcome.err
+    letters = letters_in(dead.bootstrap, dead.name)
+    assert [letter.reason for letter in letters] == ["timeout"] * 3
+    assert default_name(command, topic) not in topics(topic.bootstrap)
+
+
+def test_a_topic_that_can_not_take_dead_letters_is_refused(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic, compacted = make_topic(ONE_BAD_LANE), make_topic(config={"cleanup.policy": "compact"})
+    for name, told in (
+        (topic.name, "is the topic that is drained"),
+        (compacted.name, "is compacted"),
+        ("a/b", "invalid"),
+    ):
+        refused = command.drain(topic, "--dead-letter-topic", name, "--json", code=3)
+        assert told in refused.error
+        assert "--dead-letter-topic" in refused.hint
+        assert refused.answer["status"] == "refused"
+    assert not command.record.path.exists()
+    assert command.left_behind == []
+
+
+def test_a_lane_parked_behind_a_dead_letter_stays_so_until_somebody_says_continue(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    topic = make_topic(ONE_BAD_LANE)
+    more = (*DEAD, "--after-dead", "park", "--json")
+    answer = command.drain(topic, *more, code=5, bad="bad").answer
+    accounts(answer["sub_messages"], dead=1, done=4, pending=2)
+    assert answer["parked_lanes"] == 1
+    shown = command("plan", "show", str(command.plan(topic)))
+    assert "1 lane: 'bad'" in shown.err
+    assert "its lane is parked behind it" in shown.err
+
+    stays = command.resume(topic, "--json", code=5)
+    assert "warning: lane 'bad' stays parked behind a dead letter" in stays.err
+    assert "1 parked lane" in stays.err
+    accounts(stays.answer["sub_messages"], dead=1, done=4, pending=2)
+    assert "--after-dead continue" in stays.hint
+
+    goes_on = command.resume(topic, "--after-dead", "continue", "--json", code=6)
+    accounts(goes_on.answer["sub_messages"], dead=1, done=6, pending=0)
+    assert sorted(command.record.done()) == sorted(every_place(ONE_BAD_LANE) - {(0, 0, 1)})
+    assert [letter.message_offset for letter in letters_of(command, topic)] == [0]
+    assert committed(cluster, topic) == {0: 4}
+    assert "'bad'" not in command("plan", "show", str(command.plan(topic))).err
+
+
+def test_killed_while_it_writes_dead_letters_it_loses_none(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    """One may be there twice, but the account has it once."""
+    count, concurrency = 600, 5
+    topic = make_topic(distinct(count))
+    more = (*DEAD, "--max-dead", "none", "--no-breaker", "-c", str(concurrency))
+    running = command.begin(topic, *more, *FAST, "--rate", "400/s", up=command.gate)
+    command.wait_for(running, "failed", 150)
+    running.kill()
+    recently = [
+        line
+        for line in command.record.lines()
+        if command.record.lines()[-1].at_s - line.at_s <= UNWRITTEN_S
+    ]
+    answer = command.resume(topic, "--rate", "9999/s", "--json", code=6, up=command.gate).answer
+    accounts(answer["sub_messages"], read=count, dead=count, done=0)
+    written = Counter(letter.id for letter in letters_of(command, topic))
+    assert len(written) == count
+    assert max(written.values()) <= 2
+    assert sum(written.values()) - count <= concurrency + len(recently)
+    assert committed(cluster, topic) == {0: count}
+
+
+def test_a_dead_letter_that_can_not_be_written_stops_the_drain_and_stays_pending(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    """Here because its topic takes nothing as large as its headers are."""
+    topic, small = make_topic(ONE_BAD_LANE), make_topic(config={"max.message.bytes": "99"})
+    more = ("--retries", "0", "--dead-letter-topic", small.name, "--json")
+    outcome = command.drain(topic, *more, code=4, bad="bad")
+    assert f"could not be written to {small.name}" in outcome.error
+    assert "max.message.bytes" in outcome.hint
+    accounts(outcome.answer["sub_messages"], dead=0, pending=3)
+    assert committed(cluster, topic) == {0: 0}
+
+    dead = make_topic()
+    command.resume(topic, "--dead-letter-topic", dead.name, code=6, bad="bad")
+    letters = letters_in(dead.bootstrap, dead.name)
+    assert [letter.message_offset for letter in letters] == [0, 1, 2]
+
+
+def test_an_old_dead_letter_is_found_in_the_list_beside_a_new_one(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic, dead = make_topic(ONE_BAD_LANE), make_topic()
+    with sending(ClientSettings.load(dead.bootstrap), dead.name) as sender:
+        sender.send(Sample("old").letter())
+        assert sender.all_told() == [None]
+    more = ("--retries", "0", "--dead-letter-topic", dead.name)
+    command.drain(topic, *more, code=6, bad="bad")
+    where = ["-b", dead.bootstrap, "--dead-letter-topic", dead.name]
+    listed = command("dead", "list", *where, "--json").answer
+    assert [letter["sub_keys"] for letter in listed["newest"]] == [["bad"]] * 3 + [["old"]]

@@ -1,0 +1,232 @@
+"""``drainer redrive``: dead letters go to the handler again, and none is lost on the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from command.conftest import MakeTopic
+from command.process import FAST, Command, Outcome, Running
+from command.test_dead_letters import DEAD, default_name, letters_of
+from command.test_failure_policy import ONE_BAD_LANE, accounts
+from core.letters import Sample
+from drainer.core.dead_letter import read_letter
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.letters import read_letters
+from drainer.kafka.settings import ClientSettings
+from drainer.message import Message, Origin, SubMessage
+from kafka.sender import letters_in, sending
+from kafka.topic import Topic
+
+
+class Opaque:
+    """A payload that can't be written down."""
+
+
+def died(offset: int, key: Any, error: str = "ValueError", **more: Any) -> Sample:
+    """A sub-message of another topic, given up on."""
+    sub = SubMessage(key, more.pop("payload", {"n": offset}))
+    sub.message = Message(Origin("orders", "orders-id", 0), offset, b"k", b"v", 1, ())
+    sub.index = 2
+    return Sample(
+        sub=sub, error={"ValueError": ValueError, "OSError": OSError}[error]("no"), **more
+    )
+
+
+def write(topic: Topic, *samples: Sample) -> None:
+    with sending(ClientSettings.load(topic.bootstrap), topic.name) as sender:
+        for sample in samples:
+            sender.send(sample.letter())
+        assert set(sender.all_told()) == {None}
+
+
+@pytest.fixture
+def dead(make_topic: MakeTopic) -> Topic:
+    return make_topic(partitions=2)
+
+
+def begin(command: Command, topic: str, *more: str, **options: object) -> Running:
+    handler = f"{command.handlers}:OnTheLoop"
+    what = ["-b", command.bootstrap, "--dead-letter-topic", topic, "--handler", handler]
+    return command.start("redrive", *what, "--yes", *command.options(**options), *more)
+
+
+def redrive(command: Command, topic: str, *more: str, code: int = 0, **options: object) -> Outcome:
+    return begin(command, topic, *more, **options).ends(code)
+
+
+def offsets(command: Command, mark: str = "done") -> list[int]:
+    """Of the messages that were drained once."""
+    return [line.place[1] for line in command.record.lines() if line.mark == mark]
+
+
+def test_what_a_drain_gave_up_is_done_under_the_ids_that_it_had(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    topic = make_topic(ONE_BAD_LANE)
+    command.drain(topic, *DEAD, code=6, bad="bad")
+    ids = [letter.id for letter in letters_of(command, topic)]
+    name = default_name(command, topic)
+    outcome = redrive(command, name, "--json")
+    done = [line for line in command.record.lines() if line.mark == "done" and line.attempt > 1]
+    assert [line.id for line in done] == ids
+    assert [line.place for line in done] == [(0, 0, 1), (0, 1, 0), (0, 2, 0)]
+    assert [line.attempt for line in done] == [2, 2, 2]
+    assert outcome.answer["left_alone"] == {}
+    accounts(outcome.answer["messages"], read=3, done=3)
+    assert f"Redrive dead letters of {name}" in outcome.err
+    assert cluster.committed(f"drainer.redrive.{name}", name, [0]) == {0: 3}
+    assert cluster.committed(command.group(topic), topic.name, [0]) == {0: 4}
+    again = redrive(command, name, "--json")
+    assert again.answer["status"] == "empty"
+
+
+def test_filters_choose_and_what_was_not_meant_is_found_by_the_next_redrive(
+    command: Command, dead: Topic
+) -> None:
+    letters = [died(n, f"doc-{n % 3}", "OSError" if n > 5 else "ValueError") for n in range(9)]
+    write(dead, *letters)
+    first = redrive(command, dead.name, "--sub-key", "doc-1", "--error", "valueerror", "--json")
+    assert sorted(offsets(command)) == [1, 4]
+    accounts(first.answer["messages"], read=9, done=2, pending=7)
+    assert first.answer["left_alone"] == {"not asked for": 7}
+    assert "those with sub-key doc-1 and error valueerror" in first.err
+    assert "7 x not asked for" in first.err
+
+    write(dead, died(9, "doc-0"), died(10, "doc-1"))
+    second = redrive(command, dead.name, "--sub-key", "doc-0", "--sub-key", "doc-1", "--json")
+    assert sorted(offsets(command)) == [0, 1, 3, 4, 6, 7, 9, 10]
+    assert second.answer["left_alone"] == {"not asked for": 3}
+    lanes = [n for n in offsets(command, "begun") if n % 3 == 0]
+    assert lanes == sorted(lanes)
+
+    last = redrive(command, dead.name, "--json")
+    assert sorted(offsets(command)) == list(range(11))
+    accounts(last.answer["messages"], read=11, done=11, pending=0)
+
+
+def test_one_that_dies_again_is_written_again_until_that_is_enough(
+    command: Command, dead: Topic
+) -> None:
+    write(dead, died(0, "good"), died(1, "bad"))
+    more = ("--retries", "0", "--max-redrives", "2", "--json")
+    first = redrive(command, dead.name, *more, code=6, bad="bad")
+    accounts(first.answer["messages"], done=1, dead=1)
+    assert first.answer["dead_letter_topic"] == dead.name
+    redrive(command, dead.name, *more, code=6, bad="bad")
+    found = sorted(letters_in(dead.bootstrap, dead.name), key=lambda letter: letter.redrives)
+    assert [letter.redrives for letter in found if letter.key == "bad"] == [0, 1, 2]
+    assert {letter.id for letter in found if letter.key == "bad"} == {"orders-id:0:1:2"}
+    assert found[-1].attempts == 5
+
+    guarded = redrive(command, dead.name, *more)
+    (why,) = guarded.answer["left_alone"]
+    assert why.startswith("redriven 2 times already")
+    assert why in guarded.err
+    assert offsets(command, "begun").count(1) == 2
+
+
+def test_killed_it_is_resumed_from_its_plan(command: Command, dead: Topic) -> None:
+    write(dead, *[died(n, f"doc-{n}") for n in range(60)], died(60, "other", reason="limit"))
+    more = ("--reason", "failed", "-c", "4", *FAST)
+    running = begin(command, dead.name, *more, pause_ms=5)
+    command.wait_for(running, "done", 20)
+    running.kill()
+    (plan,) = command.folder.glob("*.plan.json")
+    assert plan.name == f"{dead.name}.redrive.plan.json"
+    outcome = command("resume", str(plan), "--yes", "--json", *command.options())
+    assert set(offsets(command)) == set(range(60))
+    accounts(outcome.answer["messages"], read=61, done=60, pending=1)
+    assert outcome.answer["left_alone"] == {"not asked for": 1}
+    assert "those with reason failed" in outcome.err
+
+
+def test_what_can_not_be_made_again_is_left_alone_and_told(command: Command, dead: Topic) -> None:
+    write(dead, died(0, "doc"), died(1, "doc", payload=Opaque()))
+    dead.produce(["somebody else's"])
+    outcome = redrive(command, dead.name, "--json")
+    assert offsets(command) == [0]
+    assert outcome.answer["left_alone"] == {
+        "its payload can't be written down exactly": 1,
+        "no dead letter of drainer's, or a damaged one": 1,
+    }
+    assert "left alone    2 records" in outcome.err
+    assert "1 x its payload can't be written down exactly" in outcome.err
+
+
+def test_a_dry_run_touches_nothing(command: Command, cluster: Cluster, dead: Topic) -> None:
+    write(dead, died(0, "doc"))
+    outcome = redrive(command, dead.name, "--dry-run", "--json", "--sub-key", "doc")
+    answer = outcome.answer
+    assert (answer["status"], answer["offsets"]) == ("dry-run", 1)
+    assert answer["redrive"]["letters"]["sub_keys"] == ["doc"]
+    assert answer["redrive"]["max_redrives"] == 3
+    assert answer["failures"]["on_failure"] == "dead-letter"
+    assert "those with sub-key doc  (but none that was redriven 3 times)" in outcome.err
+    assert command.left_behind == []
+    assert not command.record.path.exists()
+    group = f"drainer.redrive.{dead.name}"
+    assert cluster.committed(group, dead.name, [0, 1]) == {0: None, 1: None}
+
+
+def test_group_and_plan_can_be_named_and_keep_an_account_of_their_own(
+    command: Command, cluster: Cluster, dead: Topic
+) -> None:
+    write(dead, died(0, "doc"), died(1, "other"))
+    named = ("--group", "mine", "--plan", "mine.json")
+    redrive(command, dead.name, *named, "--sub-key", "doc")
+    assert command.left_behind == ["mine.json"]
+    redrive(command, dead.name, *named)
+    assert offsets(command) == [0, 1]
+    committed = cluster.committed("mine", dead.name, [0, 1])
+    assert sum(offset or 0 for offset in committed.values()) == 2
+    refused = redrive(command, dead.name, "--group", "theirs", "--plan", "mine.json", code=3)
+    assert "is the plan of another drain" in refused.error
+    assert "--plan" in refused.hint
+
+
+def test_a_topic_without_letters_is_no_error_and_a_missing_one_is_refused(
+    command: Command, dead: Topic
+) -> None:
+    outcome = redrive(command, dead.name, "--json")
+    assert (outcome.answer["status"], outcome.answer["exit_code"]) == ("empty", 0)
+    assert command.left_behind == []
+    missing = redrive(command, f"{dead.name}x", "--json", code=3)
+    assert "does not exist" in missing.error
+    assert missing.answer["status"] == "refused"
+
+
+def test_a_failing_handler_can_halt_or_park_a_redrive_too(command: Command, dead: Topic) -> None:
+    write(dead, died(0, "bad"), died(1, "good"), died(2, "bad"))
+    more = ("--retries", "0", "--on-failure", "park", "--json")
+    parked = redrive(command, dead.name, *more, code=5, bad="bad")
+    accounts(parked.answer["messages"], done=1, pending=2)
+    assert len(list(letters_in(dead.bootstrap, dead.name))) == 3
+    redrive(command, dead.name)
+    assert sorted(offsets(command)) == [0, 1, 2]
+
+
+def test_letters_keep_their_order_however_often_they_die(
+    command: Command, cluster: Cluster, dead: Topic
+) -> None:
+    write(dead, *[died(n, "bad") for n in range(5)])
+    redrive(command, dead.name, "--retries", "0", "--max-dead", "none", code=6, bad="bad")
+    redrive(command, dead.name)
+    assert offsets(command) == list(range(5))
+    records = [read_letter(record) for record in read_letters(cluster, dead.name)]
+    assert [letter.message_offset for letter in records] == [*range(5), *range(5)]
+
+
+def test_a_profile_of_the_drain_does_not_lend_its_group_and_plan_to_a_redrive(
+    command: Command, dead: Topic
+) -> None:
+    profile = command.folder / "drainer.toml"
+    profile.write_text('group = "indexer"\nplan = "drain.json"\nretries = 9\n')
+    answer = redrive(command, dead.name, "--dry-run", "--json").answer
+    assert answer["group"] == f"drainer.redrive.{dead.name}"
+    assert answer["plan"] == f"{dead.name}.redrive.plan.json"
+    assert answer["failures"]["retries"] == 9
+    profile.write_text('redrive-group = "mine"\nredrive-plan = "mine.json"\n')
+    answer = redrive(command, dead.name, "--dry-run", "--json").answer
+    assert (answer["group"], answer["plan"]) == ("mine", "mine.json")

@@ -1,0 +1,298 @@
+"""Admission: no more starts than the rate, one probe at a time, and nobody waits for nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from drainer.core.admission import BURST_S, Admission, Rate
+from drainer.core.breaker import FAILURES, PROBE_FIRST_S, Breaker
+from drainer.core.retries import Retries
+from drainer.message import SubMessage
+
+from .messages import deliver, one_partition
+
+# --- the rate ---
+
+
+def most_at_once(per_s: float) -> float:
+    return max(1.0, per_s * BURST_S)
+
+
+@settings(deadline=None)
+@given(
+    per_s=st.floats(0.01, 10_000),
+    waits=st.lists(st.sampled_from([0.0, 1e-6, 0.001, 0.003, 0.05, 0.5, 7.0, 1000.0]), max_size=30),
+)
+def test_in_no_time_does_more_start_than_rate_and_burst(per_s: float, waits: list[float]) -> None:
+    now_s = 0.0
+    starts: list[float] = []
+    rate = Rate(per_s, now_s)
+    for wait_s in waits:
+        now_s += wait_s
+        for _ in range(min(40, rate.allowed(now_s))):
+            rate.start()
+            starts.append(now_s)
+    for number, first_s in enumerate(starts):
+        for count, last_s in enumerate(starts[number:], start=1):
+            assert count <= per_s * (last_s - first_s) + most_at_once(per_s) + 1e-3
+
+
+@settings(deadline=None)
+@given(per_s=st.floats(0.01, 10_000), idle_s=st.floats(0, 10), step=st.floats(0, 1))
+def test_when_it_says_the_next_may_start_it_may(per_s: float, idle_s: float, step: float) -> None:
+    rate = Rate(per_s, 0.0)
+    while rate.allowed(idle_s):
+        rate.start()
+    asked_at_s = idle_s + step / per_s
+    next_s = rate.next_at_s(asked_at_s)
+    assert asked_at_s <= next_s <= idle_s + 1 / per_s + 1e-6, "it counts what has come meanwhile"
+    assert rate.allowed(next_s + 1e-9 * (1 + next_s) / min(1, per_s)) >= 1
+
+
+def test_over_a_long_time_the_rate_is_reached() -> None:
+    rate = Rate(20.0, 0.0)
+    started = 0
+    for step in range(10_000):  # every 10 ms, for 100 s
+        for _ in range(rate.allowed(step / 100)):
+            rate.start()
+            started += 1
+    assert 1990 <= started <= 2001
+
+
+# --- the face to workers ---
+
+
+@dataclass
+class Setting:
+    rate: float | None = None
+    lanes: int = 0
+    now_s: float = 0.0
+    recovered: int = 0
+    breaker: Breaker = field(default_factory=Breaker)
+    retries: Retries = field(default_factory=Retries)
+
+    def __post_init__(self) -> None:
+        self.dispatcher = one_partition(0, 10_000)
+        for offset in range(self.lanes):
+            deliver(self.dispatcher, offset, f"k{offset}")
+        self.admission = Admission(
+            self.dispatcher,
+            self.retries,
+            self.breaker,
+            None if self.rate is None else Rate(self.rate, self.now_s),
+            lambda: self.now_s,
+            self._note,
+        )
+
+    def _note(self) -> None:
+        self.recovered += 1
+
+    def open(self) -> None:
+        for _ in range(FAILURES):
+            self.breaker.failed(SubMessage(), 1, self.now_s)
+
+    def take(self) -> SubMessage:
+        sub = self.admission.take()
+        assert sub is not None
+        return sub
+
+
+def test_a_rate_lets_through_what_it_may_and_says_when_to_ask_again() -> None:
+    setting = Setting(rate=10.0, lanes=3)
+    setting.take()
+    assert (setting.admission.ready, setting.admission.take()) == (0, None)
+    assert setting.admission.next_at_s == pytest.approx(0.1)
+    setting.now_s = 0.1
+    setting.take()
+
+
+def test_with_nothing_ready_nobody_needs_to_ask_again() -> None:
+    setting = Setting(rate=10.0, lanes=1)
+    setting.take()
+    assert setting.admission.next_at_s is None
+
+
+def test_an_outage_lets_one_through_when_its_time_has_come() -> None:
+    setting = Setting(lanes=5)
+    setting.open()
+    assert (setting.admission.ready, setting.admission.take()) == (0, None)
+    assert setting.admission.next_at_s == PROBE_FIRST_S
+    setting.now_s = PROBE_FIRST_S
+    assert setting.admission.ready == 1
+    setting.take()
+    assert (setting.admission.ready, setting.admission.take()) == (0, None)
+    assert setting.admission.next_at_s is None, "it depends on the probe"
+
+
+def test_when_all_lanes_wait_for_a_retry_the_first_of_those_is_the_probe() -> None:
+    setting = Setting(lanes=2)
+    first, second = setting.take(), setting.take()
+    for at_s, sub in ((900.0, first), (800.0, second)):
+        setting.dispatcher.hold(sub)
+        setting.retries.push(sub, at_s)
+    setting.open()
+    setting.now_s = PROBE_FIRST_S
+    assert setting.take() is second
+    assert (second.attempt, len(setting.retries)) == (2, 1)
+    setting.admission.finish(second)
+    assert setting.recovered == 1
+    assert not setting.breaker.open
+
+
+def test_a_probe_that_is_done_lets_all_others_go_on() -> None:
+    setting = Setting(lanes=3)
+    early = setting.take()
+    setting.open()
+    setting.now_s = PROBE_FIRST_S
+    probe = setting.take()
+    setting.admission.finish(early)
+    assert setting.recovered == 0, "it was started before the outage was seen"
+    assert setting.admission.finish_and_take(probe) is not None
+    assert setting.recovered == 1
+
+
+def test_a_probe_waits_for_the_rate_too() -> None:
+    setting = Setting(rate=0.1, lanes=3)
+    setting.take()
+    setting.open()
+    setting.now_s = PROBE_FIRST_S
+    assert setting.admission.take() is None
+    assert setting.admission.next_at_s == pytest.approx(10.0), "not at once, again and again"
+    setting.now_s = 10.0
+    setting.take()
+
+
+def test_without_anything_to_probe_nobody_needs_to_ask_again() -> None:
+    setting = Setting()
+    setting.open()
+    setting.now_s = 60.0
+    assert setting.admission.ready == 0
+    assert setting.admission.next_at_s is None
+
+
+class AdmissionMachine(RuleBasedStateMachine):
+    """Whatever happens: what may start and does not has a time, or a probe is under way."""
+
+    @initialize(rate=st.sampled_from([None, 0.5, 10.0, 1000.0]))
+    def begin(self, rate: float | None) -> None:
+        self.setting = Setting(rate=rate, lanes=0)
+        self.offset = 0
+        self.out: list[SubMessage] = []
+        self.starts: list[float] = []
+        self.probe: SubMessage | None = None
+
+    @rule(count=st.integers(1, 30), lanes=st.integers(1, 30))
+    def deliver(self, count: int, lanes: int) -> None:
+        for _ in range(count):
+            deliver(self.setting.dispatcher, self.offset, f"k{self.offset % lanes}")
+            self.offset += 1
+
+    @rule(wait_s=st.sampled_from([0.001, 0.1, 1.0, 30.0]))
+    def wait(self, wait_s: float) -> None:
+        self.setting.now_s += wait_s
+
+    @rule()
+    def wait_as_told(self) -> None:
+        at_s = self.setting.admission.next_at_s
+        if at_s is None:
+            return
+        self.setting.now_s = max(self.setting.now_s, at_s) + 1e-6
+        assert self.setting.admission.ready
+        self.take()
+        assert self.starts[-1] == self.setting.now_s
+
+    @rule()
+    def take(self) -> None:
+        setting = self.setting
+        said = setting.admission.ready
+        sub = setting.admission.take()
+        assert (sub is not None) == (said > 0)
+        if sub is None:
+            return
+        self.out.append(sub)
+        self.starts.append(setting.now_s)
+        if setting.breaker.open:
+            assert self.probe is None, "one probe at a time"
+            self.probe = sub
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        sub = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
+        before = self.setting.recovered
+        self.setting.admission.finish(sub)
+        assert (self.setting.recovered > before) == (sub is self.probe)
+        if sub is self.probe:
+            self.probe = None
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data(), all_of_them=st.booleans())
+    def fail(self, data: st.DataObject, all_of_them: bool) -> None:
+        setting = self.setting
+        for _ in range(len(self.out) if all_of_them else 1):
+            sub = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
+            setting.breaker.failed(sub, 1, setting.now_s)
+            setting.dispatcher.hold(sub)
+            setting.retries.push(sub, setting.now_s + 1.0)
+            if sub is self.probe:
+                self.probe = None
+
+    @rule()
+    def the_downstream_goes_away(self) -> None:
+        if not self.setting.breaker.open:
+            self.setting.open()
+
+    @rule(paused=st.booleans())
+    def pause(self, paused: bool) -> None:
+        self.setting.admission.paused = paused
+
+    @precondition(lambda self: not self.setting.breaker.open)
+    @rule()
+    def retry(self) -> None:
+        for sub in self.setting.retries.pop_due(self.setting.now_s):
+            self.setting.dispatcher.release(sub)
+
+    @invariant()
+    def nobody_waits_for_nothing(self) -> None:
+        setting = self.setting
+        admission = setting.admission
+        found = setting.dispatcher.ready
+        if setting.breaker.open:
+            found += len(setting.retries)
+        if admission.paused:
+            assert (admission.ready, admission.take(), admission.next_at_s) == (0, None, None)
+            return
+        if self.setting.rate is None and not setting.breaker.open:
+            return  # nobody asks for leave
+        if found and not admission.ready:
+            assert admission.next_at_s is not None or self.probe is not None
+        if admission.next_at_s is not None and admission.next_at_s < setting.now_s:
+            assert admission.ready, "a time in the past, and nothing may start: a busy loop"
+
+    @invariant()
+    def no_more_start_than_the_rate_says(self) -> None:
+        rate = self.setting.rate
+        if rate is None:
+            return
+        for number, first_s in enumerate(self.starts[-40:]):
+            for count, last_s in enumerate(self.starts[-40:][number:], start=1):
+                assert count <= rate * (last_s - first_s) + most_at_once(rate) + 1e-3
+
+
+def test_whatever_happens_nobody_waits_for_nothing() -> None:
+    run_state_machine_as_test(
+        AdmissionMachine,
+        settings=settings(deadline=None, max_examples=200, stateful_step_count=40, print_blob=True),
+    )

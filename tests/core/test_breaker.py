@@ -1,0 +1,180 @@
+"""The circuit breaker: opens when the downstream is away, and closes when it answers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drainer.core.breaker import FAILURES, PROBE_FIRST_S, PROBE_MOST_S, SHARE, WINDOW_S, Breaker
+from drainer.message import SubMessage
+
+
+def fail(breaker: Breaker, times: int, *, done: int = 1, now_s: float = 0.0) -> list[bool]:
+    """So many first attempts, each of another sub-message."""
+    return [breaker.failed(SubMessage(), done, now_s) for _ in range(times)]
+
+
+def opened(now_s: float = 0.0) -> Breaker:
+    breaker = Breaker()
+    fail(breaker, FAILURES, now_s=now_s)
+    assert breaker.open
+    return breaker
+
+
+def probed(breaker: Breaker) -> SubMessage:
+    probe = SubMessage()
+    breaker.start_probe(probe)
+    return probe
+
+
+def test_it_opens_at_the_last_of_enough_failures() -> None:
+    breaker = Breaker()
+    assert not breaker.open
+    assert breaker.probe_at_s is None
+    assert fail(breaker, FAILURES) == [False] * (FAILURES - 1) + [True]
+    assert (breaker.open, breaker.opened) == (True, 1)
+    assert breaker.open_since_s == 0.0
+
+
+def test_retries_alone_never_open_it() -> None:
+    breaker = Breaker()
+    for attempt in range(2, 50):
+        for _ in range(FAILURES):
+            sub = SubMessage()
+            sub.attempt = attempt
+            assert not breaker.failed(sub, 1, 0.0)
+    assert not breaker.open
+
+
+def test_failures_among_enough_successes_do_not_open_it() -> None:
+    breaker = Breaker()
+    few_enough = int(FAILURES / SHARE) - FAILURES  # successes among which it still opens
+    for number in range(10 * FAILURES):
+        breaker.failed(SubMessage(), number * (few_enough + 5) // FAILURES, 0.0)
+    assert not breaker.open
+
+
+def test_failures_among_few_successes_open_it() -> None:
+    breaker = Breaker()
+    few_enough = int(FAILURES / SHARE) - FAILURES
+    for number in range(FAILURES):
+        breaker.failed(SubMessage(), number * few_enough // FAILURES, 0.0)
+    assert breaker.open
+
+
+def test_failures_far_apart_with_successes_between_do_not_open_it() -> None:
+    breaker = Breaker()
+    for number in range(10 * FAILURES):
+        breaker.failed(SubMessage(), number // 20, number * (WINDOW_S + 1) / (FAILURES - 1))
+    assert not breaker.open
+
+
+def test_slow_failures_of_one_lane_with_no_success_at_all_open_it() -> None:
+    # Or an outage would turn a hot lane into dead letters, one every few retries.
+    breaker = Breaker()
+    for number in range(FAILURES):
+        assert not breaker.open
+        breaker.failed(SubMessage(), 1_000, number * WINDOW_S)
+    assert breaker.open
+
+
+def test_the_first_probe_comes_after_a_moment() -> None:
+    breaker = opened(now_s=7.0)
+    assert breaker.probe_at_s == 7.0 + PROBE_FIRST_S
+
+
+def test_one_probe_at_a_time() -> None:
+    breaker = opened()
+    probe = probed(breaker)
+    assert breaker.probe_at_s is None
+    breaker.failed(SubMessage(), 1, 1.0)
+    assert breaker.probe_at_s is None, "another one's failure says nothing of the probe"
+    assert not breaker.failed(probe, 1, 1.0)
+    assert breaker.probe_at_s is not None
+
+
+def test_probes_back_off_up_to_the_longest_wait() -> None:
+    breaker = opened()
+    waits = []
+    for number in range(8):
+        probe = probed(breaker)
+        breaker.failed(probe, 1, float(number))
+        assert breaker.probe_at_s is not None
+        waits.append(breaker.probe_at_s - number)
+    assert waits[:3] == [2 * PROBE_FIRST_S, 4 * PROBE_FIRST_S, 8 * PROBE_FIRST_S]
+    assert waits[-1] == PROBE_MOST_S
+
+
+def test_a_probe_that_succeeds_closes_it() -> None:
+    breaker = opened()
+    probe = probed(breaker)
+    assert not breaker.ended(SubMessage()), "it was started before"
+    assert breaker.open
+    assert breaker.ended(probe)
+    assert not breaker.open
+    assert breaker.probe_at_s is None
+    assert not breaker.ended(probe), "only once"
+
+
+def test_once_closed_it_counts_from_nothing() -> None:
+    breaker = opened()
+    breaker.ended(probed(breaker))
+    assert fail(breaker, FAILURES - 1) == [False] * (FAILURES - 1)
+    assert fail(breaker, 1) == [True]
+    assert breaker.opened == 2
+    assert breaker.probe_at_s == PROBE_FIRST_S, "and waits as at first"
+
+
+def test_a_probe_that_asks_to_be_called_later_decides_nothing() -> None:
+    breaker = opened()
+    breaker.undecided(SubMessage(), 3.0)
+    assert breaker.probe_at_s == PROBE_FIRST_S
+    breaker.undecided(probed(breaker), 3.0)
+    assert breaker.open
+    assert breaker.probe_at_s == 3.0 + PROBE_FIRST_S, "no failure, so no longer wait"
+
+
+@pytest.mark.parametrize("attempt", [1, 2, 9])
+def test_any_attempt_may_be_the_probe(attempt: int) -> None:
+    breaker = opened()
+    probe = probed(breaker)
+    probe.attempt = attempt
+    breaker.failed(probe, 1, 1.0)
+    assert breaker.probe_at_s is not None
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["ok", "first", "again"]), st.floats(0, 1)),
+        min_size=FAILURES,
+        max_size=4 * FAILURES,
+    ),
+    st.sampled_from([0.0, 0.01, 0.5, 0.9]),
+)
+def test_it_opens_only_when_enough_of_the_last_first_attempts_failed(
+    events: list[tuple[str, float]], calm: float
+) -> None:
+    """Against a naive account of all that happened."""
+    breaker = Breaker()
+    now_s, done = 0.0, 0
+    firsts: list[tuple[float, int]] = []
+    for kind, wait_s in events:
+        now_s += wait_s
+        if kind == "ok" and wait_s >= calm:
+            done += 1
+            continue
+        sub = SubMessage()
+        sub.attempt = 2 if kind == "again" else 1
+        if kind != "again":
+            firsts.append((now_s, done))
+        opens = breaker.failed(sub, done, now_s)
+        last = firsts[-FAILURES:]
+        enough = kind != "again" and len(last) == FAILURES
+        if enough:
+            succeeded = done - last[0][1]
+            soon = now_s - last[0][0] <= WINDOW_S
+            enough = SHARE * (FAILURES + succeeded) <= FAILURES and (soon or not succeeded)
+        assert opens == enough
+        if opens:
+            return

@@ -1,0 +1,410 @@
+"""Dead letters: what is written of a sub-message that was given up on comes back exactly."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.letters import DEAD, TIME, Sample, as_record, there_and_back
+from drainer.core.dead_letter import (
+    ERROR_CHARACTERS,
+    DeadLetter,
+    Letter,
+    LetterFilter,
+    default_dead_letter_topic,
+    read_letter,
+)
+from drainer.core.exact import Encoding
+from drainer.errors import NotADeadLetter
+from drainer.message import Barrier, Message, SubMessage
+
+# Text has halves of surrogate pairs here: Python's has them too.
+ATOMS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(), max_size=8)
+    | st.binary(max_size=8)
+)
+KEYS = st.recursive(ATOMS, lambda some: st.lists(some, max_size=3).map(tuple), max_leaves=8)
+PAYLOADS = st.recursive(
+    ATOMS,
+    lambda some: (
+        st.lists(some, max_size=4)
+        | st.lists(some, max_size=4).map(tuple)
+        | st.dictionaries(ATOMS, some, max_size=4)
+    ),
+    max_leaves=20,
+)
+HEADERS = st.lists(st.tuples(st.text(max_size=20), st.none() | st.binary(max_size=20)), max_size=5)
+
+
+class Color(enum.Enum):
+    RED = 1
+
+
+class Size(enum.IntEnum):
+    BIG = 7
+
+
+class DocId(str):
+    __slots__ = ()
+
+
+class Pair(NamedTuple):
+    one: int
+    two: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Document:
+    name: str
+
+
+class Tagged(SubMessage):
+    __slots__ = ()
+
+
+class Unspeakable:
+    def __repr__(self) -> str:
+        raise RuntimeError("no words")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def same(one: object, other: object) -> bool:
+    """By another way than the code's own: repr tells 1 from True and from 1.0."""
+    return repr(one) == repr(other)
+
+
+@given(KEYS)
+def test_a_sub_key_comes_back_exactly(key: Any) -> None:
+    letter = there_and_back(Sample(key))
+    assert letter.why_not_redriven is None
+    assert same(letter.sub_message().key, key)
+    assert letter.sub_message().keys is None
+
+
+@given(st.lists(KEYS, min_size=1, max_size=4))
+def test_several_sub_keys_come_back_exactly(keys: list[Any]) -> None:
+    sub = SubMessage(keys=keys)
+    letter = there_and_back(Sample(sub=sub))
+    assert same(letter.sub_message().keys, sub.keys)
+    assert len(letter.key_texts) == len(sub.keys or ())
+
+
+@given(PAYLOADS)
+def test_a_payload_comes_back_exactly(payload: Any) -> None:
+    letter = there_and_back(Sample(payload=payload))
+    assert letter.why_not_redriven is None
+    assert same(letter.sub_message().payload, payload)
+
+
+@pytest.mark.parametrize(
+    ("payload", "encoding", "value"),
+    [
+        (None, "null", None),
+        (b"\xff\x00", "bytes", b"\xff\x00"),
+        ("naïve", "text", "naïve".encode()),
+        ({"a": [1, 2.5, None, True]}, "json", b'{"a":[1,2.5,null,true]}'),
+        (7, "json", b"7"),
+        ((1, 2), "literal", b"(1, 2)"),
+        ({1: "a"}, "literal", b"{1: 'a'}"),
+        ({"raw": b"\xff"}, "literal", b"{'raw': b'\\xff'}"),
+        ({"big": 2**70}, "literal", b"{'big': 1180591620717411303424}"),
+        ([{3, 1}], "literal", b"[{1, 3}]"),
+        ("half \ud800", "literal", b"'half \\ud800'"),
+        ({"x": float("nan")}, "repr", b"{'x': nan}"),
+        ([float("inf")], "repr", b"[inf]"),
+        (Pair(1, 2), "repr", b"Pair(one=1, two=2)"),
+        (Document("a"), "repr", b"Document(name='a')"),
+        ([Size.BIG], "repr", b"[<Size.BIG: 7>]"),
+        (DocId("a"), "repr", b"'a'"),
+        ({"id": DocId("a")}, "repr", b"{'id': 'a'}"),
+        (datetime.date(2026, 3, 14), "repr", b"datetime.date(2026, 3, 14)"),
+        (bytearray(b"a"), "repr", b"bytearray(b'a')"),
+        (Unspeakable(), "repr", b"<Unspeakable>"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_each_payload_is_written_in_the_plainest_way_that_gives_it_back(
+    payload: Any, encoding: str, value: bytes | None
+) -> None:
+    written = Sample(payload=payload).letter()
+    assert written.value == value
+    letter = read_letter(as_record(written))
+    assert letter.payload_encoding == encoding
+    if encoding != "repr":
+        assert same(letter.sub_message().payload, payload)
+        return
+    assert letter.payload == (value or b"").decode()
+    assert letter.why_not_redriven == "its payload can't be written down exactly"
+    with pytest.raises(ValueError, match="payload can't be written"):
+        letter.sub_message()
+
+
+def test_a_payload_that_holds_itself_is_written_for_people() -> None:
+    payload: list[Any] = [1]
+    payload.append(payload)
+    letter = there_and_back(Sample(payload=payload))
+    assert (letter.payload, letter.payload_encoding) == ("[1, [...]]", Encoding.REPR)
+
+
+def test_a_payload_nested_too_deeply_is_written_for_people() -> None:
+    payload: Any = None
+    for _ in range(500):
+        payload = [payload, b""]
+    assert there_and_back(Sample(payload=payload)).why_not_redriven
+
+
+@pytest.mark.parametrize("key", [Color.RED, Size.BIG, DocId("a"), Pair(1, 2), (DocId("a"),)])
+def test_a_sub_key_that_can_not_be_written_exactly_says_so(key: Any) -> None:
+    letter = there_and_back(Sample(key))
+    assert letter.why_not_redriven == "its sub-key can't be written down exactly"
+    assert letter.key_texts == (repr(key),)
+    several = there_and_back(Sample(sub=SubMessage(keys=["other", key])))
+    assert several.why_not_redriven
+    assert several.key_texts == (repr(("other", key)),)
+
+
+def test_a_barrier_comes_back_as_one() -> None:
+    sub = there_and_back(Sample(sub=Barrier({"drop": "index"}))).sub_message()
+    assert type(sub) is Barrier
+    assert sub.payload == {"drop": "index"}
+
+
+def test_a_class_of_the_handler_s_own_says_that_it_can_not_be_made_again() -> None:
+    letter = there_and_back(Sample(sub=Tagged("a")))
+    assert letter.why_not_redriven == "it was a Tagged, a class of the handler's own"
+
+
+def test_a_letter_tells_all_that_was_known() -> None:
+    letter = there_and_back(Sample(payload={"a": 1}))
+    assert (letter.partition, letter.offset) == (DEAD.partition, 17)
+    assert letter.origin.topic == "orders"
+    assert letter.id == "0pBNPmLQTQ6kMBJIlPOBWg:2:104:1"
+    assert letter.attempts == 3
+    assert letter.reason == "failed"
+    assert letter.error == "ValueError: no such document"
+    assert letter.handler == "shop:Reindex"
+    assert letter.drain_id == "20260314-180212-9f3a1c"
+    assert letter.time == TIME
+    assert letter.redrives == 0
+
+
+def test_the_headers_are_text_that_any_tool_shows() -> None:
+    headers = dict(Sample(payload={"a": 1}).letter().headers)
+    assert headers["drainer.format"] == b"drainer-dead-letter/1"
+    assert headers["drainer.topic"] == b"orders"
+    assert headers["drainer.partition"] == b"2"
+    assert headers["drainer.offset"] == b"104"
+    assert headers["drainer.sub-key"] == b"'doc-17'"
+    assert headers["drainer.error"] == b"no such document"
+
+
+@given(HEADERS, st.none() | st.binary(), st.none() | st.integers(0, 2**50))
+def test_the_message_s_own_key_time_and_headers_survive(
+    headers: list[tuple[str, bytes | None]], key: bytes | None, timestamp: int | None
+) -> None:
+    sample = Sample(headers=headers, message_key=key, timestamp=timestamp)
+    message = there_and_back(sample).message()
+    assert list(message.headers) == headers
+    assert (message.key, message.timestamp) == (key, timestamp)
+    assert (message.topic, message.partition, message.offset) == ("orders", 2, 104)
+
+
+def test_headers_of_others_around_ours_are_left_out() -> None:
+    written = Sample(headers=[("drainer.format", b"mine"), ("trace", b"1")]).letter()
+    around = (("mirrored-by", b"m"), *written.headers, ("drainer.headers", b"9"))
+    letter = read_letter(as_record(DeadLetter(written.key, written.value, around)))
+    assert letter.headers == (("drainer.format", b"mine"), ("trace", b"1"))
+
+
+@pytest.mark.parametrize("value", [None, b"", b"\xff{"])
+def test_the_whole_message_can_be_made_again_when_it_was_the_sub_message(
+    value: bytes | None,
+) -> None:
+    letter = there_and_back(Sample(payload=value, value=value))
+    assert letter.whole
+    assert letter.message().value == value
+    part = there_and_back(Sample(payload=b"a part", value=b"the value"))
+    assert not part.whole
+    assert part.message().value is None
+
+
+def test_a_payload_that_is_none_is_not_taken_for_the_value() -> None:
+    assert not there_and_back(Sample(payload=None, value=b"the value")).whole
+
+
+@pytest.mark.parametrize(
+    ("sub", "key"),
+    [
+        (SubMessage("naïve"), "naïve".encode()),
+        (SubMessage(b"\xff"), b"\xff"),
+        (SubMessage(""), b""),
+        (SubMessage(7), b"7"),
+        (SubMessage(("a", 1)), b"('a', 1)"),
+        (SubMessage(None), b"None"),
+        (SubMessage(keys=["b", "a"]), b"b"),
+        (SubMessage("half \ud800"), b"half \\ud800"),
+        (Barrier(), b"barrier"),
+    ],
+)
+def test_the_key_of_the_record_is_the_sub_key_and_never_null(sub: SubMessage, key: bytes) -> None:
+    assert Sample(sub=sub).letter().key == key
+
+
+def test_a_long_error_is_cut_and_put_on_one_line() -> None:
+    letter = there_and_back(Sample(error=ValueError("one\n\ttwo " + "x" * 5000)))
+    assert letter.error_text is not None
+    assert letter.error_text.startswith("one two xxx")
+    assert len(letter.error_text) == ERROR_CHARACTERS
+
+
+def test_without_an_error_there_is_none_to_tell() -> None:
+    letter = there_and_back(Sample(error=None))
+    assert (letter.error_type, letter.error_text, letter.error) == (None, None, "")
+
+
+def test_an_error_without_words_or_with_broken_ones_is_told_by_its_type() -> None:
+    assert there_and_back(Sample(error=TimeoutError())).error == "TimeoutError"
+    assert there_and_back(Sample(error=Unprintable())).error == "Unprintable"
+    assert "\\ud800" in there_and_back(Sample(error=ValueError("half \ud800"))).error
+
+
+def test_a_letter_without_its_payload_says_that_it_was_left_out() -> None:
+    full = Sample(payload={"a": "b"}, headers=[("trace", b"1")]).letter()
+    letter = read_letter(as_record(full.without_payload()))
+    assert letter.payload_encoding == Encoding.LEFT_OUT
+    assert letter.payload is None
+    assert letter.why_not_redriven == "its payload was too large for the dead-letter topic"
+    assert letter.headers == (("trace", b"1"),)
+    assert full.without_payload().key == full.key
+
+
+def test_a_redriven_letter_tells_of_the_first_place_and_counts() -> None:
+    first = there_and_back(Sample(payload=b"v", value=b"v", headers=[("trace", b"1")]))
+    sub = first.sub_message()
+    sub.message = Message(DEAD, 17, b"doc-17", b"v")  # where a redrive reads it
+    sub.index = 0
+    again = read_letter(as_record(Sample(sub=sub, reason="limit").letter(former=first), 99))
+    assert again.redrives == 1
+    assert again.id == first.id
+    assert again.whole
+    assert again.headers == (("trace", b"1"),)
+    assert (again.message_key, again.timestamp) == (first.message_key, first.timestamp)
+    assert again.reason == "limit"
+
+
+# What is none, or damaged.
+
+
+def changed(name: str, value: bytes | None) -> Message:
+    written = Sample(payload={"a": 1}, headers=[("trace", b"1")]).letter()
+    headers = [(n, value if n == name else v) for n, v in written.headers]
+    return Message(DEAD, 17, written.key, written.value, 1, headers)
+
+
+def test_a_record_of_somebody_else_is_no_dead_letter() -> None:
+    with pytest.raises(NotADeadLetter, match=r"indexer\.dead/3/17 is no dead letter") as told:
+        read_letter(Message(DEAD, 17, b"key", b"value", 1, [("trace", b"1")]))
+    assert told.value.hint
+
+
+def test_a_later_format_is_not_guessed_at() -> None:
+    with pytest.raises(NotADeadLetter, match="drainer-dead-letter/2"):
+        read_letter(changed("drainer.format", b"drainer-dead-letter/2"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("drainer.offset", b"x"),
+        ("drainer.offset", None),
+        ("drainer.topic", b"\xff"),
+        ("drainer.sub-key", b"open('f')"),
+        ("drainer.sub-key", b"[]"),
+        ("drainer.sub-keys", b"7"),
+        ("drainer.payload-encoding", b"pickle"),
+        ("drainer.payload-encoding", b"literal("),
+        ("drainer.headers", b"2"),
+        ("drainer.headers", b"-1"),
+        ("drainer.headers", None),
+    ],
+)
+def test_a_damaged_letter_is_told_with_its_place(name: str, value: bytes | None) -> None:
+    with pytest.raises(NotADeadLetter, match="3/17 is damaged"):
+        read_letter(changed(name, value))
+
+
+def test_a_letter_that_was_cut_short_is_damaged() -> None:
+    written = Sample().letter()
+    for kept in range(1, len(written.headers)):
+        with pytest.raises(NotADeadLetter, match="damaged"):
+            read_letter(Message(DEAD, 17, b"", written.value, 1, written.headers[:kept]))
+
+
+def test_a_payload_that_is_gone_is_damage() -> None:
+    written = Sample(payload={"a": 1}).letter()
+    for value in (None, b"{"):
+        with pytest.raises(NotADeadLetter, match="damaged"):
+            read_letter(Message(DEAD, 17, b"", value, 1, written.headers))
+
+
+# Filters and names.
+
+
+LETTER = there_and_back(Sample(("acme", 7), error=ConnectionError("Connection REFUSED by db-2")))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "matches"),
+    [
+        (LetterFilter(), True),
+        (LetterFilter(reasons=("failed", "limit")), True),
+        (LetterFilter(reasons=("limit",)), False),
+        (LetterFilter(sub_keys=("('acme', 7)",)), True),
+        (LetterFilter(sub_keys=("acme",)), False),
+        (LetterFilter(errors=("connection refused",)), True),
+        (LetterFilter(errors=("ConnectionError: conn",)), True),
+        (LetterFilter(errors=("timeout", "db-2")), True),
+        (LetterFilter(errors=("timeout",)), False),
+        (LetterFilter(("failed",), ("('acme', 7)",), ("timeout",)), False),
+        (LetterFilter(("failed",), ("('acme', 7)",), ("refused",)), True),
+    ],
+)
+def test_a_filter_lets_through_what_fits_each_kind(wanted: LetterFilter, matches: bool) -> None:
+    assert wanted.matches(LETTER) is matches
+
+
+def test_a_sub_key_is_found_as_it_is_typed_and_as_python_has_it() -> None:
+    def found(key: Any, *texts: str) -> list[bool]:
+        letter: Letter = there_and_back(Sample(key))
+        return [LetterFilter(sub_keys=(text,)).matches(letter) for text in texts]
+
+    assert found("doc-17", "doc-17", "'doc-17'", "doc-1") == [True, True, False]
+    assert found(b"doc-17", "doc-17", "b'doc-17'") == [True, True]
+    assert found(b"\xff", "b'\\xff'") == [True]
+    assert found(17, "17") == [True]
+    assert found(None, "None") == [True]
+    several = there_and_back(Sample(sub=SubMessage(keys=["a", "b"])))
+    assert LetterFilter(sub_keys=("b",)).matches(several)
+    assert not LetterFilter(sub_keys=("None",)).matches(several)
+    assert not LetterFilter(sub_keys=("None",)).matches(there_and_back(Sample(sub=Barrier())))
+
+
+def test_the_default_topic_has_a_name_that_kafka_takes() -> None:
+    assert default_dead_letter_topic("orders", "indexer") == "orders.indexer.dead"
+    assert default_dead_letter_topic("orders", "my group/ä") == "orders.my-group--.dead"

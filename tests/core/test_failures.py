@@ -1,0 +1,307 @@
+"""The failure policy: what is decided after a failed attempt, and when it is too much."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from drainer.core.breaker import FAILURES, Breaker
+from drainer.core.failures import (
+    JITTER,
+    SHARE_JUDGED_FROM,
+    AfterDead,
+    FailurePolicy,
+    FailureSettings,
+    Fate,
+    Limit,
+    OnFailure,
+)
+from drainer.message import SubMessage
+
+from .messages import message_at
+
+
+def new_sub() -> SubMessage:
+    sub = SubMessage("a")
+    sub.message = message_at(0)
+    sub.index = 0
+    return sub
+
+
+def policy_of(**named: Any) -> FailurePolicy:
+    return FailurePolicy(FailureSettings(**named), Breaker(), Random(1))
+
+
+# --- limits ---
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("100", Limit(count=100)),
+        ("0", Limit(count=0)),
+        ("1%", Limit(share=0.01)),
+        ("0.5%", Limit(share=0.005)),
+        ("100%", Limit(share=1.0)),
+        ("none", Limit()),
+        (" None ", Limit()),
+    ],
+)
+def test_a_limit_is_a_count_or_a_share_or_none(text: str, limit: Limit) -> None:
+    assert Limit.parse(text) == limit
+    assert Limit.parse(str(limit)) == limit
+
+
+@pytest.mark.parametrize(
+    "text", ["", "%", "-1", "-1%", "101%", "nan%", "inf%", "1.5", "many", "1%%"]
+)
+def test_anything_else_is_no_limit(text: str) -> None:
+    with pytest.raises(ValueError):
+        Limit.parse(text)
+
+
+@given(st.decimals(0, 100, places=9))
+@example(share="0.1234567")
+@example(share="28.999999")
+def test_a_share_is_read_as_it_was_written(share: object) -> None:
+    limit = Limit.parse(f"{share}%")
+    assert Limit.parse(str(limit)) == limit
+
+
+def test_a_count_is_passed_by_one_more() -> None:
+    limit = Limit(count=3)
+    assert not limit.passed(3, 3)
+    assert limit.passed(4, 1_000_000)
+
+
+def test_a_share_says_nothing_of_a_few() -> None:
+    limit = Limit(share=0.1)
+    assert not limit.passed(SHARE_JUDGED_FROM - 1, SHARE_JUDGED_FROM - 1)
+    assert not limit.passed(100, SHARE_JUDGED_FROM)
+    assert limit.passed(101, SHARE_JUDGED_FROM)
+
+
+def test_a_share_of_nothing_is_passed_by_the_first() -> None:
+    assert Limit(share=0.0).passed(1, 1)
+
+
+def test_no_limit_is_never_passed() -> None:
+    assert not Limit().passed(10**9, 10**9)
+
+
+# --- settings ---
+
+seconds = st.floats(0, 1e6)
+some_settings = st.builds(
+    FailureSettings,
+    retries=st.integers(0, 100),
+    retry_delay_s=seconds,
+    retry_max_delay_s=seconds,
+    timeout_s=seconds,
+    on_failure=st.sampled_from(OnFailure),
+    after_dead=st.sampled_from(AfterDead),
+    dead_letter_topic=st.none() | st.just("orders.dead"),
+    max_dead=st.builds(Limit)
+    | st.builds(Limit, count=st.integers(0, 10**9))
+    | st.builds(Limit, share=st.integers(0, 10_000).map(lambda n: n / 100 / 100)),
+    max_consecutive=st.none() | st.integers(1, 99),
+    breaker=st.booleans(),
+    max_outage_s=seconds,
+    rate=st.none() | st.floats(1e-6, 1e9),
+)
+
+
+@given(some_settings)
+def test_settings_are_read_as_they_were_written(settings: FailureSettings) -> None:
+    written = orjson.loads(orjson.dumps(settings.as_json()))
+    assert FailureSettings.from_json(written) == settings
+
+
+@pytest.mark.parametrize("name", FailureSettings().as_json())
+@pytest.mark.parametrize("value", [{}, [], -1, "x", True, "nan"], ids=repr)
+def test_settings_that_make_no_sense_are_not_read(name: str, value: object) -> None:
+    if (name, value) in [
+        ("breaker", True),
+        ("dead_letter_topic", "x"),
+        ("dead_letter_topic", "nan"),
+    ]:
+        return  # that is what they are
+    with pytest.raises((TypeError, ValueError)):
+        FailureSettings.from_json(FailureSettings().as_json() | {name: value})
+
+
+def test_settings_with_a_field_missing_are_not_read() -> None:
+    for name in FailureSettings().as_json():
+        body = FailureSettings().as_json()
+        del body[name]
+        with pytest.raises(KeyError):
+            FailureSettings.from_json(body)
+
+
+@pytest.mark.parametrize("wrong", [{"rate": 0.0}, {"max_consecutive": 0}, {"timeout_s": -0.1}])
+def test_settings_with_which_no_drain_can_run_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        FailureSettings(**wrong)
+
+
+# --- delays ---
+
+
+@given(
+    first=st.just(0.0) | st.floats(1e-6, 100),
+    most=st.floats(0, 1000),
+    failures=st.integers(1, 10_000),
+    seed=st.integers(0, 99),
+)
+def test_a_delay_doubles_up_to_the_longest_and_is_never_past_it(
+    first: float, most: float, failures: int, seed: int
+) -> None:
+    settings = FailureSettings(retry_delay_s=first, retry_max_delay_s=most)
+    whole = min(most, first * 2.0 ** min(failures - 1, 900))
+    delay = settings.delay_s(failures, Random(seed))
+    assert JITTER * whole * 0.999 <= delay <= whole * 1.001
+
+
+def test_delays_differ_so_that_retries_do_not_come_all_at_once() -> None:
+    random = Random(1)
+    settings = FailureSettings(retry_delay_s=1.0)
+    delays = [settings.delay_s(1, random) for _ in range(1000)]
+    assert len(set(delays)) > 900
+    assert min(delays) < 0.55
+    assert max(delays) > 0.95
+
+
+# --- verdicts ---
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "fate"),
+    [
+        (OnFailure.HALT, Fate.HALT),
+        (OnFailure.DEAD_LETTER, Fate.DEAD),
+        (OnFailure.PARK, Fate.PARKED),
+        (OnFailure.SKIP, Fate.SKIPPED),
+    ],
+)
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_when_retries_are_spent_the_setting_decides(
+    on_failure: OnFailure, fate: Fate, retries: int
+) -> None:
+    policy = policy_of(on_failure=on_failure, retries=retries, retry_delay_s=1.0)
+    sub = new_sub()
+    for _ in range(retries):
+        verdict = policy.failed(sub, 0, 50.0)
+        assert verdict.fate is Fate.RETRY
+        assert verdict.at_s >= 50.5
+    assert policy.failed(sub, 0, 50.0).fate is fate
+    assert policy.retries == retries
+
+
+def test_retries_are_those_of_each_sub_message() -> None:
+    policy = policy_of(retries=1)
+    one, other = new_sub(), new_sub()
+    assert policy.failed(one, 0, 0.0).fate is Fate.RETRY
+    assert policy.failed(other, 0, 0.0).fate is Fate.RETRY
+    assert policy.failed(one, 0, 0.0).fate is Fate.HALT
+
+
+def test_asking_to_be_called_later_spends_no_retry() -> None:
+    policy = policy_of(retries=1, retry_delay_s=1.0)
+    sub = new_sub()
+    for _ in range(20):
+        assert policy.later(10.0, 7.0, sub).at_s == 17.0
+        sub.attempt += 1
+    assert policy.failed(sub, 0, 10.0).fate is Fate.RETRY
+    assert policy.failed(sub, 0, 10.0).fate is Fate.HALT
+    assert policy.retries == 21
+
+
+def test_asking_to_be_called_later_without_a_time_waits_longer_each_time() -> None:
+    policy = policy_of(retry_delay_s=1.0, retry_max_delay_s=64.0)
+    sub = new_sub()
+    for attempt in range(1, 20):
+        sub.attempt = attempt
+        whole = min(64.0, 2.0 ** (attempt - 1))
+        assert whole / 2 <= policy.later(0.0, None, sub).at_s <= whole
+
+
+def test_a_time_that_has_passed_is_now() -> None:
+    assert policy_of().later(10.0, -5.0, new_sub()).at_s == 10.0
+
+
+# --- outages ---
+
+
+def open_breaker(policy: FailurePolicy, done: int = 1) -> None:
+    for _ in range(FAILURES):
+        policy.failed(new_sub(), done, 0.0)
+    assert policy.breaker.open
+
+
+def test_nothing_is_given_up_while_the_downstream_is_away_and_no_retry_is_spent() -> None:
+    policy = policy_of(retries=1, on_failure=OnFailure.DEAD_LETTER)
+    sub = new_sub()
+    open_breaker(policy)
+    for _ in range(20):
+        assert policy.failed(sub, 1, 1.0).fate is Fate.RETRY
+    policy.breaker.start_probe(sub)
+    assert policy.breaker.ended(sub)
+    assert policy.failed(sub, 2, 2.0).fate is Fate.RETRY
+    assert policy.failed(sub, 2, 2.0).fate is Fate.DEAD
+
+
+def test_a_run_in_which_nothing_ever_succeeded_halts_with_the_reason() -> None:
+    policy = policy_of(retries=3, on_failure=OnFailure.DEAD_LETTER)
+    verdicts = [policy.failed(new_sub(), 0, 0.0) for _ in range(FAILURES)]
+    assert {v.fate for v in verdicts[:-1]} == {Fate.RETRY}
+    assert verdicts[-1].fate is Fate.HALT
+    assert "nothing has succeeded" in (verdicts[-1].why or "")
+
+
+def test_without_the_breaker_nothing_is_an_outage() -> None:
+    policy = policy_of(retries=0, on_failure=OnFailure.SKIP, breaker=False)
+    fates = {policy.failed(new_sub(), 0, 0.0).fate for _ in range(3 * FAILURES)}
+    assert fates == {Fate.SKIPPED}
+    assert not policy.breaker.open
+
+
+def test_an_attempt_that_was_overdue_counts_once_when_it_fails_at_last() -> None:
+    policy = policy_of(retries=9)
+    for _ in range(FAILURES - 1):
+        sub = new_sub()
+        assert policy.look_for_outage(sub, 1, 0.0) is None
+        policy.failed(sub, 1, 0.0, looked=True)
+    assert not policy.breaker.open
+
+
+# --- too many ---
+
+
+def test_too_many_given_up_are_a_reason_to_halt() -> None:
+    policy = policy_of(max_dead=Limit(count=2))
+    assert policy.gave_up(5, 10) is None
+    assert policy.gave_up(6, 11) is None
+    assert "more than 2" in (policy.gave_up(7, 12) or "")
+
+
+def test_so_many_in_a_row_are_a_reason_to_halt() -> None:
+    policy = policy_of(max_dead=Limit(), max_consecutive=3)
+    assert [policy.gave_up(done, 0) is None for done in (5, 5, 6, 6)] == [True] * 4
+    assert "3 sub-messages in a row" in (policy.gave_up(6, 0) or "")
+
+
+def test_without_a_limit_any_number_may_be_given_up() -> None:
+    policy = policy_of(max_dead=Limit())
+    assert all(policy.gave_up(0, n) is None for n in range(2000))
+
+
+def test_a_changed_setting_changes_nothing_else() -> None:
+    settings = FailureSettings()
+    assert replace(settings, retries=5) != settings
+    assert replace(settings, retries=5).as_json() == settings.as_json() | {"retries": 5}

@@ -1,0 +1,68 @@
+"""The overview of many dead letters: all are counted, the newest are kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.letters import DEAD, TIME, Sample, as_record
+from drainer.core import overview
+from drainer.core.dead_letter import LetterFilter
+from drainer.core.overview import Overview, Survey
+from drainer.message import Message
+
+
+def surveyed(samples: list[Sample], wanted: LetterFilter | None = None, limit: int = 3) -> Overview:
+    survey = Survey("the.dead", wanted or LetterFilter(), limit)
+    for offset, sample in enumerate(samples):
+        survey.take(as_record(sample.letter(), offset))
+    return survey.overview()
+
+
+def at(second: int) -> str:
+    return TIME.replace(":12.", f":{second:02}.")
+
+
+def test_letters_are_counted_by_error_handler_reason_and_sub_key() -> None:
+    errors = [ValueError("a"), ValueError("b"), TimeoutError()]
+    found = surveyed(
+        [Sample(f"doc-{n % 2}", error=errors[n % 3]) for n in range(9)]
+        + [Sample("doc-0", error=None, reason="limit", handler="other")]
+    )
+    assert (found.letters, found.matching, found.foreign) == (10, 10, 0)
+    assert found.by_error == (
+        (("ValueError", "shop:Reindex"), 6),
+        (("TimeoutError", "shop:Reindex"), 3),
+        (("", "other"), 1),
+    )
+    assert found.by_reason == (("failed", 9), ("limit", 1))
+    assert found.by_sub_key == (("doc-0", 6), ("doc-1", 4))
+
+
+def test_the_newest_are_kept_newest_first_without_their_payload() -> None:
+    found = surveyed([Sample(payload={"n": n}, time=at(n * 7 % 10)) for n in range(10)])
+    assert [letter.time for letter in found.newest] == [at(9), at(8), at(7)]
+    assert {letter.payload for letter in found.newest} == {None}
+    assert surveyed([Sample()] * 3, limit=0).newest == ()
+
+
+def test_only_what_matches_is_counted_by_kind_and_kept() -> None:
+    found = surveyed([Sample(f"doc-{n}") for n in range(5)], LetterFilter(sub_keys=("doc-3",)))
+    assert (found.letters, found.matching) == (5, 1)
+    assert found.by_sub_key == (("doc-3", 1),)
+    assert [letter.key for letter in found.newest] == ["doc-3"]
+
+
+def test_records_of_others_are_counted_apart() -> None:
+    survey = Survey("the.dead", LetterFilter(), 3)
+    survey.take(Message(DEAD, 0, b"k", b"v"))
+    survey.take(as_record(Sample().letter(), 1))
+    assert (survey.overview().letters, survey.overview().foreign) == (1, 1)
+
+
+def test_memory_does_not_grow_with_the_sub_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overview, "TALLIED", 10)
+    survey = Survey("the.dead", LetterFilter(), 3)
+    for n in range(1000):
+        survey.take(as_record(Sample("hot" if n % 2 else f"doc-{n}").letter(), n))
+        assert len(survey._by_sub_key._counts) <= 20
+    assert survey.overview().by_sub_key[0] == ("hot", 500)

@@ -1,0 +1,148 @@
+"""Redriving: which dead letters go to the handler again, and as what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drainer.core.dead_letter import LetterFilter
+from drainer.core.dispatch import Dispatcher
+from drainer.core.ledger import Ledger
+from drainer.core.redrive import LeftAlone, Redriven, RedriveSettings, selects
+from drainer.message import Barrier, Message, SubMessage
+
+from .letters import DEAD, Sample, as_record, there_and_back
+from .messages import take, take_all
+
+ALL = RedriveSettings()
+
+
+def split(settings: RedriveSettings, message: Message) -> SubMessage:
+    (sub,) = settings.split(message)
+    return sub
+
+
+def redriven(sample: Sample, settings: RedriveSettings = ALL) -> Redriven:
+    sub = split(settings, as_record(sample.letter()))
+    assert isinstance(sub, Redriven)
+    return sub
+
+
+words = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=9), max_size=3).map(
+    tuple
+)
+
+
+@given(
+    st.builds(
+        RedriveSettings,
+        st.builds(LetterFilter, reasons=words, sub_keys=words, errors=words),
+        st.integers(0, 99),
+    )
+)
+def test_settings_are_read_as_they_were_written(settings: RedriveSettings) -> None:
+    written = orjson.loads(orjson.dumps(settings.as_json()))
+    assert RedriveSettings.from_json(written) == settings
+
+
+@pytest.mark.parametrize("name", ["reasons", "sub_keys", "errors"])
+@pytest.mark.parametrize("value", ["failed", {"failed": 1}, [1], None], ids=repr)
+def test_a_filter_that_is_no_list_of_words_is_not_read(name: str, value: object) -> None:
+    body: dict[str, Any] = orjson.loads(orjson.dumps(ALL.as_json()))
+    body["letters"][name] = value
+    with pytest.raises(TypeError):
+        RedriveSettings.from_json(body)
+
+
+def test_the_handler_gets_what_died_with_the_identity_that_it_had() -> None:
+    sample = Sample(key=("doc", 17), payload={"a": [1, 2]})
+    sub = redriven(sample)
+    original = sub.begin()
+    assert (original.key, original.payload) == (("doc", 17), {"a": [1, 2]})
+    assert original.id == "0pBNPmLQTQ6kMBJIlPOBWg:2:104:1"
+    assert str(original.message) == "orders/2/104"
+    assert original.message.key == b"customer"
+
+
+def test_it_waits_in_the_lane_of_its_sub_key() -> None:
+    assert redriven(Sample(key="doc-17")).key == "doc-17"
+    assert redriven(Sample(sub=SubMessage(keys=["a", "b"]))).keys == ("a", "b")
+
+
+def test_attempts_go_on_counting() -> None:
+    sub = redriven(Sample())
+    assert sub.begin().attempt == 4, "three were made before"
+    sub.attempt += 1
+    assert sub.begin().attempt == 5
+
+
+def test_a_barrier_has_a_lane_of_its_own_and_is_one_again_for_the_handler() -> None:
+    sub = redriven(Sample(sub=Barrier({"drop": "index"})))
+    assert not isinstance(sub, Barrier), "what it stood between is gone"
+    assert isinstance(sub.begin(), Barrier)
+    assert sub.key != redriven(Sample(key=None)).key
+
+
+@pytest.mark.parametrize(
+    ("letters", "meant"),
+    [
+        (LetterFilter(), True),
+        (LetterFilter(reasons=("failed",)), True),
+        (LetterFilter(reasons=("timeout",)), False),
+        (LetterFilter(sub_keys=("doc-17",)), True),
+        (LetterFilter(sub_keys=("doc-18",)), False),
+        (LetterFilter(errors=("no such",)), True),
+        (LetterFilter(errors=("refused",)), False),
+        (LetterFilter(reasons=("failed",), errors=("refused",)), False),
+    ],
+)
+def test_only_the_letters_that_are_meant_are_selected(letters: LetterFilter, meant: bool) -> None:
+    sub = split(RedriveSettings(letters), as_record(Sample().letter()))
+    assert selects(sub) == meant
+    assert isinstance(sub, Redriven if meant else LeftAlone)
+
+
+def test_a_letter_does_not_go_round_for_ever() -> None:
+    settings = RedriveSettings(max_redrives=2)
+    letter = Sample().letter()
+    for _ in range(2):
+        sub = split(settings, as_record(letter))
+        assert isinstance(sub, Redriven)
+        letter = Sample(sub=sub.begin()).letter(former=sub.letter)
+    assert isinstance(split(settings, as_record(letter)), LeftAlone)
+    assert isinstance(split(RedriveSettings(max_redrives=0), as_record(letter)), LeftAlone)
+
+
+def test_what_can_not_be_made_again_is_left_alone() -> None:
+    for sample in (Sample(payload=object()), Sample(key=object())):
+        assert isinstance(split(ALL, as_record(sample.letter())), LeftAlone)
+
+
+def test_what_is_no_dead_letter_is_left_alone() -> None:
+    assert isinstance(split(ALL, Message(DEAD, 5, b"key", b"value")), LeftAlone)
+    assert there_and_back(Sample()).id, "while a letter is read"
+
+
+def test_what_is_left_alone_stays_pending_and_holds_back_nothing() -> None:
+    dispatcher = Dispatcher({DEAD.partition: Ledger(0, 3)}, selects=selects)
+    samples = [Sample(reason="timeout"), Sample(), Sample(reason="timeout", key="other")]
+    settings = RedriveSettings(LetterFilter(reasons=("failed",)))
+    for offset, sample in enumerate(samples):
+        message = as_record(sample.letter(), offset)
+        dispatcher.deliver(message, list(settings.split(message)))
+
+    sub = take(dispatcher)
+    assert sub.message.offset == 1
+    assert take_all(dispatcher) == {}
+    dispatcher.finish(sub)
+
+    messages, subs = dispatcher.counts()
+    assert (messages.done, messages.pending) == (1, 2)
+    assert subs.conserved
+    assert dispatcher.resting == 2
+    assert dispatcher.ledgers[DEAD.partition].watermark == 0
+    assert dispatcher.progress()[DEAD.partition].finished == ((1, 2),)

@@ -1,0 +1,245 @@
+"""Every drain ends by itself, and says truly why, whatever its handler does."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import made_up_kafka
+import pytest
+from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of
+
+from drainer.core.failures import AfterDead, FailureSettings, OnFailure
+from drainer.engine import pump
+from drainer.engine.settings import LocalSettings
+from drainer.engine.status import Status
+from drainer.handler import Retry
+from drainer.loader import LoadedHandler
+from drainer.message import SubMessage
+
+QUICK = FailureSettings(retry_delay_s=0.001, retry_max_delay_s=0.004)
+BARRIER = {0: log_of(["a"], ["b", None, "c"], ["a"], start=5), 1: log_of(["d"])}
+
+
+def poison(*offsets: int) -> Callable[[SubMessage], Any]:
+    async def step(sub: SubMessage) -> None:
+        await asyncio.sleep(0)
+        if sub.message.offset in offsets and sub.key not in ("b", "c"):
+            raise ValueError("no good")
+
+    return step
+
+
+def test_a_parked_barrier_parks_its_partition_and_the_drain_halts(tmp_path: Path) -> None:
+    rehearsal = Rehearsal(tmp_path, BARRIER, failures=replace(QUICK, on_failure=OnFailure.PARK))
+    handler = OnTheLoop(poison(6))
+    summary = rehearsal.drain(handler)
+
+    assert (summary.exit_code, summary.status) == (5, "halted")
+    assert set(handler.account.finished) == {(0, 5, 0), (0, 6, 0), (1, 0, 0)}
+    assert summary.failures.parked_lanes == 1
+    assert summary.conserved
+    mended = OnTheLoop()
+    assert rehearsal.drain(mended).exit_code == 0
+    assert mended.account.began == [(0, 6, 1), (0, 6, 2), (0, 7, 0)]
+
+
+def test_what_follows_a_dead_barrier_is_parked_if_asked_until_it_is_no_longer(
+    tmp_path: Path,
+) -> None:
+    settings = replace(QUICK, on_failure=OnFailure.DEAD_LETTER, after_dead=AfterDead.PARK)
+    rehearsal = Rehearsal(tmp_path, BARRIER, failures=settings)
+    summary = rehearsal.drain(OnTheLoop(poison(6)))
+
+    assert (summary.exit_code, summary.sub_messages.dead) == (5, 1)
+    assert rehearsal.places - rehearsal.finished_by_the_plan() == {(0, 6, 2), (0, 7, 0)}
+    assert rehearsal.file.load().plan.parked == ("partition 0",)
+    again = OnTheLoop()
+    assert rehearsal.drain(again).exit_code == 5
+    assert not again.account.began
+
+
+@pytest.mark.parametrize("on_failure", [OnFailure.PARK, OnFailure.DEAD_LETTER])
+def test_without_order_a_failure_parks_nothing_else(on_failure: OnFailure, tmp_path: Path) -> None:
+    settings = replace(QUICK, on_failure=on_failure, after_dead=AfterDead.PARK)
+    rehearsal = Rehearsal(
+        tmp_path, {0: log_of(*(["a"] for _ in range(400)))}, order="none", failures=settings
+    )
+    bad = range(0, 400, 10)
+    summary = rehearsal.drain(OnTheLoop(poison(*bad)))
+
+    assert summary.sub_messages.done == 360
+    assert rehearsal.file.load().plan.parked == ()
+    if on_failure is OnFailure.PARK:
+        assert (summary.exit_code, summary.sub_messages.pending) == (5, 40)
+    else:
+        assert (summary.exit_code, summary.sub_messages.dead) == (6, 40)
+
+
+LATE = FailureSettings(timeout_s=0.05, max_outage_s=3600)
+
+
+def test_threads_that_were_all_overdue_work_again_when_they_return(tmp_path: Path) -> None:
+    let_go = threading.Event()
+
+    def step(sub: SubMessage) -> None:
+        if sub.message.offset < 3:
+            assert let_go.wait(8)
+
+    def observe(status: Status) -> None:
+        if status.failures.late == 2:  # the thread, and the one in its stead
+            let_go.set()
+
+    rehearsal = Rehearsal(tmp_path, {0: log_of(*([f"k{n}"] for n in range(50)))}, failures=LATE)
+    rehearsal.settings = LocalSettings(concurrency=1, plan_interval_s=0.02, grace_s=5)
+    rehearsal.observe = observe
+    handler = OnThreads(step)
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 0
+    assert summary.sub_messages.done == 50
+    assert not handler.account.breaches
+
+
+def test_threads_that_never_return_halt_the_drain_when_none_is_left(tmp_path: Path) -> None:
+    let_go = threading.Event()
+    rehearsal = Rehearsal(
+        tmp_path,
+        {0: log_of(*([f"k{n}"] for n in range(50)))},
+        failures=replace(LATE, max_outage_s=0.1),
+    )
+    rehearsal.settings = LocalSettings(concurrency=1, plan_interval_s=0.02, grace_s=0.1)
+    summary = rehearsal.drain(OnThreads(lambda sub: let_go.wait(30)))
+    let_go.set()
+
+    assert summary.exit_code == 5
+    assert "no thread is left" in (summary.error or "")
+    assert summary.failures.late == 2
+    assert summary.conserved
+
+
+def test_a_thread_that_is_overdue_and_then_fails_is_counted_once(tmp_path: Path) -> None:
+    let_go = threading.Event()
+
+    def step(sub: SubMessage) -> None:
+        if sub.key == "b":
+            let_go.wait(0.005)
+            if sub.message.offset == 50:
+                let_go.set()
+        elif sub.attempt == 1:
+            assert let_go.wait(8)
+            raise OSError("too late")
+
+    log = log_of(["a"], *(["b"] for _ in range(60)))
+    rehearsal = Rehearsal(tmp_path, {0: log}, failures=replace(LATE, retries=1))
+    rehearsal.settings = LocalSettings(concurrency=2, plan_interval_s=0.02, grace_s=5)
+    summary = rehearsal.drain(OnThreads(step))
+
+    assert summary.exit_code == 0
+    assert (summary.failures.failures, summary.failures.timeouts) == (1, 1)
+
+
+def test_a_handler_that_can_not_be_cancelled_halts_the_drain(tmp_path: Path) -> None:
+    let_go = asyncio.Event()
+
+    async def step(sub: SubMessage) -> None:
+        while not let_go.is_set():
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                if rehearsal.source.stopped:
+                    let_go.set()
+
+    rehearsal = Rehearsal(tmp_path, {0: log_of(["a"], ["b"])}, failures=LATE)
+    rehearsal.settings = LocalSettings(concurrency=1, plan_interval_s=0.02, grace_s=0.1)
+    summary = rehearsal.drain(OnTheLoop(step))
+
+    assert summary.exit_code == 5
+    assert "orders/0/0[0]" in (summary.error or "")
+    assert "cancelled 3 times" in (summary.error or "")
+    assert summary.sub_messages.done == 0
+
+
+def test_with_a_rate_what_comes_later_is_started_when_its_time_has_come(tmp_path: Path) -> None:
+    async def step(sub: SubMessage) -> None:
+        rehearsal.source.stalled = False
+
+    rehearsal = Rehearsal(tmp_path, {0: log_of(["a"], ["b"])}, failures=replace(QUICK, rate=2.0))
+    rehearsal.source_options = {"batch": 1}
+
+    def stall_after_the_first(drain: object) -> None:
+        def next_batch(source: made_up_kafka.BacklogSource) -> made_up_kafka.Slice | None:
+            found = plain(source)
+            source.stalled = True
+            return found
+
+        monkeypatch.setattr(made_up_kafka.BacklogSource, "next_batch", next_batch)
+
+    plain = made_up_kafka.BacklogSource.next_batch
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        rehearsal.prepare = stall_after_the_first
+        stall_after_the_first(None)
+        summary = rehearsal.drain(OnTheLoop(step))
+
+    assert (summary.exit_code, summary.sub_messages.done) == (0, 2)
+
+
+def test_an_answer_of_the_dead_letter_topic_lets_its_lane_go_on_at_its_rate(tmp_path: Path) -> None:
+    rehearsal = Rehearsal(
+        tmp_path,
+        {0: log_of(["a"], ["a"])},
+        failures=replace(QUICK, rate=2.0, on_failure=OnFailure.DEAD_LETTER),
+    )
+    summary = rehearsal.drain(OnTheLoop(poison(0)))
+    assert (summary.exit_code, summary.sub_messages.dead, summary.sub_messages.done) == (6, 1, 1)
+
+
+def test_a_drain_that_leaves_too_much_alone_says_that_it_did_not_read_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def selecting(reference: str, target: Any) -> LoadedHandler:
+        handler = LoadedHandler(reference, target)
+        handler.selects = lambda sub: sub.key != "left alone"
+        return handler
+
+    monkeypatch.setattr(made_up_kafka, "LoadedHandler", selecting)
+    monkeypatch.setattr(pump, "RESTING_MOST", 32)
+    log = log_of(*(["left alone"] for _ in range(300)), ["a"])
+    rehearsal = Rehearsal(tmp_path, {0: log})
+    handler = OnTheLoop()
+    summary = rehearsal.drain(handler)
+
+    assert not handler.account.began
+    assert summary.exit_code == 5
+    assert "not read" in (summary.error or "")
+    monkeypatch.setattr(pump, "RESTING_MOST", 1000)
+    summary = rehearsal.drain(handler)
+    assert (summary.exit_code, summary.sub_messages.done) == (0, 1)
+
+
+def test_a_lane_too_long_to_park_whole_is_no_reason_to_say_that_all_else_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pump, "RESTING_MOST", 32)
+    log = log_of(*(["hot"] for _ in range(300)), ["a"])
+    rehearsal = Rehearsal(tmp_path, {0: log}, failures=replace(QUICK, on_failure=OnFailure.PARK))
+    rehearsal.settings = LocalSettings(concurrency=8, plan_interval_s=0.02, buffer_bytes=60_000)
+    summary = rehearsal.drain(OnTheLoop(poison(0)))
+
+    assert summary.exit_code == 5
+    assert "1 lane is parked" in (summary.error or "")
+    assert "no more of the backlog was read" in (summary.error or "")
+
+
+def test_a_wait_that_is_no_number_of_seconds_is_a_failure_of_the_handler(tmp_path: Path) -> None:
+    async def step(sub: SubMessage) -> None:
+        raise Retry("later", after=float("nan"))
+
+    rehearsal = Rehearsal(tmp_path, {0: log_of(["a"])}, failures=QUICK)
+    summary = rehearsal.drain(OnTheLoop(step))
+    assert summary.exit_code == 5
+    assert "after=nan" in (summary.error or "")

@@ -1,0 +1,485 @@
+"""Retries, dead letters, parked lanes, timeouts, the circuit breaker and the rate, as it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from made_up_kafka import (
+    Accounting,
+    Letters,
+    OnTheLoop,
+    OnThreads,
+    Place,
+    Rehearsal,
+    log_of,
+    place_of,
+)
+
+from drainer.core.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.engine.settings import LocalSettings
+from drainer.errors import Interrupted
+from drainer.handler import Fatal, Retry, Skip
+from drainer.message import SubMessage
+
+QUICK = FailureSettings(retries=2, retry_delay_s=0.001, retry_max_delay_s=0.004)
+both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
+Kind = type[OnTheLoop | OnThreads]
+
+# Ten lanes: offset n is one sub-message of lane n % 10.
+LOG = log_of(*([f"k{n % 10}"] for n in range(100)))
+
+
+def handler_of(kind: Kind, step: Callable[[SubMessage], None]) -> Accounting:
+    async def on_the_loop(sub: SubMessage) -> None:
+        await asyncio.sleep(0)
+        step(sub)
+
+    return OnTheLoop(on_the_loop) if kind is OnTheLoop else OnThreads(step)
+
+
+def poison(*offsets: int) -> Callable[[SubMessage], None]:
+    def step(sub: SubMessage) -> None:
+        if sub.message.offset in offsets:
+            raise ValueError(f"no good: {sub.message.offset}")
+
+    return step
+
+
+def places(*offsets: int) -> set[Place]:
+    return {(0, offset, 0) for offset in offsets}
+
+
+@both_kinds
+def test_a_failure_that_passes_is_retried_before_its_lane_goes_on(
+    kind: Kind, tmp_path: Path
+) -> None:
+    attempts: list[tuple[int, int]] = []
+
+    def step(sub: SubMessage) -> None:
+        if sub.message.offset == 13:
+            attempts.append((sub.message.offset, sub.attempt))
+            if sub.attempt <= 2:
+                raise OSError("try again")
+
+    handler = handler_of(kind, step)
+    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=QUICK)
+
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 0
+    assert attempts == [(13, 1), (13, 2), (13, 3)]
+    assert not handler.account.breaches
+    assert summary.sub_messages.done == 100
+    assert (summary.failures.failures, summary.failures.retries) == (2, 2)
+    assert summary.failures.errors == (("OSError: try again", 2),)
+
+
+@both_kinds
+def test_when_retries_are_spent_the_drain_halts_and_names_the_attempts(
+    kind: Kind, tmp_path: Path
+) -> None:
+    handler = handler_of(kind, poison(13))
+    summary = Rehearsal(tmp_path, {0: LOG}, failures=QUICK).drain(handler)
+
+    assert (summary.status, summary.exit_code) == ("halted", 5)
+    assert "orders/0/13[0]" in (summary.error or "")
+    assert "after 3 attempts" in (summary.error or "")
+    assert handler.account.failed == [(0, 13, 0)] * 3
+    assert (0, 23, 0) not in handler.account.began
+
+
+@both_kinds
+def test_dead_letters_are_counted_and_their_lanes_go_on(kind: Kind, tmp_path: Path) -> None:
+    rehearsal = Rehearsal(
+        tmp_path, {0: LOG}, failures=_with(on_failure=OnFailure.DEAD_LETTER, retries=1)
+    )
+    handler = handler_of(kind, poison(13, 57))
+
+    summary = rehearsal.drain(handler)
+
+    assert (summary.status, summary.exit_code) == ("done", 6)
+    assert summary.sub_messages.dead == 2
+    assert summary.messages.dead == 2
+    assert summary.conserved
+    assert sorted(rehearsal.letters.written) == sorted(places(13, 57))
+    assert rehearsal.group.committed == {0: 100}
+    assert (0, 23, 0) in handler.account.finished
+
+
+def test_a_letter_that_is_not_acknowledged_is_pending_and_its_lane_waits(tmp_path: Path) -> None:
+    rehearsal = Rehearsal(
+        tmp_path, {0: LOG}, failures=_with(on_failure=OnFailure.DEAD_LETTER, retries=0)
+    )
+    rehearsal.letters.keeps_silent = True
+    rehearsal.settings = LocalSettings(concurrency=8, plan_interval_s=0.02, grace_s=0.1)
+    handler = handler_of(OnTheLoop, poison(13))
+
+    def stop_when_the_rest_is_done(status: object) -> None:
+        if len(handler.account.finished) == 91 and rehearsal.letters.written:
+            rehearsal.lock.lost = Interrupted("enough")
+
+    async def watch(sub: SubMessage) -> None:
+        await asyncio.sleep(0)
+
+    rehearsal.observe = stop_when_the_rest_is_done
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 4
+    assert summary.sub_messages.dead == 0
+    assert summary.sub_messages.pending >= 1
+    assert (0, 23, 0) not in handler.account.began
+    assert (rehearsal.group.committed[0] or 0) <= 13
+    rehearsal.letters = Letters()
+    again = handler_of(OnTheLoop, poison())
+    assert rehearsal.drain(again).exit_code == 0
+    assert {(0, n, 0) for n in range(13, 100, 10)} <= set(again.account.finished)
+
+
+def test_a_letter_that_can_not_be_written_stops_the_drain(tmp_path: Path) -> None:
+    rehearsal = Rehearsal(
+        tmp_path, {0: LOG}, failures=_with(on_failure=OnFailure.DEAD_LETTER, retries=0)
+    )
+    rehearsal.letters.failure = Interrupted("the topic is full", hint="make room")
+    summary = rehearsal.drain(handler_of(OnTheLoop, poison(13)))
+
+    assert summary.exit_code == 4
+    assert summary.error == "the topic is full"
+    assert summary.sub_messages.dead == 0
+    assert (0, 13, 0) not in rehearsal.finished_by_the_plan()
+
+
+@both_kinds
+def test_a_parked_lane_is_pending_and_all_others_are_drained(kind: Kind, tmp_path: Path) -> None:
+    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=_with(on_failure=OnFailure.PARK))
+    handler = handler_of(kind, poison(13))
+
+    summary = rehearsal.drain(handler)
+
+    assert (summary.status, summary.exit_code) == ("halted", 5)
+    assert "1 lane" in (summary.error or "")
+    assert "parked" in (summary.error or "")
+    lane = places(*range(13, 100, 10))
+    assert set(handler.account.finished) == rehearsal.places - lane
+    assert summary.sub_messages.pending == len(lane)
+    assert summary.messages.pending == len(lane)
+    assert summary.conserved
+    assert rehearsal.group.committed == {0: 13}
+    mended = handler_of(kind, poison())
+    assert rehearsal.drain(mended).exit_code == 0
+    assert set(mended.account.began) == lane
+
+
+def test_a_lane_parked_behind_a_dead_letter_stays_so_in_the_next_run(tmp_path: Path) -> None:
+    settings = _with(on_failure=OnFailure.DEAD_LETTER, after_dead=AfterDead.PARK, retries=0)
+    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=settings)
+    summary = rehearsal.drain(handler_of(OnTheLoop, poison(13)))
+
+    assert summary.exit_code == 5
+    assert summary.sub_messages.dead == 1
+    behind = places(*range(23, 100, 10))
+    assert rehearsal.places - rehearsal.finished_by_the_plan() == behind
+    assert rehearsal.file.load().plan.parked == ("'k3'",)
+
+    again = handler_of(OnTheLoop, poison())
+    assert rehearsal.drain(again).exit_code == 5
+    assert not again.account.began
+
+
+def test_a_lane_parked_behind_a_dead_letter_is_in_the_journal_with_it(tmp_path: Path) -> None:
+    settings = _with(on_failure=OnFailure.DEAD_LETTER, after_dead=AfterDead.PARK, retries=0)
+    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=settings)
+    rehearsal.settings = LocalSettings(concurrency=1, plan_interval_s=3600, grace_s=0)
+    seen: list[tuple[bool, bool]] = []
+
+    def look(status: object) -> None:
+        plan = rehearsal.file.load().plan
+        seen.append(((0, 13, 0) in rehearsal.finished_by_the_plan(), plan.parked == ("'k3'",)))
+
+    rehearsal.observe = look
+
+    async def slowly(sub: SubMessage) -> None:
+        await asyncio.sleep(0.02)
+        poison(13)(sub)
+
+    rehearsal.drain(OnTheLoop(slowly))
+    assert (True, True) in seen[:-1]
+    assert all(dead == parked for dead, parked in seen)
+
+
+def test_several_sub_keys_and_barriers_behind_a_parked_lane_stay_pending(tmp_path: Path) -> None:
+    log = log_of(["a"], ["b"], ["a", ["a", "b"]], ["b"], ["c"], [None], ["c"], ["d"])
+    rehearsal = Rehearsal(tmp_path, {0: log}, failures=_with(on_failure=OnFailure.PARK))
+    handler = handler_of(OnTheLoop, poison(0))
+
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 5
+    assert set(handler.account.finished) == {(0, 1, 0), (0, 4, 0)}
+    assert summary.conserved
+    mended = handler_of(OnTheLoop, poison())
+    assert rehearsal.drain(mended).exit_code == 0
+    assert not mended.account.breaches
+
+
+def test_on_failure_skip_counts_as_skipped(tmp_path: Path) -> None:
+    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=_with(on_failure=OnFailure.SKIP))
+    summary = rehearsal.drain(handler_of(OnTheLoop, poison(13)))
+    assert (summary.exit_code, summary.sub_messages.skipped) == (0, 1)
+
+
+@both_kinds
+def test_a_handler_may_skip_ask_for_later_and_halt(kind: Kind, tmp_path: Path) -> None:
+    def step(sub: SubMessage) -> None:
+        if sub.message.offset == 3:
+            raise Skip("an old format")
+        if sub.message.offset == 4 and sub.attempt < 6:
+            raise Retry("busy", after=0.001)  # oftener than there are retries
+        if sub.message.offset == 94:
+            raise Fatal("wrong database")
+
+    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=_with(on_failure=OnFailure.SKIP, retries=2))
+    handler = handler_of(kind, step)
+
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 5
+    assert "wrong database" in (summary.error or "")
+    assert summary.sub_messages.skipped == 1
+    assert handler.account.failed.count((0, 4, 0)) == 5
+    assert (0, 4, 0) in handler.account.finished
+    assert handler.account.failed.count((0, 94, 0)) == 1
+
+
+def test_too_many_dead_letters_halt_and_the_one_too_many_is_pending(tmp_path: Path) -> None:
+    settings = _with(on_failure=OnFailure.DEAD_LETTER, retries=0, max_dead=Limit(count=3))
+    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=settings)
+    summary = rehearsal.drain(handler_of(OnTheLoop, poison(*range(0, 100, 7))))
+
+    assert summary.exit_code == 5
+    assert "more than 3" in (summary.error or "")
+    assert summary.sub_messages.dead == 3
+    assert len(rehearsal.letters.written) == 3
+    assert summary.conserved
+
+
+def test_so_many_in_a_row_halt(tmp_path: Path) -> None:
+    settings = _with(on_failure=OnFailure.SKIP, retries=0, max_consecutive=4)
+    log = log_of(*([f"k{n}"] for n in range(40)))
+    rehearsal = Rehearsal(tmp_path, {0: log}, failures=settings)
+    rehearsal.settings = LocalSettings(concurrency=1, plan_interval_s=0.02)
+    summary = rehearsal.drain(handler_of(OnTheLoop, poison(1, 2, 3, 5, 20, 21, 22, 23)))
+
+    assert summary.exit_code == 5
+    assert "4 sub-messages in a row" in (summary.error or "")
+    assert summary.sub_messages.skipped == 7
+
+
+def test_a_coroutine_that_takes_too_long_is_cancelled_and_tried_again(tmp_path: Path) -> None:
+    cancelled: list[int] = []
+
+    async def step(sub: SubMessage) -> None:
+        if sub.message.offset == 13 and sub.attempt == 1:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                cancelled.append(sub.message.offset)
+                raise
+
+    handler = OnTheLoop(step)
+    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=_with(timeout_s=0.05))
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 0
+    assert cancelled == [13]
+    assert (summary.failures.timeouts, summary.failures.failures) == (1, 1)
+    assert not handler.account.breaches
+
+
+def test_one_that_swallows_its_cancellation_is_not_done(tmp_path: Path) -> None:
+    async def step(sub: SubMessage) -> None:
+        if sub.message.offset == 13 and sub.attempt == 1:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                return  # as if all were well
+
+    handler = OnTheLoop(step)
+    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=_with(timeout_s=0.05))
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 0
+    assert summary.failures.timeouts == 1
+    assert handler.account.began.count((0, 13, 0)) == 2
+
+
+def test_a_thread_that_takes_too_long_keeps_its_lane_and_others_go_on(tmp_path: Path) -> None:
+    let_go = threading.Event()
+
+    def step(sub: SubMessage) -> None:
+        if sub.message.offset == 13:
+            assert let_go.wait(8)
+
+    handler = OnThreads(step)
+    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=_with(timeout_s=0.05))
+    rehearsal.settings = LocalSettings(concurrency=1, plan_interval_s=0.02, grace_s=5)
+    lane = places(*range(13, 100, 10))
+
+    def observe(status: object) -> None:
+        if set(handler.account.finished) == rehearsal.places - lane:
+            assert handler.account.began.count((0, 13, 0)) == 1
+            let_go.set()
+
+    rehearsal.observe = observe
+    summary = rehearsal.drain(handler)
+
+    assert summary.failures.timeouts == 1
+    assert not handler.account.breaches
+    assert (0, 13, 0) in handler.account.finished, "it was let finish"
+
+
+def test_a_thread_that_never_returns_ends_the_drain_when_all_else_is_done(tmp_path: Path) -> None:
+    let_go = threading.Event()
+
+    def step(sub: SubMessage) -> None:
+        if sub.message.offset == 13:
+            let_go.wait(30)
+
+    handler = OnThreads(step)
+    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=_with(timeout_s=0.05))
+    rehearsal.settings = LocalSettings(concurrency=2, plan_interval_s=0.02, grace_s=0.1)
+    summary = rehearsal.drain(handler)
+    let_go.set()
+
+    assert summary.exit_code == 5
+    assert "threads" in (summary.error or "")
+    assert summary.failures.late == 1
+    assert rehearsal.places - rehearsal.finished_by_the_plan() == places(*range(13, 100, 10))
+    assert summary.conserved
+
+
+WIDE = log_of(*([f"k{n}"] for n in range(3_000)))
+
+
+@both_kinds
+def test_an_outage_stops_new_work_until_a_probe_succeeds(kind: Kind, tmp_path: Path) -> None:
+    since: list[float] = []
+    attempts: Counter[Place] = Counter()
+
+    def step(sub: SubMessage) -> None:
+        if sub.message.offset >= 500:
+            if not since:
+                since.append(time.monotonic())
+            if time.monotonic() - since[0] < 1.0:
+                attempts[place_of(sub)] += 1
+                raise ConnectionError("refused")
+
+    handler = handler_of(kind, step)
+    settings = _with(
+        on_failure=OnFailure.DEAD_LETTER, retries=2, retry_delay_s=0.8, retry_max_delay_s=0.8
+    )
+    rehearsal = Rehearsal(tmp_path, {0: WIDE}, failures=settings)
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 0, "nothing became a dead letter"
+    assert summary.failures.outages == 1
+    assert summary.sub_messages.done == 3_000
+    assert sum(attempts.values()) < 500, "it went on starting new work"
+    assert any("downstream is failing" in (s.trouble or "") for s in rehearsal.statuses)
+    assert not handler.account.breaches
+
+
+def test_an_outage_that_lasts_too_long_halts(tmp_path: Path) -> None:
+    def step(sub: SubMessage) -> None:
+        if sub.message.offset >= 500:
+            raise ConnectionError("refused")
+
+    rehearsal = Rehearsal(tmp_path, {0: WIDE}, failures=_with(max_outage_s=0.3))
+    summary = rehearsal.drain(handler_of(OnTheLoop, step))
+    assert summary.exit_code == 5
+    assert "--max-outage" in (summary.error or "")
+    assert "--no-breaker" in (summary.hint or "")
+    assert summary.sub_messages.done == 500
+
+
+def test_a_drain_in_which_nothing_succeeds_halts_instead_of_waiting(tmp_path: Path) -> None:
+    def step(sub: SubMessage) -> None:
+        raise ConnectionError("refused")
+
+    rehearsal = Rehearsal(
+        tmp_path, {0: WIDE}, failures=_with(on_failure=OnFailure.DEAD_LETTER, retries=3)
+    )
+    summary = rehearsal.drain(handler_of(OnTheLoop, step))
+    assert summary.exit_code == 5
+    assert "nothing has succeeded" in (summary.error or "")
+    assert not rehearsal.letters.written
+
+
+def test_without_the_breaker_each_is_judged_alone(tmp_path: Path) -> None:
+    rehearsal = Rehearsal(
+        tmp_path,
+        {0: log_of(*([f"k{n}"] for n in range(300)))},
+        failures=_with(on_failure=OnFailure.DEAD_LETTER, retries=0, breaker=False),
+    )
+    summary = rehearsal.drain(handler_of(OnTheLoop, poison(*range(100, 300))))
+    assert (summary.exit_code, summary.sub_messages.dead) == (6, 200)
+
+
+def test_bad_messages_at_the_end_are_no_outage(tmp_path: Path) -> None:
+    rehearsal = Rehearsal(
+        tmp_path,
+        {0: log_of(*([f"k{n}"] for n in range(300)))},
+        failures=_with(on_failure=OnFailure.DEAD_LETTER, retries=3),
+    )
+    summary = rehearsal.drain(handler_of(OnTheLoop, poison(*range(0, 300, 10))))
+    assert (summary.exit_code, summary.sub_messages.dead) == (6, 30)
+    assert summary.failures.outages == 0
+
+
+@both_kinds
+def test_a_rate_spreads_the_starts(kind: Kind, tmp_path: Path) -> None:
+    starts: list[float] = []
+
+    def step(sub: SubMessage) -> None:
+        starts.append(time.monotonic())
+
+    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=_with(rate=200.0))
+    summary = rehearsal.drain(handler_of(kind, step))
+
+    assert summary.exit_code == 0
+    assert len(starts) == 100
+    for first, later in zip(starts, starts[60:], strict=False):
+        assert later - first > 0.2, "60 starts take 0.3 s at this rate, less a burst of ten"
+
+
+def test_nothing_is_started_while_the_lock_is_not_confirmed(tmp_path: Path) -> None:
+    log = log_of(*([f"k{n}"] for n in range(2_000)))
+    rehearsal = Rehearsal(tmp_path, {0: log})
+    begun: list[int] = []
+
+    async def slowly(sub: SubMessage) -> None:
+        await asyncio.sleep(0.002)
+
+    handler = OnTheLoop(slowly)
+
+    def observe(status: object) -> None:
+        begun.append(len(handler.account.began))
+        rehearsal.lock.unsure_since_s = time.monotonic() if len(begun) in (1, 2) else None
+
+    rehearsal.observe = observe
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 0
+    _, first, second, *_ = begun
+    assert second - first == 0, "from half a second after it, nothing begins"
+    assert summary.sub_messages.done == 2_000
+
+
+def _with(**named: object) -> FailureSettings:
+    settings = {f: getattr(QUICK, f) for f in FailureSettings.__dataclass_fields__}
+    return FailureSettings(**{**settings, **named})

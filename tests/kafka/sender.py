@@ -1,0 +1,55 @@
+"""Sends dead letters and keeps what it was told of each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from drainer.core.dead_letter import DeadLetter, Letter, read_letter
+from drainer.errors import DrainerError
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.dead_letters import DeadLetterTopic
+from drainer.kafka.letters import read_letters
+from drainer.kafka.settings import ClientSettings
+from kafka.topic import WAIT_S, eventually
+
+
+class Sender:
+    """Sends letters and keeps what it was told of each, by its number."""
+
+    def __init__(self, writer: DeadLetterTopic) -> None:
+        self.writer = writer
+        self.told: dict[int, DrainerError | None] = {}
+        self.order: list[int] = []
+        self.threads: set[str] = set()
+
+    def send(self, letter: DeadLetter) -> int:
+        number = len(self.order)
+        self.order.append(number)
+
+        def told(error: DrainerError | None) -> None:
+            assert number not in self.told, f"letter {number} is told twice"
+            self.told[number] = error
+            self.threads.add(threading.current_thread().name)
+
+        self.writer.send(letter, told)
+        return number
+
+    def all_told(self, wait_s: float = WAIT_S) -> list[DrainerError | None]:
+        eventually(lambda: len(self.told) == len(self.order), "every letter is told of", wait_s)
+        return [self.told[number] for number in self.order]
+
+
+@contextmanager
+def sending(settings: ClientSettings, topic: str) -> Iterator[Sender]:
+    writer = DeadLetterTopic(settings, topic)
+    try:
+        yield Sender(writer)
+    finally:
+        writer.close(0)
+
+
+def letters_in(bootstrap: str, topic: str) -> list[Letter]:
+    with Cluster.connect(ClientSettings.load(bootstrap), 60) as cluster:
+        return [read_letter(message) for message in read_letters(cluster, topic)]

@@ -1,0 +1,249 @@
+"""Writing dead letters to a real broker: each is told once, when it is there or can't be."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.letters import Sample
+from drainer.core.exact import Encoding
+from drainer.errors import DeadLetterNotWritten, DrainerError, UsageError
+from drainer.kafka import dead_letters
+from drainer.kafka.dead_letters import DeadLetterTopic
+from drainer.kafka.settings import ClientSettings
+from drainer.sandbox import Broker
+from kafka.sender import letters_in, sending
+from kafka.topic import PASSWORD, USER, WAIT_S, Topic, eventually
+
+# What a shared properties file may say; none of it may weaken a dead letter's producer.
+CARELESS = [
+    "acks=1",
+    "request.required.acks=0",
+    "enable.idempotence=false",
+    "delivery.timeout.ms=1",
+    "max.in.flight=1000",
+    "partitioner=random",
+    "transactional.id=theirs",
+    "linger.ms=60000",
+    "isolation.level=read_uncommitted",
+    "fetch.wait.max.ms=5",
+    "check.crcs=true",
+]
+
+
+@pytest.fixture
+def settings(settled_broker: Broker) -> ClientSettings:
+    return ClientSettings.load(settled_broker.bootstrap_servers)
+
+
+@pytest.fixture
+def dead(settled_broker: Broker, topic_name: str) -> Topic:
+    return Topic(settled_broker.bootstrap_servers, topic_name, partitions=4)
+
+
+def test_a_letter_is_told_of_when_it_is_there(settings: ClientSettings, dead: Topic) -> None:
+    with sending(settings, dead.name) as sender:
+        sender.send(Sample(payload={"a": 1}, headers=[("trace", None)]).letter())
+        assert sender.all_told() == [None]
+        (letter,) = letters_in(dead.bootstrap, dead.name)
+        assert sender.writer.under_way == 0
+        assert sender.writer.trouble is None
+    assert letter.payload == {"a": 1}
+    assert letter.headers == (("trace", None),)
+    assert sender.threads == {"drainer-dead-letters"}
+
+
+def test_letters_of_one_lane_keep_their_order_in_one_partition(
+    settings: ClientSettings, dead: Topic
+) -> None:
+    lanes = ["doc-1", b"doc-2", None, "", 7, ("a", 1)]
+    with sending(settings, dead.name) as sender:
+        for number in range(600):
+            sender.send(Sample(lanes[number % len(lanes)], payload=number).letter())
+        assert set(sender.all_told()) == {None}
+    found = letters_in(dead.bootstrap, dead.name)
+    assert len({letter.partition for letter in found}) > 1
+    for lane in lanes:
+        of_lane = [letter for letter in found if letter.key == lane]
+        assert len({letter.partition for letter in of_lane}) == 1
+        payloads = [letter.payload for letter in sorted(of_lane, key=lambda one: one.offset)]
+        assert payloads == sorted(payloads)
+        assert len(payloads) == 100
+
+
+def test_a_letter_that_is_too_large_for_the_topic_comes_without_its_payload(
+    settings: ClientSettings, settled_broker: Broker, topic_name: str
+) -> None:
+    topic = Topic(
+        settled_broker.bootstrap_servers, topic_name, config={"max.message.bytes": "2000"}
+    )
+    with sending(settings, topic.name) as sender:
+        for number in range(50):
+            size = 5000 if number == 20 else 500
+            sender.send(Sample(payload=f"{number}".rjust(size)).letter())
+        assert set(sender.all_told()) == {None}
+    found = letters_in(topic.bootstrap, topic.name)
+    left_out = [letter for letter in found if letter.payload_encoding is Encoding.LEFT_OUT]
+    assert len(found) == 50
+    assert len(left_out) == 1
+    assert left_out[0].error == "ValueError: no such document"
+
+
+def test_a_letter_that_is_too_large_for_the_client_comes_without_its_payload(
+    settings: ClientSettings, dead: Topic
+) -> None:
+    small = ClientSettings.load(settings.bootstrap_servers, None, ["message.max.bytes=3000"])
+    for each in (settings, small):
+        with sending(each, dead.name) as sender:
+            sender.send(Sample(payload=b"x" * 60_000_000).letter())
+            assert sender.all_told() == [None]
+    found = letters_in(dead.bootstrap, dead.name)
+    assert [letter.payload_encoding for letter in found] == [Encoding.LEFT_OUT] * 2
+
+
+def test_a_letter_that_is_too_large_even_so_is_an_error(
+    settings: ClientSettings, settled_broker: Broker, topic_name: str
+) -> None:
+    Topic(settled_broker.bootstrap_servers, topic_name, config={"max.message.bytes": "2000"})
+    with sending(settings, topic_name) as sender:
+        sender.send(Sample(payload="p", headers=[("long", b"x" * 3000)]).letter())
+        sender.send(Sample(payload="p").letter())
+        error, nothing = sender.all_told()
+    assert isinstance(error, DeadLetterNotWritten)
+    assert "max.message.bytes" in (error.hint or "")
+    assert nothing is None
+
+
+def test_more_than_the_client_s_queue_takes_waits_in_line(
+    settings: ClientSettings, dead: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "QUEUE_KBYTES", 64)
+    with sending(settings, dead.name) as sender:
+        waited = 0
+        for number in range(300):
+            sender.send(Sample("hot", payload=f"{number}".rjust(2000)).letter())
+            waited += bool(sender.writer._line)
+        assert waited, "the queue was never full"
+        assert set(sender.all_told()) == {None}
+    found = letters_in(dead.bootstrap, dead.name)
+    assert [int(letter.payload) for letter in found] == list(range(300))
+
+
+def test_a_line_that_grows_without_end_is_an_error(
+    settings: ClientSettings, dead: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "QUEUE_KBYTES", 1)
+    monkeypatch.setattr(dead_letters, "LINE_MAX", 10)
+    with sending(settings, dead.name) as sender:
+        for _ in range(1000):
+            sender.send(Sample(payload="x" * 300).letter())
+        told = sender.all_told()
+    refused = [error for error in told if error is not None]
+    assert refused
+    assert "dead letters wait" in str(refused[0])
+    assert len(letters_in(dead.bootstrap, dead.name)) == 1000 - len(refused)
+
+
+def test_what_a_shared_file_says_of_clients_does_not_weaken_it(
+    settings: ClientSettings, dead: Topic
+) -> None:
+    careless = ClientSettings.load(settings.bootstrap_servers, None, CARELESS)
+    with sending(careless, dead.name) as sender:
+        for number in range(20):
+            sender.send(Sample("one lane", payload=number).letter())
+        assert set(sender.all_told(wait_s=10)) == {None}
+    found = letters_in(dead.bootstrap, dead.name)
+    assert [letter.payload for letter in found] == list(range(20))
+
+
+def test_a_property_that_no_producer_takes_is_a_usage_error(settings: ClientSettings) -> None:
+    wrong = ClientSettings(settings.bootstrap_servers, {"compression.type": "brotli"})
+    with pytest.raises(UsageError, match="brotli"):
+        DeadLetterTopic(wrong, "any")
+
+
+def test_a_topic_that_is_not_there_is_an_error(settings: ClientSettings, topic_name: str) -> None:
+    impatient = ClientSettings.load(
+        settings.bootstrap_servers, None, ["topic.metadata.propagation.max.ms=300"]
+    )
+    with sending(impatient, topic_name) as sender:
+        sender.send(Sample().letter())
+        (error,) = sender.all_told()
+    assert isinstance(error, DeadLetterNotWritten)
+    assert topic_name in str(error)
+    assert "deleted" in (error.hint or "")
+
+
+def test_after_its_end_it_takes_nothing_more(settings: ClientSettings, dead: Topic) -> None:
+    with sending(settings, dead.name) as sender:
+        sender.send(Sample().letter())
+        sender.writer.close(WAIT_S)
+        sender.writer.close(WAIT_S)
+        assert sender.told == {0: None}
+        sender.send(Sample().letter())
+        assert "closed" in str(sender.told[1])
+    assert len(letters_in(dead.bootstrap, dead.name)) == 1
+
+
+def test_a_listener_whose_loop_is_gone_does_no_harm(settings: ClientSettings, dead: Topic) -> None:
+    def gone(_: DrainerError | None) -> None:
+        raise RuntimeError("Event loop is closed")
+
+    with sending(settings, dead.name) as sender:
+        sender.writer.send(Sample().letter(), gone)
+        sender.send(Sample().letter())
+        assert sender.all_told() == [None]
+
+
+def test_a_login_serves_both(own_broker: Broker, topic_name: str) -> None:
+    Topic(own_broker.bootstrap_servers, topic_name)
+    login = ["security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", f"sasl.username={USER}"]
+    right = ClientSettings.load(
+        own_broker.sasl_bootstrap_servers, None, [*login, f"sasl.password={PASSWORD}"]
+    )
+    with sending(right, topic_name) as sender:
+        sender.send(Sample().letter())
+        assert sender.all_told() == [None]
+
+
+def test_a_killed_broker_is_waited_for(
+    own_broker: Broker, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "SILENCE_S", 0.3)
+    Topic(own_broker.bootstrap_servers, topic_name)
+    settings = ClientSettings.load(own_broker.bootstrap_servers)
+    with sending(settings, topic_name) as sender:
+        for number in range(1000):
+            sender.send(Sample("lane", payload=number).letter())
+        eventually(lambda: len(sender.told) > 100, "some are written")
+        own_broker.kill()
+        try:
+            for number in range(1000, 1100):
+                sender.send(Sample("lane", payload=number).letter())
+            eventually(lambda: "refused" in (sender.writer.trouble or ""), "it is told why")
+            assert topic_name in (sender.writer.trouble or "")
+        finally:
+            own_broker.start()
+        assert set(sender.all_told(wait_s=60)) == {None}
+        assert sender.writer.trouble is None
+    found = letters_in(own_broker.bootstrap_servers, topic_name)
+    assert [letter.payload for letter in found] == list(range(1100)), "each once, in order"
+
+
+def test_closing_before_a_frozen_broker_tells_all_in_time(
+    own_broker: Broker, topic_name: str
+) -> None:
+    Topic(own_broker.bootstrap_servers, topic_name)
+    with sending(ClientSettings.load(own_broker.bootstrap_servers), topic_name) as sender:
+        sender.send(Sample().letter())
+        sender.all_told()
+        own_broker.pause()
+        try:
+            for _ in range(50):
+                sender.send(Sample().letter())
+            sender.writer.close(0.3)
+            first, *rest = sender.all_told(wait_s=3)
+        finally:
+            own_broker.resume()
+    assert first is None
+    assert {type(error) for error in rest} == {DeadLetterNotWritten}
+    assert "not known whether" in str(rest[0])

@@ -1,0 +1,202 @@
+"""The dead-letter topic: looked at first, made so that letters stay, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports without saying so
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ConfigResource,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from core.letters import Sample
+from drainer.errors import DeadLetterNotWritten, Refused, TopicMissing
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.dead_topic import (
+    DeadLetterTopicInfo,
+    look_at_dead_letter_topic,
+    make_dead_letter_topic,
+)
+from drainer.kafka.letters import read_letters
+from drainer.kafka.settings import ClientSettings
+from drainer.sandbox import Broker
+from kafka.sender import sending
+from kafka.topic import PASSWORD, USER, WAIT_S, Topic, eventually
+
+
+def look(cluster: Cluster, name: str, partitions: int = 3) -> DeadLetterTopicInfo:
+    return look_at_dead_letter_topic(cluster, name, drained="orders", partitions=partitions)
+
+
+def config_of(bootstrap: str, topic: str) -> dict[str, str]:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    found = admin.describe_configs([resource])[resource].result(WAIT_S)
+    return {name: entry.value for name, entry in found.items()}
+
+
+def test_looking_makes_nothing(cluster: Cluster, topic_name: str) -> None:
+    assert look(cluster, topic_name) == DeadLetterTopicInfo(topic_name, False, 3)
+    with pytest.raises(TopicMissing):
+        cluster.topic(topic_name)
+
+
+def test_one_that_is_there_is_left_as_it_is(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    limits = {"retention.ms": "86400000", "retention.bytes": "1000000"}
+    Topic(bootstrap, topic_name, partitions=2, config=limits)
+    make_dead_letter_topic(cluster, topic_name, 5)
+    found = look(cluster, topic_name)
+    assert found == DeadLetterTopicInfo(topic_name, True, 2, 86_400_000, 1_000_000)
+
+
+def test_the_drained_topic_is_refused(cluster: Cluster) -> None:
+    with pytest.raises(Refused, match="is the topic that is drained") as raised:
+        look(cluster, "orders")
+    assert "--dead-letter-topic" in (raised.value.hint or "")
+
+
+def test_a_compacted_topic_is_refused(cluster: Cluster, bootstrap: str, topic_name: str) -> None:
+    Topic(bootstrap, topic_name, config={"cleanup.policy": "compact,delete"})
+    with pytest.raises(Refused, match="only the last would stay") as raised:
+        look(cluster, topic_name)
+    assert "cleanup.policy" in (raised.value.hint or "")
+
+
+@pytest.mark.parametrize("name", ["with space", "x" * 250, "..", "a/b"])
+def test_a_name_that_kafka_does_not_take_is_refused(cluster: Cluster, name: str) -> None:
+    with pytest.raises(Refused) as raised:
+        look(cluster, name)
+    assert "--dead-letter-topic" in (raised.value.hint or "")
+
+
+# Rights, and a broker's own defaults.
+
+
+@pytest.fixture(scope="module")
+def strict_broker(
+    kafka_installed: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
+    """A broker where ann may do only what she is granted, and letters would not stay by default."""
+    with Broker(
+        tmp_path_factory.mktemp("strict"),
+        sasl_users={USER: PASSWORD},
+        properties={
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+            "log.retention.ms": "3600000",
+            "log.retention.bytes": "1000000",
+            "log.cleanup.policy": "compact",
+        },
+        die_with_parent=True,
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def ann(strict_broker: Broker) -> Iterator[Cluster]:
+    login = ["security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", f"sasl.username={USER}"]
+    settings = ClientSettings.load(
+        strict_broker.sasl_bootstrap_servers, None, [*login, f"sasl.password={PASSWORD}"]
+    )
+    with Cluster.connect(settings, 60) as connected:
+        yield connected
+
+
+def test_it_is_made_so_that_no_letter_vanishes(strict_broker: Broker, topic_name: str) -> None:
+    with Cluster.connect(ClientSettings.load(strict_broker.bootstrap_servers), 60) as cluster:
+        make_dead_letter_topic(cluster, topic_name, 5)
+        eventually(lambda: look(cluster, topic_name).exists, "it is known")
+        assert look(cluster, topic_name) == DeadLetterTopicInfo(topic_name, True, 5)
+    config = config_of(strict_broker.bootstrap_servers, topic_name)
+    assert config["cleanup.policy"] == "delete"
+    assert config["retention.ms"] == config["retention.bytes"] == "-1"
+
+
+def grant(broker: Broker, topic: str, *operations: AclOperation) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    rights = [
+        AclBinding(
+            ResourceType.TOPIC,
+            topic,
+            ResourcePatternType.LITERAL,
+            f"User:{USER}",
+            "*",
+            operation,
+            AclPermissionType.ALLOW,
+        )
+        for operation in operations
+    ]
+    for future in admin.create_acls(rights).values():
+        future.result(WAIT_S)
+
+
+def holds(cluster: Cluster, name: str, words: str) -> bool:
+    """Whether it is refused with these words; rights take a moment to be known."""
+    try:
+        look(cluster, name)
+    except Refused as error:
+        return words in str(error) and "--dead-letter-topic" in (error.hint or "")
+    return False
+
+
+def test_a_topic_that_this_user_may_not_make_is_refused_before_anything_happens(
+    ann: Cluster, topic_name: str
+) -> None:
+    assert holds(ann, topic_name, "this user may not")
+
+
+def test_a_user_who_may_not_even_see_the_topic_is_told_what_to_grant(
+    ann: Cluster, strict_broker: Broker, topic_name: str
+) -> None:
+    Topic(strict_broker.bootstrap_servers, topic_name)
+    with pytest.raises(Refused, match="may not") as raised:
+        look(ann, topic_name)
+    assert "DESCRIBE and WRITE" in (raised.value.hint or "")
+
+
+def test_a_topic_that_this_user_may_only_read_is_refused(
+    ann: Cluster, strict_broker: Broker, topic_name: str
+) -> None:
+    Topic(strict_broker.bootstrap_servers, topic_name)
+    grant(strict_broker, topic_name, AclOperation.READ)
+    eventually(lambda: holds(ann, topic_name, "may not write dead letters"), "it is refused")
+
+
+def test_who_may_write_but_not_see_the_configuration_can_use_it(
+    ann: Cluster, strict_broker: Broker, topic_name: str
+) -> None:
+    Topic(strict_broker.bootstrap_servers, topic_name)
+    grant(strict_broker, topic_name, AclOperation.WRITE)
+
+    def usable() -> bool:
+        try:
+            return look(ann, topic_name).exists
+        except Refused:
+            return False
+
+    eventually(usable, "it can be used")
+    with sending(ann.settings, topic_name) as sender:
+        sender.send(Sample().letter())
+        assert sender.all_told() == [None]
+    with pytest.raises(Refused, match="can't be read") as raised:
+        list(read_letters(ann, topic_name))
+    assert "READ" in (raised.value.hint or "")
+
+
+def test_a_right_that_is_missing_is_told_of_the_letter(
+    ann: Cluster, strict_broker: Broker, topic_name: str
+) -> None:
+    Topic(strict_broker.bootstrap_servers, topic_name)
+    with sending(ann.settings, topic_name) as sender:
+        sender.send(Sample().letter())
+        (error,) = sender.all_told()
+    assert isinstance(error, DeadLetterNotWritten)
+    assert "grant WRITE" in (error.hint or "")

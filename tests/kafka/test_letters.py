@@ -1,0 +1,97 @@
+"""Reading a topic's records from its beginning to its end, with holes of every kind."""
+
+from __future__ import annotations
+
+import pytest
+
+from drainer.errors import BrokerUnreachable, NotADeadLetter, TopicMissing
+from drainer.kafka import letters
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.letters import letter_at, read_letters
+from drainer.kafka.settings import ClientSettings
+from drainer.sandbox import Broker
+from kafka.topic import Topic
+
+
+def values(cluster: Cluster, topic: str) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for message in read_letters(cluster, topic):
+        assert message.value is not None
+        found.setdefault(message.partition, []).append(message.value.decode())
+    return found
+
+
+def test_every_partition_is_read_from_its_beginning_to_its_end(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    topic = Topic(bootstrap, topic_name, partitions=4)
+    sizes = {0: 3, 1: 0, 2: 2000, 3: 1}
+    for partition, count in sizes.items():
+        topic.produce(map(str, range(count)), partition=partition)
+    assert values(cluster, topic_name) == {
+        partition: [str(n) for n in range(count)] for partition, count in sizes.items() if count
+    }
+
+
+def test_holes_deleted_records_and_aborted_ones_are_passed_over(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    topic = Topic(bootstrap, topic_name)
+    topic.produce(["gone", "a"])
+    topic.delete_before(1)
+    topic.transact(["b"], commit=True)
+    topic.transact(["aborted"], commit=False)
+    assert values(cluster, topic_name) == {0: ["a", "b"]}
+    assert letter_at(cluster, topic_name, 0, 2).value == b"b"
+    for hole in (0, 3, 4, 5, 99):
+        with pytest.raises(NotADeadLetter, match=f"no record at {topic_name}/0/{hole}") as raised:
+            letter_at(cluster, topic_name, 0, hole)
+        assert "1 to 5" in (raised.value.hint or "")
+
+
+def test_what_comes_while_it_reads_is_not_waited_for(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    topic = Topic(bootstrap, topic_name)
+    topic.produce(["a", "b"])
+    reading = read_letters(cluster, topic_name)
+    assert next(reading).value == b"a"
+    topic.produce(["c"])
+    assert [message.value for message in reading] == [b"b"]
+
+
+def test_an_empty_topic_has_nothing(cluster: Cluster, bootstrap: str, topic_name: str) -> None:
+    Topic(bootstrap, topic_name)
+    assert values(cluster, topic_name) == {}
+    with pytest.raises(NotADeadLetter) as raised:
+        letter_at(cluster, topic_name, 0, 0)
+    assert "empty" in (raised.value.hint or "")
+
+
+def test_a_topic_or_partition_that_is_not_there_is_told(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    with pytest.raises(TopicMissing):
+        list(read_letters(cluster, topic_name))
+    Topic(bootstrap, topic_name)
+    with pytest.raises(TopicMissing, match="no partition 7"):
+        letter_at(cluster, topic_name, 7, 0)
+
+
+def test_a_broker_that_falls_silent_is_told(
+    own_broker: Broker, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(letters, "SILENCE_S", 0.5)
+    monkeypatch.setattr(letters, "BATCH_MESSAGES", 10)
+    monkeypatch.setattr(letters, "PREFETCH_BYTES", 1)
+    topic = Topic(own_broker.bootstrap_servers, topic_name)
+    topic.produce("x" * 10_000 for _ in range(1000))
+    with Cluster.connect(ClientSettings.load(own_broker.bootstrap_servers), 60) as cluster:
+        reading = read_letters(cluster, topic_name)
+        next(reading)
+        own_broker.pause()
+        try:
+            with pytest.raises(BrokerUnreachable, match="can't be read any further"):
+                list(reading)
+        finally:
+            own_broker.resume()

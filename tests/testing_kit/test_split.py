@@ -1,0 +1,174 @@
+"""The laws of split: each has a handler that breaks just that, and is found out."""
+
+from __future__ import annotations
+
+import pytest
+
+from drainer import Handler, Message, SubMessage, testing
+from drainer.message import Origin
+from drainer.testing import Finding, HandlerDoubt, LawBroken, Level
+from drainer.testing.split import split_report
+from drainer.testing.subject import Subject
+
+from . import handlers
+
+SAMPLE = testing.messages([["a", "b", "c"], ["b"], [], ["d", None, "a"], [["a", "b"], "e"]])
+
+
+def report(handler: type[Handler], *, processes: int = 0) -> dict[str, Finding]:
+    found = split_report(Subject(handler), SAMPLE, processes=processes).findings
+    return {finding.check: finding for finding in found}
+
+
+def only(handler: type[Handler], check: str, level: Level, *, processes: int = 0) -> Finding:
+    """The one finding that is not ok."""
+    found = report(handler, processes=processes)
+    assert [name for name, finding in found.items() if finding.level is not Level.OK] == [check]
+    assert found[check].level is level
+    assert found[check].hint
+    return found[check]
+
+
+def test_a_handler_that_keeps_the_laws_passes_in_other_processes_too() -> None:
+    found = report(handlers.Documents, processes=3)
+
+    assert {finding.level for finding in found.values()} == {Level.OK}
+    assert "other processes" in found["deterministic"].text
+    testing.check_split(handlers.Documents, SAMPLE)
+
+
+def test_a_message_that_can_not_be_split_is_named() -> None:
+    text = only(handlers.Raises, "split", Level.BAD).text
+
+    assert text == "split failed at orders/0/3: LookupError: no such document"
+
+
+@pytest.mark.parametrize(
+    ("handler", "told"),
+    [(handlers.GivesOneTwice, "had given before"), (handlers.Unhashable, "not hashable")],
+)
+def test_what_a_drain_would_halt_at_is_bad(handler: type[Handler], told: str) -> None:
+    assert told in only(handler, "split", Level.BAD).text
+
+
+@pytest.mark.parametrize("handler", [handlers.ByChance, handlers.Counts])
+def test_a_split_that_depends_on_more_than_the_message_is_found_out(handler: type[Handler]) -> None:
+    assert "at orders/0/0[0]" in only(handler, "deterministic", Level.BAD).text
+
+
+def test_the_order_of_a_set_is_found_out_by_other_processes() -> None:
+    assert report(handlers.SetOrder)["deterministic"].level is Level.OK
+
+    text = only(handlers.SetOrder, "deterministic", Level.BAD, processes=3).text
+
+    assert text.endswith("in another process")
+
+
+def test_a_set_as_payload_is_the_same_in_every_process() -> None:
+    assert report(handlers.SetPayload, processes=3)["deterministic"].level is Level.OK
+
+
+def test_a_split_that_changes_the_message_is_found_out() -> None:
+    text = only(handlers.ChangesTheMessage, "message", Level.BAD).text
+
+    assert text == "split changes the message orders/0/0 itself"
+
+
+@pytest.mark.parametrize(
+    ("handler", "told"),
+    [
+        (handlers.KeyWithAddress, "holds an address"),
+        (handlers.KeyThatIsOnlyItself, "two lanes"),
+        (handlers.SetInKey, "it holds a set"),
+    ],
+)
+def test_sub_keys_that_are_not_the_same_everywhere_are_bad(
+    handler: type[Handler], told: str
+) -> None:
+    found = report(handler)["sub-keys"]
+
+    assert found.level is Level.BAD
+    assert told in found.text
+
+
+def test_a_float_in_a_sub_key_is_told() -> None:
+    text = only(handlers.FloatKey, "sub-keys", Level.WARN).text
+
+    assert text.startswith("sub-key ('price', 1.5) at orders/0/0[0] holds a part of type float")
+
+
+def test_one_document_under_two_types_of_sub_key_is_told() -> None:
+    assert "17 comes as int and str" in only(handlers.TwoTypes, "sub-keys", Level.WARN).text
+
+
+def test_payloads_that_share_what_can_be_changed_are_told() -> None:
+    text = only(handlers.SharedPayload, "payloads", Level.WARN).text
+
+    assert text.startswith("orders/0/0[0] and orders/0/0[1] share the same dict")
+
+
+def test_a_payload_that_is_given_again_at_each_split_is_told() -> None:
+    assert "the same dict" in only(handlers.CachedPayload, "payloads", Level.WARN).text
+
+
+def test_a_payload_that_can_not_be_written_down_is_told() -> None:
+    text = only(handlers.ObjectPayload, "dead-letters", Level.WARN).text
+
+    assert text.startswith("the payload of orders/0/0[0] (Order) can't be written down")
+
+
+def test_the_figures_say_what_the_sample_is_made_of() -> None:
+    figures = split_report(Subject(handlers.Documents), SAMPLE, processes=0).figures
+
+    assert (figures.messages, figures.sub_messages, figures.barriers) == (5, 9, 1)
+    assert (figures.most, figures.sub_keys) == (3, 5)
+    assert (figures.hottest, figures.hottest_key) == (3, "'a'")
+    assert 0 < figures.split_mean_s <= figures.split_max_s
+
+
+def test_the_default_split_passes() -> None:
+    class Whole(Handler):
+        async def handle(self, sub: SubMessage) -> None: ...
+
+    found = report(Whole, processes=1)
+
+    assert {finding.level for finding in found.values()} == {Level.OK}
+
+
+def test_a_class_inside_a_function_is_asked_in_another_process_too() -> None:
+    class Local(handlers.SetOrder): ...
+
+    assert report(Local, processes=3)["deterministic"].level is Level.BAD
+
+
+def test_a_handler_that_can_not_be_sent_to_another_process_is_a_doubt() -> None:
+    class Bound(handlers.Documents):
+        generator = (number for number in range(3))
+
+    text = only(Bound, "deterministic", Level.WARN, processes=1).text
+
+    assert "can't be sent to another process" in text
+
+
+def test_a_broken_law_is_an_assertion_and_a_doubt_a_warning() -> None:
+    with pytest.raises(LawBroken) as broken:
+        testing.check_split(handlers.Raises, SAMPLE, processes=0)
+    assert isinstance(broken.value, AssertionError)
+    assert broken.value.finding.check == "split"
+    with pytest.warns(HandlerDoubt, match="float"):
+        testing.check_split(handlers.FloatKey, SAMPLE, processes=0)
+
+
+def test_messages_are_made_of_text_bytes_nothing_and_json() -> None:
+    made = [testing.message(value).value for value in ("é", b"\xff", None, {"a": [1]})]
+
+    assert made == ["é".encode(), b"\xff", None, b'{"a":[1]}']
+    assert [each.offset for each in testing.messages(["a", "b"])] == [0, 1]
+    assert testing.message("a", "key").key == b"key"
+
+
+def test_a_message_of_kafka_is_not_used_up() -> None:
+    message = Message(Origin("orders", "id", 0), 7, None, b'["a"]')
+
+    testing.check_split(handlers.Documents, [message], processes=0)
+    testing.check_split(handlers.Documents, [message], processes=0)

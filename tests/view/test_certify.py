@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from drainer.testing import Certificate, Figures, Finding, Level
+from drainer.view.certify import show_certificate, show_sample
+
+from . import samples
+
+FIGURES = Figures(1000, 50_000, 2, 80, 1200, 25_000, "'hot'", 0.0000525, 0.4)
+GOOD = Finding("split", Level.OK, "split takes every message")
+DOUBTFUL = Finding("sub-keys", Level.WARN, "sub-key 1.5 is of type float", "use str")
+UNCHECKED = Finding("commutes", Level.UNCHECKED, "not checked")
+BROKEN = Finding("deterministic", Level.BAD, "split gives [a] and \x1b[2J", "no clock")
+
+
+def shown(*findings: Finding, quiet: bool = False, handled: int = 0) -> str:
+    terminal, out, err = samples.terminal(quiet=quiet)
+    show_certificate(terminal, Certificate(list(findings), FIGURES, handled))
+    assert out.getvalue() == ""
+    return err.getvalue()
+
+
+def test_each_finding_has_its_mark_and_the_verdict_counts_them() -> None:
+    lines = shown(GOOD, DOUBTFUL, UNCHECKED).splitlines()
+
+    assert "  ✓ split takes every message" in lines
+    at = lines.index("  ! sub-key 1.5 is of type float")
+    assert lines[at + 1] == "    use str"
+    assert "  - not checked" in lines
+    assert lines[-1] == "✓ certified on this sample: 1 check passed, 1 warning, 1 not checked"
+
+
+def test_what_is_broken_is_shown_even_when_quiet_and_can_not_steer_the_terminal() -> None:
+    lines = shown(GOOD, BROKEN, quiet=True).splitlines()
+
+    assert lines == [
+        "  ✗ split gives [a] and \\x1b[2J",
+        "✗ 1 of 2 checks failed",
+        "hint: deterministic: no clock",
+    ]
+
+
+def test_the_figures_of_the_sample() -> None:
+    text = " ".join(shown(GOOD, handled=1234).split())
+
+    assert "sample 1,000 messages" in text
+    assert "50,000 sub-messages (50.0 each, 80 at most)" in text
+    assert "sub-keys 1,200 (50.0% of all sub-messages have 'hot')" in text
+    assert "barriers 2" in text
+    assert "52 µs a message (0.4s at most)" in text
+    assert "was called 1,234 times" in text
+
+
+def test_the_sample_is_told_before_anything_is_tried() -> None:
+    terminal, _, err = samples.terminal()
+    show_sample(terminal, "h.py:H", "orders", messages=10, offsets=99, partitions=2, seed=4)
+
+    lines = err.getvalue().splitlines()
+    assert lines[0] == "Certify h.py:H on 10 messages of orders"
+    assert "99 offsets in 2 partitions" in lines[1]
+    assert "--seed 4" in lines[1]

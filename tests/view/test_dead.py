@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.letters import Sample, as_record, there_and_back
+from drainer.core.dead_letter import LetterFilter, read_letter
+from drainer.core.overview import Overview, Survey
+from drainer.message import Barrier, SubMessage
+from drainer.view.dead import show_letter, show_overview
+
+from . import samples
+
+
+def overview(*given: Sample) -> Overview:
+    survey = Survey("orders.dead", LetterFilter(), 20)
+    for offset, sample in enumerate(given):
+        survey.take(as_record(sample.letter(), offset))
+    return survey.overview()
+
+
+def shown(sample: Sample) -> str:
+    terminal, out, err = samples.terminal()
+    show_letter(terminal, there_and_back(sample))
+    assert out.getvalue() == ""
+    return err.getvalue()
+
+
+def test_an_offset_is_never_cut_however_wide_the_rest_is() -> None:
+    terminal, _, err = samples.terminal(width=40)
+    survey = Survey("orders.dead", LetterFilter(), 20)
+    long = Sample("key/" * 100, error=ValueError("text " * 100))
+    survey.take(as_record(long.letter(), 123_456_789_012))
+    show_overview(terminal, survey.overview())
+    row = next(line for line in err.getvalue().splitlines() if "3:123456789012" in line)
+    assert "orders/2/104[1]" in row
+    assert row.count("…") == 2
+
+
+def test_control_characters_do_not_steer_the_terminal() -> None:
+    terminal, _, err = samples.terminal()
+    nasty = Sample("\x1b[2J", payload="\x1b[31m", error=ValueError("\x1b]0;x"), reason="\x1b")
+    show_overview(terminal, overview(nasty))
+    show_letter(terminal, there_and_back(nasty))
+    assert "\x1b" not in err.getvalue()
+
+
+def test_no_letters_is_good_news() -> None:
+    terminal, _, err = samples.terminal()
+    show_overview(terminal, overview())
+    assert err.getvalue() == "✓ no dead letters in orders.dead\n"
+
+
+@pytest.mark.parametrize(
+    ("payload", "text"),
+    [
+        (None, "null"),
+        (b'{"a":1}', '{\n  "a": 1\n}'),
+        (b'"quoted"', '"quoted"'),
+        (b"12345678901234567890123", "12345678901234567890123"),
+        (b"\xff\x00", r"b'\xff\x00'"),
+        ("two\nlines", "two\nlines"),
+        ({"a": 1}, '{\n  "a": 1\n}'),
+        ((1, b"x"), "(1, b'x')"),
+        (1.5, "1.5"),
+    ],
+)
+def test_a_payload_is_shown_as_a_person_reads_it(payload: Any, text: str) -> None:
+    assert shown(Sample(payload=payload)).endswith(f")\n{text}\n")
+
+
+def test_why_a_letter_can_not_be_redriven_is_shown() -> None:
+    assert "no redrive" not in shown(Sample())
+    text = shown(Sample(payload=object()))
+    assert "its payload can't be written down exactly" in text
+    terminal, _, err = samples.terminal()
+    show_letter(terminal, read_letter(as_record(Sample(payload="p").letter().without_payload())))
+    assert "too large for the dead-letter topic" in err.getvalue()
+
+
+def test_several_sub_keys_and_barriers_are_named() -> None:
+    assert "a, b" in shown(Sample(sub=SubMessage(keys=["a", "b"])))
+    assert "barrier" in shown(Sample(sub=Barrier()))
