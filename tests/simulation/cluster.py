@@ -10,7 +10,9 @@ from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Message as Answer
 
 from drainer.errors import BrokerUnreachable, DrainerError
-from drainer.kafka.cluster import Cluster, GroupInfo, Member
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.group import GroupInfo, Member
+from drainer.kafka.offsets import CommittedOffset
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.topic import LogBounds, TopicInfo
 from simulation.backlog import GROUP, TOPIC, TOPIC_ID, Backlog
@@ -21,6 +23,8 @@ CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
 ANSWER_S = 5.0  # how long an answer is waited for that does not come
 FETCH_MOST = 16
 
+Commits = Mapping[int, CommittedOffset]
+
 
 class Broker:
     """The state of the cluster, which outlives the drain's processes."""
@@ -29,8 +33,8 @@ class Broker:
         self.world = world
         self.backlog = backlog
         self.topic_id = TOPIC_ID
-        self.committed = dict(backlog.committed)
-        self.ours = dict(backlog.committed)  # where the drain put the group
+        self.committed = {n: _bare(offset) for n, offset in backlog.committed.items()}
+        self.ours = dict(self.committed)  # where the drain put the group
         self.moved = False  # and somebody else moved it after that
         self.stranger = False  # a consumer is in the group
         self.unreachable = False
@@ -39,9 +43,9 @@ class Broker:
         self.asked = 0
         self.at_question: dict[int, Callable[[], None]] = {}  # what happens before one is heard
         self.random = world.random("broker")
-        self.may_commit: Callable[[Mapping[int, int]], None] = lambda offsets: None
+        self.may_commit: Callable[[Commits], None] = lambda commits: None
         self.seen = ""  # what told the drain in this life that the group is not its own
-        self.late: dict[int, int] = {}  # a commit on its way
+        self.late: Commits = {}  # a commit on its way
         self.later: Callable[[float], None] = lambda seconds: None  # when it arrives
         self.pause: Callable[[float], None] = lambda seconds: None
 
@@ -57,35 +61,35 @@ class Broker:
             self.pause(ANSWER_S)
             raise BrokerUnreachable("nothing listens on sim:9092")
 
-    def commit(self, offsets: Mapping[int, int]) -> str:
+    def commit(self, commits: Commits) -> str:
         """What becomes of a commit: it is done, refused, lost, or done and its answer lost."""
         self.arrive()  # the broker takes requests of one client in their order
         if self.stranger:
             return "refused"
-        self.may_commit(offsets)
+        self.may_commit(commits)
         lost = self.random.random() < self.unanswered
         way = self.random.choice(["request", "answer", "late"]) if lost else "done"
         if lost:
             self.world.tally[f"commits: {way} lost" if way != "late" else "commits: late"] += 1
         if way == "late":
-            self.late = dict(offsets)
+            self.late = commits
             self.later(self.random.choice([0.01, 1.0, 7.0]))
         elif way != "request":
-            self._move(offsets)
-        self.world.note(f"commit {dict(offsets)}: {way}")
+            self._move(commits)
+        self.world.note(f"commit {_told(commits)}: {way}")
         return way
 
     def arrive(self) -> None:
         """A commit that was on its way is done."""
         late, self.late = self.late, {}
         if late and not self.stranger:
-            self.world.note(f"commit {late} arrives")
+            self.world.note(f"commit {_told(late)} arrives")
             self._move(late)
 
     def move(self, number: int, offset: int | None) -> None:
         """Somebody else moves the group."""
         self.world.note(f"somebody moves the group to {number}/{offset}")
-        self.committed[number] = offset
+        self.committed[number] = _bare(offset)
         self.moved = True
 
     def put_back(self) -> None:
@@ -94,12 +98,14 @@ class Broker:
         self.committed = dict(self.ours)
         self.moved = False
 
-    def _move(self, offsets: Mapping[int, int]) -> None:
-        for number, offset in offsets.items():
-            if not self.moved:
-                before = self.ours[number]
-                self.world.insist(before is None or offset >= before, "the group went backwards")
-            self.committed[number] = self.ours[number] = offset
+    def _move(self, commits: Commits) -> None:
+        for number, commit in commits.items():
+            before = self.ours[number]
+            self.world.insist(
+                self.moved or before is None or commit.offset >= before.offset,
+                "the group went backwards",
+            )
+            self.committed[number] = self.ours[number] = commit
 
 
 class SimCluster(Cluster):
@@ -132,9 +138,9 @@ class SimCluster(Cluster):
             return GroupInfo(name, "stable", "classic", (STRANGER,))
         return GroupInfo(name, "empty", "classic", ())
 
-    def committed(
+    def commits(
         self, group: str, topic: str, partitions: Iterable[int], timeout_s: float | None = None
-    ) -> dict[int, int | None]:
+    ) -> dict[int, CommittedOffset | None]:
         self.broker.ask("offsets")
         found = {number: self.broker.committed[number] for number in partitions}
         if self.broker.moved and any(o != self.broker.ours[n] for n, o in found.items()):
@@ -142,12 +148,18 @@ class SimCluster(Cluster):
         return found
 
     def alter_committed(
-        self, group: str, topic: str, offsets: Mapping[int, int], timeout_s: float | None = None
-    ) -> None:
+        self,
+        group: str,
+        topic: str,
+        offsets: Mapping[int, int],
+        timeout_s: float | None = None,
+        metadata: Mapping[int, str] | None = None,
+    ) -> set[int]:
         broker = self.broker
         broker.world.insist(not broker.seen, f"a commit after it was seen that {broker.seen}")
         broker.ask("commit")
-        way = broker.commit(offsets)
+        texts = metadata or {}
+        way = broker.commit({n: CommittedOffset(o, texts.get(n, "")) for n, o in offsets.items()})
         if way == "refused":
             self._see("a consumer is in the group")
             raise self.group_active(group)
@@ -155,6 +167,7 @@ class SimCluster(Cluster):
             broker.pause(ANSWER_S)
             raise BrokerUnreachable("the commit of group billing got no answer")
         broker.world.step("ask after the commit")
+        return set()
 
     def groups_with_offsets(
         self, topic: str, partitions: Iterable[int], near: str = ""
@@ -267,6 +280,14 @@ class SimLock:
     def release(self) -> None:
         if self._world.alive:
             self._world.step("unlock")
+
+
+def _bare(offset: int | None) -> CommittedOffset | None:
+    return None if offset is None else CommittedOffset(offset)
+
+
+def _told(commits: Commits) -> dict[int, int]:
+    return {number: commit.offset for number, commit in commits.items()}
 
 
 def _answer(number: int, offset: int, code: int) -> Answer:

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from drainer import loader
-from drainer.engine import keeper, local, loop, meter, pump, workers
+from drainer.engine import coroutines, failures, keeper, local, loop, meter, pump, threads
 from drainer.kafka import fetch, loss
 from drainer.loader import LoadedHandler
-from drainer.operations import drain, hold, resume, start
+from drainer.operations import clock, drain, hold, resume, start
 from drainer.store import journal, plan_file
 from simulation.cluster import Broker, SimCluster, SimConsumer, SimLock
 from simulation.disk import Disk, DiskPath, Filelock
@@ -74,6 +74,7 @@ def replaced(
     """Lets the drain run in the world: ``now`` gives the process that is alive."""
     threading = Threading(lambda: now().the_threads())
     filelock = Filelock(disk)
+    abandon = threads.ThreadWorkers.abandon
 
     @contextmanager
     def stop_signals(_loop: object, heard: Callable[[str], None], _: object) -> Iterator[None]:
@@ -94,13 +95,14 @@ def replaced(
     def consumer(conf: Any) -> SimConsumer:
         return SimConsumer(broker, lambda seconds: now().pause(seconds), conf)
 
-    async def abandon(_: workers.ThreadWorkers) -> None:
+    async def abandoned(workers: threads.ThreadWorkers) -> None:
         now().gave_up_s = world.now_s
+        await abandon(workers)
 
     def connect(*args: Any) -> SimCluster:
         return now().cluster.connected(*args)
 
-    clock = SimpleNamespace(now=wall_clock)
+    wall = SimpleNamespace(now=wall_clock)
     replacements: list[tuple[Any, str, Any]] = [
         (local, "aside", aside),
         (local, "monotonic", world.monotonic),
@@ -109,12 +111,16 @@ def replaced(
         (loop, "new_event_loop", lambda: now().new_loop()),
         (keeper, "aside", aside),
         (keeper, "monotonic", world.monotonic),
-        (keeper, "datetime", clock),
+        (keeper, "datetime", wall),
+        (clock, "datetime", wall),
         (pump, "monotonic", world.monotonic),
-        (workers, "monotonic", world.monotonic),
-        (workers, "threading", threading),
-        (workers, "SimpleQueue", threading.SimpleQueue),
-        (workers.ThreadWorkers, "abandon", abandon),
+        (coroutines, "monotonic", world.monotonic),
+        (failures, "monotonic", world.monotonic),
+        (failures, "Random", lambda: now().random),
+        (threads, "monotonic", world.monotonic),
+        (threads, "threading", threading),
+        (threads, "SimpleQueue", threading.SimpleQueue),
+        (threads.ThreadWorkers, "abandon", abandoned),
         (meter.Meter.__init__, "__kwdefaults__", {"clock": world.monotonic}),
         (loader, "aside", aside),
         (plan_file, "os", disk),
@@ -126,7 +132,7 @@ def replaced(
         (fetch, "threading", threading),
         (loss, "Cluster", SimpleNamespace(connect=connect)),
         (start, "os", disk),
-        (start, "datetime", clock),
+        (start, "datetime", wall),
         (hold, "GroupLock", lambda *args, **kwargs: now().lock),
         (drain, "LocalDrain", WatchedDrain),
         (resume, "load_handler", lambda reference: handler),

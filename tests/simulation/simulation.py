@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -15,8 +15,9 @@ from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Outcome
 from drainer.engine.keeper import JOURNAL_INTERVAL_S
-from drainer.engine.local import LocalSettings, Signalled
+from drainer.engine.local import Signalled
 from drainer.engine.pump import SLICE_CHECK
+from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import (
     EXIT_DONE,
@@ -44,7 +45,7 @@ from drainer.operations.start import Request, prepare
 from drainer.store.plan_file import PlanFile
 from simulation.account import INSTANT_S, Account
 from simulation.backlog import GROUP, TOPIC, Act, Backlog, Place
-from simulation.cluster import Broker, SimCluster
+from simulation.cluster import Broker, Commits, SimCluster
 from simulation.disk import Disk, DiskPath
 from simulation.process import Process, replaced
 from simulation.world import EPOCH_S, Fate, Killed, World
@@ -306,7 +307,9 @@ class Simulation:
         """Deletes what is finished, and now and then what is not."""
         number = self.random.choice(list(self.backlog.logs))
         log = self.backlog.logs[number]
-        log.start = max(log.start, min(self.broker.ours[number] or 0, log.end))
+        ours = self.broker.ours[number]
+        if ours is not None:
+            log.start = max(log.start, min(ours.offset, log.end))
         end = self.backlog.ends[number]
         if log.start + 1 < end and self.random.random() < 0.2:
             self.world.tally["records deleted"] += 1
@@ -406,10 +409,10 @@ class Simulation:
                 place in kept or at_s >= since_s - INSTANT_S,
                 f"{place} finished at {at_s:.3f}, and is not in the files: {since_s:.3f} is safe",
             )
-        for number, offset in self.broker.ours.items():
-            if offset is not None:
+        for number, commit in self.broker.ours.items():
+            if commit is not None:
                 start = self.backlog.starts[number]
-                account.check_below(number, start, offset, kept, "the group's offset")
+                account.check_below(number, start, commit.offset, kept, "the group's offset")
         return kept
 
     def _mend(self) -> None:
@@ -460,16 +463,18 @@ class Simulation:
         insist, ends = self.world.insist, self.backlog.ends
         self.over = True
         self.account.check_end(PlanFile(self.path).load().plan)
-        insist(self.broker.ours == ends, f"done, and the group is at {self.broker.ours}")
+        group = {n: None if o is None else o.offset for n, o in self.broker.ours.items()}
+        insist(group == ends, f"done, and the group is at {group}")
         insist(list(self.disk.files) == [NAME], f"files are left: {list(self.disk.files)}")
 
-    def _check_commit(self, offsets: Mapping[int, int]) -> None:
+    def _check_commit(self, commits: Commits) -> None:
         """The group may only be put to where the plan is that a loss of power leaves."""
         synced = self.disk.synced(NAME)
         self.world.insist(synced is not None, "a commit without a plan on the disk")
         assert synced is not None
         plan = OffsetPlan.decode(synced)
-        for number, offset in offsets.items():
+        for number, commit in commits.items():
+            offset = commit.offset
             start, watermark = self.backlog.starts[number], plan.watermark(number)
             self.world.insist(offset <= watermark, f"commits {offset}, the plan has {watermark}")
             self.account.check_below(number, start, offset, self.account.known, "a commit")
