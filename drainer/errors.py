@@ -127,6 +127,10 @@ class HandleFailed(Halted):
     """Raised when ``handle`` raised."""
 
 
+class ThreadsOverdue(Halted):
+    """Raised when nothing is left to do but what threads do after their time."""
+
+
 def both(cause: BaseException | None, later: DrainerError) -> BaseException:
     """The reason why a drain stopped, and what went wrong after that."""
     if not isinstance(cause, DrainerError):

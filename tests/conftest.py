@@ -1,4 +1,4 @@
-"""Fixtures for every test: one real broker for the whole session."""
+"""Fixtures for every test: one real broker for each process of the session."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from drainer.view.progress import ProgressView, progress_view
 from drainer.view.summary import show_cut_short, show_summary
 from drainer.view.terminal import Terminal
 
-CONNECT_TIMEOUT_S = 8.0  # an unreachable broker is told within ten seconds, all in all
+CONNECT_TIMEOUT_S = 7.0  # an unreachable broker is told within ten seconds, all in all
 TELL_S = 1.0  # a terminal that is held must not keep a process that is to end
 
 

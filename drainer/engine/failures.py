@@ -18,7 +18,7 @@ from drainer.core.progress import Outcome
 from drainer.core.retries import Retries
 from drainer.engine.status import FailureStatus
 from drainer.engine.workers import Starter, TimedOut
-from drainer.errors import DrainerError, Halted, HandleFailed
+from drainer.errors import DrainerError, Halted, HandleFailed, ThreadsOverdue
 from drainer.handler import Fatal, Retry, Skip
 from drainer.loader import describe
 from drainer.message import SubMessage
@@ -183,9 +183,9 @@ class Failures:
         wanted more."""
         lanes = self._dispatcher.lanes
         if self._late:
-            return Halted(
+            return ThreadsOverdue(
                 f"{_counted(len(self._late), 'sub-message')} did not return from the handler's"
-                " threads in time, and they and their lanes are pending",
+                " threads in time; what is in their lanes is pending",
                 hint=_STUCK_HINT,
             )
         read = all(ledger.delivered for ledger in self._dispatcher.ledgers.values())
@@ -199,8 +199,12 @@ class Failures:
             return Halted(
                 f"{_counted(lanes.parked, 'lane')} {verb} parked behind sub-messages that failed;"
                 f" {more}",
-                hint="mend the cause, then resume; lanes behind a dead letter stay parked unless"
-                " you resume with --after-dead continue",
+                hint="mend the cause, then resume"
+                + (
+                    "; lanes behind a dead letter stay parked until --after-dead continue"
+                    if self._dispatcher.parked
+                    else ""
+                ),
             )
         if not read:
             return Halted(

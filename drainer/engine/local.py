@@ -43,6 +43,7 @@ from drainer.errors import (
     Interrupted,
     LockLost,
     OffsetMoved,
+    ThreadsOverdue,
     TopicGone,
     both,
 )
@@ -220,6 +221,8 @@ class LocalDrain:
             await self._workers.abandon()
         else:
             await self._let_finish()
+        if isinstance(cause, ThreadsOverdue) and self.dispatcher.complete:
+            cause = None  # they came back after all
         await self._close_dead_letters(self._settings.grace_s)
         await self._keeper.stop()
         await stopped
@@ -374,6 +377,8 @@ class LocalDrain:
     def _end(self, cause: BaseException | None) -> None:
         if not self._ended.done():
             self._ended.set_result(cause)
+            if cause is not None:
+                self._workers.begin_no_more()  # not one more, before anyone is told
 
     def _unheard(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         # Of a callback or a task that nobody waited for; without an exception it is only a remark.

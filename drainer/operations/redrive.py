@@ -11,7 +11,7 @@ from pathlib import Path
 
 from drainer.core.failures import FailureSettings
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
-from drainer.core.progress import Progress
+from drainer.core.progress import Counts, Progress
 from drainer.core.redrive import RedriveSettings
 from drainer.engine.settings import LocalSettings
 from drainer.errors import PlanRefused
@@ -83,7 +83,13 @@ def _going_on(
     numbers = cluster.topic(request.topic).partitions
     logs = cluster.log_bounds(request.topic, numbers, plan.isolation)
     partitions = {n: _reaching(plan.partitions.get(n), logs[n]) for n in numbers}
-    claim = {n: plan.claims[ALL].get(n, Progress(part.start)) for n, part in partitions.items()}
+    claim = {
+        # The account begins anew: what died again in an earlier redrive is among the new letters.
+        n: replace(known, messages=Counts(), sub_messages=Counts())
+        if (known := plan.claims[ALL].get(n)) is not None
+        else Progress(part.start)
+        for n, part in partitions.items()
+    }
     return replace(
         plan,
         partitions=partitions,

@@ -41,7 +41,9 @@ def test_once_the_handler_is_mended_resume_finishes_and_repeats_only_the_failed_
     command: Command, make_topic: MakeTopic, cluster: Cluster, handler: str
 ) -> None:
     topic = make_topic(operations(200))
-    command.drain(topic, "-c", "10", code=5, handler=handler, fail="0/60/1", pause_ms=1)
+    command.drain(
+        topic, "-c", "10", "--retries", "0", code=5, handler=handler, fail="0/60/1", pause_ms=1
+    )
     again = command.resume(topic, code=5, fail="0/60/1", pause_ms=1)
     assert f"{topic.name}/0/60[1]" in again.error
     command.resume(topic, pause_ms=1)

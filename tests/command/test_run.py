@@ -23,6 +23,13 @@ SUMMARY = {
     "sub_messages_per_s",
     "partitions",
     "plan",
+    "failures",
+    "retries",
+    "timeouts",
+    "outages",
+    "parked_lanes",
+    "dead_letter_topic",
+    "errors",
 }
 both_kinds = pytest.mark.parametrize("handler", [ON_THE_LOOP, ON_THREADS])
 
