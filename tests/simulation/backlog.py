@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from random import Random
 
-from drainer.core.progress import Outcome
 from drainer.message import Barrier, Message, SubMessage
 
 TOPIC, TOPIC_ID, GROUP = "orders", "0pBNPmLQTQ6kMBJIlPOBWg", "billing"
@@ -19,23 +19,34 @@ Spec = tuple[str, ...]  # the sub-keys of a sub-message; none for a barrier
 
 
 class Act(Enum):
-    """What the handler does at one attempt. What it does after its last act is to succeed."""
+    """What the handler does at one attempt."""
 
     SUCCEED = "succeeds"
     FAIL = "fails"
+    HANG = "takes too long"
+    LATER = "asks to be called later"
+    SKIP = "skips"
+    FATAL = "halts the drain"
+
+
+FAILING = {Act.FAIL, Act.HANG}
 
 
 @dataclass(frozen=True)
 class Script:
-    """What the handler does with one sub-message, attempt by attempt over all lives, and how the
-    account of it must end."""
+    """What the handler does with one sub-message, attempt by attempt over all lives."""
 
     acts: tuple[Act, ...] = ()
-    outcome: Outcome = Outcome.DONE
+    then: Act = Act.SUCCEED
 
     def act(self, attempt: int) -> Act:
         """The act of an attempt, counted from 1."""
-        return self.acts[attempt - 1] if attempt <= len(self.acts) else Act.SUCCEED
+        return self.acts[attempt - 1] if attempt <= len(self.acts) else self.then
+
+    @property
+    def failures(self) -> float:
+        """How many attempts fail; infinity when all do."""
+        return inf if self.then in FAILING else sum(act in FAILING for act in self.acts)
 
 
 @dataclass(frozen=True)
@@ -73,7 +84,7 @@ class Backlog:
         self.keys = "abcdefgh"[: random.randint(1, 8)]
         self._bundle = random.choice([1, 3, 6])
         self._barriers = random.random() < 0.3 and not self.whole
-        self._failing = random.choice([0, 0, 0, 0.03])
+        self._failing = random.choice([0, 0, 0.03, 0.15])
         self.logs: dict[int, Log] = {}
         self.starts: dict[int, int] = {}
         self.ends: dict[int, int] = {}
@@ -83,6 +94,7 @@ class Backlog:
         self.lanes: dict[Place, tuple[Hashable, ...]] = {}
         self.before: dict[Place, list[Place]] = {}
         self.scripts: dict[Place, Script] = {}
+        self.grown = False  # since the drain was planned
         known = random.random() < 0.8
         for number in range(random.choice([1, 1, 2, 3])):
             self._add_partition(number, random, known)
@@ -105,6 +117,7 @@ class Backlog:
 
     def add_later(self, number: int, random: Random) -> None:
         """Producers go on; what they write now is not in the backlog."""
+        self.grown = True
         log = self.logs[number]
         for _ in range(random.randint(1, 3)):
             log.records[log.end] = Record(b"later", b"later")
@@ -152,7 +165,7 @@ class Backlog:
                 self.specs[place] = spec
                 lanes = self.lanes[place] = self._lanes_of(place, spec, key) if spec else ()
                 if random.random() < self._failing:
-                    self.scripts[place] = Script((Act.FAIL,) * random.randint(1, 2))
+                    self.scripts[place] = _script(random)
                 if spec:
                     self.before[place] = [last[lane] for lane in lanes if lane in last] + barrier
                     last.update(dict.fromkeys(lanes, place))
@@ -182,3 +195,15 @@ class Backlog:
             case "partition":
                 return (place[0],)
         return ()
+
+
+def _script(random: Random) -> Script:
+    kind = random.choice(["fails", "fails", "mixed", "poison", "skips"])
+    if kind == "poison":
+        return Script(then=Act.FAIL)
+    if kind == "skips":
+        return Script((Act.FAIL,) * random.randint(0, 1), then=Act.SKIP)
+    if kind == "fails":
+        return Script((Act.FAIL,) * random.randint(1, 3))
+    few = [Act.FAIL, Act.HANG, Act.LATER, Act.LATER, Act.FATAL]
+    return Script(tuple(random.choices(few, k=random.randint(1, 3))))

@@ -33,6 +33,7 @@ class Broker:
         self.world = world
         self.backlog = backlog
         self.topic_id = TOPIC_ID
+        self.dead_letter_topic = False  # whether it is there
         self.committed = {n: _bare(offset) for n, offset in backlog.committed.items()}
         self.ours = dict(self.committed)  # where the drain put the group
         self.moved = False  # and somebody else moved it after that
@@ -40,6 +41,7 @@ class Broker:
         self.unreachable = False
         self.unanswered = 0.0  # the share of commits of which nothing is heard
         self.unread = 0.0  # the share of questions that get no answer
+        self.letters_lost = 0.0  # the share of dead letters of which nothing is heard, or a no
         self.asked = 0
         self.at_question: dict[int, Callable[[], None]] = {}  # what happens before one is heard
         self.random = world.random("broker")

@@ -85,7 +85,10 @@ class Disk:
         if file.data and sum(".journal-" in name for name in self.files) > 1:
             what = "append beside"  # another journal, which a plan that is being written folds in
         self._step(f"disk {what} {len(data)} to {self._named(file)}", half)
-        return self._write(file, data)
+        written = self._write(file, data)
+        if written == len(data):
+            self.unwritten_s.pop(self._named(file), None)
+        return written
 
     def fsync(self, descriptor: int) -> None:
         file = self._open[descriptor]
@@ -94,8 +97,7 @@ class Disk:
             file.synced = file.data
         else:
             self._step("disk sync folder")
-            self._durable = dict(self.files)
-            self._changes.clear()
+            self.sync_folder()
 
     def close(self, descriptor: int) -> None:
         self._open.pop(descriptor, None)
@@ -132,6 +134,11 @@ class Disk:
         file = self._durable.get(name)
         return None if file is None or not file.synced else file.synced
 
+    def sync_folder(self) -> None:
+        """The names of all files are safe."""
+        self._durable = dict(self.files)
+        self._changes.clear()
+
     def forget_process(self) -> None:
         """The process that had files open is gone."""
         self._open.clear()
@@ -166,12 +173,9 @@ class Disk:
         return self._next_descriptor
 
     def _write(self, file: File, data: bytes) -> int:
-        name = self._named(file)
-        if self.room is None:
-            self.unwritten_s.pop(name, None)
-        else:
+        if self.room is not None:
             if len(data) > self.room:
-                self.unwritten_s.setdefault(name, self._world.now_s)
+                self.unwritten_s.setdefault(self._named(file), self._world.now_s)
             if data and self.room <= 0:
                 raise OSError(errno.ENOSPC, "No space left on device")
             data = data[: self.room]

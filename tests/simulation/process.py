@@ -6,19 +6,28 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta, tzinfo
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drainer import loader
+from drainer.core import breaker
+from drainer.core.dispatch import Dispatcher
+from drainer.core.progress import Outcome
 from drainer.engine import coroutines, failures, keeper, local, loop, meter, pump, threads
-from drainer.kafka import fetch, loss
-from drainer.loader import LoadedHandler
-from drainer.operations import clock, drain, hold, resume, start
+from drainer.kafka import dead_letters, fetch, loss
+from drainer.kafka.dead_topic import DeadLetterTopicInfo
+from drainer.message import SubMessage
+from drainer.operations import clock, drain, hold, policy, resume, start
 from drainer.store import journal, plan_file
-from simulation.cluster import Broker, SimCluster, SimConsumer, SimLock
-from simulation.disk import Disk, DiskPath, Filelock
+from simulation.account import Account, place_of
+from simulation.cluster import SimCluster, SimConsumer, SimLock
+from simulation.disk import DiskPath, Filelock
+from simulation.letters import SimProducer
 from simulation.loop import VirtualLoop
 from simulation.threads import Threading, Threads
 from simulation.world import EPOCH_S, World
+
+if TYPE_CHECKING:
+    from simulation.simulation import Simulation
 
 
 class Process:
@@ -28,51 +37,45 @@ class Process:
         self.world = world
         self.cluster = cluster
         self.random = world.random(f"process {world.steps}")
-        self.loop: VirtualLoop | None = None
-        self.threads: Threads | None = None
+        self.loop = VirtualLoop(world)
+        self.threads = Threads(world, self.loop, lambda: self.random.choice([0.0, 0.001, 0.03]))
+        self.runs = False  # the event loop has begun
         self.lock = SimLock(world)
         self.drain: local.LocalDrain | None = None
         self.hear: Callable[[str], None] = lambda name: None
         self.gave_up_s: float | None = None  # on threads that are in the handler
-        self.began: Callable[[], None] = lambda: None  # called when the event loop is there
+        self.began: Callable[[], None] = lambda: None  # called when it does
 
-    def new_loop(self) -> VirtualLoop:
-        self.loop = VirtualLoop(self.world)
-        self.threads = Threads(
-            self.world, self.loop, lambda: self.random.choice([0.0, 0.001, 0.03])
-        )
+    def begin(self) -> VirtualLoop:
+        self.runs = True
         self.began()
         return self.loop
 
-    def the_threads(self) -> Threads:
-        assert self.threads is not None
-        return self.threads
-
-    def aside(self, function: Callable[..., Any], *args: object) -> Any:
-        return self.the_threads().aside(function, *args)
+    def later(self, seconds: float, happen: Callable[[], None]) -> None:
+        """In so many seconds, unless the process ends before."""
+        if not self.loop.is_closed():
+            self.loop.call_later(seconds, happen)
 
     def pause(self, seconds: float) -> None:
-        """A call takes its time: of its thread, or of a command that has not begun to drain."""
-        if self.threads is None:
+        """A call takes its time: of its thread, or of a command that does not drain."""
+        if self.threads.inside:
+            if seconds:
+                self.threads.sleep(seconds)
+        elif not self.runs:
             self.world.wait(seconds)
-        elif self.threads.inside and seconds:
-            self.threads.sleep(seconds)
 
     def end(self) -> None:
         """Nothing of it is left."""
         self.world.alive = False
-        if self.threads is not None:
-            self.threads.kill()
-        if self.loop is not None:
-            self.loop.bury()
+        self.threads.kill()
+        self.loop.bury()
 
 
 @contextmanager
-def replaced(
-    world: World, disk: Disk, broker: Broker, handler: LoadedHandler, now: Callable[[], Process]
-) -> Iterator[None]:
+def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
     """Lets the drain run in the world: ``now`` gives the process that is alive."""
-    threading = Threading(lambda: now().the_threads())
+    world, disk, broker, account = it.world, it.disk, it.broker, it.account
+    threading = Threading(lambda: now().threads)
     filelock = Filelock(disk)
     abandon = threads.ThreadWorkers.abandon
 
@@ -85,15 +88,32 @@ def replaced(
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
             now().drain = self
+            watch(self.dispatcher, account)
 
     def wall_clock(zone: tzinfo) -> datetime:
         return datetime.fromtimestamp(EPOCH_S, UTC) + timedelta(seconds=world.now_s)
 
     def aside(function: Callable[..., Any], *args: object) -> Any:
-        return now().aside(function, *args)
+        return now().threads.aside(function, *args)
 
     def consumer(conf: Any) -> SimConsumer:
         return SimConsumer(broker, lambda seconds: now().pause(seconds), conf)
+
+    def producer(conf: Any) -> SimProducer:
+        return SimProducer(
+            broker,
+            account.letters,
+            lambda seconds: now().pause(seconds),
+            lambda seconds, happen: now().later(seconds, happen),
+        )
+
+    def look_at_dead_letter_topic(*_: object, **__: object) -> DeadLetterTopicInfo:
+        broker.ask("dead-letter topic")
+        return DeadLetterTopicInfo("orders.billing.dead", broker.dead_letter_topic, 1)
+
+    def make_dead_letter_topic(*_: object) -> None:
+        broker.ask("make dead-letter topic")
+        broker.dead_letter_topic = True
 
     async def abandoned(workers: threads.ThreadWorkers) -> None:
         now().gave_up_s = world.now_s
@@ -108,7 +128,7 @@ def replaced(
         (local, "monotonic", world.monotonic),
         (local, "hurried_interpreter", nullcontext),
         (local, "stop_signals", stop_signals),
-        (loop, "new_event_loop", lambda: now().new_loop()),
+        (loop, "new_event_loop", lambda: now().begin()),
         (keeper, "aside", aside),
         (keeper, "monotonic", world.monotonic),
         (keeper, "datetime", wall),
@@ -127,6 +147,12 @@ def replaced(
         (plan_file, "filelock", filelock),
         (plan_file, "Path", DiskPath),
         (journal, "os", disk),
+        (breaker, "FAILURES", it.outages_after),
+        (dead_letters, "Producer", producer),
+        (dead_letters, "threading", threading),
+        (dead_letters, "time", SimpleNamespace(monotonic=world.monotonic)),
+        (policy, "look_at_dead_letter_topic", look_at_dead_letter_topic),
+        (policy, "make_dead_letter_topic", make_dead_letter_topic),
         (fetch, "Consumer", consumer),
         (fetch, "time", SimpleNamespace(monotonic=world.monotonic)),
         (fetch, "threading", threading),
@@ -135,7 +161,7 @@ def replaced(
         (start, "datetime", wall),
         (hold, "GroupLock", lambda *args, **kwargs: now().lock),
         (drain, "LocalDrain", WatchedDrain),
-        (resume, "load_handler", lambda reference: handler),
+        (resume, "load_handler", lambda reference: it.handler),
         (DiskPath, "disk", disk),
     ]
     before = [(place, name, getattr(place, name, None)) for place, name, _ in replacements]
@@ -146,3 +172,20 @@ def replaced(
     finally:
         for place, name, value in before:
             setattr(place, name, value)
+
+
+def watch(dispatcher: Dispatcher, account: Account) -> None:
+    """Lets the account hear what is given up: nobody else sees it."""
+    finish, park_behind = dispatcher.finish, dispatcher.park_behind
+
+    def watched_finish(sub: SubMessage, outcome: Outcome = Outcome.DONE) -> None:
+        if outcome is not Outcome.DONE:
+            account.conclude(place_of(sub), outcome)
+        finish(sub, outcome)
+
+    def watched_park_behind(sub: SubMessage, outcome: Outcome) -> None:
+        account.conclude(place_of(sub), outcome)
+        park_behind(sub, outcome)
+
+    dispatcher.finish = watched_finish  # type: ignore[method-assign]
+    dispatcher.park_behind = watched_park_behind  # type: ignore[method-assign]

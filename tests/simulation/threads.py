@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import count, islice
 from queue import Empty
+from threading import Lock
 from typing import Any, TypeVar
 
 from greenlet import getcurrent, greenlet
@@ -53,6 +54,9 @@ class Threads:
         """Until ``wake`` is called for those waiters, or the timeout is over."""
         if not self._world.alive:
             raise Killed
+        if not self.inside:  # before or after its event loop, a process has no other threads
+            self._world.wait(timeout or 0.0)
+            return
         me, ticket = getcurrent(), next(self._tickets)
         waiters[me] = ticket
         timer = timeout is not None and self._loop.call_later(timeout, self._switch, me, ticket)
@@ -66,6 +70,8 @@ class Threads:
                 timer.cancel()
 
     def wake(self, waiters: Waiters, most: int | None = None) -> None:
+        if self._loop.is_closed():
+            return
         for me in list(islice(waiters, most)):
             self._loop.call_soon(self._switch, me, waiters.pop(me))
 
@@ -176,3 +182,4 @@ class Threading:
                 return self._items.popleft()
 
         self.Event, self.Thread, self.SimpleQueue = Event, Thread, SimpleQueue
+        self.Lock = Lock  # nobody ever waits for one
