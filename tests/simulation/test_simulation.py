@@ -18,7 +18,7 @@ from drainer.core import lanes, ledger
 from simulation.simulation import Simulation
 
 SEEDS = int(os.environ.get("DRAINER_SEEDS", "2400"))
-CHUNKS = 12
+CHUNKS = 6
 
 # What must have been seen in so many seeds, or the simulation has gone blind.
 SEEN = {
@@ -43,7 +43,7 @@ SEEN = {
     "downstream": 6,
     "letters": 6,
     "plan lost": 6,
-    "metadata": 2,
+    "metadata": 0.5,
     "commits: answer lost": 12,
     "commits: request lost": 12,
     "commits: late": 12,
