@@ -119,6 +119,9 @@ class Account:
         policy = self.policy
         failures = self._failed_now[place] = self._failed_now[place] + 1
         self.given_up[place] += failures > policy.retries
+        self._world.insist(
+            policy.breaker or failures <= policy.retries + 1, f"{place} is tried too often"
+        )
         if not policy.breaker:  # otherwise it may be the probe
             whole_s = min(policy.retry_max_delay_s, policy.retry_delay_s * 2 ** (failures - 1))
             self._not_before_s[place] = self._world.now_s + JITTER * whole_s

@@ -12,7 +12,7 @@ from random import Random
 from drainer.message import Barrier, Message, SubMessage
 
 TOPIC, TOPIC_ID, GROUP = "orders", "0pBNPmLQTQ6kMBJIlPOBWg", "billing"
-ORDERS = ["sub-key"] * 7 + ["key", "partition", "none"]
+ORDERS = ["sub-key"] * 6 + ["key", "key", "partition", "none"]
 
 Place = tuple[int, int, int]  # partition, offset, index
 Spec = tuple[str, ...]  # the sub-keys of a sub-message; none for a barrier

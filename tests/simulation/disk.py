@@ -210,7 +210,7 @@ def _survivor(file: File, random: Random) -> bytes:
     length = random.choice([len(synced), random.randint(len(synced), len(data)), len(data)])
     survivor = bytearray(data[:length])
     lost = random.choice([0.0, 0.3, 1.0])  # pages that were never written read as zeros
-    stale = random.random() < 0.2  # or as what was there before
+    stale = random.random() < 0.4  # or as what was there before
     for page in range(len(synced) // PAGE, len(data) // PAGE + 1):
         if random.random() < lost:
             first, end = max(len(synced), page * PAGE), min(length, (page + 1) * PAGE)

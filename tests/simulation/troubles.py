@@ -34,19 +34,19 @@ TROUBLES = {
     "remade": 0.3,
     "appended": 1,
 }
-DEATHS = {  # at which steps, and at which of them on average
-    "": 80,
-    "disk": 12,
-    "disk append": 5,
-    "disk append beside": 2,
-    "disk rename": 2,
-    "disk remove": 3,
-    "disk sync": 3,
-    "ask": 10,
-    "commit": 2,
-    "letter": 2,
-    "handle": 8,
-    "done": 8,
+DEATHS = {  # at which steps, how likely, and at which of them on average
+    "": (2, 80),
+    "disk": (1, 12),
+    "disk append": (1, 5),
+    "disk append beside": (3, 2),
+    "disk rename": (1, 2),
+    "disk remove": (1, 3),
+    "disk sync": (1, 3),
+    "ask": (1, 10),
+    "commit": (1, 2),
+    "letter": (1, 2),
+    "handle": (1, 8),
+    "done": (1, 8),
 }
 
 
@@ -69,8 +69,8 @@ class Troubles:
             list(TROUBLES), list(TROUBLES.values()), k=random.choice([1, 1, 2])
         ):
             if kind == "death":
-                at = random.choice(list(DEATHS))
-                self._will_die(at, DEATHS[at])
+                [at] = random.choices(list(DEATHS), [weight for weight, _ in DEATHS.values()])
+                self._will_die(at, DEATHS[at][1])
             elif kind in ("stranger", "move", "remade") and random.random() < 0.6:
                 at_question = self._broker.asked + 1 + int(random.expovariate(1 / 12))
                 self._broker.at_question[at_question] = partial(self._happen, kind)
