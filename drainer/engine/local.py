@@ -216,11 +216,10 @@ class LocalDrain:
 
     async def _stop_in_order(self, cause: BaseException | None) -> BaseException | None:
         stopped = aside(self._source.stop)
-        if isinstance(cause, NOT_OURS) or self._settings.grace_s <= 0:
-            await self._workers.abandon()
-        else:
-            await self._let_finish()
-        await self._close_dead_letters(self._settings.grace_s)
+        # Whoever works for the group by now handles what died here: no letter is ours to write.
+        grace_s = 0.0 if isinstance(cause, NOT_OURS) else self._settings.grace_s
+        await (self._let_finish() if grace_s > 0 else self._workers.abandon())
+        await self._close_dead_letters(grace_s)
         await self._keeper.stop()
         await stopped
         cause = await self._close_handler(cause)
