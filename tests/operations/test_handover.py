@@ -118,7 +118,7 @@ def test_what_another_drain_finished_before_the_yes_is_not_handled_again(story: 
     prepared = story.prepared(handler)
     story.put_group(10, encode(10, [(11, 20)]))
 
-    with pytest.raises(PlanRefused, match="metadata beside offset 10 .* has changed"):
+    with pytest.raises(PlanRefused, match=r"metadata beside offset 10 .* has changed"):
         story.drain(prepared)
 
     assert handler.handled == []
