@@ -292,8 +292,9 @@ class LocalDrain:
                 f"the account does not add up: messages {messages}, sub-messages {subs}",
                 hint="this is a bug of drainer: report it, and keep the plan; do not resume",
             )
-        finished = EXIT_DEAD_LETTERS if subs.dead else EXIT_DONE
-        code = finished if cause is None else cause.exit_code
+        # What died in former runs of a redrive is among its letters again.
+        dead = self.dispatcher.died if self._plan.redrive else subs.dead
+        code = (EXIT_DEAD_LETTERS if dead else EXIT_DONE) if cause is None else cause.exit_code
         return Summary(
             status=STATUS_OF.get(code, "failed"),
             exit_code=code,

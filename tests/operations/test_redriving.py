@@ -33,9 +33,11 @@ from kafka.topic import Topic, eventually
 
 DEAD_AGAIN = FailureSettings(on_failure=OnFailure.DEAD_LETTER)
 HANDLER = """
-handled = []
+handled, bad = [], []
 
 async def handle(sub):
+    if sub.message.offset in bad:
+        raise ValueError("no")
     handled.append(sub.message.offset)
 """
 
@@ -224,3 +226,20 @@ def test_a_resumed_redrive_writes_to_its_own_topic_whatever_was_said_meanwhile(
 
     assert resumed(again).plan.failures.dead_letter_topic == redrives.topic.name
     assert resumed(again).action.makes_topic is None
+
+
+def test_what_died_again_and_was_redriven_since_is_no_dead_letter_any_more(
+    redrives: Redrives,
+) -> None:
+    redrives.die(0, key="other")
+    redrives.die(1)
+    prepared = redrives.prepared("doc")
+    prepared.handler.target.bad.append(1)
+    assert redrives.drain(prepared).exit_code == 6
+
+    prepared = redrives.prepared("doc")
+    summary = redrives.drain(prepared)
+
+    assert prepared.handler.target.handled == [1]
+    assert (summary.exit_code, summary.sub_messages.dead) == (0, 1)
+    assert summary.conserved
