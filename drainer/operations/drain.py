@@ -115,8 +115,8 @@ def _drain(
             notify=notify,
         )
 
-    topic = plan.failures.dead_letter_topic
-    letters = None if topic is None else LetterWriter(cluster, plan, topic)
+    topic = prepared.policy.topic
+    letters = None if topic is None else LetterWriter(cluster, plan, topic.name)
     try:
         summary = LocalDrain(
             plan,

@@ -61,7 +61,7 @@ def settle_policy(
     Raises Refused when they can't.
     """
     if failures.on_failure is not OnFailure.DEAD_LETTER:
-        return Policy(replace(failures, dead_letter_topic=None), None)
+        return Policy(failures, None)  # a topic that was named before is kept: letters lie there
     name = failures.dead_letter_topic or default_dead_letter_topic(topic, group)
     if may_be_drained and name == topic and failures.after_dead is AfterDead.PARK:
         raise Refused(
