@@ -82,6 +82,11 @@ class Dispatcher:
         return sum(ledger.resting for ledger in self.ledgers.values())
 
     @property
+    def died(self) -> int:
+        """Sub-messages that became dead letters in this run."""
+        return sum(ledger.subs_dead for ledger in self.ledgers.values())
+
+    @property
     def pending_bytes(self) -> int:
         """An estimate of the memory that delivered and unfinished messages take."""
         return sum(ledger.pending_bytes for ledger in self.ledgers.values())

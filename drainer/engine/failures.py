@@ -210,7 +210,8 @@ class Failures:
             return Halted(
                 f"{_counted(self._dispatcher.resting, 'message')} were left alone, as many as"
                 " memory is meant for; what is behind them was not read",
-                hint="choose more of them, or begin behind them",
+                hint="choose more of them; letters that nobody wants any more can be deleted"
+                " (kafka-delete-records), and are passed over then",
             )
         return None
 
