@@ -360,7 +360,8 @@ class LocalDrain:
 
     def _fed(self) -> None:
         self._workers.wake()
-        self._failures.idle()
+        if self._failures.holding_back:
+            self._failures.idle()
         self._end_if_over()
 
     def _end_if_over(self) -> None:
@@ -369,7 +370,7 @@ class LocalDrain:
             return
         if dispatcher.complete:
             self._end(None)
-        elif self._failures.leave_something and not (
+        elif (dispatcher.leaves_something or self._failures.late) and not (
             dispatcher.lanes.ready or self._failures.waiting or self._pump.awaits
         ):
             self._end(self._failures.left_over())
