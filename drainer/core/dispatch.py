@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from drainer.core.closure import SubKeys
 from drainer.core.lanes import Lanes
 from drainer.core.ledger import Ledger
-from drainer.core.order import LANE_OF, Order
+from drainer.core.order import LANE_OF, LANE_OF_MESSAGE, Order
 from drainer.core.progress import Counts, Outcome, Progress, Range
 from drainer.errors import SplitFailed
 from drainer.message import Barrier, Message, SubMessage
@@ -58,6 +58,8 @@ class Dispatcher:
         self._newly_parked: list[str] = []
         self._selects = selects
         self._lane_of = LANE_OF.get(order)
+        for ledger in self.ledgers.values():
+            ledger.lane_of = LANE_OF_MESSAGE.get(order)
         self._ordered = order is not Order.NONE
         self._gates: dict[int, Gate] = {}
         self._shut = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from drainer.core.closure import Closure
 from drainer.core.progress import (
@@ -88,6 +88,7 @@ class Ledger:
         self._changed_finished: list[int] = []
         self._changed_partial: list[Message] = []
         self._closure = Closure(known)
+        self.lane_of: Callable[[Message], Hashable] | None = None  # where lanes aren't sub-keys
         self._recorded = known.watermark  # the watermark that changes() told last
         self.messages_read = self.messages_done = self.messages_dead = self.messages_skipped = 0
         self.subs_read = self.subs_done = self.subs_dead = self.subs_skipped = 0
@@ -217,7 +218,7 @@ class Ledger:
         else:
             self._changed_finished.append(message.offset)
             if self._closure.watches:
-                self._closure.note(message.offset, message.sub_keys)
+                self._closure.note(message.offset, self._lanes_of(message, message.sub_keys))
             self._finished_inside += 1
             self._bytes_inside += message.size
             if (
@@ -283,7 +284,7 @@ class Ledger:
         Takes time in proportion to what is pending.
         """
         partial = (
-            (message.offset, message.part.finished_keys())
+            (message.offset, self._lanes_of(message, message.part.finished_keys()))
             for message in self._pending
             if message.left and message.part is not None
         )
@@ -360,6 +361,12 @@ class Ledger:
     def _purge(self) -> None:
         self._pending = deque(m for m in self._pending if m.left)
         self._finished_inside = self._bytes_inside = 0
+
+    def _lanes_of(self, message: Message, keys: Sequence[Hashable]) -> Sequence[Hashable]:
+        if self.lane_of is None:
+            return keys
+        lane = (self.lane_of(message),)  # never None, as a barrier's is
+        return [None if key is None else lane for key in keys]
 
     def _recall(self, message: Message) -> int:
         known = self._earlier_partial[message.offset]

@@ -77,7 +77,8 @@ class Keeper:
         self._failed = failed
         self._beyond = finished_beyond(plan)
         self._closed: Mapping[int, Sequence[Range]] = {}  # of the plan's progress, for the group
-        self._call: asyncio.Future[None] | None = None  # the write or commit that is under way
+        self._call: asyncio.Future[None] | None = None  # the write that is under way
+        self._committing: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -94,8 +95,10 @@ class Keeper:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with suppress(PlanNotWritten):  # the save that follows will say so
             self.note()
-        if self._call is not None:  # a cancelled task leaves its write to its thread
-            await asyncio.wait([self._call])
+        # A cancelled task leaves its write to its thread; a commit goes on by itself.
+        under_way = [each for each in (self._call, self._committing) if each is not None]
+        if under_way:
+            await asyncio.wait(under_way)
 
     def note(self) -> None:
         """Writes what finished into the journal. Raises PlanNotWritten."""
@@ -120,55 +123,68 @@ class Keeper:
             parked=tuple(sorted(self._dispatcher.parked)),
         )
         self._file.start_journal(self.plan.drain_id, self.plan.generation)
-        await self._aside(self._file.write, self.plan)
+        self._call = aside(self._file.write, self.plan)
+        await asyncio.shield(self._call)
         self.written_at = monotonic()
         if commit:
-            await self._aside(self._commit)
+            await self._commit()
 
     async def finish(self, *, commit: bool) -> None:
         """The last save: settles the commit, and leaves the plan alone without a journal.
 
         Raises what ``save`` raises, and Interrupted when the commit could not be settled.
         """
-        await self.save(commit=commit)
+        refused = self._refused()
+        await self.save(commit=commit and refused is None)
         for _ in range(COMMIT_TRIES):
-            if not commit or self.trouble is None:
+            if not commit or refused or self.trouble is None:
                 break
             await asyncio.sleep(COMMIT_PAUSE_S)
-            await self._aside(self._commit)
+            await self._commit()
         await self.save(commit=False)  # with the offsets that are now known to be committed
         self._file.remove_journals()
+        if commit and refused:  # while the drain was stopping for another reason
+            raise refused
         if commit and self.trouble is not None:
             raise Interrupted(
                 f"the plan is written, but the group's offsets are not: {self.trouble}",
                 hint=f"once the cluster answers: drainer plan commit {self._file.path}",
             )
 
-    async def _aside(self, function: Callable[..., None], *args: object) -> None:
-        self._call = aside(function, *args)
-        await asyncio.shield(self._call)
+    def _refused(self) -> BaseException | None:
+        """Why a commit failed for good, if one did."""
+        done = self._committing is not None and self._committing.done()
+        return self._committing.exception() if self._committing and done else None
 
-    def _commit(self) -> None:
-        if self._lock.lost is not None:
-            raise self._lock.lost
-        if self._lock.unsure_since_s is not None:
-            self.trouble = "the lock on the group is not confirmed; nothing is committed meanwhile"
-            return
-        partitions = self.plan.partitions
-        expected = {number: {part.committed} for number, part in partitions.items()}
+    async def _commit(self) -> None:
+        """Commits the watermarks of the plan, which is on the disk."""
         try:
-            self._committer.check(self.plan.topic_id)
-            written = self._committer.commit(self.plan.watermarks, expected, self._closed)
+            written = await aside(self._commit_plan, self.plan, self._closed)
         except CommitDelayed as delay:
             self.trouble = str(delay)
             return
+        # The plan may be another one by now.
+        partitions = {
+            n: replace(part, committed=written.get(n, part.committed))
+            for n, part in self.plan.partitions.items()
+        }
         self.trouble = None
-        self.plan = replace(
-            self.plan,
-            partitions={
-                n: replace(p, committed=written.get(n, p.committed)) for n, p in partitions.items()
-            },
-        )
+        self.plan = replace(self.plan, partitions=partitions)
+
+    def _commit_plan(
+        self, plan: OffsetPlan, closed: Mapping[int, Sequence[Range]]
+    ) -> dict[int, int]:
+        if self._lock.lost is not None:
+            raise self._lock.lost
+        if self._lock.unsure_since_s is not None:
+            raise CommitDelayed(
+                "the lock on the group is not confirmed; nothing is committed meanwhile"
+            )
+        expected: dict[int, set[int | None]] = {
+            number: {part.committed} for number, part in plan.partitions.items()
+        }
+        self._committer.check(plan.topic_id)
+        return self._committer.commit(plan.watermarks, expected, closed)
 
     async def _keep_journal(self) -> None:
         while True:
@@ -178,4 +194,10 @@ class Keeper:
     async def _keep_plan(self) -> None:
         while True:
             await asyncio.sleep(self._interval_s)
-            await self.save()
+            await self.save(commit=False)
+            # Beside the saves: a broker that is slow to answer must not keep the plan waiting.
+            if self._committing is not None:
+                if not self._committing.done():
+                    continue
+                self._committing.result()  # after one that failed there is no other
+            self._committing = spawn(self._commit(), "commit", self._failed)

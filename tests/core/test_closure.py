@@ -11,6 +11,7 @@ from drainer.core import closure as closure_module
 from drainer.core.closure import closed
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
+from drainer.core.order import Order
 from drainer.core.progress import Partial, Progress, ranges_of
 from drainer.message import Barrier, SubMessage
 
@@ -125,6 +126,29 @@ def test_they_travel_again_when_the_watermark_is_past_them() -> None:
     finish(dispatcher, taken, "0[1]", "6[0]")
 
     assert told(dispatcher) == Progress(4, ((5, 7),))
+
+
+def test_lanes_by_message_key_keep_their_order_whatever_the_sub_keys() -> None:
+    """1 shares a sub-key with the part, and no lane; 2 has its lane behind 1."""
+    dispatcher = Dispatcher({0: Ledger(0, 100)}, Order.KEY)
+    messages = [("y", "a", "b"), ("z", "a"), ("z", "c")]
+    for offset, (key, *subs) in enumerate(messages):
+        message = message_at(offset, key=key.encode())
+        dispatcher.deliver(message, [SubMessage(sub) for sub in subs])
+    taken = take_all(dispatcher)
+    finish(dispatcher, taken, "0[0]", "1[0]", "2[0]")
+
+    assert told(dispatcher) == Progress(0, ((1, 3),))
+
+
+def test_a_barrier_holds_back_what_is_behind_it_in_every_order() -> None:
+    dispatcher = Dispatcher({0: Ledger(0, 100)}, Order.NONE)
+    dispatcher.deliver(message_at(0), [SubMessage("a"), Barrier(), SubMessage("b")])
+    dispatcher.deliver(message_at(1), [SubMessage("c")])
+    taken = take_all(dispatcher)
+    finish(dispatcher, taken, "0[0]", "0[1]", "1[0]")
+
+    assert told(dispatcher) == Progress(0)
 
 
 def first_of(keys: tuple[str, ...]) -> Partial:

@@ -1,0 +1,336 @@
+"""The laws: what was handled, in which order and how often, against what files and group say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from math import inf
+
+from drainer.core import handover
+from drainer.core.admission import BURST_S
+from drainer.core.dispatch import Dispatcher
+from drainer.core.failures import JITTER, AfterDead, FailureSettings, OnFailure
+from drainer.core.plan import ALL, OffsetPlan
+from drainer.core.progress import Outcome, Range
+from drainer.engine.local import WATCH_INTERVAL_S
+from drainer.kafka.offsets import CommittedOffset
+from drainer.message import SubMessage
+from simulation.backlog import Act, Backlog, Place, Script
+from simulation.world import World
+
+INSTANT_S = 1e-6  # sums of floats differ by less
+
+
+def place_of(sub: SubMessage) -> Place:
+    return sub.message.partition, sub.message.offset, sub.index
+
+
+class Account:
+    """What really happened, over all lives of a drain.
+
+    ``known`` is what is finished as far as this life can know: what the files said when it began,
+    and what finished since.
+    """
+
+    def __init__(self, world: World, backlog: Backlog) -> None:
+        self._world = world
+        self._backlog = backlog
+        self.known: dict[Place, Outcome] = {}
+        self.finished_at_s: dict[Place, float] = {}
+        self.running: dict[Place, float] = {}  # since when
+        self.begun: Counter[Place] = Counter()
+        self.forgotten: set[Place] = set()  # finished, and not by the plan that is there now
+        self.forgotten_messages = 0
+        self.policy = FailureSettings()
+        self.flaky = False  # the downstream fails now and then, whatever it is given
+        self.letters: Counter[Place] = Counter()  # that the dead-letter topic holds
+        self.given_up: Counter[Place] = Counter()  # attempts with which it may have been
+        self.repeats = 0
+        self.repeats_allowed = 0
+        self.concurrency = 0
+        self.unsure_since_s: Callable[[], float | None] = lambda: None  # of the lock
+        self.exact = True  # what comes out of the handler is accounted for at once
+        self._busy: Counter[Hashable] = Counter()  # lanes with something in the handler
+        self._last: dict[tuple[int, Hashable], Place] = {}
+        self._seen: set[tuple[int, Hashable]] = set()  # lanes that this life has begun
+        self._watermarks: dict[int, int] = {}
+        self._begun_now: Counter[Place] = Counter()  # in this life
+        self._failed_now: Counter[Place] = Counter()
+        self._not_before_s: dict[Place, float] = {}  # the next attempt
+        self._skipped: set[Place] = set()  # by the handler
+        self._tokens, self._tokens_at_s = 1.0, 0.0  # of --rate
+        self._moves = 0  # into the handler and out of it
+        self._checked = (-1, 0, 0)
+
+    def begin(self, sub: SubMessage) -> Place:
+        """The handler is given a sub-message."""
+        place = place_of(sub)
+        backlog, insist = self._backlog, self._world.insist
+        self._world.step(f"handle {place}")
+        self._moves += 1
+        insist(place in backlog.specs, f"{place} is not of the backlog")
+        insist(place not in self.known, f"{place} is finished, and handled again in one life")
+        insist(place not in self.running, f"{place} is in the handler already")
+        for before in backlog.before[place]:
+            insist(before in self.known, f"{place} began before {before} had finished")
+            parked = backlog.specs[place] and self._parks_behind(before)
+            insist(not parked, f"{place} began behind the dead letter {before}")
+        insist(sub.attempt == self._begun_now[place] + 1, f"{sub.attempt} is no attempt of {place}")
+        insist(
+            self._world.now_s > self._not_before_s.get(place, 0.0) - INSTANT_S,
+            f"{place} is tried again too soon",
+        )
+        self._count_start()
+        self._check_lock(place)
+        lanes = backlog.lanes[place]
+        for lane in lanes:
+            insist(not self._busy[lane], f"{place} and another are at once in lane {lane!r}")
+            at = (place[0], lane)
+            if at in self._seen:
+                insist(self._last[at] <= place, f"lane {at} went back within one life")
+            self._seen.add(at)
+            self._last[at] = place
+        for other in self.running:
+            alone = not backlog.specs[place] or not backlog.specs[other]
+            insist(not alone or other[0] != place[0], f"{place} and {other}: a barrier is alone")
+        self._busy.update(lanes)
+        self.running[place] = self._world.now_s
+        insist(len(self.running) <= self.concurrency, "more at once than --concurrency")
+        self.repeats += place in self.begun and place not in self._begun_now
+        self.begun[place] += 1
+        self._begun_now[place] += 1
+        return place
+
+    def leave(self, place: Place, what: str) -> None:
+        """It comes out of the handler unfinished."""
+        self._world.step(f"{what} {place}")
+        self._moves += 1
+        del self.running[place]
+        self._busy.subtract(self._backlog.lanes[place])
+
+    def finish(self, place: Place) -> None:
+        """The handler has done it."""
+        self.leave(place, "done")
+        self._finished(place, Outcome.DONE)
+
+    def fail(self, place: Place, what: str) -> None:
+        """The handler raises."""
+        self.leave(place, what)
+        policy = self.policy
+        failures = self._failed_now[place] = self._failed_now[place] + 1
+        self.given_up[place] += failures > policy.retries
+        if not policy.breaker:  # otherwise it may be the probe
+            whole_s = min(policy.retry_max_delay_s, policy.retry_delay_s * 2 ** (failures - 1))
+            self._not_before_s[place] = self._world.now_s + JITTER * whole_s
+
+    def ask_for_later(self, place: Place, after_s: float | None) -> None:
+        """The handler raises Retry."""
+        self.leave(place, "later")
+        if after_s is not None and not self.policy.breaker:
+            self._not_before_s[place] = self._world.now_s + after_s
+
+    def skip(self, place: Place) -> None:
+        """The handler raises Skip."""
+        self.leave(place, "skipped")
+        self._skipped.add(place)
+
+    def conclude(self, place: Place, outcome: Outcome) -> None:
+        """The drain counts a sub-message as finished that the handler has not done."""
+        insist, policy = self._world.insist, self.policy
+        insist(place not in self.running, f"{place} is {outcome}, and in the handler")
+        spent = self._failed_now[place] > policy.retries
+        if outcome is Outcome.DEAD:
+            insist(policy.on_failure is OnFailure.DEAD_LETTER and spent, f"{place} is dead: why?")
+            insist(self.letters[place], f"{place} is dead before its letter is written")
+        else:
+            by_policy = policy.on_failure is OnFailure.SKIP and spent
+            insist(by_policy or place in self._skipped, f"{place} is skipped: why?")
+        self._world.note(f"{outcome.value} {place}")
+        self._finished(place, outcome)
+
+    def _finished(self, place: Place, outcome: Outcome) -> None:
+        self._moves += 1
+        self.known[place] = outcome
+        self.finished_at_s[place] = self._world.now_s
+
+    def _parks_behind(self, place: Place) -> bool:
+        return (
+            self.known[place] is Outcome.DEAD
+            and self.policy.after_dead is AfterDead.PARK
+            and place not in self.forgotten
+        )
+
+    def _check_lock(self, place: Place) -> None:
+        unsure_s = self._world.now_s - (self.unsure_since_s() or inf)
+        noticed_s = WATCH_INTERVAL_S + self._world.longest_turn_s + INSTANT_S
+        # Threads go on with what they were handed before.
+        fine = not self.exact or unsure_s <= noticed_s
+        self._world.insist(fine, f"{place} began while the lock was in doubt")
+
+    def _count_start(self) -> None:
+        if self.policy.rate is None or not self.exact:
+            return
+        now_s, rate = self._world.now_s, self.policy.rate
+        most = max(1.0, rate * BURST_S)
+        self._tokens = min(most, self._tokens + (now_s - self._tokens_at_s) * rate) - 1
+        self._tokens_at_s = now_s
+        self._world.insist(self._tokens > -INSTANT_S * rate - 1e-6, "more starts than --rate says")
+
+    def check_now(self, dispatcher: Dispatcher) -> None:
+        """The laws that hold at every moment."""
+        state = (self._moves, dispatcher.lanes.ready, dispatcher.lanes.running)
+        if state == self._checked:
+            return
+        self._checked = state
+        insist = self._world.insist
+        messages, subs = dispatcher.counts()
+        insist(messages.conserved and subs.conserved, f"not conserved: {messages}, {subs}")
+        insist(
+            not self.exact or subs.finished == len(self.known) - len(self.forgotten),
+            f"{subs}, and {len(self.known)} are finished",
+        )
+        for number, ledger in dispatcher.ledgers.items():
+            insist(ledger.tally() == ledger.counts(), "what is pending is not what is counted")
+            before = self._watermarks.get(number, ledger.watermark)
+            insist(ledger.watermark >= before, f"the watermark went back in partition {number}")
+            self.check_below(number, before, ledger.watermark, self.known, "the watermark")
+            self._watermarks[number] = ledger.watermark
+
+    def check_below(
+        self, number: int, start: int, end: int, finished: Mapping[Place, Outcome], what: str
+    ) -> None:
+        """Everything in these offsets is finished, or a hole."""
+        for offset in range(start, end):
+            for place in self._backlog.parts.get((number, offset), ()):
+                self._world.insist(place in finished, f"{what} passed {place}: {end}")
+
+    def check_files(self, plan: OffsetPlan) -> dict[Place, Outcome]:
+        """What plan and journal say is finished; all of it must be, and be counted."""
+        insist = self._world.insist
+        finished = finished_by(plan, self._backlog)
+        for place in finished:
+            insist(place in self.known, f"the files say that {place} is finished, and it is not")
+        found = {place: self.known[place] for place in finished}
+        messages, subs = plan.counts()
+        insist(messages.conserved and subs.conserved, f"not conserved: {messages}, {subs}")
+        outcomes = Counter(o for place, o in found.items() if place not in self.forgotten)
+        insist(
+            (subs.done, subs.dead, subs.skipped) == tuple(outcomes[each] for each in Outcome),
+            f"the files count {subs}, and say that {len(found)} are finished",
+        )
+        counted = sum(
+            offset < plan.claims[ALL][number].watermark or _in_range(plan, number, offset)
+            for number, offset in self._backlog.parts
+        )
+        counted -= self.forgotten_messages
+        insist(messages.finished == counted, f"the files count {messages}, {counted} are finished")
+        return found
+
+    def check_closed(self, kept: Mapping[Place, Outcome]) -> None:
+        """With a sub-message, the files hold all that came before it in its lanes: else the next
+        process would handle these after it."""
+        for place in kept:
+            for before in self._backlog.before[place]:
+                self._world.insist(before in kept, f"the files hold {place} without {before}")
+
+    def counted(self) -> set[Outcome]:
+        """How what the plan counts has ended."""
+        return {o for place, o in self.known.items() if place not in self.forgotten}
+
+    def check_told(self, number: int, commit: CommittedOffset) -> None:
+        """What a commit's metadata says is finished, is; and what comes behind it on a lane is not
+        said to be without it."""
+        ranges = handover.decode(commit.offset, commit.metadata)
+        self._world.insist(ranges is not None, "nobody can read the metadata")
+        told: dict[Place, Outcome] = {}
+        for place in self._backlog.specs:
+            offset = place[1]
+            below = offset < commit.offset or any(a <= offset < b for a, b in ranges or ())
+            if place[0] == number and below:
+                self._world.insist(place in self.known, f"the metadata says that {place} is done")
+                told[place] = self.known[place]
+        self.check_closed(told)
+
+    def forget(self, told: Mapping[int, Sequence[Range]]) -> None:
+        """The plan is lost; by partition, the finished offsets that are known without it."""
+
+        def known(number: int, offset: int) -> bool:
+            return any(first <= offset < end for first, end in told[number])
+
+        kept = {place: o for place, o in self.known.items() if known(place[0], place[1])}
+        for place in self._backlog.specs:
+            told_of = known(place[0], place[1])
+            self._world.insist(place in kept or not told_of, f"{place} is not done")
+        self.check_closed(kept)
+        self.end_life(kept)
+        self.forgotten = set(kept)
+        self.forgotten_messages = sum(known(*at) for at in self._backlog.parts)
+
+    def end_life(self, kept: Mapping[Place, Outcome]) -> None:
+        """A process has ended; ``kept`` is what the next one will know."""
+        self.repeats_allowed += len((self._begun_now.keys() | self.known.keys()) - kept.keys())
+        self._begun_now.clear()
+        self._failed_now.clear()
+        self._not_before_s.clear()
+        self._skipped.clear()
+        self._tokens = 1.0
+        self.known = dict(kept)
+        self.running.clear()
+        self._busy.clear()
+        self._seen.clear()
+        self._watermarks.clear()
+
+    def check_end(self, plan: OffsetPlan) -> None:
+        """The drain says that all is done."""
+        insist, backlog = self._world.insist, self._backlog
+        insist(set(self.begun) == set(backlog.specs), "something was never handled")
+        insist(
+            self.repeats <= self.repeats_allowed,
+            f"{self.repeats} repeated, {self.repeats_allowed} would be right",
+        )
+        insist(plan.complete, "done, and the plan is not complete")
+        finished = self.check_files(plan)
+        insist(set(finished) == set(backlog.specs), "done, and something is not finished")
+        for place, outcome in finished.items():
+            expected = self._expected(place)
+            insist(outcome in expected, f"{place} ended as {outcome}, not as {expected}")
+            insist(outcome is not Outcome.DEAD or self.letters[place], f"no letter of {place}")
+        for place, letters in self.letters.items():
+            insist(letters <= self.given_up[place], f"{letters} letters of {place}")
+        messages, subs = plan.counts()
+        insist((messages.pending, subs.pending) == (0, 0), "done, and something is pending")
+        messages_read = len(backlog.parts) - self.forgotten_messages
+        insist(messages.read == messages_read, f"{messages.read} messages were read")
+        subs_read = len(backlog.specs) - len(self.forgotten)
+        insist(subs.read == subs_read, f"{subs.read} sub-messages were read")
+
+    def _expected(self, place: Place) -> set[Outcome]:
+        """How a sub-message may end."""
+        script = self._backlog.scripts.get(place, Script())
+        expected = {Outcome.SKIPPED if script.then is Act.SKIP else Outcome.DONE}
+        if self.flaky or script.failures > self.policy.retries:
+            if self.policy.on_failure is OnFailure.DEAD_LETTER:
+                expected.add(Outcome.DEAD)
+            elif self.policy.on_failure is OnFailure.SKIP:
+                expected.add(Outcome.SKIPPED)
+        return expected
+
+
+def finished_by(plan: OffsetPlan, backlog: Backlog) -> list[Place]:
+    """The sub-messages that a plan says are finished, read naively."""
+    found = []
+    for place in backlog.specs:
+        partition, offset, index = place
+        progress = plan.claims[ALL][partition]
+        part = progress.partial.get(offset)
+        if (
+            offset < progress.watermark
+            or _in_range(plan, partition, offset)
+            or (part is not None and part.bits >> index & 1)
+        ):
+            found.append(place)
+    return found
+
+
+def _in_range(plan: OffsetPlan, partition: int, offset: int) -> bool:
+    return any(first <= offset < end for first, end in plan.claims[ALL][partition].finished)

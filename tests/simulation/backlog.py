@@ -1,0 +1,209 @@
+"""A backlog drawn from a seed: logs with holes, what their messages split into, how the handler
+will fare with each part, and what must have finished before each part may begin."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from math import inf
+from random import Random
+
+from drainer.message import Barrier, Message, SubMessage
+
+TOPIC, TOPIC_ID, GROUP = "orders", "0pBNPmLQTQ6kMBJIlPOBWg", "billing"
+ORDERS = ["sub-key"] * 7 + ["key", "partition", "none"]
+
+Place = tuple[int, int, int]  # partition, offset, index
+Spec = tuple[str, ...]  # the sub-keys of a sub-message; none for a barrier
+
+
+class Act(Enum):
+    """What the handler does at one attempt."""
+
+    SUCCEED = "succeeds"
+    FAIL = "fails"
+    HANG = "takes too long"
+    LATER = "asks to be called later"
+    SKIP = "skips"
+    FATAL = "halts the drain"
+
+
+FAILING = {Act.FAIL, Act.HANG}
+
+
+@dataclass(frozen=True)
+class Script:
+    """What the handler does with one sub-message, attempt by attempt over all lives."""
+
+    acts: tuple[Act, ...] = ()
+    then: Act = Act.SUCCEED
+
+    def act(self, attempt: int) -> Act:
+        """The act of an attempt, counted from 1."""
+        return self.acts[attempt - 1] if attempt <= len(self.acts) else self.then
+
+    @property
+    def failures(self) -> float:
+        """How many attempts fail; infinity when all do."""
+        return inf if self.then in FAILING else sum(act in FAILING for act in self.acts)
+
+
+@dataclass(frozen=True)
+class Record:
+    key: bytes
+    value: bytes
+    aborted: bool = False  # then only a consumer that reads uncommitted is given it
+
+
+@dataclass
+class Log:
+    """One partition as the brokers hold it. Offsets without a record are holes: compacted away, or
+    markers of transactions."""
+
+    start: int
+    stable: int  # the end for who reads committed
+    end: int
+    records: dict[int, Record] = field(default_factory=dict)
+
+    def shown(self, offset: int, committed_only: bool) -> bool:
+        record = self.records.get(offset)
+        return record is not None and not (committed_only and record.aborted)
+
+    def end_for(self, committed_only: bool) -> int:
+        return self.stable if committed_only else self.end
+
+
+class Backlog:
+    """What is to be drained. ``committed`` is where the group stands before, None for nowhere."""
+
+    def __init__(self, random: Random) -> None:
+        self.order = random.choice(ORDERS)
+        self.committed_only = random.random() < 0.85
+        self.whole = random.random() < 0.15  # the handler has no split of its own
+        self.keys = "abcdefgh"[: random.randint(1, 8)]
+        self._bundle = random.choice([1, 3, 6])
+        self._barriers = random.random() < 0.3 and not self.whole
+        self._failing = random.choice([0, 0, 0.03, 0.15])
+        self.logs: dict[int, Log] = {}
+        self.starts: dict[int, int] = {}
+        self.ends: dict[int, int] = {}
+        self.committed: dict[int, int | None] = {}
+        self.specs: dict[Place, Spec] = {}
+        self.parts: dict[tuple[int, int], list[Place]] = {}  # by message
+        self.lanes: dict[Place, tuple[Hashable, ...]] = {}
+        self.before: dict[Place, list[Place]] = {}
+        self.scripts: dict[Place, Script] = {}
+        self.grown = False  # since the drain was planned
+        known = random.random() < 0.8
+        for number in range(random.choice([1, 1, 2, 3])):
+            self._add_partition(number, random, known)
+        self.size_most = max(
+            (len(r.value) + len(r.key) for log in self.logs.values() for r in log.records.values()),
+            default=0,
+        )
+
+    @property
+    def from_(self) -> str:
+        return "earliest" if None in self.committed.values() else "committed"
+
+    def split(self, message: Message) -> Iterator[SubMessage]:
+        for place in self.parts[message.partition, message.offset]:
+            spec = self.specs[place]
+            if len(spec) == 1:
+                yield SubMessage(spec[0])
+            else:
+                yield SubMessage(keys=spec) if spec else Barrier()
+
+    def add_later(self, number: int, random: Random) -> None:
+        """Producers go on; what they write now is not in the backlog."""
+        self.grown = True
+        log = self.logs[number]
+        for _ in range(random.randint(1, 3)):
+            log.records[log.end] = Record(b"later", b"later")
+            log.end += 1
+        log.stable = log.end
+
+    def _add_partition(self, number: int, random: Random, known: bool) -> None:
+        start = offset = random.randrange(100)
+        log = Log(start, start, start)
+        messages = random.randint(0, 14)
+        at = random.choice([0, 0, random.randint(0, messages)]) if known else 0
+        committed = start if known else None
+        for index in range(messages):
+            offset += random.choice([0, 0, 0, 1, 4])
+            key = random.choice("xyz").encode()
+            aborted = random.random() < 0.05
+            log.records[offset] = Record(key, bytes(random.choice([4, 40, 400])), aborted)
+            offset += 1
+            if index + 1 == at:
+                committed = offset
+        log.stable = log.end = offset + random.choice([0, 0, 3])
+        if messages and random.random() < 0.2:  # a transaction is still open at the end
+            log.stable = random.randint(min(log.records), log.end)
+            if committed is not None:
+                committed = min(committed, log.stable)
+        self.logs[number] = log
+        self.committed[number] = committed
+        first = self.starts[number] = start if committed is None else committed
+        self.ends[number] = max(first, log.end_for(self.committed_only))
+        self._split_all(number, random)
+
+    def _split_all(self, number: int, random: Random) -> None:
+        last: dict[Hashable, Place] = {}
+        barrier: list[Place] = []
+        since: list[Place] = []
+        log = self.logs[number]
+        for offset in range(self.starts[number], self.ends[number]):
+            if not log.shown(offset, self.committed_only):
+                continue
+            key = log.records[offset].key
+            parts = self.parts[number, offset] = []
+            for index, spec in enumerate(self._specs(key, random)):
+                place = (number, offset, index)
+                parts.append(place)
+                self.specs[place] = spec
+                lanes = self.lanes[place] = self._lanes_of(place, spec, key) if spec else ()
+                if random.random() < self._failing:
+                    self.scripts[place] = _script(random)
+                if spec:
+                    self.before[place] = [last[lane] for lane in lanes if lane in last] + barrier
+                    last.update(dict.fromkeys(lanes, place))
+                    since.append(place)
+                else:
+                    self.before[place] = since + barrier
+                    barrier, since = [place], []
+
+    def _specs(self, key: bytes, random: Random) -> list[Spec]:
+        if self.whole:
+            return [(key.decode(),)]
+        specs: list[Spec] = []
+        for _ in range(random.randint(0, self._bundle)):
+            if self._barriers and random.random() < 0.05:
+                specs.append(())
+            else:
+                width = min(len(self.keys), random.choice([1, 1, 1, 1, 2, 3]))
+                specs.append(tuple(random.sample(self.keys, width)))
+        return specs
+
+    def _lanes_of(self, place: Place, spec: Spec, key: bytes) -> tuple[Hashable, ...]:
+        match self.order:
+            case "sub-key":
+                return spec
+            case "key":
+                return (key,)
+            case "partition":
+                return (place[0],)
+        return ()
+
+
+def _script(random: Random) -> Script:
+    kind = random.choice(["fails", "fails", "mixed", "poison", "skips"])
+    if kind == "poison":
+        return Script(then=Act.FAIL)
+    if kind == "skips":
+        return Script((Act.FAIL,) * random.randint(0, 1), then=Act.SKIP)
+    if kind == "fails":
+        return Script((Act.FAIL,) * random.randint(1, 3))
+    few = [Act.FAIL, Act.HANG, Act.LATER, Act.LATER, Act.FATAL]
+    return Script(tuple(random.choices(few, k=random.randint(1, 3))))

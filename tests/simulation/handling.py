@@ -1,0 +1,143 @@
+"""What the handler of a simulation does, and what the drain is told to do when it fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from random import Random
+
+from drainer.core.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.handler import Fatal, Handler, Retry, Skip
+from drainer.message import Message, SubMessage
+from simulation.account import Account
+from simulation.backlog import Act, Backlog, Place
+from simulation.world import World
+
+HANG_S = 1.5  # where there is no timeout
+BUSY_S = 0.002
+
+
+class Failing(Exception):
+    """Raised by the handler, because its script says so."""
+
+
+def draw_policy(random: Random) -> FailureSettings:
+    return FailureSettings(
+        retries=random.choice([0, 0, 1, 3]),
+        retry_delay_s=random.choice([0.01, 0.2]),
+        retry_max_delay_s=0.3,
+        timeout_s=random.choice([0.0, 0.5, 30.0]),
+        on_failure=random.choice(list(OnFailure)),
+        after_dead=random.choice(list(AfterDead)),
+        max_dead=random.choice([Limit(share=0.5), Limit(), Limit(count=1)]),
+        max_consecutive=random.choice([None, None, 2]),
+        breaker=random.random() < 0.6,
+        max_outage_s=random.choice([2.0, 3600.0]),
+        rate=random.choice([None, None, None, None, 50.0]),
+    )
+
+
+class Downstream:
+    """What every handler of one simulation shares."""
+
+    def __init__(
+        self,
+        world: World,
+        backlog: Backlog,
+        account: Account,
+        random: Random,
+        failing: Callable[[Act], None],
+    ) -> None:
+        self.world = world
+        self.backlog = backlog
+        self.account = account
+        self.random = random
+        self.away = False  # everything fails
+        self.mended = False  # whatever failed for good does so no more
+        self.latency_s = random.choice([0.002, 0.02, 0.06, 0.2])
+        self.on_threads = random.random() < 0.15  # the handler is a plain def
+        self.busy = not self.on_threads and random.random() < 0.1  # it never waits for anything
+        self._failing = failing
+
+    def latency(self, act: Act) -> float:
+        timeout_s = self.account.policy.timeout_s
+        if act is Act.HANG:
+            return 2 * timeout_s or HANG_S
+        latency_s = self.random.expovariate(1 / self.latency_s)
+        return min(latency_s, 0.4 * timeout_s) if timeout_s else latency_s
+
+    def act(self, place: Place) -> Act:
+        script = self.backlog.scripts.get(place)
+        act = Act.SUCCEED if script is None else script.act(self.account.begun[place])
+        if self.mended:
+            act = Act.SKIP if script is not None and script.then is Act.SKIP else Act.SUCCEED
+        elif self.away and act is Act.SUCCEED:
+            act = Act.FAIL
+        if act is not Act.SUCCEED:
+            self.world.tally[act.value] += 1
+            self._failing(act)
+        return act
+
+    def conclude(self, place: Place, act: Act) -> None:
+        """Ends an attempt, as its script says."""
+        account = self.account
+        match act:
+            case Act.FAIL:
+                account.fail(place, "failed")
+                raise Failing(f"{place} fails")
+            case Act.LATER:
+                after_s = self.random.choice([None, 0.05, 0.5])
+                account.ask_for_later(place, after_s)
+                raise Retry(after=after_s)
+            case Act.SKIP:
+                account.skip(place)
+                raise Skip("its script says so")
+            case Act.FATAL:
+                account.fail(place, "fatal")
+                raise Fatal("its script says so")
+        account.finish(place)
+
+    def handler(self, sleep: Callable[[float], None]) -> Handler:
+        """A handler of the kind that was drawn; ``sleep`` is for its threads."""
+        kind: type[Handler] = _on_threads(self, sleep) if self.on_threads else _on_the_loop(self)
+        if self.backlog.whole:
+            return kind()
+        backlog = self.backlog
+
+        class Splitting(kind):  # type: ignore[misc, valid-type]
+            def split(self, message: Message) -> Iterable[SubMessage]:
+                return backlog.split(message)
+
+        handler: Handler = Splitting()
+        return handler
+
+
+def _on_the_loop(downstream: Downstream) -> type[Handler]:
+    account = downstream.account
+
+    class OnTheLoop(Handler):
+        async def handle(self, sub: SubMessage) -> None:
+            place = account.begin(sub)
+            act = downstream.act(place)
+            if downstream.busy and act is not Act.HANG:
+                downstream.world.now_s += downstream.random.uniform(0, BUSY_S)
+            else:
+                try:
+                    await asyncio.sleep(downstream.latency(act))
+                except asyncio.CancelledError:
+                    account.fail(place, "cancelled")
+                    raise
+            downstream.conclude(place, act)
+
+    return OnTheLoop
+
+
+def _on_threads(downstream: Downstream, sleep: Callable[[float], None]) -> type[Handler]:
+    class OnThreads(Handler):
+        def handle(self, sub: SubMessage) -> None:
+            place = downstream.account.begin(sub)
+            act = downstream.act(place)
+            sleep(downstream.latency(act))
+            downstream.conclude(place, act)
+
+    return OnThreads

@@ -1,0 +1,191 @@
+"""One simulated process: the real drain, with the parts of it that reach outside replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime, timedelta, tzinfo
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from drainer import loader
+from drainer.core import breaker
+from drainer.core.dispatch import Dispatcher
+from drainer.core.progress import Outcome
+from drainer.engine import coroutines, failures, keeper, local, loop, meter, pump, threads
+from drainer.kafka import dead_letters, fetch, loss
+from drainer.kafka.dead_topic import DeadLetterTopicInfo
+from drainer.message import SubMessage
+from drainer.operations import clock, drain, hold, policy, resume, start
+from drainer.store import journal, plan_file
+from simulation.account import Account, place_of
+from simulation.cluster import SimCluster, SimConsumer, SimLock
+from simulation.disk import DiskPath, Filelock
+from simulation.letters import SimProducer
+from simulation.loop import VirtualLoop
+from simulation.threads import Threading, Threads
+from simulation.world import EPOCH_S, World
+
+if TYPE_CHECKING:
+    from simulation.simulation import Simulation
+
+
+class Process:
+    """What of a process can be seen from outside: its loop, its threads, its lock, its drain."""
+
+    def __init__(self, world: World, cluster: SimCluster) -> None:
+        self.world = world
+        self.cluster = cluster
+        self.random = world.random(f"process {world.steps}")
+        self.loop = VirtualLoop(world)
+        self.threads = Threads(world, self.loop, lambda: self.random.choice([0.0, 0.001, 0.03]))
+        self.runs = False  # the event loop has begun
+        self.lock = SimLock(world)
+        self.drain: local.LocalDrain | None = None
+        self.hear: Callable[[str], None] = lambda name: None
+        self.gave_up_s: float | None = None  # on threads that are in the handler
+        self.began: Callable[[], None] = lambda: None  # called when it does
+
+    def begin(self) -> VirtualLoop:
+        self.runs = True
+        self.began()
+        return self.loop
+
+    def later(self, seconds: float, happen: Callable[[], None]) -> None:
+        """In so many seconds, unless the process ends before."""
+        if not self.loop.is_closed():
+            self.loop.call_later(seconds, happen)
+
+    def pause(self, seconds: float) -> None:
+        """A call takes its time: of its thread, or of a command that does not drain."""
+        if self.threads.inside:
+            if seconds:
+                self.threads.sleep(seconds)
+        elif not self.runs:
+            self.world.wait(seconds)
+
+    def end(self) -> None:
+        """Nothing of it is left."""
+        self.world.alive = False
+        self.threads.kill()
+        self.loop.bury()
+
+
+@contextmanager
+def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
+    """Lets the drain run in the world: ``now`` gives the process that is alive."""
+    world, disk, broker, account = it.world, it.disk, it.broker, it.account
+    threading = Threading(lambda: now().threads)
+    filelock = Filelock(disk)
+    abandon = threads.ThreadWorkers.abandon
+
+    @contextmanager
+    def stop_signals(_loop: object, heard: Callable[[str], None], _: object) -> Iterator[None]:
+        now().hear = heard
+        yield
+
+    class WatchedDrain(local.LocalDrain):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            now().drain = self
+            watch(self.dispatcher, account)
+
+    def wall_clock(zone: tzinfo) -> datetime:
+        return datetime.fromtimestamp(EPOCH_S, UTC) + timedelta(seconds=world.now_s)
+
+    def aside(function: Callable[..., Any], *args: object) -> Any:
+        return now().threads.aside(function, *args)
+
+    def consumer(conf: Any) -> SimConsumer:
+        return SimConsumer(broker, lambda seconds: now().pause(seconds), conf)
+
+    def producer(conf: Any) -> SimProducer:
+        return SimProducer(
+            broker,
+            account.letters,
+            lambda seconds: now().pause(seconds),
+            lambda seconds, happen: now().later(seconds, happen),
+        )
+
+    def look_at_dead_letter_topic(*_: object, **__: object) -> DeadLetterTopicInfo:
+        broker.ask("dead-letter topic")
+        return DeadLetterTopicInfo("orders.billing.dead", broker.dead_letter_topic, 1)
+
+    def make_dead_letter_topic(*_: object) -> None:
+        broker.ask("make dead-letter topic")
+        broker.dead_letter_topic = True
+
+    async def abandoned(workers: threads.ThreadWorkers) -> None:
+        now().gave_up_s = world.now_s
+        await abandon(workers)
+
+    def connect(*args: Any) -> SimCluster:
+        return now().cluster.connected(*args)
+
+    wall = SimpleNamespace(now=wall_clock)
+    replacements: list[tuple[Any, str, Any]] = [
+        (local, "aside", aside),
+        (local, "monotonic", world.monotonic),
+        (local, "hurried_interpreter", nullcontext),
+        (local, "stop_signals", stop_signals),
+        (loop, "new_event_loop", lambda: now().begin()),
+        (keeper, "aside", aside),
+        (keeper, "monotonic", world.monotonic),
+        (keeper, "datetime", wall),
+        (clock, "datetime", wall),
+        (pump, "monotonic", world.monotonic),
+        (coroutines, "monotonic", world.monotonic),
+        (failures, "monotonic", world.monotonic),
+        (failures, "Random", lambda: now().random),
+        (threads, "monotonic", world.monotonic),
+        (threads, "threading", threading),
+        (threads, "SimpleQueue", threading.SimpleQueue),
+        (threads.ThreadWorkers, "abandon", abandoned),
+        (meter.Meter.__init__, "__kwdefaults__", {"clock": world.monotonic}),
+        (loader, "aside", aside),
+        (plan_file, "os", disk),
+        (plan_file, "filelock", filelock),
+        (plan_file, "Path", DiskPath),
+        (journal, "os", disk),
+        (breaker, "FAILURES", it.outages_after),
+        (dead_letters, "Producer", producer),
+        (dead_letters, "threading", threading),
+        (dead_letters, "time", SimpleNamespace(monotonic=world.monotonic)),
+        (policy, "look_at_dead_letter_topic", look_at_dead_letter_topic),
+        (policy, "make_dead_letter_topic", make_dead_letter_topic),
+        (fetch, "Consumer", consumer),
+        (fetch, "time", SimpleNamespace(monotonic=world.monotonic)),
+        (fetch, "threading", threading),
+        (loss, "Cluster", SimpleNamespace(connect=connect)),
+        (start, "os", disk),
+        (start, "datetime", wall),
+        (hold, "GroupLock", lambda *args, **kwargs: now().lock),
+        (drain, "LocalDrain", WatchedDrain),
+        (resume, "load_handler", lambda reference: it.handler),
+        (DiskPath, "disk", disk),
+    ]
+    before = [(place, name, getattr(place, name, None)) for place, name, _ in replacements]
+    try:
+        for place, name, value in replacements:
+            setattr(place, name, value)
+        yield
+    finally:
+        for place, name, value in before:
+            setattr(place, name, value)
+
+
+def watch(dispatcher: Dispatcher, account: Account) -> None:
+    """Lets the account hear what is given up: nobody else sees it."""
+    finish, park_behind = dispatcher.finish, dispatcher.park_behind
+
+    def watched_finish(sub: SubMessage, outcome: Outcome = Outcome.DONE) -> None:
+        if outcome is not Outcome.DONE:
+            account.conclude(place_of(sub), outcome)
+        finish(sub, outcome)
+
+    def watched_park_behind(sub: SubMessage, outcome: Outcome) -> None:
+        account.conclude(place_of(sub), outcome)
+        park_behind(sub, outcome)
+
+    dispatcher.finish = watched_finish  # type: ignore[method-assign]
+    dispatcher.park_behind = watched_park_behind  # type: ignore[method-assign]

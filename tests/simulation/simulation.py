@@ -1,0 +1,215 @@
+"""A whole drain from one seed: over as many processes as it takes, with whoever is on call between
+them, and what goes wrong drawn by chance."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import suppress
+from dataclasses import replace
+
+from drainer.core.dispatch import MESSAGE_BYTES, SUB_MESSAGE_BYTES
+from drainer.core.failures import AfterDead, Limit
+from drainer.core.order import Order
+from drainer.core.plan import OffsetPlan
+from drainer.core.progress import Outcome
+from drainer.engine.pump import SLICE_CHECK
+from drainer.engine.settings import LocalSettings
+from drainer.engine.status import Status, Summary
+from drainer.errors import DrainerError, Halted, HandleFailed, OffsetMoved, ThreadsOverdue
+from drainer.kafka.settings import ClientSettings
+from drainer.loader import LoadedHandler
+from drainer.operations.drain import drain
+from drainer.operations.resume import prepare_resume
+from drainer.operations.start import Request, prepare
+from drainer.store.plan_file import PlanFile
+from simulation.account import Account
+from simulation.aftermath import Aftermath
+from simulation.backlog import GROUP, TOPIC, Act, Backlog
+from simulation.cluster import Broker, Commits, SimCluster
+from simulation.disk import Disk, DiskPath
+from simulation.handling import Downstream, draw_policy
+from simulation.process import Process, replaced
+from simulation.troubles import Troubles
+from simulation.world import Killed, World
+
+NAME = "orders.billing.plan.json"
+LIVES_MOST = 60
+PATIENCE = 2  # lives without trouble, before a person mends the handler too
+SUBS_MOST = 6  # of a message
+CLIENTS = {
+    True: ClientSettings.load("sim:9092"),
+    False: ClientSettings.load("sim:9092", None, ["isolation.level=read_uncommitted"]),
+}
+SLOW_DISK_S = 0.02
+
+
+class Simulation:
+    """One seed. ``run`` raises AssertionError when a law does not hold."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = world = World(seed)
+        self.random = random = world.random("simulation")
+        self.backlog = Backlog(world.random("backlog"))
+        self.account = Account(world, self.backlog)
+        self.account.policy = draw_policy(world.random("policy"))
+        self.downstream = Downstream(
+            world, self.backlog, self.account, world.random("downstream"), self._failing
+        )
+        self.account.exact = not self.downstream.on_threads
+        self.broker = Broker(world, self.backlog)
+        self.broker.may_commit = self._check_commit
+        self.broker.pause = self._pause
+        self.broker.unanswered = random.choice([0, 0, 0.3, 0.8])
+        self.broker.unread = random.choice([0, 0, 0, 0.05])
+        self.broker.letters_lost = random.choice([0, 0, 0.2])
+        self.disk = Disk(world, self._pause_for_disk)
+        self.slow_disk = random.choice([0, 0.2, 0.8])  # the share of operations
+        self.slow_sync_s = random.choice([0.05, 0.3, 1.0])
+        self.settings = LocalSettings(
+            concurrency=random.choice([1, 2, 3, 5, 8]),
+            buffer_bytes=random.choice([8_000, 40_000, 4_000_000]),
+            plan_interval_s=random.choice([0.1, 0.3, 1.0]),
+            grace_s=random.choice([0.0, 0.1, 5.0]),
+        )
+        self.account.unsure_since_s = lambda: self.process.lock.unsure_since_s
+        stand_ins = 2 if self.downstream.on_threads else 1
+        self.account.concurrency = stand_ins * self.settings.concurrency
+        self.outages_after = random.choice([3, 50])  # failures that open the circuit breaker
+        self.troubled = random.choice([0, 1, 2, 3, 4, 5, 6, 6])  # lives with some trouble
+        self.troubles = Troubles(self)
+        self.broker.later = self.troubles.arrival
+        self.client = CLIENTS[self.backlog.committed_only]
+        self.handler = LoadedHandler("simulated", self.downstream.handler(self._pause))
+        self.path = DiskPath(f"/disk/{NAME}")
+        self.lives = 0
+        self.over = False
+        self.doomed = False  # nothing can finish this drain any more
+        self.process: Process
+        self.began_s = 0.0  # this life
+        self.died = False
+        self.power_lost = False  # if it dies
+        self.may_end: set[type[DrainerError]] = set()  # for what happened, it may
+        world.each_turn = self._each_turn
+
+    def run(self) -> None:
+        world = self.world
+        gc.disable()  # what it finds, and when, would depend on the seeds before this one
+        try:
+            with replaced(self, lambda: self.process):
+                while world.breach is None and not self.over:
+                    self._live()
+                    with suppress(Killed):
+                        world.insist(self.lives < LIVES_MOST, f"not done after {LIVES_MOST} lives")
+        finally:
+            gc.enable()
+        assert world.breach is None, f"{world.breach}\n{world.story}"
+
+    def _live(self) -> None:
+        """One process: it ends by itself or dies, and a person looks after what it left."""
+        world = self.world
+        self.lives += 1
+        world.revive()
+        world.note(f"life {self.lives}")
+        self.process = Process(world, SimCluster(self.broker, self.client))
+        self.process.began = self._begin_to_run
+        self.may_end = set()
+        if self.broker.late:  # of the process before: this one can't know that it was its own
+            self.may_end.add(OffsetMoved)
+        if Outcome.DEAD in self.account.counted():
+            self.may_end.add(Halted)  # lanes behind dead letters may be parked
+        self.began_s = world.now_s
+        self.died = self.power_lost = False
+        world.fate = None
+        if self.lives <= self.troubled:
+            self.troubles.draw()
+        elif self.lives > self.troubled + PATIENCE:
+            self._be_lenient()
+        summary: Summary | None = None
+        stopped: DrainerError | None = None
+        try:
+            summary = self._command()
+        except Killed:
+            self.died = True
+        except DrainerError as error:
+            stopped = error
+        self.process.end()
+        self.disk.forget_process()
+        if world.breach is None:
+            world.revive()
+            world.fate = None
+            with suppress(Killed):
+                Aftermath(self).look_after(summary, stopped)
+
+    def _begin_to_run(self) -> None:
+        self.broker.seen = ""  # what was seen before, was looked at again since
+
+    def _be_lenient(self) -> None:
+        """A person mends the handler, and resumes so that nothing is left over."""
+        self.downstream.mended = True
+        self.account.policy = replace(
+            self.account.policy,
+            after_dead=AfterDead.CONTINUE,
+            max_dead=Limit(),
+            max_consecutive=None,
+        )
+
+    def _command(self) -> Summary | None:
+        """What a person types: ``run``, or ``resume`` when there is a plan."""
+        cluster, file = self.process.cluster, PlanFile(self.path)
+        policy = self.account.policy
+        if self.path.exists():
+            prepared = prepare_resume(cluster, file, file.load(), self.settings, policy)
+        else:
+            nowhere = any(commit is None for commit in self.broker.committed.values())
+            request = Request(
+                topic=TOPIC,
+                group=GROUP,
+                handler=self.handler,
+                from_="earliest" if nowhere else "committed",
+                order=Order(self.backlog.order),
+                plan_path=self.path,
+                failures=policy,
+            )
+            prepared = prepare(cluster, request, self.settings)
+            if not prepared.action.offsets:
+                return None
+        return drain(cluster, prepared, self.settings, self._observe, self.world.note)
+
+    # What others ask while it runs.
+
+    def _failing(self, act: Act) -> None:
+        if act not in (Act.LATER, Act.SKIP):
+            self.may_end |= {HandleFailed, Halted, ThreadsOverdue}
+
+    def _check_commit(self, commits: Commits) -> None:
+        """The group may only be put to where the plan is that a loss of power leaves."""
+        synced = self.disk.synced(NAME)
+        self.world.insist(synced is not None, "a commit without a plan on the disk")
+        assert synced is not None
+        plan = OffsetPlan.decode(synced)
+        for number, commit in commits.items():
+            offset = commit.offset
+            start, watermark = self.backlog.starts[number], plan.watermark(number)
+            self.world.insist(offset <= watermark, f"commits {offset}, the plan has {watermark}")
+            self.account.check_below(number, start, offset, self.account.known, "a commit")
+            self.account.check_told(number, commit)
+
+    def _observe(self, status: Status) -> None:
+        insist, buffer_bytes = self.world.insist, self.settings.buffer_bytes
+        message_bytes = self.backlog.size_most + MESSAGE_BYTES + SUBS_MOST * SUB_MESSAGE_BYTES
+        insist(
+            status.buffered_bytes <= buffer_bytes // 2 + SLICE_CHECK * message_bytes,
+            f"{status.buffered_bytes} bytes are pending",
+        )
+
+    def _each_turn(self) -> None:
+        if self.process.drain is not None:
+            self.account.check_now(self.process.drain.dispatcher)
+
+    def _pause(self, seconds: float) -> None:
+        self.process.pause(seconds)
+
+    def _pause_for_disk(self, what: str) -> None:
+        if self.slow_disk and self.process.threads.inside and self.random.random() < self.slow_disk:
+            most_s = self.slow_sync_s if "sync" in what else SLOW_DISK_S
+            self.process.pause(self.random.uniform(0, most_s))

@@ -1,0 +1,119 @@
+"""The laws, whatever happens to a drain, in virtual time: thousands of seeds.
+
+``DRAINER_SEED=123 pytest tests/simulation`` replays one of them, and ``DRAINER_SEEDS=100000`` runs
+more of them than CI does.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from drainer.core import lanes, ledger
+from simulation.simulation import Simulation
+
+SEEDS = int(os.environ.get("DRAINER_SEEDS", "2400"))
+CHUNKS = 6
+
+# What must have been seen in so many seeds, or the simulation has gone blind.
+SEEN = {
+    "kills": 60,
+    "power losses": 40,
+    "torn": 25,
+    "stranger": 12,
+    "move": 6,
+    "stopped for others": 16,
+    "refused": 30,
+    "lock": 2,
+    "unsure": 4,
+    "outage": 5,
+    "full": 5,
+    "retention": 2,
+    "signal": 12,
+    "fails": 100,
+    "takes too long": 2,
+    "asks to be called later": 8,
+    "halts the drain": 2,
+    "skips": 8,
+    "downstream": 6,
+    "letters": 6,
+    "plan lost": 6,
+    "metadata": 0.5,
+    "commits: answer lost": 12,
+    "commits: request lost": 12,
+    "commits: late": 12,
+    "questions without an answer": 50,
+    "paused": 5,
+    "exit 0": 150,
+    "exit 4": 20,
+    "exit 5": 20,
+    "exit 6": 3,
+}
+SEEN_PER = 250  # seeds
+
+
+def seeds_of(chunk: int) -> range:
+    if "DRAINER_SEED" in os.environ:
+        seed = int(os.environ["DRAINER_SEED"])
+        return range(seed, seed + (chunk == seed % CHUNKS))
+    return range(chunk, SEEDS, CHUNKS)
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_the_laws_hold_whatever_happens(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if chunk % 2:  # small, so that a few messages come to purge and to clear
+        monkeypatch.setattr(ledger, "PURGE_MIN", 1)
+        monkeypatch.setattr(lanes, "STALE_MIN", 1)
+    tally: Counter[str] = Counter()
+    seeds = seeds_of(chunk)
+    for seed in seeds:
+        simulation = Simulation(seed)
+        try:
+            simulation.run()
+        except Exception as error:
+            raise AssertionError(
+                f"seed {seed} (DRAINER_SEED={seed} pytest tests/simulation), life"
+                f" {simulation.lives}: {type(error).__name__}: {error}"
+            ) from error
+        tally += simulation.world.tally
+    if "DRAINER_SEED" not in os.environ:
+        share = len(seeds) / SEEN_PER
+        too_few = {what: tally[what] for what, least in SEEN.items() if tally[what] < least * share}
+        assert not too_few, f"the simulation hardly sees some things any more: {too_few}"
+
+
+def test_a_seed_gives_the_same_drain_in_every_process() -> None:
+    def told(hash_seed: str) -> str:
+        told_by = subprocess.run(
+            [sys.executable, "-c", TELL],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=Path(__file__).parents[1],
+            env=os.environ | {"PYTHONHASHSEED": hash_seed},
+        )
+        return told_by.stdout
+
+    mine = "".join(f"{seed} {trace_of(seed)}\n" for seed in range(TOLD))
+    assert mine == "".join(f"{seed} {trace_of(seed)}\n" for seed in range(TOLD))
+    assert mine == told("1") == told("2")
+    assert len(set(mine.split()[1::2])) == TOLD, "the trace says nothing"
+
+
+def trace_of(seed: int) -> str:
+    simulation = Simulation(seed)
+    simulation.run()
+    return simulation.world.trace
+
+
+TOLD = 40
+TELL = f"""
+from simulation.test_simulation import trace_of
+for seed in range({TOLD}):
+    print(seed, trace_of(seed))
+"""

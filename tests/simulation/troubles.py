@@ -1,0 +1,200 @@
+"""What goes wrong in a simulation, and when."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from drainer.engine.local import Signalled
+from drainer.errors import (
+    GroupJoined,
+    Interrupted,
+    LockLost,
+    OffsetMoved,
+    PlanNotWritten,
+    RecordsDeleted,
+    TopicGone,
+)
+from simulation.world import Fate
+
+if TYPE_CHECKING:
+    from simulation.simulation import Simulation
+
+TROUBLES = {
+    "death": 25,
+    "signal": 3,
+    "stranger": 3,
+    "move": 2,
+    "lock": 1,
+    "unsure": 2,
+    "outage": 2,
+    "full": 2,
+    "downstream": 2,
+    "retention": 1,
+    "remade": 0.3,
+    "appended": 1,
+}
+DEATHS = {  # at which steps, and at which of them on average
+    "": 80,
+    "disk": 12,
+    "disk append": 5,
+    "disk append beside": 2,
+    "disk rename": 2,
+    "disk remove": 3,
+    "disk sync": 3,
+    "ask": 10,
+    "commit": 2,
+    "letter": 2,
+    "handle": 8,
+    "done": 8,
+}
+
+
+class Troubles:
+    """Draws what happens to a process, and lets it happen.
+
+    Whatever may end a drain for it is noted in the simulation's ``may_end``.
+    """
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._it = simulation
+        self._world = simulation.world
+        self._broker = simulation.broker
+        self._random = simulation.world.random("troubles")
+
+    def draw(self) -> None:
+        """For the process that begins."""
+        random = self._random
+        for kind in random.choices(
+            list(TROUBLES), list(TROUBLES.values()), k=random.choice([1, 1, 2])
+        ):
+            if kind == "death":
+                at = random.choice(list(DEATHS))
+                self._will_die(at, DEATHS[at])
+            elif kind in ("stranger", "move", "remade") and random.random() < 0.6:
+                at_question = self._broker.asked + 1 + int(random.expovariate(1 / 12))
+                self._broker.at_question[at_question] = partial(self._happen, kind)
+            else:
+                self._once_it_runs(kind, random.expovariate(1 / random.choice([0.2, 1.5])))
+        if self._broker.late:
+            self._once_it_runs("arrival", random.choice([0, 0.5]))
+
+    def arrival(self, seconds: float) -> None:
+        """A commit whose answer is lost arrives then, if it has not before."""
+        self._after("arrival", seconds)
+
+    def _once_it_runs(self, kind: str, seconds: float) -> None:
+        process = self._it.process
+        began = process.began
+
+        def schedule() -> None:
+            began()
+            self._after(kind, seconds)
+
+        process.began = schedule
+
+    def _after(self, kind: str, seconds: float) -> None:
+        self._it.process.later(seconds, partial(self._happen, kind))
+
+    def _happen(self, kind: str) -> None:
+        self._world.note(f"it happens: {kind}")
+        self._world.tally[kind] += 1
+        getattr(self, f"_{kind}")()
+        if kind in TROUBLES and self._random.random() < 0.15:  # it seldom comes alone
+            self._will_die(self._random.choice(["", "disk", "ask"]), 6)
+
+    def _will_die(self, at: str, mean: float) -> None:
+        self._world.fate = Fate(at, 1 + int(self._random.expovariate(1 / mean)))
+        self._it.power_lost = self._random.random() < 0.4
+
+    def _signal(self) -> None:
+        self._it.may_end.add(Signalled)
+        self._it.process.hear(self._random.choice(["SIGINT", "SIGTERM", "SIGHUP"]))
+        if self._random.random() < 0.4:
+            self._after("signal", self._random.choice([0, 0.05, 0.3]))
+
+    def _stranger(self) -> None:
+        self._it.may_end.add(GroupJoined)
+        self._broker.arrive()
+        self._broker.stranger = True
+        if self._random.random() < 0.4:
+            at_question = self._broker.asked + self._random.randint(1, 4)
+            self._broker.at_question[at_question] = partial(self._happen, "leaving")
+
+    def _leaving(self) -> None:
+        self._broker.stranger = False
+
+    def _move(self) -> None:
+        if not self._it.path.exists():
+            return  # it would be another backlog
+        self._it.may_end.add(OffsetMoved)
+        number = self._random.choice(list(self._it.backlog.logs))
+        self._broker.arrive()
+        # Where this drain never was: what lies between, it takes for its own.
+        places = [self._it.backlog.logs[number].end + 7]
+        if self._it.backlog.starts[number]:
+            places.append(self._it.backlog.starts[number] - 1)
+        self._broker.move(number, self._random.choice(places))
+
+    def _lock(self) -> None:
+        self._it.may_end.add(LockLost)
+        self._it.process.lock.lost = LockLost("another drain took the lock on group billing")
+
+    def _unsure(self) -> None:
+        self._it.process.lock.unsure_since_s = self._world.now_s
+        self._it.may_end.add(Interrupted)  # when the last commit can't be made meanwhile
+        self._after("sure", self._random.choice([0.1, 2, 8]))
+
+    def _sure(self) -> None:
+        self._it.process.lock.unsure_since_s = None
+
+    def _outage(self) -> None:
+        self._broker.unreachable = True
+        self._it.may_end.add(Interrupted)
+        self._after("recovery", self._random.choice([0.1, 2, 20]))
+
+    def _recovery(self) -> None:
+        self._broker.unreachable = False
+
+    def _full(self) -> None:
+        self._it.disk.room = self._random.choice([0, 50, 150, 300])
+        self._it.may_end.add(PlanNotWritten)
+        self._after("room", self._random.choice([0.02, 0.06, 0.3, 100]))
+
+    def _room(self) -> None:
+        self._it.disk.room = None
+        if self._random.random() < 0.5:  # what did not fit goes first, or it is missed now
+            self._will_die("disk", 4)
+
+    def _downstream(self) -> None:
+        self._it.downstream.away = self._it.account.flaky = True
+        self._after("answer", self._random.choice([0.1, 1.5, 10]))
+
+    def _answer(self) -> None:
+        self._it.downstream.away = False
+
+    def _retention(self) -> None:
+        """Deletes what is finished, and now and then what is not."""
+        number = self._random.choice(list(self._it.backlog.logs))
+        log = self._it.backlog.logs[number]
+        ours = self._broker.ours[number]
+        if ours is not None:
+            log.start = max(log.start, min(ours.offset, log.end))
+        end = self._it.backlog.ends[number]
+        if log.start + 1 < end and self._random.random() < 0.2:
+            self._world.tally["records deleted"] += 1
+            log.start = self._random.randint(log.start + 1, end)
+            self._it.doomed = True
+            self._it.may_end |= {RecordsDeleted, Interrupted}
+
+    def _remade(self) -> None:
+        self._broker.topic_id = "another-id-of-22-bytes"
+        self._it.doomed = True
+        self._it.may_end.add(TopicGone)
+
+    def _appended(self) -> None:
+        number = self._random.choice(list(self._it.backlog.logs))
+        self._it.backlog.add_later(number, self._random)
+
+    def _arrival(self) -> None:
+        self._broker.arrive()
