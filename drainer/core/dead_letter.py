@@ -60,7 +60,7 @@ class Letter:
             left out.
         payload_encoding: how the payload was written.
         whole: whether the payload was the message's value itself.
-        attempts: how often the handler was asked, in the drain that wrote this letter.
+        attempts: how often the handler was asked, in all redrives before too.
         reason: one word for why it was given up.
         error_type, error_text: of the last error, cut to a sane length; None when there was none.
         handler: the handler's reference.

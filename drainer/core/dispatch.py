@@ -54,6 +54,7 @@ class Dispatcher:
         self.ledgers = dict(ledgers)
         self.parked = set(parked)
         self.lanes = Lanes(self._rest, self.parked.copy())
+        self.leaves_something = bool(self.parked)  # whether not all will be done in this run
         self._newly_parked: list[str] = []
         self._selects = selects
         self._lane_of = LANE_OF.get(order)
@@ -82,6 +83,11 @@ class Dispatcher:
     def resting(self) -> int:
         """Messages of which nothing but sub-messages of this kind is left: parked, not selected."""
         return sum(ledger.resting for ledger in self.ledgers.values())
+
+    @property
+    def died(self) -> int:
+        """Sub-messages that became dead letters in this run."""
+        return sum(ledger.subs_dead for ledger in self.ledgers.values())
 
     @property
     def pending_bytes(self) -> int:
@@ -202,6 +208,7 @@ class Dispatcher:
     def park_behind(self, sub: SubMessage, outcome: Outcome) -> None:
         """Ends a sub-message that was taken, and leaves what is behind it pending, for later runs
         too: the plan and the journal tell which lanes those are."""
+        self.leaves_something = True
         message = sub.message
         message.ledger.finish(message, sub.index, outcome)
         if isinstance(sub, Barrier):
@@ -257,6 +264,7 @@ class Dispatcher:
         return alone
 
     def _rest(self, sub: SubMessage) -> None:
+        self.leaves_something = True
         message = sub.message
         message.ledger.rest(message)
         sub.payload = None

@@ -86,7 +86,7 @@ class Failures:
         self._letters = 0  # on their way
         self._failed = self._timeouts = 0
         self._last_kind = self._outage = ""
-        self._late: set[SubMessage] = set()  # overdue, and still in their threads
+        self.late: set[SubMessage] = set()  # overdue, and still in their threads
         self._returned: SubMessage | None = None  # its attempt was judged when it was overdue
         self.holding_back = rate is not None  # or while the breaker is open, or the drain is paused
         self._stopped = False
@@ -119,7 +119,7 @@ class Failures:
             timeouts=self._timeouts,
             waiting=len(self._retries),
             parked_lanes=self._dispatcher.lanes.parked,
-            late=len(self._late),
+            late=len(self.late),
             outages=self._breaker.opened,
             errors=tuple(self._kinds.most_common(KINDS_MOST)),
             dead_letter_topic=self._settings.dead_letter_topic,
@@ -145,7 +145,7 @@ class Failures:
     def overdue(self, sub: SubMessage) -> None:
         """Hears of an attempt that goes on in its thread after its time; its lane waits for it."""
         self._dispatcher.hold(sub)
-        self._late.add(sub)
+        self.late.add(sub)
         error = TimedOut(self._settings.timeout_s)
         self._count(error)
         why = self._policy.look_for_outage(sub, self._done, monotonic())
@@ -156,7 +156,7 @@ class Failures:
 
     def returned(self, sub: SubMessage) -> None:
         """Hears that an overdue attempt has ended after all; how, it hears next."""
-        self._late.discard(sub)
+        self.late.discard(sub)
         self._returned = sub
         self._dispatcher.unhold(sub)
 
@@ -166,25 +166,20 @@ class Failures:
         if for_s > self._settings.max_outage_s:
             self._halt(
                 Halted(
-                    f"{_counted(len(self._late), 'sub-message')} have not returned from the"
+                    f"{_counted(len(self.late), 'sub-message')} have not returned from the"
                     f" handler's threads for {for_s:.0f} s, longer than --max-outage, and no thread"
                     " is left",
                     hint=_STUCK_HINT,
                 )
             )
 
-    @property
-    def leave_something(self) -> bool:
-        """Whether there is anything that this run won't get done."""
-        return bool(self._dispatcher.lanes.parked or self._late or self._dispatcher.resting)
-
     def left_over(self) -> DrainerError | None:
         """Why a drain ends in which nothing is left to do, and not all is done; None if nobody
         wanted more."""
         lanes = self._dispatcher.lanes
-        if self._late:
+        if self.late:
             return ThreadsOverdue(
-                f"{_counted(len(self._late), 'sub-message')} did not return from the handler's"
+                f"{_counted(len(self.late), 'sub-message')} did not return from the handler's"
                 " threads in time; what is in their lanes is pending",
                 hint=_STUCK_HINT,
             )
@@ -210,7 +205,8 @@ class Failures:
             return Halted(
                 f"{_counted(self._dispatcher.resting, 'message')} were left alone, as many as"
                 " memory is meant for; what is behind them was not read",
-                hint="choose more of them, or begin behind them",
+                hint="choose more of them; letters that nobody wants any more can be deleted"
+                " (kafka-delete-records), and are passed over then",
             )
         return None
 
@@ -223,9 +219,8 @@ class Failures:
                 self._tick()
 
     def idle(self) -> None:
-        """Hears that there may be something that can't start yet."""
-        if self.holding_back:
-            self._schedule()
+        """Hears that there may be something that can't start yet, while starts are held back."""
+        self._schedule()
 
     def stop(self) -> None:
         """Starts nothing any more."""

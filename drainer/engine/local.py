@@ -217,13 +217,12 @@ class LocalDrain:
 
     async def _stop_in_order(self, cause: BaseException | None) -> BaseException | None:
         stopped = aside(self._source.stop)
-        if isinstance(cause, NOT_OURS) or self._settings.grace_s <= 0:
-            await self._workers.abandon()
-        else:
-            await self._let_finish()
+        # Whoever works for the group by now handles what died here: no letter is ours to write.
+        grace_s = 0.0 if isinstance(cause, NOT_OURS) else self._settings.grace_s
+        await (self._let_finish() if grace_s > 0 else self._workers.abandon())
         if isinstance(cause, ThreadsOverdue) and self.dispatcher.complete:
             cause = None  # they came back after all
-        await self._close_dead_letters(self._settings.grace_s)
+        await self._close_dead_letters(grace_s)
         await self._keeper.stop()
         await stopped
         cause = await self._close_handler(cause)
@@ -296,8 +295,9 @@ class LocalDrain:
                 f"the account does not add up: messages {messages}, sub-messages {subs}",
                 hint="this is a bug of drainer: report it, and keep the plan; do not resume",
             )
-        finished = EXIT_DEAD_LETTERS if subs.dead else EXIT_DONE
-        code = finished if cause is None else cause.exit_code
+        # What died in former runs of a redrive is among its letters again.
+        dead = self.dispatcher.died if self._plan.redrive else subs.dead
+        code = (EXIT_DEAD_LETTERS if dead else EXIT_DONE) if cause is None else cause.exit_code
         return Summary(
             status=STATUS_OF.get(code, "failed"),
             exit_code=code,
@@ -360,7 +360,8 @@ class LocalDrain:
 
     def _fed(self) -> None:
         self._workers.wake()
-        self._failures.idle()
+        if self._failures.holding_back:
+            self._failures.idle()
         self._end_if_over()
 
     def _end_if_over(self) -> None:
@@ -369,7 +370,7 @@ class LocalDrain:
             return
         if dispatcher.complete:
             self._end(None)
-        elif self._failures.leave_something and not (
+        elif (dispatcher.leaves_something or self._failures.late) and not (
             dispatcher.lanes.ready or self._failures.waiting or self._pump.awaits
         ):
             self._end(self._failures.left_over())

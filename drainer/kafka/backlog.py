@@ -24,6 +24,11 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
+class Remaining(Committed):
+    """The same, and where there is none, or its records are gone, from the first that is left."""
+
+
+@dataclass(frozen=True, slots=True)
 class Earliest:
     """From the first record that retention left."""
 
@@ -232,6 +237,8 @@ def _starts(
                 hint="find out which records are lost; then reset the group's offset",
             )
     match from_:
+        case Remaining():
+            return {n: max(log.start, committed[n] or 0) for n, log in logs.items()}
         case Committed():
             return _committed_starts(cluster, topic, group, committed, logs)
         case Earliest():

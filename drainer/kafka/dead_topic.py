@@ -19,6 +19,7 @@ from drainer.kafka.cluster import Cluster
 CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 _CHOOSE = "name another with --dead-letter-topic"
+_DO_WITHOUT = "redrive with --on-failure park, which writes none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,12 @@ class DeadLetterTopicInfo:
 
 
 def look_at_dead_letter_topic(
-    cluster: Cluster, name: str, *, drained: str, partitions: int
+    cluster: Cluster, name: str, *, drained: str | None, partitions: int
 ) -> DeadLetterTopicInfo:
     """Makes sure that dead letters can be written there; makes nothing.
 
-    ``partitions`` is how many it would be made with.
+    ``partitions`` is how many it would be made with, and ``drained`` the topic that it may not be;
+    None for a redrive, whose letters go where they came from.
 
     Raises:
         Refused: when it is the drained topic, is compacted, has an impossible name, or this user
@@ -58,6 +60,7 @@ def look_at_dead_letter_topic(
             f"{name} is the topic that is drained: dead letters would be drained in turn",
             hint=_CHOOSE,
         )
+    otherwise = _DO_WITHOUT if drained is None else _CHOOSE
     try:
         found = cluster.topic(name)
     except TopicMissing:
@@ -68,13 +71,13 @@ def look_at_dead_letter_topic(
     if found.writable is False:
         raise Refused(
             f"this user may not write dead letters to {name}",
-            hint=f"grant WRITE on it to this user, or {_CHOOSE}",
+            hint=f"grant WRITE on it to this user, or {otherwise}",
         )
     config = _config(cluster, name)
     if "compact" in config.get("cleanup.policy", ""):
         raise Refused(
             f"{name} is compacted: of the dead letters of one sub-key only the last would stay",
-            hint=f"set its cleanup.policy to delete, or {_CHOOSE}",
+            hint=f"set its cleanup.policy to delete, or {otherwise}",
         )
     return DeadLetterTopicInfo(
         name,

@@ -27,6 +27,7 @@ BATCHES_IN_QUEUE = 4  # at least that many fit into the queue, unless messages a
 CONSUME_S = 0.02  # consume() waits that long for a batch that stays short
 ROOM_WAIT_S = 0.1
 BALANCE_EVERY_S = 0.01
+DRY_S = 1.0
 SILENCE_CHECK_S = 1.0
 SILENCE_S = 3.0  # below its end, a partition always has something to say
 STOP_TIMEOUT_S = 2.0
@@ -62,7 +63,8 @@ class FetchThread:
 
     No partition starves another: each has a share of the queue and of ``load_bytes``, and one that
     holds more is paused until it has half. What was read ahead of it is read again then, which is
-    why half. The last partition is never paused.
+    why half. One that stays between the two, with nothing of it left in the queue, goes on after
+    DRY_S: what the drain holds of it may be parked. The last partition is never paused.
     """
 
     def __init__(
@@ -90,7 +92,7 @@ class FetchThread:
         self._load_bytes = load_bytes
         self._notify = notify
         self._open = {p: start for p, start in starts.items() if start < ends[p]}  # positions
-        self._paused: set[int] = set()
+        self._paused: dict[int, float] = {}  # since when nothing of it waits
         self._queue = BatchQueue(origins)
         self._room = threading.Event()
         self._stopping = False
@@ -300,7 +302,7 @@ class FetchThread:
             self._open[partition] = position
         else:
             del self._open[partition]
-            self._paused.discard(partition)
+            self._paused.pop(partition, None)
             if self._open:
                 self._consumer.incremental_unassign([self._place(partition)])
         reached = {partition: min(position, end)} if told else {}
@@ -321,13 +323,19 @@ class FetchThread:
                 p: max(self._load(p) / load, self._queue.bytes_of(p) / queued) for p in self._open
             }
             over = [p for p in used if used[p] > 1 and p not in self._paused]
-            under = [p for p in self._paused if used[p] <= 0.5]
+            self._paused.update({p: now for p in self._paused if self._queue.holds(p)})
+            under = [
+                p
+                for p, dry_s in self._paused.items()
+                if used[p] <= 0.5 or (used[p] <= 1 and now - dry_s > DRY_S)
+            ]
         if over:
             self._consumer.pause([self._place(p) for p in over])
-            self._paused.update(over)
+            self._paused.update(dict.fromkeys(over, now))
         if under:
             self._consumer.resume([self._place(p) for p in under])
-            self._paused.difference_update(under)
+            for p in under:
+                del self._paused[p]
 
     def _share_of(self, size: int) -> float:
         # More than an equal part, for the partitions are not equally busy, but never all of it.

@@ -113,7 +113,14 @@ class GroupLock:
             if alone:
                 return
             self.release()
-        raise self._held(self._look())
+        found = self._look()
+        if found.members:
+            raise self._held(found)
+        raise BrokerUnreachable(
+            f"the lock on group {self._group} could not be taken in {ATTEMPTS} attempts, though"
+            " nobody holds it now",
+            hint="another drain came between, or the cluster is unsettled; try again",
+        )
 
     def release(self) -> None:
         """Give the lock back, so that the next drain need not wait. Never raises."""

@@ -33,12 +33,14 @@ FindMoves = Callable[[Cluster, LoadedPlan], list[Move]]
 def commit_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
     """What ``plan commit`` would move, all of it forward; empty when the group is there already.
 
+    A group that has lost its offsets is put there too.
+
     Raises PlanRefused or GroupActive when the plan does not fit the cluster or the group.
     """
     plan = loaded.plan
     beyond = finished_beyond(plan)
     moves = []
-    for number, commit in _found(cluster, loaded).items():
+    for number, commit in _found(cluster, loaded, or_gone=True).items():
         target = plan.watermark(number)
         if commit is None or commit.offset < target:
             finished = (*closed(plan.claims[ALL][number]), *beyond[number])
@@ -119,9 +121,11 @@ def _move(cluster: Cluster, file: PlanFile, loaded: LoadedPlan, moves: list[Move
     file.write(_committed(plan, targets, plan.generation + 1))
 
 
-def _found(cluster: Cluster, loaded: LoadedPlan) -> dict[int, CommittedOffset | None]:
-    insist(examine(cluster, loaded))
-    return group_commits(cluster, loaded)
+def _found(
+    cluster: Cluster, loaded: LoadedPlan, *, or_gone: bool = False
+) -> dict[int, CommittedOffset | None]:
+    insist(examine(cluster, loaded, or_gone=or_gone))
+    return group_commits(cluster, loaded, or_gone=or_gone)
 
 
 def _committed(

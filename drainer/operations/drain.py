@@ -71,14 +71,21 @@ def _look_again(cluster: Cluster, prepared: Prepared) -> None:
     # A person may have taken an hour to say yes.
     plan = prepared.plan
     check_inactive(cluster, plan.group)
-    found = cluster.committed(plan.group, plan.topic, tuple(plan.partitions))
+    commits = cluster.commits(plan.group, plan.topic, tuple(plan.partitions))
     for number, part in plan.partitions.items():
-        if found[number] != part.committed:
-            raise PlanRefused(
-                f"partition {number}: group {plan.group} was moved from {part.committed} to"
-                f" {found[number]} since the plan of action was made",
-                hint="start again, to see the plan of action for what is there now",
-            )
+        commit = commits[number]
+        found = None if commit is None else commit.offset
+        if found != part.committed:
+            what = f"group {plan.group} was moved from {part.committed} to {found}"
+        elif not prepared.action.resumes and commit and commit.metadata != part.prior_metadata:
+            # The plan began with what the metadata said was finished.
+            what = f"the metadata beside offset {found} of group {plan.group} has changed"
+        else:
+            continue
+        raise PlanRefused(
+            f"partition {number}: {what} since the plan of action was made",
+            hint="start again, to see the plan of action for what is there now",
+        )
 
 
 def _drain(
@@ -108,8 +115,8 @@ def _drain(
             notify=notify,
         )
 
-    topic = plan.failures.dead_letter_topic
-    letters = None if topic is None else LetterWriter(cluster, plan, topic)
+    topic = prepared.policy.topic
+    letters = None if topic is None else LetterWriter(cluster, plan, topic.name)
     try:
         summary = LocalDrain(
             plan,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from drainer.errors import DrainerError, GroupActive, PlanRefused, TopicMissing
 from drainer.kafka.cluster import Cluster
@@ -24,8 +25,11 @@ class Check:
         return self.error is None
 
 
-def examine(cluster: Cluster, loaded: LoadedPlan) -> list[Check]:
-    """Looks at everything that must be true for the plan to be resumed; touches nothing."""
+def examine(cluster: Cluster, loaded: LoadedPlan, *, or_gone: bool = False) -> list[Check]:
+    """Looks at everything that must be true for the plan to be resumed; touches nothing.
+
+    ``or_gone`` takes a group without offsets too, whatever the plan says of them.
+    """
     plan = loaded.plan
     torn = "; what follows a torn one is left out" if loaded.journal_torn else ""
     checks = [
@@ -40,7 +44,12 @@ def examine(cluster: Cluster, loaded: LoadedPlan) -> list[Check]:
     if checks[-1].ok:
         checks.append(_try(f"group {plan.group} has no members", _group, cluster, loaded))
         checks.append(
-            _try("the group stands where this drain put it", group_offsets, cluster, loaded)
+            _try(
+                "the group stands where this drain put it",
+                partial(group_commits, or_gone=or_gone),
+                cluster,
+                loaded,
+            )
         )
     return checks
 
@@ -103,7 +112,10 @@ def _log(cluster: Cluster, loaded: LoadedPlan) -> None:
                 f"partition {number}: retention deleted offsets {watermark} to"
                 f" {bounds[number].start - 1}, below the log start, before they were handled",
                 hint="they can't be had back; `drainer run --from earliest` with another --plan and"
-                " group drains what is left",
+                " group drains what is left"
+                if plan.redrive is None
+                else "they can't be had back; `drainer redrive` passes over them, and redrives what"
+                " is left",
             )
         if bounds[number].end < part.end:
             raise PlanRefused(
@@ -123,7 +135,9 @@ def group_offsets(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]
     return {n: None if commit is None else commit.offset for n, commit in found.items()}
 
 
-def group_commits(cluster: Cluster, loaded: LoadedPlan) -> dict[int, CommittedOffset | None]:
+def group_commits(
+    cluster: Cluster, loaded: LoadedPlan, *, or_gone: bool = False
+) -> dict[int, CommittedOffset | None]:
     """``group_offsets`` with the metadata beside each offset."""
     plan = loaded.plan
     commits = cluster.commits(plan.group, plan.topic, tuple(plan.partitions))
@@ -131,9 +145,19 @@ def group_commits(cluster: Cluster, loaded: LoadedPlan) -> dict[int, CommittedOf
     for number, part in plan.partitions.items():
         # A commit whose answer was lost may have arrived: any that the plan had written before.
         lowest = part.start if part.committed is None else part.committed
-        offset, highest = found[number], loaded.written.watermark(number)
+        offset, highest = found[number], _written(loaded, number)
         if offset == part.committed or (offset is not None and lowest <= offset <= highest):
             continue
+        if offset is None:
+            if or_gone:
+                continue
+            raise PlanRefused(
+                f"partition {number}: group {plan.group} has no offset any more, and this drain"
+                f" left it at {part.committed}",
+                hint="a group that nobody uses loses its offsets after a while (the broker's"
+                " offsets.retention.minutes): if it was that, `drainer plan commit` puts it back to"
+                " where the plan is",
+            )
         raise PlanRefused(
             f"partition {number}: group {plan.group} is at {offset}, and this drain left it at"
             f" {part.committed}: somebody else moved it",
@@ -141,3 +165,9 @@ def group_commits(cluster: Cluster, loaded: LoadedPlan) -> dict[int, CommittedOf
             " the group back and resume",
         )
     return commits
+
+
+def _written(loaded: LoadedPlan, number: int) -> int:
+    # A redrive adds the partitions that its topic has got since to what is looked at.
+    written = loaded.written
+    return written.watermark(number) if number in written.partitions else 0

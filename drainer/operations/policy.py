@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from drainer.core.dead_letter import dead_letter, default_dead_letter_topic
-from drainer.core.failures import FailureSettings, OnFailure
+from drainer.core.failures import AfterDead, FailureSettings, OnFailure
 from drainer.core.plan import OffsetPlan
 from drainer.core.redrive import Redriven
 from drainer.engine.failures import Told
 from drainer.engine.workers import TimedOut
+from drainer.errors import Refused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.dead_letters import DeadLetterTopic
 from drainer.kafka.dead_topic import (
@@ -60,12 +61,18 @@ def settle_policy(
     Raises Refused when they can't.
     """
     if failures.on_failure is not OnFailure.DEAD_LETTER:
-        return Policy(replace(failures, dead_letter_topic=None), None)
+        return Policy(failures, None)  # a topic that was named before is kept: letters lie there
     name = failures.dead_letter_topic or default_dead_letter_topic(topic, group)
+    if may_be_drained and name == topic and failures.after_dead is AfterDead.PARK:
+        raise Refused(
+            "--after-dead park can't keep the order of letters that are redriven: one that dies"
+            " again comes behind those that waited for it",
+            hint="--on-failure park leaves it where it is, and its lane pending behind it",
+        )
     info = look_at_dead_letter_topic(
         cluster,
         name,
-        drained="" if may_be_drained else topic,
+        drained=None if may_be_drained else topic,
         partitions=len(cluster.topic(topic).partitions),
     )
     return Policy(replace(failures, dead_letter_topic=name), info)

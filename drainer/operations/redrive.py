@@ -11,7 +11,7 @@ from pathlib import Path
 
 from drainer.core.failures import FailureSettings
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
-from drainer.core.progress import Counts, Progress
+from drainer.core.progress import Progress
 from drainer.core.redrive import RedriveSettings
 from drainer.engine.settings import LocalSettings
 from drainer.errors import PlanRefused
@@ -19,7 +19,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.topic import LogBounds
 from drainer.loader import LoadedHandler
 from drainer.operations.resume import prepare_resume
-from drainer.operations.start import Prepared, Request, prepare
+from drainer.operations.start import DELETED, Prepared, Request, prepare
 from drainer.store.plan_file import LoadedPlan, PlanFile
 
 
@@ -49,18 +49,16 @@ def prepare_redrive(cluster: Cluster, request: RedriveRequest, running: LocalSet
         loaded = file.load()
         if not loaded.plan.complete:
             file.insist_free()
-            plan = _going_on(cluster, path, loaded, request, group)
-            return prepare_resume(cluster, file, loaded, running, failures, plan)
-    numbers = cluster.topic(request.topic).partitions
-    committed = cluster.committed(group, request.topic, numbers)
-    begins = any(offset is None for offset in committed.values())
+            plan, deleted = _going_on(cluster, path, loaded, request, group)
+            prepared = prepare_resume(cluster, file, loaded, running, failures, plan)
+            warnings = (*prepared.action.warnings, *deleted)
+            return replace(prepared, action=replace(prepared.action, warnings=warnings))
     return prepare(
         cluster,
         Request(
             topic=request.topic,
             group=group,
             handler=request.handler.redriving(request.redrive),
-            from_="earliest" if begins else "committed",
             plan_path=path,
             client_config=request.client_config,
             failures=failures,
@@ -72,8 +70,9 @@ def prepare_redrive(cluster: Cluster, request: RedriveRequest, running: LocalSet
 
 def _going_on(
     cluster: Cluster, path: Path, loaded: LoadedPlan, request: RedriveRequest, group: str
-) -> OffsetPlan:
-    # The plan of before, with the letters that have come since.
+) -> tuple[OffsetPlan, list[str]]:
+    # The plan of before, with the letters that have come since and without those that are gone;
+    # and what a person should know of these.
     plan = loaded.plan
     if plan.redrive is None or (plan.topic, plan.group) != (request.topic, group):
         raise PlanRefused(
@@ -83,23 +82,37 @@ def _going_on(
     numbers = cluster.topic(request.topic).partitions
     logs = cluster.log_bounds(request.topic, numbers, plan.isolation)
     partitions = {n: _reaching(plan.partitions.get(n), logs[n]) for n in numbers}
+    known = plan.claims[ALL]
     claim = {
-        # The account begins anew: what died again in an earlier redrive is among the new letters.
-        n: replace(known, messages=Counts(), sub_messages=Counts())
-        if (known := plan.claims[ALL].get(n)) is not None
-        else Progress(part.start)
+        n: _left(known[n], logs[n]) if n in known else Progress(part.start)
         for n, part in partitions.items()
     }
-    return replace(
+    deleted = [
+        f"partition {n}: {count:,} offsets before {logs[n].start} that were not redriven are passed"
+        f" over, {DELETED}"
+        for n, progress in known.items()
+        if (count := _pending_before(progress, logs[n].start)) > 0
+    ]
+    going_on = replace(
         plan,
         partitions=partitions,
         claims={ALL: claim},
         handler=request.handler.absolute_reference,
         redrive=request.redrive,
     )
+    return going_on, deleted
 
 
 def _reaching(part: PartitionPlan | None, log: LogBounds) -> PartitionPlan:
     if part is None:  # the topic has got more partitions
         return PartitionPlan(start=log.start, end=log.end, prior=None, committed=None)
     return replace(part, end=max(part.end, log.end))
+
+
+def _left(progress: Progress, log: LogBounds) -> Progress:
+    return progress.merge(replace(progress, watermark=max(progress.watermark, log.start)))
+
+
+def _pending_before(progress: Progress, offset: int) -> int:
+    finished = sum(min(end, offset) - first for first, end in progress.finished if first < offset)
+    return offset - progress.watermark - finished

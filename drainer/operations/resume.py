@@ -32,13 +32,15 @@ def prepare_resume(
 
     Raises PlanRefused or GroupActive when it can't.
     """
-    checks = examine(cluster, loaded)
-    insist(checks)
     plan = plan or loaded.plan
+    looked_at = replace(loaded, plan=plan)
+    checks = examine(cluster, looked_at)
+    insist(checks)
     failures = failures or plan.failures
     handler = load_handler(plan.handler)
     if plan.redrive is not None:
         handler = handler.redriving(plan.redrive)
+        failures = replace(failures, dead_letter_topic=failures.dead_letter_topic or plan.topic)
     policy = settle_policy(
         cluster,
         failures,
@@ -47,7 +49,7 @@ def prepare_resume(
         may_be_drained=plan.redrive is not None,
     )
     parked = plan.parked if failures.after_dead is AfterDead.PARK else ()
-    committed = group_offsets(cluster, loaded)
+    committed = group_offsets(cluster, looked_at)
     action = PlanOfAction(
         topic=plan.topic,
         topic_id=plan.topic_id,

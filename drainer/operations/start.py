@@ -17,7 +17,14 @@ from drainer.engine.action import PartitionAction, PlanOfAction
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import PartitionResult, Summary
 from drainer.errors import EXIT_DONE, PlanRefused
-from drainer.kafka.backlog import Backlog, PartitionBacklog, freeze, parse_from, parse_until
+from drainer.kafka.backlog import (
+    Backlog,
+    PartitionBacklog,
+    Remaining,
+    freeze,
+    parse_from,
+    parse_until,
+)
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import lock_group
 from drainer.loader import LoadedHandler
@@ -27,10 +34,15 @@ from drainer.operations.handover import TakenOver, take_over
 from drainer.operations.policy import Policy, settle_policy
 from drainer.store.plan_file import LoadedPlan, PlanFile
 
+DELETED = "for they are not in the log any more"
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be drained; all of it goes into the plan. No partitions means all of them."""
+    """What is to be drained; all of it goes into the plan. No partitions means all of them.
+
+    A redrive begins at what remains of its topic, whatever ``from_`` says.
+    """
 
     topic: str
     group: str
@@ -73,7 +85,7 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
     if seen is not None:
         _check_committed(cluster, path, seen)
     group_state = check_inactive(cluster, request.group)
-    from_ = parse_from(request.from_)
+    from_ = parse_from(request.from_) if request.redrive is None else Remaining()
     backlog = freeze(
         cluster,
         request.topic,
@@ -91,9 +103,10 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
     )
     taken_over = take_over(backlog, from_)
     plan = _new_plan(cluster, request, backlog, taken_over, policy.failures)
+    why = "as --from says" if request.redrive is None else DELETED
     warnings = [
         f"partition {part.partition}: {_leaps(part):,} offsets before {part.start} are passed over"
-        " unhandled, as --from says"
+        f" unhandled, {why}"
         for part in backlog.partitions.values()
         if _leaps(part)
     ]

@@ -145,7 +145,7 @@ def _headline(summary: Summary) -> Text:
         case "done":
             verb = "Drained" if summary.left_alone is None else "Redriven"
             head = (f"{OK} {verb}", GOOD_STYLE + HEAD_STYLE)
-            if dead:
+            if dead and summary.exit_code:  # of a redrive: in this run
                 head = (f"! {verb}, with {figures.counted(dead, 'dead letter')}", WARN_STYLE)
             messages = figures.counted(summary.messages.finished, "message")
             subs = figures.counted(summary.sub_messages.finished, "sub-message")

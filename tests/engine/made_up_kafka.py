@@ -171,7 +171,7 @@ class Letters:
         self.keeps_silent = False
         self.failure: DrainerError | None = None
         self.unanswered: list[Callable[[DrainerError | None], None]] = []
-        self.closed = 0
+        self.closed_within_s: list[float] = []
 
     def send(
         self, sub: SubMessage, error: BaseException, told: Callable[[DrainerError | None], None]
@@ -188,7 +188,7 @@ class Letters:
             threading.Thread(target=told, args=(self.failure,)).start()
 
     def close(self, timeout_s: float) -> None:
-        self.closed += 1
+        self.closed_within_s.append(timeout_s)
 
 
 class Account:

@@ -23,7 +23,7 @@ from made_up_kafka import (
 
 from drainer.core.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.engine.settings import LocalSettings
-from drainer.errors import Interrupted
+from drainer.errors import Interrupted, LockLost
 from drainer.handler import Fatal, Retry, Skip
 from drainer.message import SubMessage
 
@@ -139,6 +139,30 @@ def test_a_letter_that_is_not_acknowledged_is_pending_and_its_lane_waits(tmp_pat
     again = handler_of(OnTheLoop, poison())
     assert rehearsal.drain(again).exit_code == 0
     assert {(0, n, 0) for n in range(13, 100, 10)} <= set(again.account.finished)
+
+
+@pytest.mark.parametrize(
+    ("why", "grace_s"), [(LockLost("another drain has it"), 0.0), (Interrupted("enough"), 0.3)]
+)
+def test_letters_under_way_are_not_waited_for_once_the_group_is_another_s(
+    why: Interrupted, grace_s: float, tmp_path: Path
+) -> None:
+    """Whoever has it handles what died here too."""
+    rehearsal = Rehearsal(
+        tmp_path, {0: LOG}, failures=_with(on_failure=OnFailure.DEAD_LETTER, retries=0)
+    )
+    rehearsal.letters.keeps_silent = True
+    rehearsal.settings = LocalSettings(concurrency=8, plan_interval_s=0.02, grace_s=0.3)
+
+    def stop_when_it_died(status: object) -> None:
+        if rehearsal.letters.written:
+            rehearsal.lock.lost = why
+
+    rehearsal.observe = stop_when_it_died
+
+    assert rehearsal.drain(handler_of(OnTheLoop, poison(13))).exit_code == 4
+
+    assert rehearsal.letters.closed_within_s == [grace_s]
 
 
 def test_a_letter_that_can_not_be_written_stops_the_drain(tmp_path: Path) -> None:

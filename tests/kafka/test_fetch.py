@@ -202,6 +202,22 @@ def test_a_partition_over_its_limit_does_not_hold_up_another(
     assert reader.offsets(0) == reader.offsets(1) == list(range(4000))
 
 
+def test_partitions_that_stay_between_half_and_all_of_their_share_are_read_on(
+    settings: ClientSettings, settled_broker: Broker, topic_name: str
+) -> None:
+    """What a drain holds of them may be parked, and then it never gets less."""
+    topic = Topic(settled_broker.bootstrap_servers, topic_name, partitions=2)
+    for partition in range(2):
+        topic.produce(numbered(1000, size=500), partition=partition)
+    spans = {0: (0, 1000), 1: (0, 1000)}
+    small = Bounds(200_000, 200_000, load_bytes=1500)  # of which the share of one is 1000
+    with Reader(settings, topic_name, spans, bounds=small) as reader:
+        eventually(lambda: reader.fetch.paused == {0, 1}, "both have queued their share")
+        reader.loads = {0: 750, 1: 750}
+        reader.read()
+    assert reader.offsets(0) == reader.offsets(1) == list(range(1000))
+
+
 def test_the_last_partition_is_never_paused(settings: ClientSettings, topic: Topic) -> None:
     topic.produce(numbered(3000))
     with Reader(settings, topic.name, {0: (0, 3000)}, loads={0: 10**9}) as reader:

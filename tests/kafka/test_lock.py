@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message
 
-from drainer.errors import DrainerError, LockHeld, LockLost, Refused
+from drainer.errors import BrokerUnreachable, DrainerError, LockHeld, LockLost, Refused
 from drainer.kafka import lock as lock_module
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import GroupLock, lock_group
@@ -232,6 +232,16 @@ def test_one_that_looked_before_the_holder_came_gives_way(
     assert late.client_id not in str(raised.value)
     eventually(lambda: holder.unsure_since_s is None, "the holder is sure again")
     assert heard == []
+
+
+def test_nobody_is_said_to_hold_a_lock_that_nobody_holds(
+    lock: MakeLock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = lock("a")
+    monkeypatch.setattr(one, "_alone", lambda: False)  # whoever was there has left since
+    monkeypatch.setattr(lock_module, "ATTEMPTS", 1)
+    with pytest.raises(BrokerUnreachable, match="nobody holds it"):
+        one.acquire()
 
 
 def test_the_lock_outlives_a_restart_of_the_broker(

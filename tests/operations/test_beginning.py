@@ -6,15 +6,25 @@ from dataclasses import replace
 
 import pytest
 
+from drainer.core.failures import FailureSettings, OnFailure
 from drainer.core.plan import ALL
 from drainer.engine import keeper
-from drainer.errors import CommitDelayed, LockHeld, PlanNotWritten, PlanRefused, Refused
+from drainer.engine.settings import LocalSettings
+from drainer.errors import (
+    CommitDelayed,
+    LockHeld,
+    PlanNotWritten,
+    PlanRefused,
+    Refused,
+    TopicMissing,
+)
 from drainer.handler import Context, Handler
 from drainer.kafka.commit import Committer
 from drainer.kafka.lock import GroupLock
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
 from drainer.operations.commit import commit_moves, move
+from drainer.operations.resume import prepare_resume
 from drainer.store.plan_file import PlanFile
 from operations.conftest import MESSAGES, REFERENCE, Story, finished
 
@@ -230,6 +240,22 @@ def test_a_finished_plan_that_changed_before_the_yes_is_not_set_aside(story: Sto
         story.drain(prepared)
 
     assert story.left == left
+
+
+def test_a_resume_that_writes_no_dead_letters_does_not_forget_where_they_lie(
+    story: Story,
+) -> None:
+    dead = FailureSettings(on_failure=OnFailure.DEAD_LETTER, dead_letter_topic="named-before")
+    story.file.write(replace(story.write_plan(20), failures=dead))
+    loaded = story.file.load()
+    parks = replace(loaded.plan.failures, on_failure=OnFailure.PARK)
+    prepared = prepare_resume(story.cluster, story.file, loaded, LocalSettings(), parks)
+
+    assert story.drain(prepared).exit_code == 0
+
+    assert story.file.load().plan.failures.dead_letter_topic == "named-before"
+    with pytest.raises(TopicMissing):
+        story.cluster.topic("named-before")
 
 
 def test_a_resume_goes_past_every_journal_that_a_full_disk_left(story: Story) -> None:

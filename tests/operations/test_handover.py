@@ -9,6 +9,7 @@ import pytest
 from drainer.core.handover import decode, encode
 from drainer.core.plan import ALL
 from drainer.core.progress import Partial, Progress
+from drainer.errors import PlanRefused
 from drainer.handler import Handler
 from drainer.message import SubMessage
 from drainer.operations.commit import Move, commit_moves, move, undo_moves
@@ -108,6 +109,22 @@ def test_what_is_finished_behind_the_end_of_the_backlog_is_still_told(story: Sto
     handler = Collect()
     story.drain(story.prepared(handler))
     assert sorted(handler.handled) == [n for n in range(14, MESSAGES) if n not in (14, 18)]
+
+
+def test_what_another_drain_finished_before_the_yes_is_not_handled_again(story: Story) -> None:
+    """One message holds the offset where it is; what is finished behind it grows meanwhile."""
+    story.put_group(10, encode(10, [(11, 13)]))
+    handler = Collect()
+    prepared = story.prepared(handler)
+    story.put_group(10, encode(10, [(11, 20)]))
+
+    with pytest.raises(PlanRefused, match=r"metadata beside offset 10 .* has changed"):
+        story.drain(prepared)
+
+    assert handler.handled == []
+    assert story.left == []
+    assert story.drain(story.prepared(handler)).exit_code == 0
+    assert sorted(handler.handled) == [10, *range(20, MESSAGES)]
 
 
 def test_undo_gives_the_metadata_back(story: Story) -> None:

@@ -95,6 +95,21 @@ def test_commit_never_moves_the_group_back(story: Story) -> None:
     assert story.committed == MESSAGES
 
 
+def test_a_group_that_lost_its_offsets_is_put_back_by_commit_alone(story: Story) -> None:
+    """Kafka forgets the offsets of a group that nobody has used for a week."""
+    story.write_plan(20)
+    do(story, commit_moves)
+    story.cluster.delete_group(story.group)
+
+    with pytest.raises(PlanRefused, match="no offset any more") as caught:
+        story.prepared_to_resume()
+    assert "drainer plan commit" in (caught.value.hint or "")
+    do(story, commit_moves)
+
+    assert story.committed == 20
+    assert is_accepted(story)
+
+
 def test_undo_gives_a_group_no_offset_that_had_none(story: Story) -> None:
     story.write_plan(0)
 

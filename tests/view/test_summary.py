@@ -78,8 +78,14 @@ def test_quiet_says_nothing_of_a_drain_that_ended_well() -> None:
 
 
 def test_dead_letters_are_in_the_headline() -> None:
-    text = shown(replace(samples.summary(), sub_messages=Counts(10, 7, 3, 0, 0)))
-    assert text.startswith("! Drained, with 3 dead letters")
+    dead = replace(samples.summary(), sub_messages=Counts(10, 7, 3, 0, 0), exit_code=6)
+    assert shown(dead).startswith("! Drained, with 3 dead letters")
+
+
+def test_letters_that_died_in_former_runs_of_a_redrive_are_no_warning() -> None:
+    counts = Counts(10, 7, 3, 0, 0)
+    redriven = replace(samples.summary(), sub_messages=counts, left_alone={}, exit_code=0)
+    assert shown(redriven).startswith("✓ Redriven: ")
 
 
 def test_a_committed_offset_that_is_not_the_watermark_comes_first() -> None:
@@ -139,6 +145,7 @@ def test_dead_letters_come_with_the_commands_for_them() -> None:
     text = shown(
         replace(
             samples.summary(),
+            exit_code=6,
             failures=failures,
             messages=Counts(9, 7, 2, 0, 0),
             sub_messages=Counts(10, 7, 3, 0, 0),
@@ -158,6 +165,7 @@ def test_a_redrive_tells_what_it_left_alone_and_why() -> None:
     text = shown(
         replace(
             samples.summary(),
+            exit_code=6,
             messages=Counts(9, 5, 1, 0, 3),
             sub_messages=Counts(9, 5, 1, 0, 3),
             left_alone={"its payload can't be written down exactly": 1, "not asked for": 2},

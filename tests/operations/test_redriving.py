@@ -1,0 +1,245 @@
+"""What a redrive begins with, when its topic or its group is not what it was the last time."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+
+from core.letters import Sample
+from drainer.core.dead_letter import LetterFilter
+from drainer.core.failures import AfterDead, FailureSettings, OnFailure
+from drainer.core.redrive import RedriveSettings
+from drainer.engine.settings import LocalSettings
+from drainer.engine.status import Summary
+from drainer.errors import PlanRefused, Refused
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.settings import ClientSettings
+from drainer.loader import load_handler
+from drainer.message import Message, Origin, SubMessage
+from drainer.operations.drain import drain
+from drainer.operations.redrive import RedriveRequest, prepare_redrive
+from drainer.operations.resume import prepare_resume
+from drainer.operations.start import Prepared
+from drainer.store.plan_file import PlanFile
+from kafka.sender import sending
+from kafka.topic import Topic, eventually
+
+DEAD_AGAIN = FailureSettings(on_failure=OnFailure.DEAD_LETTER)
+HANDLER = """
+handled, bad = [], []
+
+async def handle(sub):
+    if sub.message.offset in bad:
+        raise ValueError("no")
+    handled.append(sub.message.offset)
+"""
+
+
+@dataclass
+class Redrives:
+    """A topic of dead letters, and redrives of it one after the other."""
+
+    cluster: Cluster
+    topic: Topic
+    folder: Path
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def file(self) -> PlanFile:
+        return PlanFile(self.folder / "redrive.json")
+
+    def die(self, *offsets: int, key: str = "doc", partition: int | None = None) -> None:
+        """Sub-messages of these offsets were given up on."""
+        with sending(ClientSettings.load(self.topic.bootstrap), self.topic.name) as sender:
+            for offset in offsets:
+                sub = SubMessage(key, {"n": offset})
+                sub.message = Message(Origin("orders", "orders-id", 0), offset, b"k", b"v", 1, ())
+                sub.index = 0
+                sender.send(Sample(sub=sub).letter())
+            assert set(sender.all_told()) == {None}
+
+    def delete_before(self, offset: int) -> None:
+        admin = AdminClient({"bootstrap.servers": self.topic.bootstrap})
+        place = TopicPartition(self.topic.name, 0, offset)
+        admin.delete_records([place])[place].result(30)
+
+    def add_a_partition(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.topic.bootstrap})
+        admin.create_partitions([NewPartitions(self.topic.name, 2)])[self.topic.name].result(30)
+        eventually(lambda: len(self.cluster.topic(self.topic.name).partitions) == 2, "it has two")
+
+    def prepared(
+        self, *sub_keys: str, failures: FailureSettings = DEAD_AGAIN, plan: str = "redrive.json"
+    ) -> Prepared:
+        source = self.folder / f"handler_{uuid.uuid4().hex}.py"
+        source.write_text(HANDLER)
+        request = RedriveRequest(
+            topic=self.topic.name,
+            handler=load_handler(str(source)),
+            redrive=RedriveSettings(LetterFilter(sub_keys=sub_keys)),
+            failures=failures,
+            plan_path=self.folder / plan,
+        )
+        return prepare_redrive(self.cluster, request, LocalSettings())
+
+    def redrive(self, *sub_keys: str, plan: str = "redrive.json") -> list[int]:
+        """Which of those that died the handler got."""
+        prepared = self.prepared(*sub_keys, plan=plan)
+        self.said = list(prepared.action.warnings)
+        summary = self.drain(prepared)
+        assert summary.exit_code == 0
+        handled: list[int] = prepared.handler.target.handled
+        return handled
+
+    def drain(self, prepared: Prepared) -> Summary:
+        return drain(self.cluster, prepared, LocalSettings(), lambda _: None, lambda _: None)
+
+
+@pytest.fixture
+def redrives(bootstrap: str, tmp_path: Path) -> Iterator[Redrives]:
+    topic = Topic(bootstrap, f"t-{uuid.uuid4().hex[:12]}")
+    with Cluster.connect(ClientSettings.load(bootstrap), 60) as cluster:
+        cluster.group(f"drainer.redrive.{topic.name}")  # waits for the coordinator
+        yield Redrives(cluster, topic, tmp_path)
+    topic.delete()
+
+
+@pytest.mark.parametrize("plan", ["redrive.json", "another.json"])
+def test_a_partition_that_was_added_is_redriven_and_nothing_else_again(
+    redrives: Redrives, plan: str
+) -> None:
+    redrives.die(0, 1)
+    assert redrives.redrive() == [0, 1]
+    redrives.add_a_partition()
+    redrives.topic.produce(["no letter"], partition=1)
+    redrives.die(2)
+
+    assert redrives.redrive(plan=plan) == [2]
+
+
+def test_a_partition_that_was_added_belongs_to_a_redrive_that_goes_on(redrives: Redrives) -> None:
+    redrives.die(0, key="other")
+    redrives.die(1)
+    assert redrives.redrive("doc") == [1]
+    redrives.add_a_partition()
+    redrives.topic.produce(["no letter"], partition=1)
+
+    assert redrives.redrive() == [0]
+    assert redrives.cluster.committed(
+        f"drainer.redrive.{redrives.topic.name}", redrives.topic.name, (0, 1)
+    ) == {0: 2, 1: 0}
+
+
+def test_letters_that_were_deleted_are_passed_over_and_told(redrives: Redrives) -> None:
+    redrives.die(0, 1, key="other")
+    redrives.die(2)
+    redrives.die(3, key="other")
+    assert redrives.redrive("doc") == [2]
+    redrives.delete_before(3)
+
+    assert redrives.redrive() == [3]
+    assert [text for text in redrives.said if "2 offsets before 3" in text]
+    assert redrives.file.load().plan.complete
+
+
+@pytest.mark.parametrize("plan", ["redrive.json", "another.json"])
+def test_letters_that_were_deleted_before_any_redrive_saw_them_are_told_too(
+    redrives: Redrives, plan: str
+) -> None:
+    redrives.die(0)
+    assert redrives.redrive() == [0]
+    redrives.die(1, 2)
+    redrives.delete_before(2)
+
+    assert redrives.redrive(plan=plan) == [2]
+    assert [text for text in redrives.said if "1 offsets before 2" in text]
+
+
+def test_a_plain_resume_does_not_pass_over_what_was_deleted(redrives: Redrives) -> None:
+    redrives.die(0, key="other")
+    redrives.die(1)
+    redrives.redrive("doc")
+    redrives.delete_before(1)
+
+    with pytest.raises(PlanRefused, match="retention deleted") as caught:
+        prepare_resume(redrives.cluster, redrives.file, redrives.file.load(), LocalSettings())
+    assert "drainer redrive" in (caught.value.hint or "")
+    assert "drainer run" not in (caught.value.hint or "")
+
+
+def test_without_its_plan_a_redrive_hands_over_only_what_was_left_alone(
+    redrives: Redrives,
+) -> None:
+    redrives.die(0, key="other")
+    redrives.die(1, 2)
+    assert redrives.redrive("doc") == [1, 2]
+
+    assert redrives.redrive(plan="another.json") == [0]
+
+
+def test_a_redrive_that_went_on_elsewhere_before_the_yes_is_not_repeated(
+    redrives: Redrives,
+) -> None:
+    """The letter that was left alone holds the group's offset where it is."""
+    redrives.die(0, key="other")
+    redrives.die(1)
+    assert redrives.redrive("doc") == [1]
+    redrives.die(2)
+    prepared = redrives.prepared("doc", plan="another.json")
+    assert redrives.redrive("doc") == [2]
+
+    with pytest.raises(PlanRefused, match="metadata"):
+        redrives.drain(prepared)
+    assert prepared.handler.target.handled == []
+
+
+def test_letters_can_not_wait_behind_one_that_comes_behind_them(redrives: Redrives) -> None:
+    redrives.die(0, 1)
+    parks = FailureSettings(on_failure=OnFailure.DEAD_LETTER, after_dead=AfterDead.PARK)
+
+    with pytest.raises(Refused, match="behind those that waited for it") as caught:
+        redrives.prepared(failures=parks)
+    assert "--on-failure park" in (caught.value.hint or "")
+
+
+def test_a_resumed_redrive_writes_to_its_own_topic_whatever_was_said_meanwhile(
+    redrives: Redrives,
+) -> None:
+    redrives.die(0, key="other")
+    redrives.redrive("doc")
+    parked = FailureSettings(on_failure=OnFailure.PARK)
+
+    def resumed(failures: FailureSettings) -> Prepared:
+        loaded = redrives.file.load()
+        return prepare_resume(redrives.cluster, redrives.file, loaded, LocalSettings(), failures)
+
+    redrives.drain(resumed(parked))
+    topic = redrives.file.load().plan.failures.dead_letter_topic
+    again = FailureSettings(on_failure=OnFailure.DEAD_LETTER, dead_letter_topic=topic)
+
+    assert resumed(again).plan.failures.dead_letter_topic == redrives.topic.name
+    assert resumed(again).action.makes_topic is None
+
+
+def test_what_died_again_and_was_redriven_since_is_no_dead_letter_any_more(
+    redrives: Redrives,
+) -> None:
+    redrives.die(0, key="other")
+    redrives.die(1)
+    prepared = redrives.prepared("doc")
+    prepared.handler.target.bad.append(1)
+    assert redrives.drain(prepared).exit_code == 6
+
+    prepared = redrives.prepared("doc")
+    summary = redrives.drain(prepared)
+
+    assert prepared.handler.target.handled == [1]
+    assert (summary.exit_code, summary.sub_messages.dead) == (0, 1)
+    assert summary.conserved
