@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from made_up_kafka import (
+    HANG_S,
     Accounting,
     OnTheLoop,
     OnThreads,
@@ -92,6 +93,33 @@ def test_a_commit_without_an_answer_is_waited_out_and_shown(
     assert summary.exit_code == 0
     assert rehearsal.group.committed == FINISHED
     assert rehearsal.statuses[-1].trouble is None
+
+
+def test_plans_are_written_while_a_commit_waits_for_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a loss of power would cost as much as the broker is slow."""
+    monkeypatch.setattr(local, "STATUS_INTERVAL_S", 0.0)
+    answered = threading.Event()
+    enough = asyncio.Event()
+    began_at: list[int] = []
+
+    def wait_for_an_answer() -> None:
+        began_at.append(rehearsal.file.load().written.generation)
+        assert answered.wait(HANG_S)
+
+    def look(status: Status) -> None:
+        if began_at and rehearsal.file.load().written.generation >= began_at[0] + 3:
+            answered.set()
+            enough.set()
+
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, observe=look)
+    rehearsal.group.trouble = wait_for_an_answer
+
+    summary = rehearsal.drain(only_the_last_waits_for(enough))
+
+    assert summary.exit_code == 0
+    assert rehearsal.group.committed == FINISHED
 
 
 def test_a_delayed_last_commit_is_tried_again_until_it_is_settled(
