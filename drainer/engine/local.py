@@ -101,6 +101,7 @@ class LocalDrain:
             plan.parked,
             handler.selects,
         )
+        self._begin_no_more: Callable[[], None] = lambda: None
         self._closing = False
         self._hears_signals = False  # before that, Ctrl-C is a KeyboardInterrupt
         self._asked: Signalled | None = None
@@ -165,6 +166,7 @@ class LocalDrain:
             broken=self._end,
             idle=self._idle,
         )
+        self._begin_no_more = self._workers.begin_no_more
         self._source = self._outside.open_source(dispatcher, self._notified)
         self._pump = Pump(
             self._source.next_batch,
@@ -379,7 +381,7 @@ class LocalDrain:
         if not self._ended.done():
             self._ended.set_result(cause)
             if cause is not None:
-                self._workers.begin_no_more()  # not one more, before anyone is told
+                self._begin_no_more()  # not one, before anyone is told
 
     def _unheard(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         # Of a callback or a task that nobody waited for; without an exception it is only a remark.

@@ -191,7 +191,7 @@ def test_a_partition_over_its_limit_does_not_hold_up_another(
         reader.read(lambda: len(reader.offsets(1)) > 1000)
         assert 0 in reader.fetch.paused
         assert len(reader.offsets(0)) < 2000
-        reader.loads = {0: 501, 1: 1001}
+        reader.loads = {0: 1001, 1: 1001}
         reader.read(lambda: reader.fetch.paused == {0, 1})
         held = len(reader.offsets(0))
         reader.loads = {0: 500, 1: 1001}
