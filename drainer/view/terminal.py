@@ -156,8 +156,8 @@ class Terminal:
         if not self.is_interactive:
             return None
         prompt = Text.assemble((printable(question), HEAD_STYLE), " [y/N] ")
-        self.console.print(prompt, end="", soft_wrap=True)
         try:
+            self.console.print(prompt, end="", soft_wrap=True)
             answer = self._stdin.readline()
         except KeyboardInterrupt:
             answer = ""
