@@ -96,8 +96,7 @@ def test_a_restarted_broker_is_waited_for(own_broker: Broker, topic_name: str) -
         begin(reader)
         own_broker.kill()
         try:
-            reader.read(lambda: reader.fetch.trouble is not None)
-            assert "refused" in (reader.fetch.trouble or "")
+            reader.read(lambda: "refused" in (reader.fetch.trouble or ""))
         finally:
             own_broker.start()
         reader.read(wait_s=40)
@@ -113,8 +112,7 @@ def test_a_frozen_broker_is_told_and_waited_for(own_broker: Broker, topic_name: 
         begin(reader)
         own_broker.pause()
         try:
-            reader.read(lambda: reader.fetch.trouble is not None)
-            assert "does not answer" in (reader.fetch.trouble or "")
+            reader.read(lambda: "does not answer" in (reader.fetch.trouble or ""))
         finally:
             own_broker.resume()
         reader.read()

@@ -59,7 +59,7 @@ class Topic:
         self.name = name
         self.partitions = partitions
         self.config = config or {}
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         self._made = 0
         self.create()
 
@@ -101,7 +101,7 @@ class Topic:
     def produce(
         self, values: Iterable[str | bytes], partition: int = 0, key: bytes | None = None
     ) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5})
+        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5, "log_level": 0})
         for count, value in enumerate(values):
             producer.produce(self.name, value, key, partition=partition)
             if count % 1000 == 999:
