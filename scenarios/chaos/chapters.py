@@ -187,7 +187,7 @@ def memory_error(stage: Stage) -> Told:
     """The handler asks for more memory than there is: a failure like any other."""
     with stage.backlog(600, SLOW) as backlog:
         told = Told(backlog.sub_messages)
-        process = backlog.begin("--set", "hog=300")
+        process = backlog.begin("--set", "hog=300", "--retries", "0")
         backlog.at_work(process, 500)
         pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0])
         room = pages * os.sysconf("SC_PAGE_SIZE") + ROOM_MIB * 2**20
