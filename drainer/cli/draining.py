@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from drainer.cli.answer import insist_on_yes
+from drainer.cli.values import parse_duration, parse_pairs, parse_size
 from drainer.core.plan import OffsetPlan
 from drainer.engine.action import PlanOfAction
 from drainer.engine.settings import LocalSettings
@@ -31,6 +32,19 @@ TELL_S = 1.0  # a terminal that is held must not keep a process that is to end
 def connect(settings: ClientSettings) -> Cluster:
     """A connection to the cluster; a context manager. Raises BrokerUnreachable."""
     return Cluster.connect(settings, timeout_s=CONNECT_TIMEOUT_S)
+
+
+def local_settings(
+    concurrency: int, buffer: str, plan_interval: str, grace: str, options: Sequence[str] | None
+) -> LocalSettings:
+    """How to drain, as it was typed. Raises UsageError."""
+    return LocalSettings(
+        concurrency=concurrency,
+        buffer_bytes=parse_size(buffer),
+        plan_interval_s=parse_duration(plan_interval),
+        grace_s=parse_duration(grace),
+        options=parse_pairs(options or (), "--set"),
+    )
 
 
 def settings_of_plan(

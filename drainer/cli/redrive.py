@@ -11,12 +11,10 @@ import typer
 from drainer.cli import options as o
 from drainer.cli import policy as p
 from drainer.cli.answer import answering
-from drainer.cli.draining import confirm_and_drain, connect, tell_dry_run
-from drainer.cli.values import parse_duration, parse_pairs, parse_size
+from drainer.cli.draining import confirm_and_drain, connect, local_settings, tell_dry_run
 from drainer.core.dead_letter import LetterFilter
 from drainer.core.failures import OnFailure
 from drainer.core.redrive import RedriveSettings
-from drainer.engine.settings import LocalSettings
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
 from drainer.operations.redrive import RedriveRequest, prepare_redrive
@@ -98,13 +96,7 @@ def redrive(
     """  # noqa: E501 - an example has to be on one line to be copied
     terminal = Terminal(json=json, quiet=quiet, debug=debug)
     with answering(terminal):
-        running = LocalSettings(
-            concurrency=concurrency,
-            buffer_bytes=parse_size(buffer),
-            plan_interval_s=parse_duration(plan_interval),
-            grace_s=parse_duration(grace),
-            options=parse_pairs(set_ or (), "--set"),
-        )
+        running = local_settings(concurrency, buffer, plan_interval, grace, set_)
         settings = ClientSettings.load(bootstrap_server, client_config, client_property or ())
         letters = LetterFilter(tuple(reason or ()), tuple(sub_key or ()), tuple(error or ()))
         request = RedriveRequest(

@@ -7,9 +7,7 @@ import typer
 from drainer.cli import options as o
 from drainer.cli import policy as p
 from drainer.cli.answer import answering
-from drainer.cli.draining import confirm_and_drain, connect, settings_of_plan
-from drainer.cli.values import parse_duration, parse_pairs, parse_size
-from drainer.engine.settings import LocalSettings
+from drainer.cli.draining import confirm_and_drain, connect, local_settings, settings_of_plan
 from drainer.operations.resume import prepare_resume
 from drainer.store.plan_file import PlanFile
 from drainer.view.action import show_plan_of_action
@@ -55,13 +53,7 @@ def resume(
     """
     terminal = Terminal(json=json, quiet=quiet, debug=debug)
     with answering(terminal):
-        running = LocalSettings(
-            concurrency=concurrency,
-            buffer_bytes=parse_size(buffer),
-            plan_interval_s=parse_duration(plan_interval),
-            grace_s=parse_duration(grace),
-            options=parse_pairs(set_ or (), "--set"),
-        )
+        running = local_settings(concurrency, buffer, plan_interval, grace, set_)
         file = PlanFile(plan)
         loaded = file.load()
         failures = p.failure_settings(

@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from time import monotonic
 from typing import Protocol
 
@@ -15,6 +14,7 @@ from drainer.aside import aside
 from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import ALL, OffsetPlan, finished_beyond
 from drainer.core.progress import Range
+from drainer.engine.clock import now
 from drainer.engine.tasks import spawn
 from drainer.errors import CommitDelayed, DrainerError, Interrupted, PlanNotWritten
 from drainer.store.plan_file import PlanFile
@@ -118,7 +118,7 @@ class Keeper:
         self.plan = replace(
             self.plan,
             generation=self.plan.generation + 1,
-            updated=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            updated=now(),
             claims={ALL: progress},
             parked=tuple(sorted(self._dispatcher.parked)),
         )

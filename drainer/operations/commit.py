@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from drainer.core.closure import closed
 from drainer.core.plan import ALL, OffsetPlan, finished_beyond
+from drainer.engine.clock import now
 from drainer.errors import BrokerUnreachable, CommitDelayed, OffsetMoved, PlanRefused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.commit import metadata_beside
 from drainer.kafka.offsets import CommittedOffset
-from drainer.operations.clock import now
 from drainer.operations.examine import examine, group_commits, insist
 from drainer.operations.hold import holding
 from drainer.store.plan_file import LoadedPlan, PlanFile

@@ -8,6 +8,7 @@ from drainer.core.dead_letter import dead_letter, default_dead_letter_topic
 from drainer.core.failures import AfterDead, FailureSettings, OnFailure
 from drainer.core.plan import OffsetPlan
 from drainer.core.redrive import Redriven
+from drainer.engine.clock import now
 from drainer.engine.failures import Told
 from drainer.engine.workers import TimedOut
 from drainer.errors import Refused
@@ -19,7 +20,6 @@ from drainer.kafka.dead_topic import (
     make_dead_letter_topic,
 )
 from drainer.message import SubMessage
-from drainer.operations.clock import now
 
 DAY_MS = 24 * 60 * 60 * 1000
 

@@ -14,6 +14,7 @@ from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts
 from drainer.core.redrive import RedriveSettings
 from drainer.engine.action import PartitionAction, PlanOfAction
+from drainer.engine.clock import now
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import PartitionResult, Summary
 from drainer.errors import EXIT_DONE, PlanRefused
@@ -28,7 +29,6 @@ from drainer.kafka.backlog import (
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import lock_group
 from drainer.loader import LoadedHandler
-from drainer.operations.clock import now
 from drainer.operations.group import check_inactive, nobody_in
 from drainer.operations.handover import TakenOver, take_over
 from drainer.operations.policy import Policy, settle_policy

@@ -12,11 +12,11 @@ from drainer import loader
 from drainer.core import breaker
 from drainer.core.dispatch import Dispatcher
 from drainer.core.progress import Outcome
-from drainer.engine import coroutines, failures, keeper, local, loop, meter, pump, threads
+from drainer.engine import clock, coroutines, failures, keeper, local, loop, meter, pump, threads
 from drainer.kafka import dead_letters, fetch, loss
 from drainer.kafka.dead_topic import DeadLetterTopicInfo
 from drainer.message import SubMessage
-from drainer.operations import clock, drain, hold, policy, resume, start
+from drainer.operations import drain, hold, policy, resume, start
 from drainer.store import journal, plan_file
 from simulation.account import Account, place_of
 from simulation.cluster import SimCluster, SimConsumer, SimLock
@@ -131,7 +131,6 @@ def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
         (loop, "new_event_loop", lambda: now().begin()),
         (keeper, "aside", aside),
         (keeper, "monotonic", world.monotonic),
-        (keeper, "datetime", wall),
         (clock, "datetime", wall),
         (pump, "monotonic", world.monotonic),
         (coroutines, "monotonic", world.monotonic),
