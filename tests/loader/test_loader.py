@@ -441,10 +441,10 @@ def fails(reference: str, kind: type[DrainerError]) -> DrainerError:
         ("orders:Nothing", "orders has no 'Nothing'"),
         ("orders.py:Nothing", "orders has no 'Nothing'"),
         ("orders:Reindex.Nothing", "orders has no 'Reindex.Nothing'"),
-        ("orders:number", "has no `handle`"),
-        ("orders:function", "has no `handle`"),
-        ("orders:WithoutHandle", "has no `handle`"),
-        ("orders:NotCallable", "has no `handle`"),
+        ("orders:number", "neither `handle` nor `handle_batch`"),
+        ("orders:function", "neither `handle` nor `handle_batch`"),
+        ("orders:WithoutHandle", "neither `handle` nor `handle_batch`"),
+        ("orders:NotCallable", "neither `handle` nor `handle_batch`"),
         ("empty.py", "neither a function `handle` nor a drainer.Handler"),
         ("two.py", "several handlers: One, Two"),
     ],
@@ -633,7 +633,7 @@ def test_a_fresh_one_of_an_installed_handler_is_another_instance() -> None:
 
 def test_a_class_at_hand_is_a_handler_too() -> None:
     assert isinstance(as_handler(Count, "mine").target, Count)
-    with pytest.raises(UsageError, match="no `handle`"):
+    with pytest.raises(UsageError, match="neither `handle`"):
         as_handler(Handler, "mine")
 
 
