@@ -46,6 +46,14 @@ class Bundling:
         """How many lanes one call may hold."""
         return self.most if self.of is BatchOf.LANES else 1
 
+    def as_json(self) -> dict[str, object]:
+        return {
+            "coalesce": self.coalesce is not None,
+            "max_batch": self.most,
+            "batch_of": self.of.value,
+            "linger_ms": self.linger_s * 1000,
+        }
+
 
 class Bundle:
     """One call of the handler: ``subs`` are what it is given, an operation each.
