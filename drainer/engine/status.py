@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
+from drainer.core.latency import Latency
 from drainer.core.progress import Counts
 from drainer.errors import DrainerError
 
@@ -33,7 +34,8 @@ class FailureStatus:
     ``failures`` counts attempts that failed, ``timeouts`` among them; ``retries`` further attempts
     that were granted, ``waiting`` those that are not due yet. ``parked_lanes`` wait for another
     run. ``late`` counts sub-messages whose thread goes on after their time. ``outages`` counts how
-    often the circuit breaker opened. ``errors`` are (text, count), the most frequent first.
+    often the circuit breaker opened, and ``in_outage`` whether it is open. ``errors`` are (text,
+    count), the most frequent first; ``error_types`` (class, count), without any content.
     """
 
     failures: int = 0
@@ -45,6 +47,8 @@ class FailureStatus:
     outages: int = 0
     errors: tuple[tuple[str, int], ...] = ()
     dead_letter_topic: str | None = None
+    error_types: tuple[tuple[str, int], ...] = ()
+    in_outage: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,8 @@ class Status:
     stopping: str | None = None  # why it is stopping, once it is
     failures: FailureStatus = FailureStatus()
     trouble: str | None = None  # what it is waiting out: a broker that doesn't answer, a commit
+    latency: Latency | None = None  # the handler's, in this run; None until an attempt returned
+    latency_recent: Latency | None = None  # of the last ten seconds or so
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,7 @@ class Summary:
     cause: DrainerError | None = None  # what stopped it, when something did
     failures: FailureStatus = FailureStatus()
     left_alone: Mapping[str, int] | None = None  # by a redrive: why, and how many records
+    latency: Latency | None = None  # the handler's, in this run; None when no attempt returned
 
     @property
     def error(self) -> str | None:
@@ -139,6 +146,7 @@ class Summary:
             "parked_lanes": self.failures.parked_lanes,
             "dead_letter_topic": self.failures.dead_letter_topic,
             "errors": [{"error": text, "count": n} for text, n in self.failures.errors],
+            "latency": None if self.latency is None else self.latency.as_json(),
         }
         if self.left_alone is not None:
             found["left_alone"] = dict(self.left_alone)
