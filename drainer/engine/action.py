@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from drainer.core.concurrency import Concurrency
 from drainer.core.failures import FailureSettings
 from drainer.core.redrive import RedriveSettings
 
@@ -42,7 +43,7 @@ class PlanOfAction:
     group_state: str  # "empty" or "dead"; anything else was refused
     handler: str
     order: str
-    concurrency: int
+    concurrency: Concurrency
     buffer_bytes: int
     isolation: str
     plan_path: Path
@@ -68,7 +69,7 @@ class PlanOfAction:
             "group_state": self.group_state,
             "handler": self.handler,
             "order": self.order,
-            "concurrency": self.concurrency,
+            "concurrency": self.concurrency.as_json(),
             "isolation": self.isolation,
             "plan": str(self.plan_path),
             "resumes": self.resumes,

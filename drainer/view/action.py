@@ -6,6 +6,7 @@ from heapq import nlargest
 
 from rich.text import Text
 
+from drainer.core.concurrency import Concurrency
 from drainer.engine.action import PartitionAction, PlanOfAction
 from drainer.view import figures
 from drainer.view.layout import (
@@ -78,12 +79,22 @@ def _settings(action: PlanOfAction) -> list[Text]:
         field("cluster", action.cluster_id, f"at {action.bootstrap_servers}"),
         field("handler", action.handler),
         field("order", action.order, _ORDERS.get(action.order, "")),
-        field("concurrency", figures.count(action.concurrency), "sub-messages in the handler"),
+        field("concurrency", *_concurrency(action.concurrency)),
         field("buffer", figures.size(action.buffer_bytes), "read ahead at most"),
         field("isolation", action.isolation),
         *([redrive_field(action.redrive)] if action.redrive else []),
         *policy_fields(action.failures, makes_topic=action.makes_topic is not None),
     ]
+
+
+def _concurrency(concurrency: Concurrency) -> tuple[str, str]:
+    if not concurrency.is_auto:
+        return figures.count(concurrency.most), "sub-messages in the handler"
+    most = figures.count(concurrency.most)
+    if concurrency.most_threads < concurrency.most:
+        most += f", or {figures.count(concurrency.most_threads)} on threads"
+    begins = f"begins with {figures.count(concurrency.first)}"
+    return "auto", f"{begins}, goes on while throughput grows, to {most} at most"
 
 
 def _show_partitions(terminal: Terminal, action: PlanOfAction) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+from drainer.core.concurrency import Concurrency
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
 from drainer.engine.action import PartitionAction, PlanOfAction
@@ -78,7 +79,7 @@ def action(count: int = 1, **changes: object) -> PlanOfAction:
         "group_state": "empty",
         "handler": "reindex.py:Reindex",
         "order": "sub-key",
-        "concurrency": 1_000,
+        "concurrency": Concurrency.fixed(1_000),
         "buffer_bytes": 256 << 20,
         "isolation": "read_committed",
         "plan_path": Path("/var/lib/drainer/orders.reindexer.plan"),
