@@ -13,7 +13,9 @@ from time import monotonic
 from typing import Any
 
 from drainer.aside import aside
+from drainer.core.concurrency import Concurrency
 from drainer.core.dispatch import Dispatcher
+from drainer.core.knee import Knee
 from drainer.core.lanes import look_ahead
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
@@ -21,6 +23,7 @@ from drainer.core.plan import ALL, OffsetPlan
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.failures import Failures
 from drainer.engine.keeper import Keeper
+from drainer.engine.limiter import Limiter
 from drainer.engine.loop import event_loop, hurried_interpreter
 from drainer.engine.meter import Meter
 from drainer.engine.outside import Outside
@@ -102,6 +105,7 @@ class LocalDrain:
             handler.selects,
         )
         self._begin_no_more: Callable[[], None] = lambda: None
+        self._limiter: Limiter | None = None  # when the concurrency is not fixed
         self._closing = False
         self._hears_signals = False  # before that, Ctrl-C is a KeyboardInterrupt
         self._asked: Signalled | None = None
@@ -128,6 +132,9 @@ class LocalDrain:
     async def _run(self) -> Summary:
         loop = self._loop = asyncio.get_running_loop()
         settings, dispatcher = self._settings, self.dispatcher
+        concurrency = Concurrency.of(settings.concurrency)
+        most = concurrency.most_for(threads=not self._handler.is_async)
+        first = min(concurrency.first, most)
         self._ended: asyncio.Future[BaseException | None] = loop.create_future()
         self._forced = asyncio.Event()
         loop.set_exception_handler(self._unheard)
@@ -136,13 +143,13 @@ class LocalDrain:
                 topic=self._plan.topic,
                 group=self._plan.group,
                 drain_id=self._plan.drain_id,
-                concurrency=settings.concurrency,
+                concurrency=most,
                 options=dict(settings.options or {}),
             )
         )
         self._meter = Meter(
             dispatcher,
-            concurrency=settings.concurrency,
+            concurrency=first,
             buffer_bytes=settings.buffer_bytes,
             plan_path=str(self._file.path),
         )
@@ -159,7 +166,7 @@ class LocalDrain:
         self._workers: Workers = make_workers(
             failures.starter,
             self._handler.handle,
-            settings.concurrency,
+            first,
             self._plan.failures.timeout_s,
             failed=failures.failed,
             late=failures,
@@ -173,7 +180,7 @@ class LocalDrain:
             dispatcher,
             self._handler.split,
             settings.buffer_bytes // 2,  # the rest is for what is fetched and not yet split
-            look_ahead(settings.concurrency),
+            look_ahead(first),
             moved=self._fed,
             failed=self._end,
         )
@@ -186,6 +193,14 @@ class LocalDrain:
             self._outside.lock,
             failed=self._end,
         )
+        if concurrency.is_auto:
+            self._limiter = Limiter(
+                Knee(first, most),
+                dispatcher,
+                lambda: failures.failed_attempts,
+                self._limit,
+                threads=not self._handler.is_async,
+            )
         with stop_signals(loop, self._signalled, self._give_up):
             self._hears_signals = True
             try:
@@ -197,7 +212,12 @@ class LocalDrain:
                 raise
             self._end_if_over()  # a plan may have nothing left
             watch = spawn(self._watch(), "watch", self._end)
+            limiting = None
+            if self._limiter is not None:
+                limiting = spawn(self._limiter.run(), "limiter", self._end)
             cause = await asyncio.shield(self._ended)
+            if limiting is not None:
+                limiting.cancel()
             cause = await self._stop(cause)
             watch.cancel()
             return await self._summary(cause)
@@ -319,6 +339,7 @@ class LocalDrain:
             sub_messages_per_s=self._meter.rate_average,
             cause=cause,
             failures=self._failures.status(),
+            auto=None if self._limiter is None else self._limiter.status(),
         )
 
     def _status(self) -> Status:
@@ -331,7 +352,14 @@ class LocalDrain:
             stopping=stopping,
             failures=self._failures.status(),
             trouble=self._source.trouble or self._keeper.trouble or self._failures.trouble,
+            auto=None if self._limiter is None else self._limiter.status(),
         )
+
+    def _limit(self, most: int) -> None:
+        self._meter.concurrency = most
+        self._pump.ready_lanes = look_ahead(most)
+        self._workers.limit(most)
+        self._pump.poke()
 
     async def _watch(self) -> None:
         """Looks after what lives in other threads, and shows the status."""

@@ -64,6 +64,9 @@ class Workers(Protocol):
     def use(self, starter: Starter) -> None:
         """Whom to ask for work from now on."""
 
+    def limit(self, most: int) -> None:
+        """How many may be at work from now on. Those above it end what they are at."""
+
     def wake(self) -> None:
         """Tells that lanes have become ready."""
 
