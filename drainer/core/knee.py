@@ -166,7 +166,7 @@ class Knee:
         # No limit does more than one in each unloaded latency.
         at_work = best * self._unloaded()
         floor = max(low, ENOUGH * ENOUGH * at_work)
-        if high <= NEAR * floor:
+        if high <= NEAR * floor or (high == top and high * ENOUGH <= at_work):
             return None
         guess = round(HEADROOM * at_work)
         if not NEAR * low < guess < high / (NEAR**0.5):

@@ -27,10 +27,11 @@ from scenarios.auto_concurrency.handler import FAN_OUT, SLOTS
 HANDLER = Path(__file__).with_name("handler.py")
 TOPIC = "auto"
 FIXED = (100, 200, 300, 400, 600, 1000)
+RETRIES = ("--retries", "1000", "--retry-delay", "50ms", "--no-breaker")
 KINDS = {
-    "waits": ("Pool", ()),
-    "becomes slower": ("Degrading", ()),
-    "refuses": ("Refusing", ("--retries", "1000", "--retry-delay", "50ms", "--no-breaker")),
+    "waits": ("Pool", FIXED, ()),
+    "becomes slower": ("Degrading", FIXED, ()),
+    "refuses": ("Refusing", FIXED[:4], RETRIES),  # with more, hardly anything gets done
 }
 ENOUGH = 0.95
 WITHIN = 0.2
@@ -70,7 +71,7 @@ def main() -> None:
         fill(settings, TOPIC, ((b"one key", b"", 0) for _ in range(most)))
         for kind in given.only or KINDS:
             runs[kind] = []
-            for concurrency in (*map(str, FIXED), "auto"):
+            for concurrency in (*map(str, KINDS[kind][1]), "auto"):
                 seconds = given.auto_seconds if concurrency == "auto" else given.seconds
                 until = int(per_s * seconds)
                 runs[kind].append(
@@ -94,7 +95,7 @@ def main() -> None:
 
 
 def _drain(bootstrap: str, kind: str, concurrency: str, until: int, latency_ms: float) -> Run:
-    handler, more = KINDS[kind]
+    handler, _, more = KINDS[kind]
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace"
         command = [

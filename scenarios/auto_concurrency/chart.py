@@ -34,7 +34,7 @@ def draw(
         if traces.get(name):
             below.plot(*zip(*traces[name], strict=True), color=RED, linewidth=1)
         below.set_ylim(bottom=0)
-        below.set_xlabel("seconds (grey: the best fixed value, and 20% either way)")
+        below.set_xlabel(f"seconds (grey: {slots}, 20% either way)")
         for each in (top, below):
             each.spines[["top", "right"]].set_visible(False)
     axes[0][0].set_ylabel("sub-messages per second")

@@ -48,6 +48,7 @@ class Account:
         self.repeats = 0
         self.repeats_allowed = 0
         self.concurrency = 0
+        self.limit: Callable[[], int] | None = None  # on what may run, when that changes
         self.unsure_since_s: Callable[[], float | None] = lambda: None  # of the lock
         self.exact = True  # what comes out of the handler is accounted for at once
         self._busy: Counter[Hashable] = Counter()  # lanes with something in the handler
@@ -96,6 +97,8 @@ class Account:
         self._busy.update(lanes)
         self.running[place] = self._world.now_s
         insist(len(self.running) <= self.concurrency, "more at once than --concurrency")
+        if self.limit is not None and self.exact:  # threads have some in their hands already
+            insist(len(self.running) <= self.limit(), "more at once than the limit of now")
         self.repeats += place in self.begun and place not in self._begun_now
         self.begun[place] += 1
         self._begun_now[place] += 1
