@@ -86,12 +86,12 @@ class Knee:
         if interval.seconds <= 0:
             return self.limit
         self._now_s += interval.seconds
-        trial = self._trial
+        trial, waited = self._trial, self._trial.waits
         if interval.in_flight >= BOUND * self.limit:
             self.bound = True
         if not self._in_steps(interval):
             trial.add(interval)
-        if self._fails(interval):
+        if self._fails(interval, waited=waited):
             self._back_off()
         elif trial.says_nothing:
             self._set_aside()
@@ -310,9 +310,9 @@ class Knee:
 
     # Errors
 
-    def _fails(self, interval: Interval) -> bool:
+    def _fails(self, interval: Interval, *, waited: bool) -> bool:
         lowered = self._backed_off and self._backed_off[-1][0] > self.limit
-        if self._trial.waits and lowered:
+        if waited and lowered:
             return False  # they began under the higher limit
         return self._errors.too_many(interval, self.limit)
 
@@ -334,8 +334,8 @@ class Knee:
         self._bad = self.limit if self._bad is None or again else min(self._bad, self.limit)
         self._bad_until_s = self._now_s + self._bad_for_s
         self._bad_for_s = min(BAD_MOST_S, 2 * self._bad_for_s)
-        self._points = {n: point for n, point in self._points.items() if n < self._bad}
         lower = max(self.least, int(BACK_OFF * self.limit))
+        self._points = {n: point for n, point in self._points.items() if n < lower}
         why = f"{share:.0%} of the attempts failed at {self.limit:,}"
         self._go_to(lower, why)
 

@@ -79,6 +79,10 @@ class AsyncWorkers:
             self._finish: Callable[[SubMessage], object] = starter.finish
         self._choose_next()
 
+    @property
+    def idle(self) -> int:
+        return len(self._sleepers)
+
     def limit(self, most: int) -> None:
         if self._stopping:
             return
@@ -130,8 +134,7 @@ class AsyncWorkers:
         self._current[number] = None
         resting = self._loop.create_future()
         self._resting.append(resting)
-        self._idle()
-        await resting
+        await resting  # there is always one that doesn't, and hears when all is done
 
     def _finish_only(self, sub: SubMessage) -> SubMessage | None:
         self._finish(sub)

@@ -19,6 +19,7 @@ class Limiter:
 
     Args:
         failed: how many attempts have failed so far.
+        idle: how many workers find nothing to do.
         use: called with each new limit.
         threads: whether the handler runs on threads, and so all of the process is its processor
             time; of an async one it is that of the event loop's thread, whose task this is.
@@ -29,6 +30,7 @@ class Limiter:
         knee: Knee,
         dispatcher: Dispatcher,
         failed: Callable[[], int],
+        idle: Callable[[], int],
         use: Callable[[int], None],
         *,
         threads: bool,
@@ -36,6 +38,7 @@ class Limiter:
         self._knee = knee
         self._dispatcher = dispatcher
         self._failed = failed
+        self._idle = idle
         self._use = use
         self._threads = threads
         self._found: int | None = None
@@ -81,8 +84,6 @@ class Limiter:
     def _now(self) -> tuple[float, int, int, int, float]:
         ledgers = self._dispatcher.ledgers.values()
         done = sum(each.subs_done + each.subs_skipped for each in ledgers)
-        running = self._dispatcher.lanes.running
-        if self._threads:  # some only wait for a free thread
-            running = min(running, self._knee.limit)
+        running = self._knee.limit - self._idle()
         busy_s = process_time() if self._threads else thread_time()
         return monotonic(), done, self._failed(), running, busy_s

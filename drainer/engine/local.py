@@ -198,6 +198,7 @@ class LocalDrain:
                 Knee(first, most),
                 dispatcher,
                 lambda: failures.failed_attempts,
+                lambda: self._workers.idle,
                 self._limit,
                 threads=not self._handler.is_async,
             )

@@ -73,6 +73,10 @@ class ThreadWorkers:
     def use(self, starter: Starter) -> None:
         self._starter = starter
 
+    @property
+    def idle(self) -> int:
+        return max(0, self._concurrency - self._out)
+
     def limit(self, most: int) -> None:
         if self._stopping:
             return

@@ -92,9 +92,9 @@ def _concurrency(concurrency: Concurrency) -> tuple[str, str]:
         return figures.count(concurrency.most), "sub-messages in the handler"
     most = figures.count(concurrency.most)
     if concurrency.most_threads < concurrency.most:
-        most += f", or {figures.count(concurrency.most_threads)} on threads"
+        most += f" ({figures.count(concurrency.most_threads)} on threads)"
     begins = f"begins with {figures.count(concurrency.first)}"
-    return "auto", f"{begins}, goes on while throughput grows, to {most} at most"
+    return "auto", f"{begins}, grows while throughput does, to {most} at most"
 
 
 def _show_partitions(terminal: Terminal, action: PlanOfAction) -> None:

@@ -9,8 +9,17 @@ from drainer.core.concurrency import Concurrency
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
 from drainer.engine.action import PartitionAction, PlanOfAction
-from drainer.engine.status import PartitionResult, PartitionStatus, Status, Summary
+from drainer.engine.status import AutoStatus, PartitionResult, PartitionStatus, Status, Summary
 from drainer.view.terminal import Terminal
+
+AUTO = AutoStatus(
+    limit=310,
+    most=2_000,
+    settled=290,
+    searching=False,
+    why="trying whether more helps",
+    best_per_s=19_512.3,
+)
 
 
 class Screen(io.StringIO):
