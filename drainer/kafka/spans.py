@@ -91,7 +91,7 @@ class _Progress:
             self.reached = min(span.end, max(self.reached, offset))
             self.done = True
             return
-        message = KafkaMessage(self._origin, record, 0)
+        message = KafkaMessage(self._origin, record, len(record.key() or b""))
         self._fresh.append(message)
         self.reached = offset + 1
         self._messages += 1
