@@ -7,6 +7,7 @@ from pathlib import Path
 
 from drainer.core.failures import FailureSettings
 from drainer.core.redrive import RedriveSettings
+from drainer.core.rules import RuleSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class PlanOfAction:
     failures: FailureSettings = field(default_factory=FailureSettings)
     makes_topic: str | None = None  # for dead letters
     redrive: RedriveSettings | None = None  # when the topic holds dead letters
+    rules: RuleSettings = field(default_factory=RuleSettings)
 
     @property
     def offsets(self) -> int:
@@ -86,4 +88,5 @@ class PlanOfAction:
             "failures": self.failures.as_json(),
             "makes_topic": self.makes_topic,
             "redrive": None if self.redrive is None else self.redrive.as_json(),
+            "rules": self.rules.as_json(),
         }

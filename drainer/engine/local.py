@@ -18,6 +18,7 @@ from drainer.core.lanes import look_ahead
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan
+from drainer.core.sieve import Sieve
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.failures import Failures
 from drainer.engine.keeper import Keeper
@@ -100,6 +101,7 @@ class LocalDrain:
             Order(plan.order),
             plan.parked,
             handler.selects,
+            Sieve(plan.rules, plan.ruled),
         )
         self._begin_no_more: Callable[[], None] = lambda: None
         self._closing = False
@@ -319,6 +321,7 @@ class LocalDrain:
             sub_messages_per_s=self._meter.rate_average,
             cause=cause,
             failures=self._failures.status(),
+            rules=self._meter.rules(),
         )
 
     def _status(self) -> Status:

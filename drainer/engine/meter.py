@@ -9,7 +9,7 @@ from time import monotonic
 from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts
-from drainer.engine.status import FailureStatus, PartitionStatus, Status
+from drainer.engine.status import FailureStatus, PartitionStatus, RuleStatus, Status
 
 WINDOW_S = 5.0  # what "now" means for the rate
 ETA_WINDOW_S = 30.0  # calmer: an estimate that jumps is no help
@@ -89,6 +89,16 @@ class Meter:
             stopping=stopping,
             failures=failures,
             trouble=trouble,
+            rules=self.rules(),
+        )
+
+    def rules(self) -> RuleStatus:
+        sieve = self._dispatcher.sieve
+        return RuleStatus(
+            dict(sieve.skipped_by),
+            dict(sieve.dead_by),
+            dict(sieve.undecided),
+            dict(sieve.why_undecided),
         )
 
     def _partitions(self, plan: OffsetPlan) -> list[PartitionStatus]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from drainer.core.progress import Counts
 from drainer.errors import DrainerError
@@ -48,6 +48,30 @@ class FailureStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class RuleStatus:
+    """What the rules took out, over all runs, by their names.
+
+    ``undecided`` counts, in this run, sub-messages that a rule could not be told of, and so did not
+    take out; ``why`` is the first reason of each such rule.
+    """
+
+    skipped_by: Mapping[str, int] = field(default_factory=dict)
+    dead_by: Mapping[str, int] = field(default_factory=dict)
+    undecided: Mapping[str, int] = field(default_factory=dict)
+    why: Mapping[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "skipped_by": dict(self.skipped_by),
+            "dead_by": dict(self.dead_by),
+            "undecided": {
+                name: {"count": count, "first": self.why.get(name)}
+                for name, count in self.undecided.items()
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """A moment of a drain. Rates are sub-messages per second."""
 
@@ -72,6 +96,7 @@ class Status:
     stopping: str | None = None  # why it is stopping, once it is
     failures: FailureStatus = FailureStatus()
     trouble: str | None = None  # what it is waiting out: a broker that doesn't answer, a commit
+    rules: RuleStatus = RuleStatus()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +124,7 @@ class Summary:
     cause: DrainerError | None = None  # what stopped it, when something did
     failures: FailureStatus = FailureStatus()
     left_alone: Mapping[str, int] | None = None  # by a redrive: why, and how many records
+    rules: RuleStatus = RuleStatus()
 
     @property
     def error(self) -> str | None:
@@ -139,6 +165,7 @@ class Summary:
             "parked_lanes": self.failures.parked_lanes,
             "dead_letter_topic": self.failures.dead_letter_topic,
             "errors": [{"error": text, "count": n} for text, n in self.failures.errors],
+            **self.rules.as_json(),
         }
         if self.left_alone is not None:
             found["left_alone"] = dict(self.left_alone)

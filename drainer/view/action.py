@@ -20,6 +20,7 @@ from drainer.view.layout import (
     verdict,
 )
 from drainer.view.policy import policy_fields, redrive_field
+from drainer.view.rules import rule_fields
 from drainer.view.terminal import Terminal
 
 _ORDERS = {
@@ -83,6 +84,7 @@ def _settings(action: PlanOfAction) -> list[Text]:
         field("isolation", action.isolation),
         *([redrive_field(action.redrive)] if action.redrive else []),
         *policy_fields(action.failures, makes_topic=action.makes_topic is not None),
+        *rule_fields(action.rules),
     ]
 
 

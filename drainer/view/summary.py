@@ -25,6 +25,7 @@ from drainer.view.layout import (
     printable,
     table,
 )
+from drainer.view.rules import rule_lines
 from drainer.view.terminal import Terminal
 
 ERRORS_SHOWN = 5
@@ -43,7 +44,7 @@ def show_summary(terminal: Terminal, summary: Summary) -> None:
     if summary.status != "empty":
         terminal.say("")
         show_account(terminal, summary.messages, summary.sub_messages, urgent=not summary.conserved)
-    lines = [*_failures(summary), *_left_alone(summary)]
+    lines = [*rule_lines(summary.rules), *_failures(summary), *_left_alone(summary)]
     if lines:
         terminal.say("")
     for line in lines:
