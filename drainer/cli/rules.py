@@ -122,8 +122,8 @@ def rule_settings(
 
 def _typed(keys: Sequence[str], expressions: Sequence[str]) -> list[SkipRule]:
     return [
-        *(SkipRule(f"skip-key {key}", keys=(key,)) for key in dict.fromkeys(keys)),
-        *(SkipRule(" ".join(text.split()), text) for text in dict.fromkeys(expressions)),
+        *map(SkipRule.typed_key, dict.fromkeys(keys)),
+        *map(SkipRule.typed, dict.fromkeys(expressions)),
     ]
 
 

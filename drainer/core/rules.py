@@ -32,6 +32,21 @@ class SkipRule:
     when: str | None = None
     keys: tuple[str, ...] = ()
 
+    @property
+    def named(self) -> bool:
+        """Whether it has a name other than what it says."""
+        return self != self.typed_key(*self.keys[:1]) and self != self.typed(self.when or "")
+
+    @classmethod
+    def typed_key(cls, key: str = "") -> SkipRule:
+        """As ``--skip-key`` makes it."""
+        return cls(f"skip-key {key}", keys=(key,))
+
+    @classmethod
+    def typed(cls, expression: str) -> SkipRule:
+        """As ``--skip`` makes it."""
+        return cls(" ".join(expression.split()) or "skip", expression)
+
     def as_json(self) -> dict[str, Any]:
         return {"name": self.name, "when": self.when, "keys": list(self.keys)}
 
@@ -129,10 +144,11 @@ class RuleAccount:
 
     def merge(self, later: RuleAccount) -> RuleAccount:
         """With a later record added: its accounts are whole, of the limit it tells what is new."""
+        below = self.asked_below
         return RuleAccount(
             {**self.skipped_by, **later.skipped_by},
             {**self.dead_by, **later.dead_by},
-            {**self.asked_below, **later.asked_below},
+            {**below, **{n: max(o, below.get(n, 0)) for n, o in later.asked_below.items()}},
             {**self.counts, **later.counts},
         )
 

@@ -127,7 +127,8 @@ class _Test:
         try:
             self.predicate = None if rule.when is None else Predicate(rule.when)
         except BadExpression as error:
-            raise BadExpression(f"rule {rule.name!r}: {error}", hint=error.hint) from None
+            who = f"rule {rule.name!r}" if rule.named else "--skip"
+            raise BadExpression(f"{who}: {error}", hint=error.hint) from None
 
     def of_keys(self, sub: SubMessage) -> bool:
         """Whether its sub-keys fit: of several all must, for it touches what no rule names."""

@@ -84,8 +84,13 @@ def _settings(action: PlanOfAction) -> list[Text]:
         field("isolation", action.isolation),
         *([redrive_field(action.redrive)] if action.redrive else []),
         *policy_fields(action.failures, makes_topic=action.makes_topic is not None),
-        *rule_fields(action.rules),
+        *rule_fields(action.rules, letters=_letters(action)),
     ]
+
+
+def _letters(action: PlanOfAction) -> str:
+    made = ", which will be made" if action.makes_topic is not None else ""
+    return f"{action.failures.dead_letter_topic}{made}"
 
 
 def _show_partitions(terminal: Terminal, action: PlanOfAction) -> None:

@@ -86,7 +86,7 @@ def _fields(plan: OffsetPlan) -> list[Text]:
         field("isolation", plan.isolation),
         *([redrive_field(plan.redrive)] if plan.redrive else []),
         *policy_fields(plan.failures),
-        *rule_fields(plan.rules, plan.ruled),
+        *rule_fields(plan.rules, plan.ruled, plan.failures.dead_letter_topic),
         *([_parked(plan)] if plan.parked else []),
     ]
 

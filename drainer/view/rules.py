@@ -13,8 +13,10 @@ RULES_SHOWN = 10
 WIDTH = 60  # characters of a name or an expression
 
 
-def rule_fields(rules: RuleSettings, account: RuleAccount | None = None) -> list[Text]:
-    """The rules of a plan, each with what it has done so far."""
+def rule_fields(
+    rules: RuleSettings, account: RuleAccount | None = None, letters: str | None = None
+) -> list[Text]:
+    """The rules of a plan, each with what it has done so far; ``letters`` is where letters go."""
     done = account or RuleAccount()
     skipped = done.skipped_by
     lines = [
@@ -25,7 +27,7 @@ def rule_fields(rules: RuleSettings, account: RuleAccount | None = None) -> list
         lines.append(Text(f"    and what {figures.counted(more, 'other rule')} names", QUIET_STYLE))
     if rules.limit_per_key is not None:
         dies = rules.over_limit is OverLimit.DEAD_LETTER
-        rest = "the rest become dead letters" if dies else "the rest are skipped"
+        rest = f"the rest become dead letters in {letters}" if dies else "the rest are skipped"
         most = figures.counted(rules.limit_per_key, "sub-message")
         so_far = _so_far(skipped.get(LIMIT, 0), "skipped") or _so_far(
             done.dead_by.get(LIMIT, 0), "dead"
@@ -52,11 +54,10 @@ def rule_lines(rules: RuleStatus) -> list[Text]:
             others = figures.counted(len(most) - RULES_SHOWN, "other rule")
             lines.append(field(label, others, figures.count(more)))
     for name, number in list(rules.undecided.items())[:RULES_SHOWN]:
-        line = field("not skipped", f"{figures.count(number)} that this can't be told of", "")
-        line.append(f"   {figures.shorten(name, WIDTH)}", QUIET_STYLE)
-        why = rules.why.get(name)
-        if why:
-            line.append(f": {printable(why)}", WARN_STYLE)
+        text = f"{figures.counted(number, 'sub-message')} for which nobody can tell"
+        line = field("not skipped", text)
+        line.append(f" {figures.shorten(name, WIDTH)}", QUIET_STYLE)
+        line.append(f": {printable(rules.why.get(name, ''))}", WARN_STYLE)
         lines.append(line)
     return lines
 
@@ -75,8 +76,7 @@ def _what(rule: SkipRule) -> str:
     parts = [f"sub-key {keys}"] if rule.keys else []
     parts += [rule.when] if rule.when is not None else []
     what = " and ".join(parts)
-    own = rule.name not in (f"skip-key {keys}", " ".join((rule.when or "").split()))
-    return figures.shorten(f"{rule.name}: {what}" if own else what, 2 * WIDTH)
+    return figures.shorten(f"{rule.name}: {what}" if rule.named else what, 2 * WIDTH)
 
 
 def _so_far(count: int, done: str) -> str:
