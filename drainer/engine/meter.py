@@ -93,13 +93,7 @@ class Meter:
         )
 
     def rules(self) -> RuleStatus:
-        sieve = self._dispatcher.sieve
-        return RuleStatus(
-            dict(sieve.skipped_by),
-            dict(sieve.dead_by),
-            dict(sieve.undecided),
-            dict(sieve.why_undecided),
-        )
+        return RuleStatus.of(self._dispatcher.sieve)
 
     def _partitions(self, plan: OffsetPlan) -> list[PartitionStatus]:
         return [

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from drainer.core.progress import Counts
+from drainer.core.sieve import Sieve
 from drainer.errors import DrainerError
 
 
@@ -59,6 +60,15 @@ class RuleStatus:
     dead_by: Mapping[str, int] = field(default_factory=dict)
     undecided: Mapping[str, int] = field(default_factory=dict)
     why: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, sieve: Sieve) -> RuleStatus:
+        return cls(
+            dict(sieve.skipped_by),
+            dict(sieve.dead_by),
+            dict(sieve.undecided),
+            dict(sieve.why_undecided),
+        )
 
     def as_json(self) -> dict[str, object]:
         return {

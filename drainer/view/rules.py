@@ -53,6 +53,12 @@ def rule_lines(rules: RuleStatus) -> list[Text]:
         if (more := sum(number for _, number in most[RULES_SHOWN:])) > 0:
             others = figures.counted(len(most) - RULES_SHOWN, "other rule")
             lines.append(field(label, others, figures.count(more)))
+    return [*lines, *undecided_lines(rules)]
+
+
+def undecided_lines(rules: RuleStatus) -> list[Text]:
+    """What was let through because an expression could not be told of it."""
+    lines = []
     for name, number in list(rules.undecided.items())[:RULES_SHOWN]:
         text = f"{figures.counted(number, 'sub-message')} for which nobody can tell"
         line = field("not skipped", text)
