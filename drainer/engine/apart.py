@@ -70,6 +70,11 @@ class Apart:
         self._paused = paused
         self._send()
 
+    def stop(self) -> None:
+        """Sends none any more; what was not sent stays pending."""
+        self._paused = True
+        self._line.clear()
+
     def _give_up(self, sub: SubMessage) -> None:
         self._line.append(sub)
         self._send()

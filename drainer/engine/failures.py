@@ -211,6 +211,7 @@ class Failures:
     def stop(self) -> None:
         """Starts nothing any more."""
         self._stopped = True
+        self._apart.stop()
         if self._timer is not None:
             self._timer.cancel()
 
