@@ -239,3 +239,26 @@ def test_letters_of_a_redrive_are_not_written_back_for_a_limit(
     what = ("--dead-letter-topic", topic.name, "--handler", handler, "-b", topic.bootstrap)
     outcome = command("redrive", *what, *limit, "--yes", code=2)
     assert "where they came from" in outcome.error
+
+
+def test_inspect_tells_what_rules_would_leave_out(command: Command, make_topic: MakeTopic) -> None:
+    messages = values(200)
+    count = keys_of(messages)
+    topic = make_topic(messages)
+    what = [*command.what(topic), "--from", "earliest", "--full", "--json"]
+    outcome = command("inspect", *what, *RULES, "--skip-key", "nobody")
+    rules = {rule["name"]: rule["count"] for rule in outcome.answer["skew"]["rules"]}
+    odd = count["odd-1"] + count["odd-2"]
+    assert rules == {"skip-key hot": count["hot"], "key =~ 'odd-.*'": odd}
+    assert f"would skip    {count['hot']} of 800 sub-messages" in outcome.err
+    assert "nothing of the backlog  skip-key nobody" in outcome.err
+    limited = command("inspect", *what, "--limit-per-key", "10").answer["skew"]["rules"]
+    assert [(rule["name"], rule["count"]) for rule in limited] == [("limit-per-key", 800 - 50)]
+
+
+def test_inspect_asks_for_what_rules_need(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(['["a"]'])
+    where = ["-b", topic.bootstrap, "--topic", topic.name, "--group", "g", "--from", "earliest"]
+    assert "--handler" in command("inspect", *where, "--skip-key", "a", code=2).hint
+    limit = ("--handler", "count", "--limit-per-key", "3")
+    assert "--full" in command("inspect", *where, *limit, code=2).hint
