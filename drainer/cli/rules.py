@@ -21,9 +21,11 @@ _PANEL = "What is left out on purpose (kept in the plan)"
 
 
 def _option(name: str, metavar: str | None, help_: str, **more: Any) -> Any:
+    # Of those that repeat a variable would be cut at each space, which expressions have.
+    repeats = name in ("--skip", "--skip-key")
     return typer.Option(
         name,
-        envvar=f"DRAINER_{name.removeprefix('--').upper().replace('-', '_')}",
+        envvar=None if repeats else f"DRAINER_{name[2:].upper().replace('-', '_')}",
         metavar=metavar,
         help=help_,
         rich_help_panel=_PANEL,
