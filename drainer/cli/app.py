@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from drainer import __version__
-from drainer.cli import certify, dead, demo, plan, redrive, resume, run, sandbox
+from drainer.cli import certify, dead, demo, estimate, plan, redrive, resume, run, sandbox
 from drainer.cli.answer import answering
 from drainer.cli.profile import apply_profile
 from drainer.view.terminal import Terminal
@@ -28,6 +28,7 @@ app.add_typer(dead.app, name="dead")
 app.add_typer(sandbox.app, name="sandbox")
 app.command("redrive")(redrive.redrive)
 app.command("certify")(certify.certify)
+app.command("estimate")(estimate.estimate)
 app.command("demo")(demo.demo)
 
 

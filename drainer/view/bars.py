@@ -38,7 +38,7 @@ def show_comparison(
         stressed = number == len(rows) - 1
         style = "green" if stressed else "yellow"
         line = Text(f"  {printable(label):<{labels}}  ")
-        line.append(_bar(share, room), style)
+        line.append(bar_of(share, room), style)
         line.append(f"  {printable(text)}", HEAD_STYLE if stressed else "")
         terminal.show(line)
 
@@ -55,7 +55,8 @@ def _shares(values: Sequence[float], log: bool) -> list[float]:
     return [(math.log10(value) - floor) / span if value > 0 else 0.0 for value in values]
 
 
-def _bar(share: float, room: int) -> str:
+def bar_of(share: float, room: int) -> str:
+    """A bar over this share of so many characters; anything above 0 can be seen."""
     eighths = round(share * room * 8)
     if share > 0:
         eighths = max(1, eighths)
