@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -12,15 +11,14 @@ from drainer.cli import options as o
 from drainer.cli import policy as p
 from drainer.cli.answer import answering
 from drainer.cli.draining import connect
-from drainer.cli.values import parse_pairs, parse_rate, parse_size
+from drainer.cli.values import parse_pairs, parse_size
 from drainer.core.order import Order
+from drainer.engine.settings import LocalSettings
 from drainer.errors import UsageError
-from drainer.kafka.backlog import freeze, parse_from, parse_until
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
-from drainer.operations.estimate import Question, look_at
-from drainer.operations.estimate import estimate as estimate_backlog
-from drainer.view.estimate import show_estimate
+from drainer.operations.estimate import backlog_of
+from drainer.operations.start import Request
 from drainer.view.terminal import Terminal
 
 
@@ -86,55 +84,31 @@ def estimate(
                 "--canary measures the latency that --latency or --latency-from give",
                 hint="say one of them",
             )
-        by = e.given_deadline(deadline)
-        options = parse_pairs(set_ or (), "--set")
-        buffer_bytes = parse_size(buffer)
-        per_s = None if rate is None else parse_rate(rate)
-        loaded = load_handler(handler)
         settings = ClientSettings.load(bootstrap_server, client_config, client_property or ())
-        with connect(settings) as cluster:
-            assert given is not None
-            backlog = freeze(
-                cluster,
-                topic,
-                group,
-                tuple(sorted(set(partition or ()))) or None,
-                parse_from(from_),
-                parse_until(until),
-            )
-            measured = look_at(
-                cluster,
-                backlog,
-                loaded,
-                group,
-                concurrency=concurrency,
-                options=options,
-                say=terminal.say,
-            )
-        found = estimate_backlog(
-            backlog,
-            group,
-            measured,
-            Question(
-                latency=given[0],
-                latency_source=given[1],
-                order=order,
-                concurrency=concurrency,
-                buffer_bytes=buffer_bytes,
-                rate=per_s,
-                deadline=by,
-            ),
-            datetime.now(UTC),
-            terminal.say,
+        running = LocalSettings(
+            concurrency=concurrency,
+            buffer_bytes=parse_size(buffer),
+            options=parse_pairs(set_ or (), "--set"),
         )
-        show_estimate(terminal, found)
+        failures = p.failure_settings(p.NEW_DRAIN, **{**p.NOTHING_SAID, "rate": rate})
+        asking = e.Asking(given, e.given_deadline(deadline), order, running, failures.rate)
+        request = Request(
+            topic=topic,
+            group=group,
+            handler=load_handler(handler),
+            partitions=tuple(sorted(set(partition or ()))),
+            from_=from_,
+            until=until,
+            order=order,
+            plan_path=plan,
+            client_config=client_config,
+            failures=failures,
+        )
+        with connect(settings) as cluster:
+            if canary is not None:
+                code = e.send_canary_and_estimate(terminal, cluster, request, asking, canary, yes)
+                raise typer.Exit(code)
+            backlog = backlog_of(cluster, request)
+            found = e.estimate_and_show(terminal, cluster, backlog, request, asking)
         if json:
-            terminal.data(
-                {
-                    "status": "estimated",
-                    "exit_code": 0,
-                    "topic": topic,
-                    "group": group,
-                    "estimate": found.as_json(),
-                }
-            )
+            terminal.data({**e.head_of(request), "estimate": found.as_json()})

@@ -1,17 +1,39 @@
-"""What ``estimate`` and ``run --dry-run`` share: the options, and what they mean."""
+"""What ``estimate`` and ``run --dry-run`` share: the options, and what is done with them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from drainer.cli.answer import insist_on_yes
 from drainer.cli.values import parse_deadline
 from drainer.core.latency import Latency
-from drainer.errors import UsageError
+from drainer.core.order import Order
+from drainer.engine.settings import LocalSettings
+from drainer.errors import EXIT_DONE, UsageError
+from drainer.kafka.backlog import Backlog
+from drainer.kafka.cluster import Cluster
+from drainer.operations.canary import send_canary
+from drainer.operations.estimate import (
+    Estimate,
+    Question,
+    backlog_of,
+    estimate,
+    look_at,
+    remaining,
+)
 from drainer.operations.latency import latency_from
+from drainer.operations.start import Request, prepare
+from drainer.store.plan_file import PlanFile
+from drainer.view.action import show_plan_of_action
+from drainer.view.estimate import show_canary, show_estimate, show_way_on
+from drainer.view.progress import progress_view
+from drainer.view.summary import show_summary
+from drainer.view.terminal import Terminal
 
 _HOW_LONG = "How long it will take"
 
@@ -68,3 +90,114 @@ def given_latency(latency: str | None, latency_from_: Path | None) -> tuple[Late
 def given_deadline(text: str | None) -> datetime | None:
     """The deadline, with its time zone. Raises UsageError."""
     return None if text is None else parse_deadline(text, datetime.now(UTC))
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What was asked, as it was understood; no latency when a canary is to find it out."""
+
+    latency: tuple[Latency, str] | None
+    deadline: datetime | None
+    order: Order
+    running: LocalSettings
+    rate: float | None
+    measured: bool = False  # the latency, in a drain
+
+
+def estimate_and_show(
+    terminal: Terminal, cluster: Cluster, backlog: Backlog, request: Request, asking: Asking
+) -> Estimate:
+    """Samples the backlog, simulates, and shows what came of it. Raises Refused."""
+    assert asking.latency is not None
+    latency, source = asking.latency
+    running = asking.running
+    measured = look_at(
+        cluster,
+        backlog,
+        request.handler,
+        request.group,
+        concurrency=running.concurrency,
+        options=running.options,
+        say=terminal.say,
+    )
+    found = estimate(
+        backlog,
+        request.group,
+        measured,
+        Question(
+            latency=latency,
+            latency_source=source,
+            measured=asking.measured,
+            order=asking.order,
+            concurrency=running.concurrency,
+            buffer_bytes=running.buffer_bytes,
+            rate=asking.rate,
+            deadline=asking.deadline,
+        ),
+        datetime.now(UTC),
+        terminal.say,
+    )
+    show_estimate(terminal, found)
+    return found
+
+
+def send_canary_and_estimate(
+    terminal: Terminal,
+    cluster: Cluster,
+    request: Request,
+    asking: Asking,
+    first: int,
+    yes: bool,
+) -> int:
+    """Handles the first messages, once a person said yes, and estimates the rest from them.
+
+    Gives the exit code.
+    """
+    prepared = prepare(cluster, request, asking.running)
+    action = prepared.action
+    if not action.offsets:
+        nothing = replace(asking, latency=(Latency.constant(0.0), "nothing to handle"))
+        found = estimate_and_show(terminal, cluster, backlog_of(cluster, request), request, nothing)
+        if terminal.json:
+            terminal.data({**head_of(request), "canary": None, "estimate": found.as_json()})
+        return EXIT_DONE
+    show_plan_of_action(terminal, action)
+    messages = f"{min(first, action.offsets):,} message{'' if first == 1 else 's'}"
+    insist_on_yes(
+        terminal,
+        f"Handle the first {messages} of {action.topic} for {action.group}, for real?",
+        yes=yes,
+    )
+    with progress_view(terminal) as view:
+        canary = send_canary(cluster, prepared, asking.running, first, view.update, terminal.say)
+    summary = canary.summary
+    if not canary.over:
+        show_summary(terminal, summary)
+        return summary.exit_code
+    show_canary(terminal, summary)
+    latency = canary.latency or Latency.constant(0.0)
+    source = f"a canary of {summary.messages.done:,} messages, {canary.calls:,} calls"
+    plan = PlanFile(action.plan_path).load().plan
+    found = estimate_and_show(
+        terminal,
+        cluster,
+        remaining(cluster, plan),
+        request,
+        replace(asking, latency=(latency, source), measured=True),
+    )
+    if not plan.complete:
+        show_way_on(terminal, action.plan_path)
+    if terminal.json:
+        answer = {**head_of(request), "exit_code": summary.exit_code, "plan": summary.plan}
+        terminal.data({**answer, "canary": summary.as_json(), "estimate": found.as_json()})
+    return summary.exit_code
+
+
+def head_of(request: Request) -> dict[str, object]:
+    """How an estimate's ``--json`` begins."""
+    return {
+        "status": "estimated",
+        "exit_code": EXIT_DONE,
+        "topic": request.topic,
+        "group": request.group,
+    }

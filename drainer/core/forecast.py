@@ -15,9 +15,9 @@ from drainer.core.workload import Hottest, Workload
 
 DRAWS = 10_007  # latencies that are drawn; no multiple of what sub-messages come in
 SEED = 1
-SIMULATED_MOST = 200_000  # sub-messages; what is behind goes on at the same pace
-PER_WORKER = 20  # sub-messages at least, so that ramp and tail are told from the pace
-SIMULATED_PER_WORKER_MOST = 400_000
+SIMULATED_MOST = 150_000  # sub-messages; what is behind goes on at the same pace
+PER_WORKER = 10  # sub-messages at least, so that ramp and tail are told from the pace
+SIMULATED_PER_WORKER_MOST = 200_000
 CLOSE = 0.02  # how near the least concurrency is looked for
 TRIES = 8
 MAKES_WORSE = 1.25  # of the largest bound; so much more is the doing of barriers and several keys

@@ -142,7 +142,8 @@ class Workload:
                 shift = drawn * self._ids
                 for shape in stretch.shapes[:left]:
                     key = shape.key + shift if shape.key in rare_keys else shape.key
-                    message = Message(origin, offset, cast(Any, key), None)
+                    message = Message(origin, offset, None, None)
+                    message.key = cast(Any, key)
                     message.size = shape.size
                     offset += 1
                     yield message, _sub_messages(shape.lanes, rare_sub_keys, shift)

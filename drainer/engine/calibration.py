@@ -17,6 +17,7 @@ from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress
 from drainer.engine.clock import now
 from drainer.engine.local import LocalDrain
+from drainer.engine.loop import event_loop
 from drainer.engine.outside import Outside
 from drainer.engine.settings import LocalSettings
 from drainer.errors import DrainerError
@@ -29,18 +30,24 @@ Split = tuple[Message, list[SubMessage]]
 SUB_MESSAGES = 30_000
 CONCURRENCY_LEAST, CONCURRENCY_MOST = 400, 1000
 THREADS_MOST = 64
-LATENCY_PER_WORKER_S = 5e-6  # so short that the process is what binds, and timers are still used
+LATENCY_PER_WORKER_S = 10e-6  # so short that the process is what binds, and timers are still used
 BATCH_MESSAGES = 2000
 PARTS = 8  # the median of so many is not moved by what else the machine does in one
+LATE_SLEEP_S, LATE_SLEEPERS, LATE_FOR_S = 0.01, 10, 0.2
 WARM_UP = 0.2  # of the sub-messages, which are not looked at
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What one sub-message costs the process, from its delivery to its end, in seconds."""
+    """What the engine takes, in seconds.
+
+    Attributes:
+        sub_message_s: what one sub-message costs the process, from its delivery to its end.
+        late_s: how much later than asked an event loop with little to do wakes who waits.
+    """
 
     sub_message_s: float
-    sub_messages: int
+    late_s: float
 
 
 def calibrate(*, fan_out: float, concurrency: int, is_async: bool) -> Calibration:
@@ -71,7 +78,24 @@ def calibrate(*, fan_out: float, concurrency: int, is_async: bool) -> Calibratio
             ),
             lambda status: None,
         ).run()
-    return Calibration(handler.each_s(count), count)
+    return Calibration(handler.each_s(count), _late_s() if is_async else 0.0)
+
+
+def _late_s() -> float:
+    async def sleep_on() -> list[float]:
+        late = []
+        while (begun_s := time.perf_counter()) < end_s:
+            await asyncio.sleep(LATE_SLEEP_S)
+            late.append(time.perf_counter() - begun_s - LATE_SLEEP_S)
+        return late
+
+    async def together() -> float:
+        found = await asyncio.gather(*(sleep_on() for _ in range(LATE_SLEEPERS)))
+        return max(0.0, median(each for some in found for each in some))
+
+    end_s = time.perf_counter() + LATE_FOR_S
+    with event_loop() as loop:
+        return loop.run_until_complete(together())
 
 
 def _backlog(fan_out: int, sub_messages: int) -> Iterator[Split]:

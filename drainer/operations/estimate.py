@@ -1,10 +1,10 @@
-"""Estimating a drain: its backlog is sampled, and the real lanes are run on it on a virtual clock."""
+"""Estimating a drain: its backlog is sampled, and the real lanes run on it on a virtual clock."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -23,12 +23,19 @@ from drainer.engine.calibration import calibrate
 from drainer.engine.loop import hurried_interpreter
 from drainer.errors import Refused
 from drainer.handler import Context
-from drainer.kafka.backlog import Backlog, PartitionBacklog
+from drainer.kafka.backlog import (
+    Backlog,
+    PartitionBacklog,
+    freeze,
+    parse_from,
+    parse_until,
+)
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
 from drainer.kafka.sample import Sample, sample_backlog
 from drainer.loader import LoadedHandler, describe
 from drainer.message import Message, Origin, SubMessage
+from drainer.operations.start import Request
 
 SAMPLED_MOST = 50_000  # messages
 SPLIT_MOST = 1_000_000  # sub-messages
@@ -36,7 +43,7 @@ WHOLE_MOST = 200_000  # messages of a backlog that is read as a whole
 PACE_S, PACE_MESSAGES = 0.5, 200_000  # how long to read on and on, to see how fast that goes
 FIRST_WAIT_S = 10.0
 TABLE = (0.1, 0.3, 1, 3, 10)  # of the concurrency that is asked for
-TABLE_MOST = 60_000  # sub-messages that are simulated for each of these, and for other orders
+TABLE_MOST = 30_000  # sub-messages that are simulated for each of these, and for other orders
 ORDERS = (Order.SUB_KEY, Order.KEY, Order.PARTITION)
 QUIET_S = 1.5  # how long nobody needs to be told what is being done
 
@@ -47,19 +54,17 @@ Say = Callable[[str], None]
 class Question:
     """What is to be estimated, beside the backlog.
 
-    ``latency_source`` is where the latency is known from, in words. ``handler_cpu_s`` is what a
-    sub-message costs the process beside the engine, where that was measured.
+    ``latency_source`` is where the latency is known from, in words.
     """
 
     latency: Latency
     latency_source: str
+    measured: bool  # in a drain, so that what the event loop adds is in it
     order: Order
     concurrency: int
     buffer_bytes: int
     rate: float | None = None
     deadline: datetime | None = None
-    handler_cpu_s: float = 0.0
-    options: dict[str, str] | None = None  # the handler's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +157,19 @@ class Measured:
     workload: Workload
     costs: Costs
     split_s: float
+    late_s: float = 0.0  # how much later than asked the event loop wakes who waits
+
+
+def backlog_of(cluster: Cluster, request: Request) -> Backlog:
+    """The backlog that a drain would freeze now. Raises as ``freeze``."""
+    return freeze(
+        cluster,
+        request.topic,
+        request.group,
+        request.partitions or None,
+        parse_from(request.from_),
+        parse_until(request.until),
+    )
 
 
 def remaining(cluster: Cluster, plan: OffsetPlan) -> Backlog:
@@ -183,8 +201,7 @@ def look_at(
     group: str,
     *,
     concurrency: int,
-    options: dict[str, str] | None = None,
-    handler_cpu_s: float = 0.0,
+    options: Mapping[str, str] | None = None,
     say: Say = lambda text: None,
 ) -> Measured:
     """Samples and splits a backlog, and measures what fetch, split and engine cost here.
@@ -212,12 +229,12 @@ def look_at(
         fan_out=workload.fan_out, concurrency=concurrency, is_async=handler.is_async
     )
     costs = Costs(
-        sub_message_s=calibrated.sub_message_s + handler_cpu_s,
+        sub_message_s=calibrated.sub_message_s,
         message_s=split_s + wrap_s,
         fetch_s=fetch_s,
         begin_s=begin_s,
     )
-    return Measured(workload, costs, split_s)
+    return Measured(workload, costs, split_s, calibrated.late_s)
 
 
 def estimate(
@@ -232,7 +249,7 @@ def estimate(
     tell = _Teller(say)
     workload = measured.workload
     setting = Setting(
-        latency=question.latency,
+        latency=question.latency if question.measured else question.latency.later(measured.late_s),
         costs=measured.costs,
         split_s=measured.split_s,
         rate=question.rate,
@@ -377,7 +394,9 @@ def _fetch_pace(cluster: Cluster, backlog: Backlog, group: str) -> tuple[float, 
     return first_s - begun_s, (last_s - first_s) / count, spent_s / count
 
 
-def _context(topic: str, group: str, concurrency: int, options: dict[str, str] | None) -> Context:
+def _context(
+    topic: str, group: str, concurrency: int, options: Mapping[str, str] | None
+) -> Context:
     return Context(topic, group, "estimate", concurrency, dict(options or {}))
 
 

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rich.text import Text
 
 from drainer.core import forecast as f
 from drainer.core.forecast import Forecast
 from drainer.core.order import Order
+from drainer.engine.status import Summary
 from drainer.operations.estimate import Estimate, Verdict
 from drainer.view import figures
 from drainer.view.bars import bar_of
-from drainer.view.layout import HEAD_STYLE, QUIET_STYLE, field, printable, table, verdict
+from drainer.view.layout import HEAD_STYLE, QUIET_STYLE, command, field, printable, table, verdict
+from drainer.view.summary import show_account
 from drainer.view.terminal import Terminal
 
 _BAR = 24  # characters
+_BINDING = {
+    f.CONCURRENCY: "concurrency: more at once is faster, as long as the downstream bears it",
+    f.LANE: "order: one sub-message at a time",
+    f.FETCH: "the fetch: messages don't come faster from the broker",
+    f.SPLIT: "split: this process spends its time in it",
+    f.CPU: "this process: its processor is full; more at once gains nothing",
+    f.ORDER: "order: barriers, or sub-messages with several sub-keys, hold others back",
+    f.NOTHING: "nothing",
+}
 _CLOCK, _DATE = "%H:%M", "%Y-%m-%d %H:%M"
 
 
@@ -35,37 +48,43 @@ def show_estimate(terminal: Terminal, estimate: Estimate) -> None:
         terminal.show(line)
 
 
+def show_canary(terminal: Terminal, summary: Summary) -> None:
+    """How the first messages went."""
+    counted = figures.counted
+    terminal.show(
+        verdict(
+            True,
+            f"the canary is over: {counted(summary.messages.done, 'message')},"
+            f" {counted(summary.sub_messages.done, 'sub-message')} handled in"
+            f" {figures.duration(summary.elapsed_s)}; committed, and in the plan",
+        )
+    )
+    show_account(terminal, summary.messages, summary.sub_messages, urgent=not summary.conserved)
+    terminal.say("")
+
+
+def show_way_on(terminal: Terminal, plan: Path) -> None:
+    """How to drain the rest."""
+    terminal.say("")
+    terminal.show(field("to go on", command("resume", plan)))
+
+
 def binding(estimate: Estimate, found: Forecast) -> str:
     """What binds, in words, with the way out where there is one."""
     hottest = found.hottest
-    share = 0.0
-    if hottest is not None and estimate.workload.sub_messages:
-        share = hottest.sub_messages / estimate.workload.sub_messages
-    match found.bound:
-        case f.CONCURRENCY:
-            return f"concurrency: with more than {figures.count(found.concurrency)} it is faster"
-        case f.LANE if found.order is Order.PARTITION:
+    if found.bound == f.LANE and hottest is not None:
+        if found.order is Order.PARTITION:
             return "order: one sub-message at a time per partition"
-        case f.LANE if hottest is not None:
-            what = "message key" if found.order is Order.KEY else "sub-key"
-            count = figures.count(round(hottest.sub_messages))
-            key = figures.sub_key(hottest.key)
-            return (
-                f"the hottest lane: {what} {key} has {count} sub-messages"
-                f" ({figures.percent(share)}), one at a time"
-            )
-        case f.RATE:
-            return f"--rate: {figures.rate(estimate.question.rate or 0)} a second"
-        case f.FETCH:
-            return "the fetch: messages don't come faster from the broker"
-        case f.SPLIT:
-            return "split: this process spends its time in it"
-        case f.CPU:
-            return "this process: its processor is full; more workers gain nothing"
-        case f.ORDER:
-            return "order: barriers, or sub-messages with several sub-keys, hold others back"
-        case _:
-            return "nothing"
+        what = "message key" if found.order is Order.KEY else "sub-key"
+        share = hottest.sub_messages / max(1, estimate.workload.sub_messages)
+        return (
+            f"the hottest lane: {what} {figures.sub_key(hottest.key)} has"
+            f" {figures.counted(round(hottest.sub_messages), 'sub-message')}"
+            f" ({figures.percent(share)}), one at a time"
+        )
+    if found.bound == f.RATE:
+        return f"--rate: {figures.rate(estimate.question.rate or 0)} a second"
+    return _BINDING[found.bound]
 
 
 def _headline(estimate: Estimate) -> Text:
