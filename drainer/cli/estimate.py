@@ -17,8 +17,8 @@ from drainer.engine.settings import LocalSettings
 from drainer.errors import UsageError
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
-from drainer.operations.estimate import backlog_of
 from drainer.operations.start import Request
+from drainer.operations.survey import backlog_of
 from drainer.view.terminal import Terminal
 
 

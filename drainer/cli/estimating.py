@@ -13,24 +13,25 @@ from drainer.cli.answer import insist_on_yes
 from drainer.cli.values import parse_deadline
 from drainer.core.latency import Latency
 from drainer.core.order import Order
+from drainer.core.plan import OffsetPlan
 from drainer.engine.settings import LocalSettings
-from drainer.errors import EXIT_DONE, UsageError
+from drainer.errors import EXIT_DONE, Refused, UsageError
 from drainer.kafka.backlog import Backlog
 from drainer.kafka.cluster import Cluster
 from drainer.operations.canary import send_canary
 from drainer.operations.estimate import (
     Estimate,
     Question,
-    backlog_of,
     estimate,
-    look_at,
-    remaining,
+    estimate_typical,
+    forecast_json,
 )
 from drainer.operations.latency import latency_from
 from drainer.operations.start import Request, prepare
+from drainer.operations.survey import backlog_of, look_at, remaining
 from drainer.store.plan_file import PlanFile
 from drainer.view.action import show_plan_of_action
-from drainer.view.estimate import show_canary, show_estimate, show_way_on
+from drainer.view.estimate import show_canary, show_estimate, show_typical, show_way_on
 from drainer.view.progress import progress_view
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
@@ -139,6 +140,42 @@ def estimate_and_show(
     )
     show_estimate(terminal, found)
     return found
+
+
+def estimate_dry_run(
+    terminal: Terminal, cluster: Cluster, plan: OffsetPlan, request: Request, asking: Asking
+) -> dict[str, object]:
+    """The estimate that a dry run ends with; gives what its ``--json`` has beside the rest.
+
+    Without a latency it is told for some typical ones. A handler that can't split is told, too.
+    """
+    backlog = remaining(cluster, plan)
+    terminal.say("")
+    try:
+        if asking.latency is not None:
+            found = estimate_and_show(terminal, cluster, backlog, request, asking)
+            return {"estimate": found.as_json()}
+        running = asking.running
+        measured = look_at(
+            cluster,
+            backlog,
+            request.handler,
+            request.group,
+            concurrency=running.concurrency,
+            options=running.options,
+            say=terminal.say,
+        )
+        typical = estimate_typical(measured, asking.order, running, asking.rate)
+    except Refused as error:
+        terminal.warn(f"no estimate: {error}")
+        return {"estimate": None}
+    show_typical(terminal, typical, asking.deadline)
+    return {
+        "estimate": None,
+        "typical": [
+            {"latency_s": latency.mean_s, **forecast_json(each)} for latency, each in typical
+        ],
+    }
 
 
 def send_canary_and_estimate(

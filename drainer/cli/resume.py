@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from drainer.cli import estimating as e
 from drainer.cli import options as o
 from drainer.cli import policy as p
 from drainer.cli.answer import answering
@@ -34,6 +35,7 @@ def resume(
     breaker: p.UseBreaker = None,
     max_outage: p.MaxOutage = None,
     rate: p.RateOption = None,
+    deadline: e.Deadline = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
     yes: o.Yes = False,
@@ -54,6 +56,7 @@ def resume(
     terminal = Terminal(json=json, quiet=quiet, debug=debug)
     with answering(terminal):
         running = local_settings(concurrency, buffer, plan_interval, grace, set_)
+        by = e.given_deadline(deadline)
         file = PlanFile(plan)
         loaded = file.load()
         failures = p.failure_settings(
@@ -75,4 +78,5 @@ def resume(
         with connect(settings) as cluster:
             prepared = prepare_resume(cluster, file, loaded, running, failures)
             show_plan_of_action(terminal, prepared.action)
-            raise typer.Exit(confirm_and_drain(terminal, cluster, prepared, running, yes=yes))
+            code = confirm_and_drain(terminal, cluster, prepared, running, yes=yes, deadline=by)
+            raise typer.Exit(code)

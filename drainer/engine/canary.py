@@ -17,6 +17,7 @@ from drainer.errors import DrainerError, Interrupted
 from drainer.loader import LoadedHandler
 from drainer.message import Message, SubMessage
 
+OVER = "the canary is over"
 TIMES_MOST = 100_000  # calls that are remembered
 
 
@@ -50,7 +51,7 @@ class FirstMessages:
         if not self._all_done():
             return None
         return CanaryOver(
-            f"the canary is over: {self._most:,} messages are handled",
+            f"{OVER}: {self._most:,} messages are handled",
             hint="resume to go on with the rest",
         )
 

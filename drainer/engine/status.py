@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
+from drainer.core.deadline import Outlook
 from drainer.core.progress import Counts
 from drainer.errors import DrainerError
 
@@ -48,6 +50,16 @@ class FailureStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadlineStatus:
+    """When all shall be drained, and whether it will be. ``warning`` is the outlook when it became
+    sure that it won't; None until then."""
+
+    at: datetime
+    outlook: Outlook
+    warning: Outlook | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """A moment of a drain. Rates are sub-messages per second."""
 
@@ -72,6 +84,7 @@ class Status:
     stopping: str | None = None  # why it is stopping, once it is
     failures: FailureStatus = FailureStatus()
     trouble: str | None = None  # what it is waiting out: a broker that doesn't answer, a commit
+    deadline: DeadlineStatus | None = None  # when there is one
 
 
 @dataclass(frozen=True, slots=True)

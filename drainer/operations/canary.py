@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from drainer.core.latency import Latency
-from drainer.engine.canary import CanaryOver, Timed
+from drainer.engine.canary import OVER, CanaryOver, Timed
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE
@@ -43,11 +43,17 @@ def send_canary(
     Raises as ``drain`` does.
     """
     timed = Timed(prepared.handler)
+
+    def observe_canary(status: Status) -> None:
+        # That it stops by itself is no news.
+        over = status.stopping is not None and status.stopping.startswith(OVER)
+        observe(replace(status, stopping=None) if over else status)
+
     summary = drain(
         cluster,
         replace(prepared, handler=timed.handler),
         running,
-        observe,
+        observe_canary,
         say,
         give_up,
         first=first,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 from rich.text import Text
 
 from drainer.core import forecast as f
 from drainer.core.forecast import Forecast
+from drainer.core.latency import Latency
 from drainer.core.order import Order
 from drainer.engine.status import Summary
 from drainer.operations.estimate import Estimate, Verdict
@@ -61,6 +64,28 @@ def show_canary(terminal: Terminal, summary: Summary) -> None:
     )
     show_account(terminal, summary.messages, summary.sub_messages, urgent=not summary.conserved)
     terminal.say("")
+
+
+def show_typical(
+    terminal: Terminal,
+    typical: Sequence[tuple[Latency, Forecast]],
+    deadline: datetime | None,
+) -> None:
+    """How long it would take with some latencies, and how to be told for the handler's own."""
+    concurrency = typical[0][1].concurrency
+    terminal.show(Text(f"How long it takes, {figures.count(concurrency)} at once", HEAD_STYLE))
+    rows = table("a sub-message", "the drain", "")
+    for latency, found in typical:
+        rows.add_row(
+            figures.duration(latency.mean_s),
+            figures.duration(found.seconds),
+            Text(found.bound, QUIET_STYLE),
+        )
+    terminal.show(rows)
+    what = "whether the deadline is met" if deadline is not None else "how long it will take"
+    terminal.hint(
+        f"to know {what}, say how long the handler takes: --latency 10ms or --latency-from PLAN"
+    )
 
 
 def show_way_on(terminal: Terminal, plan: Path) -> None:

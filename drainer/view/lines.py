@@ -6,6 +6,7 @@ from types import TracebackType
 
 from drainer.engine.status import Status
 from drainer.view import figures
+from drainer.view.deadline import deadline_warning, deadline_words
 from drainer.view.panel import share_finished
 from drainer.view.terminal import Terminal
 
@@ -27,6 +28,7 @@ class LineView:
         self._due_s: float | None = None  # None until the first line is written
         self._trouble: str | None = None
         self._stopping: str | None = None
+        self._warned = False  # of the deadline
 
     def __enter__(self) -> LineView:
         return self
@@ -58,6 +60,9 @@ class LineView:
                 self._terminal.say("trouble over")
             else:
                 self._terminal.warn(f"trouble: {status.trouble}")
+        if not self._warned and (warning := deadline_warning(status)) is not None:
+            self._warned = True
+            self._terminal.warn(warning)
         if status.elapsed_s >= self._due_s:
             self._say(status)
 
@@ -87,6 +92,7 @@ def status_line(status: Status) -> str:
         f"{finished} of ~{total} messages",
         f"{figures.rate(status.rate_now)} sub-messages/s (avg {figures.rate(status.rate_average)})",
         f"eta {figures.duration(status.eta_s)}",
+        *_deadline(status),
         f"lanes {status.running} running {status.lanes_ready} waiting",
         f"buffer {figures.size(status.buffered_bytes)}",
     ]
@@ -102,6 +108,10 @@ def status_line(status: Status) -> str:
         words.append("in trouble")  # which was told when it began
     words.append(f"committed {_committed(status)}")
     return "  ".join(words)
+
+
+def _deadline(status: Status) -> list[str]:
+    return [] if status.deadline is None else [f"deadline {deadline_words(status.deadline)}"]
 
 
 def _committed(status: Status) -> str:
