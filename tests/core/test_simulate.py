@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from drainer.core.order import Order
 from drainer.core.simulate import Costs, Simulated, simulate
-from drainer.message import Barrier, SubMessage
+from drainer.message import Barrier, Message, SubMessage
 
 from .messages import message_at
 
@@ -21,7 +22,7 @@ KEYS = st.sampled_from("abcde")
 SPECS = st.lists(st.lists(st.one_of(KEYS, st.lists(KEYS, min_size=1, max_size=3)), max_size=4))
 
 
-def backlog(specs: list[Spec], partitions: int = 1) -> list[tuple[object, list[SubMessage]]]:
+def backlog(specs: list[Spec], partitions: int = 1) -> list[tuple[Message, list[SubMessage]]]:
     return [
         (
             message_at(offset, offset % partitions, b"one"),
@@ -43,9 +44,9 @@ def drained(
     concurrency: int,
     order: Order = Order.SUB_KEY,
     latency_s: Callable[[SubMessage], float] = lambda _: 1.0,
-    **more: object,
+    **more: Any,
 ) -> Simulated:
-    return simulate(  # type: ignore[call-overload,no-any-return]
+    return simulate(
         backlog(specs), order=order, concurrency=concurrency, latency_s=latency_s, **more
     )
 
