@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from drainer.core.plan import OffsetPlan
 from drainer.core.simulate import Costs
 from drainer.core.workload import Keys, Stretch, Workload
-from drainer.engine.calibration import calibrate
+from drainer.engine.calibration import Real, calibrate
 from drainer.engine.loop import hurried_interpreter
 from drainer.errors import Refused
 from drainer.handler import Context
@@ -31,8 +31,9 @@ from drainer.operations.start import Request
 SAMPLED_MOST = 50_000  # messages
 SPLIT_MOST = 1_000_000  # sub-messages
 WHOLE_MOST = 200_000  # messages of a backlog that is read as a whole
-PACE_S, PACE_MESSAGES = 0.5, 200_000  # how long to read on and on, to see how fast that goes
+PACE_S, PACE_MESSAGES = 0.3, 100_000  # how long to read on and on, to see how fast that goes
 FIRST_WAIT_S = 10.0
+FETCH_BYTES = 64 * 1024 * 1024  # a default drain's
 QUIET_S = 1.5  # how long nobody needs to be told what is being done
 
 Say = Callable[[str], None]
@@ -108,17 +109,34 @@ def look_at(
         splitter = _Splitter(handler, _context(backlog.topic, group, concurrency, options))
         try:
             workload, split_s = _split(sample, splitter)
-        finally:
+        except BaseException:
             splitter.close()
+            raise
         tell("measuring how fast it can be fetched")
         begin_s, fetch_s, wrap_s = _fetch_pace(cluster, backlog, group)
-    tell("measuring what a sub-message costs on this machine")
-    calibrated = calibrate(
-        fan_out=workload.fan_out, concurrency=concurrency, is_async=handler.is_async
-    )
+        tell("measuring what a sub-message costs on this machine")
+        real = Real(
+            {n: (part.start, part.end) for n, part in backlog.partitions.items()},
+            lambda dispatcher, notify: _fetch(cluster, backlog, group, notify),
+            None if handler.split is None else splitter,
+        )
+        try:
+            calibrated = calibrate(
+                fan_out=workload.fan_out,
+                concurrency=concurrency,
+                is_async=handler.is_async,
+                real=real,
+            )
+        finally:
+            splitter.close()
+    message_s = split_s + wrap_s
     costs = Costs(
-        sub_message_s=calibrated.sub_message_s,
-        message_s=split_s + wrap_s,
+        # What was measured has both, so that they are not counted twice.
+        sub_message_s=max(
+            calibrated.sub_message_s / 2,
+            calibrated.sub_message_s - message_s / max(1.0, workload.fan_out),
+        ),
+        message_s=message_s,
         fetch_s=fetch_s,
         begin_s=begin_s,
     )
@@ -183,21 +201,27 @@ def _first_fan_out(sample: Sample, split: _Splitter) -> float:
     return sum(len(split(message)) for message in some) / max(1, len(some))
 
 
-def _fetch_pace(cluster: Cluster, backlog: Backlog, group: str) -> tuple[float, float, float]:
-    """Until the first message, from one to the next, and to make a message of a record."""
+def _fetch(
+    cluster: Cluster, backlog: Backlog, group: str, notify: Callable[[], None]
+) -> FetchThread:
     parts = {n: part for n, part in backlog.partitions.items() if part.offsets}
-    thread = FetchThread(
+    return FetchThread(
         cluster.settings,
         group=group,
         origins={n: Origin(backlog.topic, backlog.topic_id, n) for n in parts},
         starts={n: part.start for n, part in parts.items()},
         ends={n: part.end for n, part in parts.items()},
-        queue_bytes=64 * 1024 * 1024,
-        prefetch_bytes=64 * 1024 * 1024,
+        queue_bytes=FETCH_BYTES,
+        prefetch_bytes=FETCH_BYTES,
         partition_load=lambda number: 0,
-        load_bytes=64 * 1024 * 1024,
-        notify=lambda: None,
+        load_bytes=FETCH_BYTES,
+        notify=notify,
     )
+
+
+def _fetch_pace(cluster: Cluster, backlog: Backlog, group: str) -> tuple[float, float, float]:
+    """Until the first message, from one to the next, and to make a message of a record."""
+    thread = _fetch(cluster, backlog, group, lambda: None)
     begun_s = time.perf_counter()
     first_s, last_s, spent_s = 0.0, begun_s, 0.0
     count = 0

@@ -230,8 +230,8 @@ def test_a_latency_is_for_a_dry_run_only(command: Command, make_topic: MakeTopic
 def test_a_drain_that_will_miss_its_deadline_says_so_once_and_why(
     command: Command, make_topic: MakeTopic
 ) -> None:
-    topic = make_topic(distinct(16))
-    outcome = command.drain(topic, "--deadline", "3s", "-c", "2", pause_ms=1000)
+    topic = make_topic(distinct(20))
+    outcome = command.drain(topic, "--deadline", "8s", "-c", "2", pause_ms=1000)
     assert outcome.err.count("will be missed") == 1
     assert "every worker is busy" in outcome.err
     assert "too late" in outcome.err
