@@ -147,7 +147,7 @@ def _bounds(
     found = {
         CONCURRENCY: subs * setting.latency.mean_s / concurrency,
         LANE: serial_s,
-        FETCH: costs.begin_s + (messages - 1) * costs.fetch_s,
+        FETCH: (messages - 1) * costs.fetch_s,
         SPLIT: messages * setting.split_s,
         CPU: messages * costs.message_s + subs * costs.sub_message_s,
     }
