@@ -7,7 +7,16 @@ from random import Random
 
 import pytest
 
-from drainer.core.forecast import CONCURRENCY, CPU, LANE, RATE, Setting, forecast, least_concurrency
+from drainer.core.forecast import (
+    CONCURRENCY,
+    CPU,
+    LANE,
+    ORDER,
+    RATE,
+    Setting,
+    forecast,
+    least_concurrency,
+)
 from drainer.core.latency import Latency
 from drainer.core.order import Order
 from drainer.core.simulate import Costs, simulate
@@ -160,3 +169,15 @@ def test_no_concurrency_makes_a_hot_lane_shorter() -> None:
     known = forecast(workload, TEN_MS, Order.SUB_KEY, 10)
     never = least_concurrency(lambda c: forecast(workload, TEN_MS, Order.SUB_KEY, c), 10.0, known)
     assert never is None
+
+
+def test_what_no_bound_explains_goes_on_at_its_pace() -> None:
+    def with_barriers(count: int) -> list[tuple[Message, list[SubMessage]]]:
+        return [(message_at(n), [Barrier() if n % 3 == 0 else SubMessage(n)]) for n in range(count)]
+
+    exact = forecast(made_of(with_barriers(6_000)), TEN_MS, Order.SUB_KEY, 50)
+    scaled = forecast(
+        made_of(with_barriers(600), stand_for=6_000), TEN_MS, Order.SUB_KEY, 50, most=600
+    )
+    assert exact.bound == scaled.bound == ORDER
+    assert scaled.seconds == pytest.approx(exact.seconds, rel=0.05)
