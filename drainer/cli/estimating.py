@@ -11,7 +11,7 @@ import typer
 
 from drainer.cli.answer import insist_on_yes
 from drainer.cli.values import parse_deadline
-from drainer.core.latency import Latency
+from drainer.core.distribution import Distribution
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
 from drainer.engine.settings import LocalSettings
@@ -71,7 +71,9 @@ Deadline = Annotated[
 ]
 
 
-def given_latency(latency: str | None, latency_from_: Path | None) -> tuple[Latency, str] | None:
+def given_latency(
+    latency: str | None, latency_from_: Path | None
+) -> tuple[Distribution, str] | None:
     """The latency that was given and where it is from; None when there is none.
 
     Raises UsageError when both were given, or one can't be understood.
@@ -82,7 +84,7 @@ def given_latency(latency: str | None, latency_from_: Path | None) -> tuple[Late
             hint="say one of them",
         )
     if latency is not None:
-        return Latency.parse(latency), f"--latency {latency}"
+        return Distribution.parse(latency), f"--latency {latency}"
     if latency_from_ is not None:
         return latency_from(latency_from_), str(latency_from_)
     return None
@@ -97,7 +99,7 @@ def given_deadline(text: str | None) -> datetime | None:
 class Asking:
     """What was asked, as it was understood; no latency when a canary is to find it out."""
 
-    latency: tuple[Latency, str] | None
+    latency: tuple[Distribution, str] | None
     deadline: datetime | None
     order: Order
     running: LocalSettings
@@ -193,7 +195,7 @@ def send_canary_and_estimate(
     prepared = prepare(cluster, request, asking.running)
     action = prepared.action
     if not action.offsets:
-        nothing = replace(asking, latency=(Latency.constant(0.0), "nothing to handle"))
+        nothing = replace(asking, latency=(Distribution.constant(0.0), "nothing to handle"))
         found = estimate_and_show(terminal, cluster, backlog_of(cluster, request), request, nothing)
         if terminal.json:
             terminal.data({**head_of(request), "canary": None, "estimate": found.as_json()})
@@ -212,7 +214,7 @@ def send_canary_and_estimate(
         show_summary(terminal, summary)
         return summary.exit_code
     show_canary(terminal, summary)
-    latency = canary.latency or Latency.constant(0.0)
+    latency = canary.latency or Distribution.constant(0.0)
     source = f"a canary of {summary.messages.done:,} messages, {canary.calls:,} calls"
     plan = PlanFile(action.plan_path).load().plan
     found = estimate_and_show(

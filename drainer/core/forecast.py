@@ -8,7 +8,7 @@ from itertools import cycle
 from math import ceil
 from random import Random
 
-from drainer.core.latency import Latency
+from drainer.core.distribution import Distribution
 from drainer.core.order import Order
 from drainer.core.simulate import BUFFER_BYTES, Costs, Simulated, simulate
 from drainer.core.workload import Hottest, Workload
@@ -52,7 +52,7 @@ class Forecast:
 class Setting:
     """What a forecast is made for, beside order and concurrency."""
 
-    latency: Latency
+    latency: Distribution
     costs: Costs = field(default_factory=Costs)
     split_s: float = 0.0  # of a message, and in ``costs.message_s`` too
     rate: float | None = None

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, cast
 
 from drainer.core.dispatch import Dispatcher
-from drainer.core.latency import Latency
+from drainer.core.distribution import Distribution
 from drainer.engine.outside import Source
 from drainer.engine.pump import Batch
 from drainer.errors import DrainerError, Interrupted
@@ -111,9 +111,9 @@ class Timed:
         self.handler.handle = cast(Any, on_the_loop if handler.is_async else plainly)
 
     @property
-    def latency(self) -> Latency | None:
+    def latency(self) -> Distribution | None:
         """None when nothing was handled."""
-        return Latency.from_times(self.times_s) if self.times_s else None
+        return Distribution.from_times(self.times_s) if self.times_s else None
 
     def _note(self, took_s: float) -> None:
         if len(self.times_s) < TIMES_MOST:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from drainer.core.latency import Latency
+from drainer.core.distribution import Distribution
 from drainer.engine.canary import OVER, CanaryOver, Timed
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
@@ -20,7 +20,7 @@ class Canary:
     """How the first messages went. ``latency`` is None when nothing was handled."""
 
     summary: Summary
-    latency: Latency | None
+    latency: Distribution | None
     calls: int
 
     @property

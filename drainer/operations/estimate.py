@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from drainer.core.distribution import Distribution
 from drainer.core.forecast import (
     Forecast,
     Setting,
     forecast,
     least_concurrency,
 )
-from drainer.core.latency import Latency
 from drainer.core.order import Order
 from drainer.core.workload import Hottest, Workload
 from drainer.engine.loop import hurried_interpreter
@@ -32,7 +32,7 @@ class Question:
     ``latency_source`` is where the latency is known from, in words.
     """
 
-    latency: Latency
+    latency: Distribution
     latency_source: str
     measured: bool  # in a drain, so that what the event loop adds is in it
     order: Order
@@ -183,12 +183,12 @@ def estimate(
 
 def estimate_typical(
     measured: Measured, order: Order, running: LocalSettings, rate: float | None
-) -> list[tuple[Latency, Forecast]]:
+) -> list[tuple[Distribution, Forecast]]:
     """How long it would take with some latencies that handlers often have."""
     found = []
     with hurried_interpreter():
         for latency_s in TYPICAL_S:
-            latency = Latency.constant(latency_s)
+            latency = Distribution.constant(latency_s)
             setting = Setting(latency, measured.costs, measured.split_s, rate, running.buffer_bytes)
             made = forecast(measured.workload, setting, order, running.concurrency, TABLE_MOST)
             found.append((latency, made))

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from drainer.core.latency import Latency
+from drainer.core.distribution import Distribution
 from drainer.errors import UsageError
 
 _HINT = "take the plan of a drain that has handled something, or what `drainer run --json` printed"
@@ -16,7 +16,7 @@ _EMBEDDED = re.compile(
 )
 
 
-def latency_from(path: Path) -> Latency:
+def latency_from(path: Path) -> Distribution:
     """Reads ``latency`` of a plan, of a drain's ``--json``, or of a report that holds one of these.
 
     Raises UsageError when the file can't be read or has none.
@@ -29,7 +29,7 @@ def latency_from(path: Path) -> Latency:
     if not found:
         raise UsageError(f"--latency-from {path} holds no measured latency", hint=_HINT)
     try:
-        return Latency.from_percentiles(found[0]["percentiles_s"])
+        return Distribution.from_percentiles(found[0]["percentiles_s"])
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"--latency-from {path}: its latency makes no sense: {error}", hint=_HINT

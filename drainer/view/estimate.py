@@ -9,8 +9,8 @@ from pathlib import Path
 from rich.text import Text
 
 from drainer.core import forecast as f
+from drainer.core.distribution import Distribution
 from drainer.core.forecast import Forecast
-from drainer.core.latency import Latency
 from drainer.core.order import Order
 from drainer.engine.status import Summary
 from drainer.operations.estimate import Estimate, Verdict
@@ -68,7 +68,7 @@ def show_canary(terminal: Terminal, summary: Summary) -> None:
 
 def show_typical(
     terminal: Terminal,
-    typical: Sequence[tuple[Latency, Forecast]],
+    typical: Sequence[tuple[Distribution, Forecast]],
     deadline: datetime | None,
 ) -> None:
     """How long it would take with some latencies, and how to be told for the handler's own."""

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from drainer.core.distribution import Distribution
 from drainer.core.forecast import (
     CONCURRENCY,
     CPU,
@@ -17,7 +18,6 @@ from drainer.core.forecast import (
     forecast,
     least_concurrency,
 )
-from drainer.core.latency import Latency
 from drainer.core.order import Order
 from drainer.core.simulate import Costs, simulate
 from drainer.core.workload import Keys, Stretch, Workload
@@ -25,7 +25,7 @@ from drainer.message import Barrier, Message, SubMessage
 
 from .messages import message_at
 
-TEN_MS = Setting(Latency.constant(0.01))
+TEN_MS = Setting(Distribution.constant(0.01))
 
 
 def made_of(
@@ -138,8 +138,8 @@ def test_what_is_scaled_is_near_what_is_simulated_as_a_whole() -> None:
 
 def test_it_says_what_binds() -> None:
     workload = made_of(with_a_hot_key(2_000, 0.0))
-    slow = Setting(Latency.constant(0.01), Costs(sub_message_s=0.01))
-    held = Setting(Latency.constant(0.01), rate=50.0)
+    slow = Setting(Distribution.constant(0.01), Costs(sub_message_s=0.01))
+    held = Setting(Distribution.constant(0.01), rate=50.0)
     assert forecast(workload, TEN_MS, Order.SUB_KEY, 10).bound == CONCURRENCY
     assert forecast(workload, TEN_MS, Order.KEY, 10).bound == LANE
     assert forecast(workload, slow, Order.SUB_KEY, 1000).bound == CPU

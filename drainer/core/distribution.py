@@ -1,4 +1,4 @@
-"""The latency of a handler: how long one sub-message takes, as a distribution to draw from."""
+"""A distribution of times to draw from: how long a handler takes for one sub-message."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FORM = "say one duration, as in 10ms, or quantiles, as in p50=8ms,p99=120ms"
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
+class Distribution:
     """A distribution by its quantiles, straight between two of them.
 
     ``points`` rise in share and never fall in seconds; the first is at 0 and the last at 1.
@@ -34,11 +34,11 @@ class Latency:
     points: tuple[Point, ...]
 
     @classmethod
-    def constant(cls, seconds: float) -> Latency:
+    def constant(cls, seconds: float) -> Distribution:
         return cls(((0.0, seconds), (1.0, seconds)))
 
     @classmethod
-    def parse(cls, text: str) -> Latency:
+    def parse(cls, text: str) -> Distribution:
         """``10ms``, or ``p50=8ms,p99=120ms``: the quantiles that are known, in any order.
 
         Nothing is shorter than the least of them or longer than the greatest. Between two of them
@@ -59,7 +59,7 @@ class Latency:
         return cls(_filled(points, text))
 
     @classmethod
-    def from_percentiles(cls, seconds: Sequence[float]) -> Latency:
+    def from_percentiles(cls, seconds: Sequence[float]) -> Distribution:
         """From p0, p1, … p100 (or any number of them, evenly apart).
 
         Raises ValueError when they are none, fall, or are no times.
@@ -74,7 +74,7 @@ class Latency:
         return cls(tuple((number / last, float(each)) for number, each in enumerate(seconds)))
 
     @classmethod
-    def from_times(cls, times_s: Sequence[float]) -> Latency:
+    def from_times(cls, times_s: Sequence[float]) -> Distribution:
         """From what calls took. Raises ValueError when there are none."""
         ordered = sorted(times_s)
         if not ordered:
@@ -115,9 +115,9 @@ class Latency:
         random.shuffle(drawn)
         return drawn
 
-    def later(self, seconds: float) -> Latency:
+    def later(self, seconds: float) -> Distribution:
         """The same with each call so much longer."""
-        return Latency(tuple((share, each + seconds) for share, each in self.points))
+        return Distribution(tuple((share, each + seconds) for share, each in self.points))
 
     def as_json(self) -> Mapping[str, object]:
         return {

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.core.latency import Latency
+from drainer.core.distribution import Distribution
 from drainer.errors import UsageError
 
 
@@ -18,13 +18,13 @@ from drainer.errors import UsageError
     [("10ms", 0.01), ("0.5 s", 0.5), ("250us", 0.00025), ("2", 2.0), ("1m", 60)],
 )
 def test_one_duration_is_the_latency_of_every_call(text: str, seconds: float) -> None:
-    latency = Latency.parse(text)
+    latency = Distribution.parse(text)
     assert latency.mean_s == pytest.approx(seconds)
     assert latency.quantile(0.01) == latency.quantile(0.99) == pytest.approx(seconds)
 
 
 def test_the_quantiles_that_were_named_are_those_of_the_latency() -> None:
-    latency = Latency.parse("p99=120ms, p50=8ms")
+    latency = Distribution.parse("p99=120ms, p50=8ms")
     assert latency.quantile(0.5) == pytest.approx(0.008)
     assert latency.quantile(0.99) == pytest.approx(0.12)
     assert latency.quantile(0.0) == pytest.approx(0.008)
@@ -37,18 +37,18 @@ def test_the_quantiles_that_were_named_are_those_of_the_latency() -> None:
 )
 def test_what_is_no_latency_is_refused_with_the_form_it_should_have(text: str) -> None:
     with pytest.raises(UsageError) as refused:
-        Latency.parse(text)
+        Distribution.parse(text)
     assert "10ms" in str(refused.value.hint)
 
 
 def test_a_higher_quantile_that_is_shorter_is_refused() -> None:
     with pytest.raises(UsageError, match="p99 is less than p50"):
-        Latency.parse("p50=10ms,p99=5ms")
+        Distribution.parse("p50=10ms,p99=5ms")
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=101).map(sorted))
 def test_quantiles_never_fall_and_the_mean_lies_between_them(seconds: list[float]) -> None:
-    latency = Latency.from_percentiles(seconds)
+    latency = Distribution.from_percentiles(seconds)
     found = [latency.quantile(share / 50) for share in range(51)]
     assert all(behind >= before for before, behind in pairwise(found))
     assert seconds[0] - 1e-9 <= latency.mean_s <= seconds[-1] + 1e-9
@@ -57,11 +57,11 @@ def test_quantiles_never_fall_and_the_mean_lies_between_them(seconds: list[float
 @pytest.mark.parametrize("seconds", [[], [0.2, 0.1], [-1.0], [float("nan")], [float("inf")]])
 def test_percentiles_that_make_no_sense_are_refused(seconds: list[float]) -> None:
     with pytest.raises(ValueError, match="percentiles"):
-        Latency.from_percentiles(seconds)
+        Distribution.from_percentiles(seconds)
 
 
 def test_what_is_drawn_has_the_mean_of_the_distribution() -> None:
-    latency = Latency.from_times([0.005] * 95 + [0.1] * 5)
+    latency = Distribution.from_times([0.005] * 95 + [0.1] * 5)
     drawn = latency.draws(10_000, Random(7))
     assert sum(drawn) / len(drawn) == pytest.approx(latency.mean_s, rel=1e-3)
     assert drawn != sorted(drawn)
