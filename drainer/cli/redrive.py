@@ -50,7 +50,7 @@ def redrive(
         ),
     ] = None,
     dry_run: o.DryRun = False,
-    concurrency: o.Concurrency = 100,
+    concurrency: o.Concurrency = "100",
     buffer: o.Buffer = "256MiB",
     plan: Annotated[
         Path | None,

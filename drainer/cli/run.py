@@ -26,7 +26,7 @@ def run(
     until: o.Until = "end",
     order: o.OrderBy = Order.SUB_KEY,
     dry_run: o.DryRun = False,
-    concurrency: o.Concurrency = 100,
+    concurrency: o.Concurrency = "100",
     buffer: o.Buffer = "256MiB",
     plan: o.PlanPath = None,
     plan_interval: o.PlanInterval = "1s",

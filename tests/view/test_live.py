@@ -65,6 +65,12 @@ def test_how_long_the_handler_takes_is_in_the_frame_once_it_is_known() -> None:
     assert "p50 50ms, p95 0.1s, p99 0.1s   of the last seconds" in told
 
 
+def test_a_frame_tells_a_concurrency_that_is_found() -> None:
+    found = [line for line in frame(auto=samples.AUTO) if line.startswith("concurrency")]
+    assert found == ["concurrency    310 (auto, trying whether more helps)"]
+    assert not [line for line in frame() if line.startswith("concurrency")]
+
+
 def failing(**changes: int) -> str:
     errors = (("OSError: [b1] is away", 30), ("ValueError", 2))
     failures = FailureStatus(**changes, errors=errors)  # type: ignore[arg-type]
