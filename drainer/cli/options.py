@@ -27,7 +27,7 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-def _concurrency(text: str) -> str:
+def insist_on_concurrency(text: str) -> str:
     # Looked at where it was said: a flag, a variable, or a profile file.
     try:
         parse_concurrency(text)
@@ -56,6 +56,24 @@ HandlerReference = Annotated[
         envvar="DRAINER_HANDLER",
         help="package.module:Name, path/to/file.py:Name, or the name of an installed handler"
         " (built in: print, count).",
+        rich_help_panel=_WHAT,
+    ),
+]
+GroupToAsk = Annotated[
+    str,
+    typer.Option(
+        "--group",
+        envvar="DRAINER_GROUP",
+        help="Consumer group whose backlog it is; it may be active.",
+        rich_help_panel=_WHAT,
+    ),
+]
+HandlerToAsk = Annotated[
+    str | None,
+    typer.Option(
+        "--handler",
+        envvar="DRAINER_HANDLER",
+        help="Whose split tells how the work is spread; nothing is handled. Named as for run.",
         rich_help_panel=_WHAT,
     ),
 ]
@@ -115,7 +133,7 @@ Concurrency = Annotated[
         "-c",
         envvar="DRAINER_CONCURRENCY",
         metavar="N|auto|auto:MAX",
-        callback=_concurrency,
+        callback=insist_on_concurrency,
         help="Sub-messages in the handler at once. More drains faster until the downstream"
         " saturates; each may be handled again after a crash. auto finds where throughput stops"
         " growing, up to 2,000 (200 for a handler on threads) or MAX.",
