@@ -11,7 +11,7 @@ from drainer.cli import options as o
 from drainer.cli import policy as p
 from drainer.cli.answer import answering
 from drainer.cli.draining import connect
-from drainer.cli.values import parse_pairs, parse_size
+from drainer.cli.values import parse_concurrency, parse_pairs, parse_size
 from drainer.core.order import Order
 from drainer.engine.settings import LocalSettings
 from drainer.errors import UsageError
@@ -46,7 +46,7 @@ def estimate(
         ),
     ] = None,
     deadline: e.Deadline = None,
-    concurrency: o.Concurrency = 100,
+    concurrency: o.Concurrency = "100",
     buffer: o.Buffer = "256MiB",
     rate: p.RateOption = None,
     plan: o.PlanPath = None,
@@ -86,7 +86,7 @@ def estimate(
             )
         settings = ClientSettings.load(bootstrap_server, client_config, client_property or ())
         running = LocalSettings(
-            concurrency=concurrency,
+            concurrency=parse_concurrency(concurrency),
             buffer_bytes=parse_size(buffer),
             options=parse_pairs(set_ or (), "--set"),
         )

@@ -11,6 +11,7 @@ import typer
 
 from drainer.cli.answer import insist_on_yes
 from drainer.cli.values import parse_deadline
+from drainer.core.concurrency import Concurrency
 from drainer.core.distribution import Distribution
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
@@ -119,7 +120,7 @@ def estimate_and_show(
         backlog,
         request.handler,
         request.group,
-        concurrency=running.concurrency,
+        concurrency=_at_once(running, request),
         options=running.options,
         say=terminal.say,
     )
@@ -132,7 +133,7 @@ def estimate_and_show(
             latency_source=source,
             measured=asking.measured,
             order=asking.order,
-            concurrency=running.concurrency,
+            concurrency=_at_once(running, request),
             buffer_bytes=running.buffer_bytes,
             rate=asking.rate,
             deadline=asking.deadline,
@@ -163,11 +164,13 @@ def estimate_dry_run(
             backlog,
             request.handler,
             request.group,
-            concurrency=running.concurrency,
+            concurrency=_at_once(running, request),
             options=running.options,
             say=terminal.say,
         )
-        typical = estimate_typical(measured, asking.order, running, asking.rate)
+        typical = estimate_typical(
+            measured, asking.order, _at_once(running, request), running, asking.rate
+        )
     except Refused as error:
         terminal.warn(f"no estimate: {error}")
         return {"estimate": None}
@@ -230,6 +233,12 @@ def send_canary_and_estimate(
         answer = {**head_of(request), "exit_code": summary.exit_code, "plan": summary.plan}
         terminal.data({**answer, "canary": summary.as_json(), "estimate": found.as_json()})
     return summary.exit_code
+
+
+def _at_once(running: LocalSettings, request: Request) -> int:
+    # Where a drain that finds its own will settle nobody knows: it is told for the most.
+    given = Concurrency.of(running.concurrency)
+    return given.most_for(threads=not request.handler.is_async)
 
 
 def head_of(request: Request) -> dict[str, object]:

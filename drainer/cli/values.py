@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from drainer.core.concurrency import Concurrency
 from drainer.errors import UsageError
 
 _SIZES = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 _DURATIONS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "": 1}
 _CLOCK = re.compile(r"^([01]?\d|2[0-3]):([0-5]\d)$")
+_AUTO = re.compile(r"^auto(?::0*([1-9]\d{0,6}))?$")
 _NUMBER = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*$")
 
 
@@ -66,6 +68,19 @@ def parse_deadline(text: str, now: datetime) -> datetime:
             f"--deadline {text!r} has passed", hint="say a time to come, or how long: 6h"
         )
     return found
+
+
+def parse_concurrency(text: str) -> Concurrency:
+    """``200``, ``auto`` or ``auto:MAX``. Raises UsageError."""
+    text = text.strip()
+    if found := _AUTO.match(text.lower()):
+        return Concurrency.auto(int(found[1]) if found[1] else None)
+    if not text.isdecimal() or not 0 < int(text) < 10_000_000:
+        raise UsageError(
+            f"--concurrency {text!r} is no number from 1 on, and not auto",
+            hint="auto finds it while draining; auto:500 goes no further than 500",
+        )
+    return Concurrency.fixed(int(text))
 
 
 def parse_pairs(texts: Iterable[str], option: str) -> dict[str, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from drainer.core.bundles import Bundling
+from drainer.core.concurrency import Concurrency
 from drainer.core.failures import FailureSettings
 from drainer.core.redrive import RedriveSettings
 
@@ -42,7 +44,7 @@ class PlanOfAction:
     group_state: str  # "empty" or "dead"; anything else was refused
     handler: str
     order: str
-    concurrency: int
+    concurrency: Concurrency
     buffer_bytes: int
     isolation: str
     plan_path: Path
@@ -53,6 +55,7 @@ class PlanOfAction:
     failures: FailureSettings = field(default_factory=FailureSettings)
     makes_topic: str | None = None  # for dead letters
     redrive: RedriveSettings | None = None  # when the topic holds dead letters
+    bundling: Bundling | None = None  # when the handler takes several sub-messages at once
 
     @property
     def offsets(self) -> int:
@@ -67,8 +70,9 @@ class PlanOfAction:
             "group": self.group,
             "group_state": self.group_state,
             "handler": self.handler,
+            "bundling": None if self.bundling is None else self.bundling.as_json(),
             "order": self.order,
-            "concurrency": self.concurrency,
+            "concurrency": self.concurrency.as_json(),
             "isolation": self.isolation,
             "plan": str(self.plan_path),
             "resumes": self.resumes,

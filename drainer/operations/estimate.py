@@ -182,7 +182,11 @@ def estimate(
 
 
 def estimate_typical(
-    measured: Measured, order: Order, running: LocalSettings, rate: float | None
+    measured: Measured,
+    order: Order,
+    concurrency: int,
+    running: LocalSettings,
+    rate: float | None,
 ) -> list[tuple[Distribution, Forecast]]:
     """How long it would take with some latencies that handlers often have."""
     found = []
@@ -190,7 +194,7 @@ def estimate_typical(
         for latency_s in TYPICAL_S:
             latency = Distribution.constant(latency_s)
             setting = Setting(latency, measured.costs, measured.split_s, rate, running.buffer_bytes)
-            made = forecast(measured.workload, setting, order, running.concurrency, TABLE_MOST)
+            made = forecast(measured.workload, setting, order, concurrency, TABLE_MOST)
             found.append((latency, made))
     return found
 

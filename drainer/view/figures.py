@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 
+from drainer.core.latency import Latency
+
 UNKNOWN = "unknown"
 
 _MINUTE = 60
@@ -56,6 +58,12 @@ def duration(seconds: float | None) -> str:
     if minutes < 48 * 60:
         return f"{minutes // 60}h {minutes % 60:02}m"
     return f"{round(seconds / _DAY):,} days"
+
+
+def latency(told: Latency) -> str:
+    """``p50 10ms, p95 14ms, p99 0.3s``."""
+    at = (("p50", told.p50_s), ("p95", told.p95_s), ("p99", told.p99_s))
+    return ", ".join(f"{name} {duration(value)}" for name, value in at)
 
 
 def _moment(seconds: float) -> str:

@@ -143,6 +143,10 @@ def _figures(status: Status, share: float) -> Iterator[Line]:
         late = status.deadline.outlook.late
         words = printable(deadline_words(status.deadline))
         yield [("deadline".ljust(_LABEL), QUIET_STYLE), (words, BAD_STYLE if late else _PLAIN)]
+    if status.auto is not None:
+        yield _field("concurrency", f"{count(status.auto.limit)} (auto, {status.auto.why})")
+    if status.latency_recent is not None:
+        yield _field("latency", figures.latency(status.latency_recent), "of the last seconds")
     ending = share >= 1 or status.stopping is not None
     if not ending:
         yield _field("limited by", limit(status))

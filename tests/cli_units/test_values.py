@@ -6,7 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from drainer.cli.values import parse_deadline, parse_duration, parse_pairs, parse_size
+from drainer.cli.values import (
+    parse_concurrency,
+    parse_deadline,
+    parse_duration,
+    parse_pairs,
+    parse_size,
+)
+from drainer.core.concurrency import Concurrency
 from drainer.errors import UsageError
 
 
@@ -140,3 +147,42 @@ def test_what_is_no_deadline_is_refused(text: str) -> None:
 def test_a_deadline_that_has_passed_is_refused() -> None:
     with pytest.raises(UsageError, match="has passed"):
         parse_deadline("2026-11-20T17:59+00:00", NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "most", "on_threads", "auto"),
+    [
+        ("1", 1, 1, 1, False),
+        ("200", 200, 200, 200, False),
+        (" 7 ", 7, 7, 7, False),
+        ("auto", 20, 2_000, 200, True),
+        ("AUTO", 20, 2_000, 200, True),
+        ("auto:500", 20, 500, 500, True),
+        ("auto:5", 5, 5, 5, True),
+    ],
+)
+def test_a_concurrency_is_a_number_or_found(
+    text: str, first: int, most: int, on_threads: int, auto: bool
+) -> None:
+    found = parse_concurrency(text)
+
+    assert (found.first, found.most, found.is_auto) == (first, most, auto)
+    assert (found.most_for(threads=False), found.most_for(threads=True)) == (most, on_threads)
+    assert parse_concurrency(str(found)) == found
+    assert found.as_json() == (str(found) if auto else most)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "0", "-1", "many", "1.5", "auto:", "auto:0", "auto:-3", "auto 5", "auto:x", "9" * 9],
+)
+def test_what_is_no_concurrency_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--concurrency") as refused:
+        parse_concurrency(text)
+
+    assert "auto:500" in (refused.value.hint or "")
+
+
+def test_a_number_is_a_fixed_concurrency() -> None:
+    assert Concurrency.of(7) == Concurrency.fixed(7)
+    assert Concurrency.of(Concurrency.auto()) == Concurrency.auto()

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import orjson
 
+from drainer.core.latency import Latency
 from drainer.core.progress import Counts
 from drainer.engine.status import FailureStatus, PartitionResult, Summary
 from drainer.errors import Halted, Interrupted
@@ -42,9 +43,25 @@ def test_a_drain_that_ended_well_proves_it() -> None:
     assert row.split() == ["0", "9000", "9000", "9000", "✓"]
 
 
+def test_how_long_the_handler_took_is_told() -> None:
+    latency = Latency.of(100, 0.02, [n / 2_000 for n in range(101)])
+
+    assert "p50 25ms, p95 48ms, p99 50ms  (of handle, in this run)" in shown(
+        samples.summary(latency=latency)
+    )
+
+
 def test_an_account_that_does_not_add_up_is_loud_even_when_quiet() -> None:
     text = shown(replace(samples.summary(), messages=Counts(10, 8, 0, 0, 1)), quiet=True)
     assert "✗ DOES NOT ADD UP" in text
+
+
+def test_a_concurrency_that_was_found_is_told() -> None:
+    text = shown(replace(samples.summary(), auto=samples.AUTO))
+    assert "auto, settled at 290  (19,512 sub-messages/s there)" in text
+    text = shown(replace(samples.summary(), auto=replace(samples.AUTO, settled=None)))
+    assert "auto, 310 at the end  (trying whether more helps)" in text
+    assert "concurrency" not in shown(samples.summary())
 
 
 def test_an_interrupted_drain_ends_with_the_command_to_resume() -> None:
