@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from drainer.cli.answer import insist_on_yes
-from drainer.cli.values import parse_duration, parse_pairs, parse_size
+from drainer.cli.values import parse_concurrency, parse_duration, parse_pairs, parse_size
 from drainer.core.plan import OffsetPlan
 from drainer.engine.action import PlanOfAction
 from drainer.engine.settings import LocalSettings
+from drainer.engine.status import Status
 from drainer.errors import EXIT_INTERRUPTED, Interrupted
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
@@ -24,6 +25,9 @@ from drainer.operations.start import Prepared, nothing_to_drain
 from drainer.view.progress import ProgressView, progress_view
 from drainer.view.summary import show_cut_short, show_summary
 from drainer.view.terminal import Terminal
+
+if TYPE_CHECKING:
+    from drainer.metrics.server import MetricsServer
 
 CONNECT_TIMEOUT_S = 7.0  # an unreachable broker is told within ten seconds, all in all
 TELL_S = 1.0  # a terminal that is held must not keep a process that is to end
@@ -35,11 +39,11 @@ def connect(settings: ClientSettings) -> Cluster:
 
 
 def local_settings(
-    concurrency: int, buffer: str, plan_interval: str, grace: str, options: Sequence[str] | None
+    concurrency: str, buffer: str, plan_interval: str, grace: str, options: Sequence[str] | None
 ) -> LocalSettings:
     """How to drain, as it was typed. Raises UsageError."""
     return LocalSettings(
-        concurrency=concurrency,
+        concurrency=parse_concurrency(concurrency),
         buffer_bytes=parse_size(buffer),
         plan_interval_s=parse_duration(plan_interval),
         grace_s=parse_duration(grace),
@@ -69,11 +73,21 @@ def tell_dry_run(terminal: Terminal, action: PlanOfAction) -> None:
 
 
 def confirm_and_drain(
-    terminal: Terminal, cluster: Cluster, prepared: Prepared, running: LocalSettings, *, yes: bool
+    terminal: Terminal,
+    cluster: Cluster,
+    prepared: Prepared,
+    running: LocalSettings,
+    metrics: MetricsServer | None,
+    *,
+    yes: bool,
 ) -> int:
     """Drains what was prepared, once a person said yes; gives the exit code."""
+    plan = prepared.plan
+    measure = metrics.begin(plan.topic, plan.group, plan.drain_id) if metrics else None
     if not prepared.action.resumes and not prepared.action.offsets:
         summary = nothing_to_drain(prepared)
+        if metrics is not None:
+            metrics.end(summary)
         show_summary(terminal, summary)
         return summary.exit_code
     action = prepared.action
@@ -83,7 +97,15 @@ def confirm_and_drain(
     insist_on_yes(terminal, question, yes=yes)
     with progress_view(terminal) as view:
         give_up = partial(_end_at_once, terminal, view, prepared.action.plan_path)
-        summary = drain(cluster, prepared, running, view.update, terminal.say, give_up)
+
+        def observe(status: Status) -> None:
+            if measure is not None:
+                measure(status)
+            view.update(status)
+
+        summary = drain(cluster, prepared, running, observe, terminal.say, give_up)
+    if metrics is not None:
+        metrics.end(summary)
     show_summary(terminal, summary)
     return summary.exit_code
 

@@ -16,7 +16,7 @@ from drainer.engine.status import RuleStatus
 from drainer.errors import UsageError
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
-from drainer.operations.inspect import SAMPLE_MESSAGES, Look
+from drainer.operations.inspect import SAMPLE_MESSAGES, SAMPLE_MOST, Look
 from drainer.operations.inspect import inspect as look_at
 from drainer.view.inspect import show_inspection, show_rules_asked
 from drainer.view.reading import ReadingView
@@ -28,6 +28,7 @@ Sample = Annotated[
         "--sample",
         envvar="DRAINER_SAMPLE",
         min=1,
+        max=SAMPLE_MOST,
         help="Messages to read, evenly over the backlog. More make the shares more certain.",
     ),
 ]

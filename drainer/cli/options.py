@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from drainer.cli.values import parse_concurrency
 from drainer.core.order import Order
+from drainer.errors import UsageError
 
 _WHAT = "What to drain"
 _HOW = "How to drain it"
 _WHICH = "Which dead letters"
 _KAFKA = "Kafka"
 _TALK = "Talking"
+_WATCH = "Watching it"
+
+
+class LogFormat(StrEnum):
+    """How a drain tells on standard error what it does."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def _concurrency(text: str) -> str:
+    # Looked at where it was said: a flag, a variable, or a profile file.
+    try:
+        parse_concurrency(text)
+    except UsageError as error:
+        raise typer.BadParameter(f"{error}; {error.hint}") from None
+    return text
+
 
 Topic = Annotated[
     str,
@@ -106,14 +127,16 @@ DryRun = Annotated[
     ),
 ]
 Concurrency = Annotated[
-    int,
+    str,
     typer.Option(
         "--concurrency",
         "-c",
         envvar="DRAINER_CONCURRENCY",
-        min=1,
+        metavar="N|auto|auto:MAX",
+        callback=_concurrency,
         help="Sub-messages in the handler at once. More drains faster until the downstream"
-        " saturates; each may be handled again after a crash.",
+        " saturates; each may be handled again after a crash. auto finds where throughput stops"
+        " growing, up to 2,000 (200 for a handler on threads) or MAX.",
         rich_help_panel=_HOW,
     ),
 ]
@@ -260,6 +283,49 @@ Quiet = Annotated[
 Debug = Annotated[
     bool,
     typer.Option("--debug", envvar="DRAINER_DEBUG", help="Show tracebacks.", rich_help_panel=_TALK),
+]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        envvar="DRAINER_METRICS_PORT",
+        min=0,
+        max=65535,
+        help="Serve metrics for Prometheus on this port while it runs; 0 for a free one, which is"
+        " told.",
+        rich_help_panel=_WATCH,
+    ),
+]
+MetricsHost = Annotated[
+    str,
+    typer.Option(
+        "--metrics-host",
+        envvar="DRAINER_METRICS_HOST",
+        help="Address to serve them on. Only this machine can scrape the default; 0.0.0.0 is for"
+        " everybody who reaches the machine, who then also reads the hottest sub-keys.",
+        rich_help_panel=_WATCH,
+    ),
+]
+MetricsLinger = Annotated[
+    str,
+    typer.Option(
+        "--metrics-linger",
+        envvar="DRAINER_METRICS_LINGER",
+        metavar="DURATION",
+        help="Go on serving them for so long after the end, so that the last scrape sees how it"
+        " ended: twice the scrape interval, say. Ctrl-C cuts it short.",
+        rich_help_panel=_WATCH,
+    ),
+]
+LogFormatOption = Annotated[
+    LogFormat,
+    typer.Option(
+        "--log-format",
+        envvar="DRAINER_LOG_FORMAT",
+        help="json writes standard error as one JSON object a line, for a log collector, and asks"
+        " nothing: say --yes with it.",
+        rich_help_panel=_WATCH,
+    ),
 ]
 HandlerArgument = Annotated[
     str,

@@ -11,8 +11,9 @@ import typer
 from drainer.cli import options as o
 from drainer.cli import policy as p
 from drainer.cli import rules as r
-from drainer.cli.answer import answering
+from drainer.cli.answer import answering, speaking
 from drainer.cli.draining import confirm_and_drain, connect, local_settings, tell_dry_run
+from drainer.cli.metrics import serving
 from drainer.core.dead_letter import LetterFilter
 from drainer.core.failures import OnFailure
 from drainer.core.redrive import RedriveSettings
@@ -21,7 +22,6 @@ from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
 from drainer.operations.redrive import RedriveRequest, prepare_redrive
 from drainer.view.action import show_plan_of_action
-from drainer.view.terminal import Terminal
 
 DEAD_AGAIN = replace(p.NEW_DRAIN, on_failure=OnFailure.DEAD_LETTER)
 
@@ -52,7 +52,7 @@ def redrive(
         ),
     ] = None,
     dry_run: o.DryRun = False,
-    concurrency: o.Concurrency = 100,
+    concurrency: o.Concurrency = "100",
     buffer: o.Buffer = "256MiB",
     plan: Annotated[
         Path | None,
@@ -84,6 +84,10 @@ def redrive(
     over_limit: r.OverLimitOption = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
+    metrics_port: o.MetricsPort = None,
+    metrics_host: o.MetricsHost = "127.0.0.1",
+    metrics_linger: o.MetricsLinger = "0s",
+    log_format: o.LogFormatOption = o.LogFormat.TEXT,
     yes: o.Yes = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
@@ -101,8 +105,11 @@ def redrive(
     - `drainer redrive --dead-letter-topic orders.indexer.dead --handler my_handlers.py:Reindex -b localhost:9092`
     - `drainer redrive --dead-letter-topic orders.indexer.dead --handler my_handlers.py:Reindex -b localhost:9092 --error timeout --yes`
     """  # noqa: E501 - an example has to be on one line to be copied
-    terminal = Terminal(json=json, quiet=quiet, debug=debug)
-    with answering(terminal):
+    with (
+        speaking(log_format, json=json, quiet=quiet, debug=debug) as terminal,
+        answering(terminal),
+        serving(terminal, metrics_port, metrics_host, metrics_linger) as metrics,
+    ):
         running = local_settings(concurrency, buffer, plan_interval, grace, set_)
         settings = ClientSettings.load(bootstrap_server, client_config, client_property or ())
         letters = LetterFilter(tuple(reason or ()), tuple(sub_key or ()), tuple(error or ()))
@@ -143,4 +150,6 @@ def redrive(
             if dry_run:
                 tell_dry_run(terminal, prepared.action)
                 return
-            raise typer.Exit(confirm_and_drain(terminal, cluster, prepared, running, yes=yes))
+            raise typer.Exit(
+                confirm_and_drain(terminal, cluster, prepared, running, metrics, yes=yes)
+            )

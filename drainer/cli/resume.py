@@ -7,19 +7,19 @@ import typer
 from drainer.cli import options as o
 from drainer.cli import policy as p
 from drainer.cli import rules as r
-from drainer.cli.answer import answering
+from drainer.cli.answer import answering, speaking
 from drainer.cli.draining import confirm_and_drain, connect, local_settings, settings_of_plan
+from drainer.cli.metrics import serving
 from drainer.core.rules import RuleSettings
 from drainer.operations.resume import prepare_resume
 from drainer.store.plan_file import PlanFile
 from drainer.view.action import show_plan_of_action
-from drainer.view.terminal import Terminal
 
 
 def resume(
     plan: o.PlanArgument,
     bootstrap_server: o.BootstrapServer = None,
-    concurrency: o.Concurrency = 100,
+    concurrency: o.Concurrency = "100",
     buffer: o.Buffer = "256MiB",
     plan_interval: o.PlanInterval = "1s",
     grace: o.Grace = "10s",
@@ -44,6 +44,10 @@ def resume(
     no_rules: r.NoRules = False,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
+    metrics_port: o.MetricsPort = None,
+    metrics_host: o.MetricsHost = "127.0.0.1",
+    metrics_linger: o.MetricsLinger = "0s",
+    log_format: o.LogFormatOption = o.LogFormat.TEXT,
     yes: o.Yes = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
@@ -59,8 +63,11 @@ def resume(
     - `drainer resume orders.indexer.plan.json`
     - `drainer resume orders.indexer.plan.json --concurrency 500 --yes`
     """
-    terminal = Terminal(json=json, quiet=quiet, debug=debug)
-    with answering(terminal):
+    with (
+        speaking(log_format, json=json, quiet=quiet, debug=debug) as terminal,
+        answering(terminal),
+        serving(terminal, metrics_port, metrics_host, metrics_linger) as metrics,
+    ):
         running = local_settings(concurrency, buffer, plan_interval, grace, set_)
         file = PlanFile(plan)
         loaded = file.load()
@@ -91,4 +98,6 @@ def resume(
         with connect(settings) as cluster:
             prepared = prepare_resume(cluster, file, loaded, running, failures, rules=ruled)
             show_plan_of_action(terminal, prepared.action)
-            raise typer.Exit(confirm_and_drain(terminal, cluster, prepared, running, yes=yes))
+            raise typer.Exit(
+                confirm_and_drain(terminal, cluster, prepared, running, metrics, yes=yes)
+            )

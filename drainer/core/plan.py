@@ -11,6 +11,7 @@ import orjson
 
 from drainer.core import fields, handover
 from drainer.core.failures import FailureSettings
+from drainer.core.latency import Latency
 from drainer.core.order import Order
 from drainer.core.progress import (
     Counts,
@@ -59,8 +60,8 @@ class OffsetPlan:
     ``generation`` counts the writings of the plan; journals are named by it. ``claims`` holds for
     each selector over sub-keys the progress by partition; times are ISO 8601 in UTC. ``parked`` are
     the lanes (``repr`` of their keys) that wait behind a dead letter. ``redrive`` is there when the
-    topic is one of dead letters, which the handler gets as what they were. ``ruled`` is what
-    ``rules`` did, those of earlier runs among them.
+    topic is one of dead letters, which the handler gets as what they were. ``latency`` is the
+    handler's, over all runs. ``ruled`` is what ``rules`` did, those of earlier runs among them.
     """
 
     drain_id: str
@@ -83,6 +84,7 @@ class OffsetPlan:
     redrive: RedriveSettings | None = None
     rules: RuleSettings = field(default_factory=RuleSettings)
     ruled: RuleAccount = field(default_factory=RuleAccount)
+    latency: Latency | None = None
 
     def watermark(self, partition: int) -> int:
         """The offset that is safe to commit: the least over all claims."""
@@ -194,6 +196,7 @@ class OffsetPlan:
             "redrive": None if self.redrive is None else self.redrive.as_json(),
             "rules": self.rules.as_json(),
             "ruled": self.ruled.as_json(),
+            "latency": None if self.latency is None else self.latency.as_json(),
             "partitions": {
                 str(number): _partition_as_json(part) for number, part in self.partitions.items()
             },
@@ -235,6 +238,7 @@ class OffsetPlan:
             redrive=fields.optional(RedriveSettings.from_json, body["redrive"]),
             rules=RuleSettings.from_json(body["rules"]),
             ruled=RuleAccount.from_json(body["ruled"]),
+            latency=fields.optional(Latency.from_json, body["latency"]),
         )
 
 

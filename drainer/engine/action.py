@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from drainer.core.bundles import Bundling
+from drainer.core.concurrency import Concurrency
 from drainer.core.failures import FailureSettings
 from drainer.core.redrive import RedriveSettings
 from drainer.core.rules import RuleSettings
@@ -43,7 +45,7 @@ class PlanOfAction:
     group_state: str  # "empty" or "dead"; anything else was refused
     handler: str
     order: str
-    concurrency: int
+    concurrency: Concurrency
     buffer_bytes: int
     isolation: str
     plan_path: Path
@@ -55,6 +57,7 @@ class PlanOfAction:
     makes_topic: str | None = None  # for dead letters
     redrive: RedriveSettings | None = None  # when the topic holds dead letters
     rules: RuleSettings = field(default_factory=RuleSettings)
+    bundling: Bundling | None = None  # when the handler takes several sub-messages at once
 
     @property
     def offsets(self) -> int:
@@ -69,8 +72,9 @@ class PlanOfAction:
             "group": self.group,
             "group_state": self.group_state,
             "handler": self.handler,
+            "bundling": None if self.bundling is None else self.bundling.as_json(),
             "order": self.order,
-            "concurrency": self.concurrency,
+            "concurrency": self.concurrency.as_json(),
             "isolation": self.isolation,
             "plan": str(self.plan_path),
             "resumes": self.resumes,

@@ -11,6 +11,7 @@ from time import monotonic
 
 from drainer.core.admission import Admission, Rate
 from drainer.core.breaker import Breaker
+from drainer.core.bundles import Bundle
 from drainer.core.dispatch import Dispatcher
 from drainer.core.failures import AfterDead, FailurePolicy, FailureSettings, Fate, Verdict
 from drainer.core.progress import Outcome
@@ -67,6 +68,7 @@ class Failures:
             dispatcher, self._retries, self._breaker, rate, monotonic, self._recovered
         )
         self._kinds: Counter[str] = Counter()
+        self._types: Counter[str] = Counter()
         self._letters = 0  # on their way
         self._apart = Apart(dispatcher, sink, self._moved, halt)
         self._failed = self._timeouts = 0
@@ -82,6 +84,10 @@ class Failures:
     def starter(self) -> Starter:
         """Whom workers ask for work: the dispatcher itself, unless starts are held back."""
         return self._admission if self.holding_back else self._dispatcher
+
+    @property
+    def failed_attempts(self) -> int:
+        return self._failed
 
     @property
     def waiting(self) -> int:
@@ -108,6 +114,8 @@ class Failures:
             outages=self._breaker.opened,
             errors=tuple(self._kinds.most_common(KINDS_MOST)),
             dead_letter_topic=self._settings.dead_letter_topic,
+            error_types=tuple(self._types.items()),
+            in_outage=self._breaker.open_since_s is not None,
         )
 
     def failed(self, sub: SubMessage, error: BaseException) -> None:
@@ -126,6 +134,33 @@ class Failures:
             if not known:
                 self._count(error)
             self._carry_out(sub, self._judge(sub, now_s, looked=known), error)
+
+    def failed_together(
+        self, bundle: Bundle, error: BaseException, give_back: Callable[..., list[SubMessage]]
+    ) -> None:
+        """Hears of a call with several sub-messages that ended with an error.
+
+        None of them has spent a retry by that: they are tried in smaller calls, until the one that
+        fails is known.
+        """
+        now_s = monotonic()
+        known = bundle.members[0] is self._returned
+        self._returned = None
+        if not known and not isinstance(error, Skip):
+            self._count(error)
+            why = self._policy.look_for_outage(bundle.members[0], self._done, now_s)
+            self._gate()
+            if why is not None:
+                self._halt(_halted(bundle, error, why))
+                return
+        away = self._breaker.open  # then it is not for what is in it that it failed
+        for lead in give_back(bundle, split=not away):
+            self._dispatcher.hold(lead)
+            if away:
+                self._retries.push(lead, now_s + self._settings.retry_delay_s)
+            else:
+                self._dispatcher.release(lead)
+        self._moved()
 
     def overdue(self, sub: SubMessage) -> None:
         """Hears of an attempt that goes on in its thread after its time; its lane waits for it."""
@@ -335,6 +370,8 @@ class Failures:
             kind = type(error).__name__
         self._kinds[kind] += 1
         self._last_kind = kind
+        name = type(error).__name__
+        self._types[name if name in self._types or len(self._types) < KINDS_MOST else "other"] += 1
 
     @property
     def _done(self) -> int:
@@ -352,7 +389,7 @@ def _counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _halted(sub: SubMessage, error: BaseException, why: str | None) -> HandleFailed:
+def _halted(sub: SubMessage | Bundle, error: BaseException, why: str | None) -> HandleFailed:
     attempts = f" after {sub.attempt} attempts" if sub.attempt > 1 else ""
     reason = "" if why is None else f"{why}; last, "
     return HandleFailed(

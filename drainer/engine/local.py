@@ -10,18 +10,23 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 from drainer.aside import aside
+from drainer.core.concurrency import Concurrency
 from drainer.core.dispatch import Dispatcher
+from drainer.core.knee import Knee
 from drainer.core.lanes import look_ahead
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.core.sieve import Sieve
+from drainer.engine.bundles import Bundles
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.failures import Failures
 from drainer.engine.keeper import Keeper
+from drainer.engine.latencies import Latencies
+from drainer.engine.limiter import Limiter
 from drainer.engine.loop import event_loop, hurried_interpreter
 from drainer.engine.meter import Meter
 from drainer.engine.outside import Outside
@@ -31,7 +36,7 @@ from drainer.engine.signals import stop_signals
 from drainer.engine.status import PartitionResult, Status, Summary
 from drainer.engine.tasks import spawn
 from drainer.engine.threads import ThreadWorkers
-from drainer.engine.workers import Workers
+from drainer.engine.workers import Starter, Workers
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
     EXIT_DONE,
@@ -104,6 +109,7 @@ class LocalDrain:
             Sieve(plan.rules, plan.ruled),
         )
         self._begin_no_more: Callable[[], None] = lambda: None
+        self._limiter: Limiter | None = None  # when the concurrency is not fixed
         self._closing = False
         self._hears_signals = False  # before that, Ctrl-C is a KeyboardInterrupt
         self._asked: Signalled | None = None
@@ -130,6 +136,9 @@ class LocalDrain:
     async def _run(self) -> Summary:
         loop = self._loop = asyncio.get_running_loop()
         settings, dispatcher = self._settings, self.dispatcher
+        concurrency = Concurrency.of(settings.concurrency)
+        most = concurrency.most_for(threads=not self._handler.is_async)
+        first = min(concurrency.first, most)
         self._ended: asyncio.Future[BaseException | None] = loop.create_future()
         self._forced = asyncio.Event()
         loop.set_exception_handler(self._unheard)
@@ -138,13 +147,15 @@ class LocalDrain:
                 topic=self._plan.topic,
                 group=self._plan.group,
                 drain_id=self._plan.drain_id,
-                concurrency=settings.concurrency,
+                concurrency=most,
                 options=dict(settings.options or {}),
             )
         )
+        self._latencies = Latencies(monotonic)
         self._meter = Meter(
             dispatcher,
-            concurrency=settings.concurrency,
+            self._latencies,
+            concurrency=first,
             buffer_bytes=settings.buffer_bytes,
             plan_path=str(self._file.path),
         )
@@ -152,21 +163,25 @@ class LocalDrain:
             dispatcher,
             self._plan.failures,
             self._outside.dead_letters,
-            use=lambda starter: self._workers.use(starter),  # noqa: PLW0108 - they come next
+            use=lambda starter: self._workers.use(self._before(starter)),  # they come next
             wake=lambda: self._workers.wake(),  # noqa: PLW0108
             changed=self._end_if_over,
             halt=self._end,
         )
         make_workers = AsyncWorkers if self._handler.is_async else ThreadWorkers
+        bundling = self._handler.bundling
+        self._bundles = bundling and Bundles(bundling, dispatcher, failures, self._wake)
+        heard_by = self._bundles or failures
         self._workers: Workers = make_workers(
-            failures.starter,
-            self._handler.handle,
-            settings.concurrency,
+            self._before(failures.starter),
+            cast(Any, self._handler.handle_bundle if bundling else self._handler.handle),
+            first,
             self._plan.failures.timeout_s,
-            failed=failures.failed,
-            late=failures,
+            failed=heard_by.failed,
+            late=heard_by,
             broken=self._end,
             idle=self._idle,
+            note=self._latencies.note,
         )
         self._begin_no_more = self._workers.begin_no_more
         self._source = self._outside.open_source(dispatcher, self._notified)
@@ -175,7 +190,7 @@ class LocalDrain:
             dispatcher,
             self._handler.split,
             settings.buffer_bytes // 2,  # the rest is for what is fetched and not yet split
-            look_ahead(settings.concurrency),
+            self._look_ahead(first),
             moved=self._fed,
             failed=self._end,
         )
@@ -183,11 +198,21 @@ class LocalDrain:
             self._plan,
             self._file,
             dispatcher,
+            self._latencies,
             self._outside.committer,
             settings.plan_interval_s,
             self._outside.lock,
             failed=self._end,
         )
+        if concurrency.is_auto:
+            self._limiter = Limiter(
+                Knee(first, most),
+                dispatcher,
+                lambda: failures.failed_attempts,
+                lambda: self._workers.idle,
+                self._limit,
+                threads=not self._handler.is_async,
+            )
         with stop_signals(loop, self._signalled, self._give_up):
             self._hears_signals = True
             try:
@@ -199,7 +224,12 @@ class LocalDrain:
                 raise
             self._end_if_over()  # a plan may have nothing left
             watch = spawn(self._watch(), "watch", self._end)
+            limiting = None
+            if self._limiter is not None:
+                limiting = spawn(self._limiter.run(), "limiter", self._end)
             cause = await asyncio.shield(self._ended)
+            if limiting is not None:
+                limiting.cancel()
             cause = await self._stop(cause)
             watch.cancel()
             return await self._summary(cause)
@@ -322,6 +352,8 @@ class LocalDrain:
             cause=cause,
             failures=self._failures.status(),
             rules=self._meter.rules(),
+            latency=self._latencies.overall(),
+            auto=None if self._limiter is None else self._limiter.status(),
         )
 
     def _status(self) -> Status:
@@ -334,7 +366,14 @@ class LocalDrain:
             stopping=stopping,
             failures=self._failures.status(),
             trouble=self._source.trouble or self._keeper.trouble or self._failures.trouble,
+            auto=None if self._limiter is None else self._limiter.status(),
         )
+
+    def _limit(self, most: int) -> None:
+        self._meter.concurrency = most
+        self._pump.ready_lanes = self._look_ahead(most)
+        self._workers.limit(most)
+        self._pump.poke()
 
     async def _watch(self) -> None:
         """Looks after what lives in other threads, and shows the status."""
@@ -355,6 +394,17 @@ class LocalDrain:
         # From the source's thread; the loop may be closed when the source is the last to stop.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._pump.poke)
+
+    def _look_ahead(self, calls: int) -> int:
+        bundling = self._handler.bundling
+        return look_ahead(calls * (bundling.lanes if bundling else 1))
+
+    def _before(self, starter: Starter) -> Starter:
+        return self._bundles.before(starter) if self._bundles else starter
+
+    def _wake(self) -> None:
+        if not self._ended.done():
+            self._workers.wake()
 
     def _idle(self) -> None:
         # A worker found nothing to do: there may be room to deliver more, or nothing is left.

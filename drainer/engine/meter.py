@@ -9,7 +9,14 @@ from time import monotonic
 from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts
-from drainer.engine.status import FailureStatus, PartitionStatus, RuleStatus, Status
+from drainer.engine.latencies import Latencies
+from drainer.engine.status import (
+    AutoStatus,
+    FailureStatus,
+    PartitionStatus,
+    RuleStatus,
+    Status,
+)
 
 WINDOW_S = 5.0  # what "now" means for the rate
 ETA_WINDOW_S = 30.0  # calmer: an estimate that jumps is no help
@@ -22,6 +29,7 @@ class Meter:
     def __init__(
         self,
         dispatcher: Dispatcher,
+        latencies: Latencies,
         *,
         concurrency: int,
         buffer_bytes: int,
@@ -29,7 +37,8 @@ class Meter:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._dispatcher = dispatcher
-        self._concurrency = concurrency
+        self._latencies = latencies
+        self.concurrency = concurrency
         self._buffer_bytes = buffer_bytes
         self._plan_path = plan_path
         self._clock = clock
@@ -56,6 +65,7 @@ class Meter:
         stopping: str | None,
         failures: FailureStatus,
         trouble: str | None,
+        auto: AutoStatus | None = None,
     ) -> Status:
         now = self._clock()
         messages, subs = self._tally()
@@ -77,7 +87,7 @@ class Meter:
             rate_average=(subs.finished - self._finished_before) / max(now - self._started, 1e-9),
             eta_s=(unread + messages.pending) / message_rate if message_rate else None,
             running=lanes.running,
-            concurrency=self._concurrency,
+            concurrency=self.concurrency,
             lanes=len(lanes),
             lanes_ready=lanes.ready,
             hottest=tuple(lanes.hottest(HOTTEST)),
@@ -90,6 +100,9 @@ class Meter:
             failures=failures,
             trouble=trouble,
             rules=self.rules(),
+            latency=self._latencies.overall(),
+            latency_recent=self._latencies.recent(),
+            auto=auto,
         )
 
     def rules(self) -> RuleStatus:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
+from drainer.core.latency import Latency
 from drainer.core.progress import Counts
 from drainer.core.sieve import Sieve
 from drainer.errors import DrainerError
@@ -34,7 +35,8 @@ class FailureStatus:
     ``failures`` counts attempts that failed, ``timeouts`` among them; ``retries`` further attempts
     that were granted, ``waiting`` those that are not due yet. ``parked_lanes`` wait for another
     run. ``late`` counts sub-messages whose thread goes on after their time. ``outages`` counts how
-    often the circuit breaker opened. ``errors`` are (text, count), the most frequent first.
+    often the circuit breaker opened, and ``in_outage`` whether it is open. ``errors`` are (text,
+    count), the most frequent first; ``error_types`` (class, count), without any content.
     """
 
     failures: int = 0
@@ -46,6 +48,36 @@ class FailureStatus:
     outages: int = 0
     errors: tuple[tuple[str, int], ...] = ()
     dead_letter_topic: str | None = None
+    error_types: tuple[tuple[str, int], ...] = ()
+    in_outage: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AutoStatus:
+    """Where a concurrency stands that a drain finds itself.
+
+    ``limit`` is what it is now, ``most`` what it may become. ``settled`` is what was found last,
+    None until something was; ``searching`` whether it is being looked for. ``why`` tells the last
+    change, and ``best_per_s`` the sub-messages per second at what was found.
+    """
+
+    limit: int
+    most: int
+    settled: int | None
+    searching: bool
+    why: str
+    best_per_s: float | None
+
+    def as_json(self) -> dict[str, object]:
+        best = self.best_per_s
+        return {
+            "auto": True,
+            "limit": self.limit,
+            "most": self.most,
+            "settled": self.settled,
+            "best_sub_messages_per_s": None if best is None else round(best, 1),
+            "why": self.why,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +126,7 @@ class Status:
     rate_average: float  # since this run began
     eta_s: float | None  # None until there is something to tell it from
     running: int  # sub-messages in the handler
-    concurrency: int
+    concurrency: int  # the limit now, when it is not fixed
     lanes: int  # sub-keys with something waiting or running
     lanes_ready: int  # lanes that only wait for a worker
     hottest: tuple[tuple[Hashable, int], ...]  # sub-key, sub-messages waiting in its lane
@@ -107,6 +139,9 @@ class Status:
     failures: FailureStatus = FailureStatus()
     trouble: str | None = None  # what it is waiting out: a broker that doesn't answer, a commit
     rules: RuleStatus = RuleStatus()
+    latency: Latency | None = None  # the handler's, in this run; None until an attempt returned
+    latency_recent: Latency | None = None  # of the last ten seconds or so
+    auto: AutoStatus | None = None  # when the concurrency is not fixed
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +170,8 @@ class Summary:
     failures: FailureStatus = FailureStatus()
     left_alone: Mapping[str, int] | None = None  # by a redrive: why, and how many records
     rules: RuleStatus = RuleStatus()
+    latency: Latency | None = None  # the handler's, in this run; None when no attempt returned
+    auto: AutoStatus | None = None  # when the concurrency was not fixed
 
     @property
     def error(self) -> str | None:
@@ -176,7 +213,10 @@ class Summary:
             "dead_letter_topic": self.failures.dead_letter_topic,
             "errors": [{"error": text, "count": n} for text, n in self.failures.errors],
             **self.rules.as_json(),
+            "latency": None if self.latency is None else self.latency.as_json(),
         }
+        if self.auto is not None:
+            found["concurrency"] = self.auto.as_json()
         if self.left_alone is not None:
             found["left_alone"] = dict(self.left_alone)
         if self.cause is not None:

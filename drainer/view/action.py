@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from heapq import nlargest
+from logging import INFO
 
 from rich.text import Text
 
+from drainer.core.bundles import BatchOf, Bundling
+from drainer.core.concurrency import Concurrency
 from drainer.engine.action import PartitionAction, PlanOfAction
 from drainer.view import figures
 from drainer.view.layout import (
@@ -19,6 +22,7 @@ from drainer.view.layout import (
     table,
     verdict,
 )
+from drainer.view.log import LogTerminal
 from drainer.view.policy import policy_fields, redrive_field
 from drainer.view.rules import rule_fields
 from drainer.view.terminal import Terminal
@@ -37,6 +41,9 @@ def show_plan_of_action(terminal: Terminal, action: PlanOfAction) -> None:
     """Warnings first, then the backlog, what it is drained with, the checks, and the way back."""
     for warning in action.warnings:
         terminal.warn(warning)
+    if isinstance(terminal, LogTerminal):
+        terminal.event(INFO, "plan_of_action", _headline(action).plain, **action.as_json())
+        return
     if action.warnings:
         terminal.say("")
     terminal.show(_headline(action))
@@ -77,9 +84,9 @@ def _settings(action: PlanOfAction) -> list[Text]:
         field("topic", action.topic, f"id {action.topic_id}"),
         field("group", action.group, _STATES.get(action.group_state, action.group_state)),
         field("cluster", action.cluster_id, f"at {action.bootstrap_servers}"),
-        field("handler", action.handler),
+        field("handler", action.handler, _together(action.bundling)),
         field("order", action.order, _ORDERS.get(action.order, "")),
-        field("concurrency", figures.count(action.concurrency), "sub-messages in the handler"),
+        field("concurrency", *_concurrency(action.concurrency, action.bundling)),
         field("buffer", figures.size(action.buffer_bytes), "read ahead at most"),
         field("isolation", action.isolation),
         *([redrive_field(action.redrive)] if action.redrive else []),
@@ -91,6 +98,27 @@ def _settings(action: PlanOfAction) -> list[Text]:
 def _letters(action: PlanOfAction) -> str:
     made = ", which will be made" if action.makes_topic is not None else ""
     return f"{action.failures.dead_letter_topic}{made}"
+
+
+def _together(bundling: Bundling | None) -> str:
+    if bundling is None:
+        return ""
+    words = ["folds neighbours of a sub-key"] if bundling.coalesce is not None else []
+    if bundling.most > 1:
+        what = "sub-keys" if bundling.of is BatchOf.LANES else "sub-messages of one sub-key"
+        words.append(f"up to {figures.count(bundling.most)} {what} in a call")
+    return ", ".join(words)
+
+
+def _concurrency(concurrency: Concurrency, bundling: Bundling | None) -> tuple[str, str]:
+    if not concurrency.is_auto:
+        what = "sub-messages in the handler" if bundling is None else "calls of the handler at once"
+        return figures.count(concurrency.most), what
+    most = figures.count(concurrency.most)
+    if concurrency.most_threads < concurrency.most:
+        most += f" ({figures.count(concurrency.most_threads)} on threads)"
+    begins = f"begins with {figures.count(concurrency.first)}"
+    return "auto", f"{begins}, grows while throughput does, to {most} at most"
 
 
 def _show_partitions(terminal: Terminal, action: PlanOfAction) -> None:

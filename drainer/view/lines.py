@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
+from typing import Self
 
 from drainer.engine.status import Status
 from drainer.view import figures
@@ -28,7 +29,7 @@ class LineView:
         self._trouble: str | None = None
         self._stopping: str | None = None
 
-    def __enter__(self) -> LineView:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -46,23 +47,35 @@ class LineView:
         if not self._terminal.is_ready:
             return
         if self._due_s is None:
-            self._terminal.say(start_line(status))
+            self._begin(status)
             self._due_s = status.elapsed_s + INTERVAL_S
         if status.stopping != self._stopping:
             self._stopping = status.stopping
             if status.stopping is not None:
-                self._terminal.warn(f"stopping: {status.stopping}")
+                self._tell_stopping(status.stopping)
         if status.trouble != self._trouble:
             self._trouble = status.trouble
-            if status.trouble is None:
-                self._terminal.say("trouble over")
-            else:
-                self._terminal.warn(f"trouble: {status.trouble}")
+            self._tell_trouble(status.trouble)
         if status.elapsed_s >= self._due_s:
             self._say(status)
 
-    def _say(self, status: Status) -> None:
+    def _begin(self, status: Status) -> None:
+        self._terminal.say(start_line(status))
+
+    def _tell_stopping(self, why: str) -> None:
+        self._terminal.warn(f"stopping: {why}")
+
+    def _tell_trouble(self, trouble: str | None) -> None:
+        if trouble is None:
+            self._terminal.say("trouble over")
+        else:
+            self._terminal.warn(f"trouble: {trouble}")
+
+    def _tell(self, status: Status) -> None:
         self._terminal.say(status_line(status))
+
+    def _say(self, status: Status) -> None:
+        self._tell(status)
         self._said = status
         self._due_s = status.elapsed_s + INTERVAL_S
 
@@ -73,7 +86,7 @@ def start_line(status: Status) -> str:
     parts = figures.counted(len(status.partitions), "partition")
     return (
         f"draining {status.topic} for group {status.group}: ~{total} messages in {parts},"
-        f" concurrency {figures.count(status.concurrency)}, plan {status.plan_path}"
+        f" concurrency {_concurrency(status)}, plan {status.plan_path}"
     )
 
 
@@ -90,6 +103,9 @@ def status_line(status: Status) -> str:
         f"lanes {status.running} running {status.lanes_ready} waiting",
         f"buffer {figures.size(status.buffered_bytes)}",
     ]
+    if status.auto is not None:
+        limit = figures.count(status.auto.limit)
+        words.append(f"concurrency {limit} (auto, {status.auto.why})")
     failures = status.failures
     if failures.failures or failures.retries:
         words.append(f"failures {figures.count(failures.failures)}")
@@ -104,6 +120,12 @@ def status_line(status: Status) -> str:
         words.append("in trouble")  # which was told when it began
     words.append(f"committed {_committed(status)}")
     return "  ".join(words)
+
+
+def _concurrency(status: Status) -> str:
+    if status.auto is None:
+        return figures.count(status.concurrency)
+    return f"auto, {figures.count(status.auto.most)} at most"
 
 
 def _committed(status: Status) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 from pathlib import Path
 
 from rich.text import Text
 
 from drainer.core.progress import Counts
-from drainer.engine.status import PartitionResult, Summary
+from drainer.engine.status import AutoStatus, PartitionResult, Summary
 from drainer.errors import DrainerError
 from drainer.view import figures
 from drainer.view.layout import (
@@ -25,6 +26,7 @@ from drainer.view.layout import (
     printable,
     table,
 )
+from drainer.view.log import LogTerminal, latency_fields
 from drainer.view.rules import rule_lines
 from drainer.view.terminal import Terminal
 
@@ -40,11 +42,19 @@ def show_summary(terminal: Terminal, summary: Summary) -> None:
     if terminal.json:
         terminal.data(summary.as_json())
     unhappy = summary.status not in ("done", "empty")
+    if isinstance(terminal, LogTerminal):
+        _log_summary(terminal, summary)
+        return
     terminal.show(_headline(summary), urgent=unhappy or bool(summary.sub_messages.dead))
     if summary.status != "empty":
         terminal.say("")
         show_account(terminal, summary.messages, summary.sub_messages, urgent=not summary.conserved)
-    lines = [*rule_lines(summary.rules), *_failures(summary), *_left_alone(summary)]
+    lines = [
+        *rule_lines(summary.rules),
+        *_concurrency(summary.auto),
+        *_failures(summary),
+        *_left_alone(summary),
+    ]
     if lines:
         terminal.say("")
     for line in lines:
@@ -61,6 +71,24 @@ def show_summary(terminal: Terminal, summary: Summary) -> None:
         terminal.fail(summary.cause)
     if unhappy and summary.plan is not None:
         terminal.show(_resume(summary.plan), urgent=True)
+
+
+def _log_summary(terminal: LogTerminal, summary: Summary) -> None:
+    if summary.cause is not None:
+        terminal.fail(summary.cause)
+    level = logging.INFO
+    if summary.status not in ("done", "empty") or not summary.conserved:
+        level = logging.ERROR
+    elif summary.sub_messages.dead:
+        level = logging.WARNING
+    fields = summary.as_json() | {
+        "conserved": summary.conserved,
+        "latency": latency_fields(summary.latency),
+    }
+    if summary.status in ("interrupted", "halted") and summary.plan is not None:
+        fields["resume"] = command("resume", summary.plan)
+    headline = _headline(summary).plain.lstrip(f"{OK}{BAD}■! ").replace("\n  ", "; ")
+    terminal.event(level, "summary", headline, **fields)
 
 
 def show_cut_short(terminal: Terminal, error: DrainerError, plan: Path) -> None:
@@ -97,6 +125,17 @@ def show_account(
             else Text(f"{BAD} DOES NOT ADD UP", BAD_STYLE),
         )
     terminal.show(rows, urgent=urgent)
+
+
+def _concurrency(auto: AutoStatus | None) -> list[Text]:
+    if auto is None:
+        return []
+    if auto.settled is None:
+        return [field("concurrency", f"auto, {figures.count(auto.limit)} at the end", auto.why)]
+    note = (
+        "" if auto.best_per_s is None else f"{figures.rate(auto.best_per_s)} sub-messages/s there"
+    )
+    return [field("concurrency", f"auto, settled at {figures.count(auto.settled)}", note)]
 
 
 def _failures(summary: Summary) -> list[Text]:

@@ -12,6 +12,7 @@ import orjson
 
 from drainer.core.dead_letter import LetterFilter
 from drainer.core.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.core.latency import Latency
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
 from drainer.core.redrive import RedriveSettings
@@ -80,6 +81,7 @@ PLAN = OffsetPlan(
         over_limit=OverLimit.DEAD_LETTER,
     ),
     ruled=RuleAccount({"e-mails": 2}, {LIMIT: 1}, {0: 145}, {"'doc-4'": 50}),
+    latency=Latency.of(4_711, 0.0105, [n / 5_000 for n in range(101)]),
 )
 
 

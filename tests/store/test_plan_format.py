@@ -16,6 +16,7 @@ from plans import PLAN, START, edited, leaves, progress, put, remove, signed, wi
 
 from drainer.core.dead_letter import LetterFilter
 from drainer.core.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.core.latency import Latency
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
 from drainer.core.redrive import RedriveSettings
@@ -72,6 +73,7 @@ def plans(draw: st.DrawFn) -> OffsetPlan:
         redrive=draw(st.none() | redrives(text)),
         rules=draw(rulings(text)),
         ruled=draw(ruled(sum(progress.sub_messages.skipped for progress in claim.values()))),
+        latency=draw(st.none() | latencies),
     )
 
 
@@ -92,6 +94,11 @@ def ruled(draw: st.DrawFn, skipped: int) -> RuleAccount:
 
 
 seconds = st.floats(0, 1e9)
+latencies = st.builds(
+    lambda count, values: Latency.of(count, values[50], sorted(values)),
+    st.integers(1, 2**40),
+    st.lists(seconds, min_size=101, max_size=101),
+)
 failures = st.builds(
     FailureSettings,
     retries=st.integers(0, 99),

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from drainer.core.bundles import BatchOf, Bundling
+from drainer.core.concurrency import Concurrency
 from drainer.core.dead_letter import LetterFilter
 from drainer.core.failures import FailureSettings, Limit, OnFailure
 from drainer.core.redrive import RedriveSettings
@@ -144,6 +146,21 @@ def test_a_slow_rate_is_told_by_the_minute() -> None:
     assert "rate          30/min" in shown(failures=FailureSettings(rate=0.5))
 
 
+@pytest.mark.parametrize(
+    ("bundling", "says"),
+    [
+        (Bundling(lambda earlier, later: later), "folds neighbours of a sub-key"),
+        (Bundling(most=200), "up to 200 sub-keys in a call"),
+        (Bundling(most=200, of=BatchOf.LANE), "up to 200 sub-messages of one sub-key in a call"),
+    ],
+)
+def test_what_the_handler_takes_at_once_is_told(bundling: Bundling, says: str) -> None:
+    text = shown(bundling=bundling)
+    assert says in text
+    assert "calls of the handler at once" in text
+    assert "calls of the handler" not in shown()
+
+
 def test_a_redrive_is_not_called_a_drain_and_says_which_letters_it_takes() -> None:
     chosen = LetterFilter(reasons=("timeout",), sub_keys=("a", "b"), errors=("[x]",))
     text = shown(redrive=RedriveSettings(chosen, 5))
@@ -155,3 +172,10 @@ def test_a_redrive_is_not_called_a_drain_and_says_which_letters_it_takes() -> No
     going_on = shown(redrive=RedriveSettings(), resumes=True)
     assert going_on.startswith("Go on redriving the dead letters of orders")
     assert "finished already" not in going_on
+
+
+def test_a_concurrency_that_is_found_says_how_far_it_goes() -> None:
+    told = shown(concurrency=Concurrency.auto())
+    assert "auto  (begins with 20, grows while throughput does, to 2,000 (200 on threads)" in told
+    told = shown(concurrency=Concurrency.auto(500))
+    assert "to 500 at most" in told
