@@ -20,6 +20,7 @@ from drainer.view.rules import undecided_lines
 from drainer.view.terminal import Terminal
 
 RETENTION_NEAR_S = 24 * 3600
+_DAY_S = 24 * 3600
 NAME_WIDTH = 40
 FEWEST_BARS = 2  # one bar compares nothing
 NAMED = 5  # partitions or members that are named in a line
@@ -284,13 +285,17 @@ def _show_contents(terminal: Terminal, found: Inspection) -> None:
 
 
 def _age_label(number: int, bins: Sequence[Bin]) -> str:
-    low, high = (
-        figures.duration(age_s).removesuffix(" 00m").removesuffix(" 00s")
-        for age_s in (bins[number].low, bins[number].high)
-    )
+    low, high = (_age(age_s) for age_s in (bins[number].low, bins[number].high))
     if not number:
         return f"up to {high}"
     return f"{low} and more" if number == len(bins) - 1 else f"{low} to {high}"
+
+
+def _age(seconds: float) -> str:
+    # The edges of bins are round: in whole days two of them would be called the same.
+    if seconds >= 2 * _DAY_S:
+        return f"{seconds / _DAY_S:g} days"
+    return figures.duration(seconds).removesuffix(" 00m").removesuffix(" 00s")
 
 
 def _show_skew(terminal: Terminal, found: Inspection, skew: Skew) -> None:
