@@ -15,13 +15,17 @@ from drainer.cli.answer import insist_on_yes
 from drainer.cli.values import parse_duration, parse_pairs, parse_size
 from drainer.core.plan import OffsetPlan
 from drainer.engine.action import PlanOfAction
+from drainer.engine.history import History
 from drainer.engine.settings import LocalSettings
+from drainer.engine.status import Status
 from drainer.errors import EXIT_INTERRUPTED, Interrupted
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.operations.drain import drain
 from drainer.operations.start import Prepared, nothing_to_drain
 from drainer.view.progress import ProgressView, progress_view
+from drainer.view.report.file import ReportFile
+from drainer.view.report.write import write_drain_report
 from drainer.view.summary import show_cut_short, show_summary
 from drainer.view.terminal import Terminal
 
@@ -69,12 +73,20 @@ def tell_dry_run(terminal: Terminal, action: PlanOfAction) -> None:
 
 
 def confirm_and_drain(
-    terminal: Terminal, cluster: Cluster, prepared: Prepared, running: LocalSettings, *, yes: bool
+    terminal: Terminal,
+    cluster: Cluster,
+    prepared: Prepared,
+    running: LocalSettings,
+    *,
+    yes: bool,
+    report: ReportFile | None = None,
 ) -> int:
     """Drains what was prepared, once a person said yes; gives the exit code."""
+    history = History()
     if not prepared.action.resumes and not prepared.action.offsets:
         summary = nothing_to_drain(prepared)
         show_summary(terminal, summary)
+        write_drain_report(terminal, report, prepared.action, summary, history)
         return summary.exit_code
     action = prepared.action
     question = f"Drain {action.topic} for {action.group}?"
@@ -83,9 +95,16 @@ def confirm_and_drain(
     insist_on_yes(terminal, question, yes=yes)
     with progress_view(terminal) as view:
         give_up = partial(_end_at_once, terminal, view, prepared.action.plan_path)
-        summary = drain(cluster, prepared, running, view.update, terminal.say, give_up)
+        observe = view.update if report is None else partial(_show_and_keep, view, history)
+        summary = drain(cluster, prepared, running, observe, terminal.say, give_up)
     show_summary(terminal, summary)
+    write_drain_report(terminal, report, action, summary, history)
     return summary.exit_code
+
+
+def _show_and_keep(view: ProgressView, history: History, status: Status) -> None:
+    history.add(status)
+    view.update(status)
 
 
 def _end_at_once(terminal: Terminal, view: ProgressView, plan: Path) -> NoReturn:

@@ -19,6 +19,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
 from drainer.operations.redrive import RedriveRequest, prepare_redrive
 from drainer.view.action import show_plan_of_action
+from drainer.view.report.file import ReportFile
 from drainer.view.terminal import Terminal
 
 DEAD_AGAIN = replace(p.NEW_DRAIN, on_failure=OnFailure.DEAD_LETTER)
@@ -77,6 +78,7 @@ def redrive(
     rate: p.RateOption = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
+    report: o.ReportPath = None,
     yes: o.Yes = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
@@ -96,6 +98,7 @@ def redrive(
     """  # noqa: E501 - an example has to be on one line to be copied
     terminal = Terminal(json=json, quiet=quiet, debug=debug)
     with answering(terminal):
+        page = ReportFile(report) if report else None
         running = local_settings(concurrency, buffer, plan_interval, grace, set_)
         settings = ClientSettings.load(bootstrap_server, client_config, client_property or ())
         letters = LetterFilter(tuple(reason or ()), tuple(sub_key or ()), tuple(error or ()))
@@ -128,4 +131,6 @@ def redrive(
             if dry_run:
                 tell_dry_run(terminal, prepared.action)
                 return
-            raise typer.Exit(confirm_and_drain(terminal, cluster, prepared, running, yes=yes))
+            raise typer.Exit(
+                confirm_and_drain(terminal, cluster, prepared, running, yes=yes, report=page)
+            )

@@ -11,6 +11,7 @@ from drainer.cli.draining import confirm_and_drain, connect, local_settings, set
 from drainer.operations.resume import prepare_resume
 from drainer.store.plan_file import PlanFile
 from drainer.view.action import show_plan_of_action
+from drainer.view.report.file import ReportFile
 from drainer.view.terminal import Terminal
 
 
@@ -36,6 +37,7 @@ def resume(
     rate: p.RateOption = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
+    report: o.ReportPath = None,
     yes: o.Yes = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
@@ -53,6 +55,7 @@ def resume(
     """
     terminal = Terminal(json=json, quiet=quiet, debug=debug)
     with answering(terminal):
+        page = ReportFile(report) if report else None
         running = local_settings(concurrency, buffer, plan_interval, grace, set_)
         file = PlanFile(plan)
         loaded = file.load()
@@ -75,4 +78,6 @@ def resume(
         with connect(settings) as cluster:
             prepared = prepare_resume(cluster, file, loaded, running, failures)
             show_plan_of_action(terminal, prepared.action)
-            raise typer.Exit(confirm_and_drain(terminal, cluster, prepared, running, yes=yes))
+            raise typer.Exit(
+                confirm_and_drain(terminal, cluster, prepared, running, yes=yes, report=page)
+            )

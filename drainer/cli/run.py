@@ -13,6 +13,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
 from drainer.operations.start import Request, prepare
 from drainer.view.action import show_plan_of_action
+from drainer.view.report.file import ReportFile
 from drainer.view.terminal import Terminal
 
 
@@ -46,6 +47,7 @@ def run(
     rate: p.RateOption = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
+    report: o.ReportPath = None,
     yes: o.Yes = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
@@ -65,6 +67,7 @@ def run(
     """  # noqa: E501 - an example has to be on one line to be copied
     terminal = Terminal(json=json, quiet=quiet, debug=debug)
     with answering(terminal):
+        page = ReportFile(report) if report else None
         running = local_settings(concurrency, buffer, plan_interval, grace, set_)
         settings = ClientSettings.load(bootstrap_server, client_config, client_property or ())
         request = Request(
@@ -99,4 +102,6 @@ def run(
             if dry_run:
                 tell_dry_run(terminal, prepared.action)
                 return
-            raise typer.Exit(confirm_and_drain(terminal, cluster, prepared, running, yes=yes))
+            raise typer.Exit(
+                confirm_and_drain(terminal, cluster, prepared, running, yes=yes, report=page)
+            )
