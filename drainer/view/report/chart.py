@@ -26,6 +26,7 @@ from drainer.view import figures
 
 _WIDTH, _HEIGHT = 400, 215  # in the units of the page, of which text has 10.5
 _CLOCK_FROM_S = 180  # shorter ones are told in seconds since their beginning
+_STEPS = [1, 2, 2.5, 5, 10]
 _SVG = "http://www.w3.org/2000/svg"
 _XLINK = "http://www.w3.org/1999/xlink"
 
@@ -165,7 +166,7 @@ def over_time(
                 )
             )
         else:
-            axes.xaxis.set_major_locator(MaxNLocator(6))
+            axes.xaxis.set_major_locator(MaxNLocator(6, steps=_STEPS))
         axes.set_xlabel(clock.label)
     return drawing.chart
 
@@ -192,7 +193,7 @@ def _scale(axes: Axes, unit: str, log: bool) -> None:
         case _:
             axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     if not log:
-        axes.yaxis.set_major_locator(MaxNLocator(5, integer=unit == ""))
+        axes.yaxis.set_major_locator(MaxNLocator(5, steps=_STEPS, integer=unit == ""))
     axes.grid(axis="y")
 
 

@@ -17,6 +17,7 @@ from drainer.view.report.course import course
 from drainer.view.report.page import Moment, render
 from drainer.view.summary import rank
 
+ERRORS_SHOWN = 10
 STOPPED = ("interrupted", "halted", "failed")
 
 
@@ -80,7 +81,8 @@ def drain_page(action: PlanOfAction, summary: Summary, history: History, ended: 
         troubles_more=history.troubles_more,
         zone=zone(begun),
         failures=_failures(summary),
-        dead_commands=_dead_commands(summary),
+        errors_shown=ERRORS_SHOWN,
+        dead_commands=_dead_commands(action, summary),
         left_alone=sorted((summary.left_alone or {}).items(), key=lambda item: (-item[1], item[0])),
         hottest=_hottest(history),
         fields=_fields(action, summary),
@@ -144,13 +146,15 @@ def _failures(summary: Summary) -> str:
     return ", ".join(text for number, text in words if number)
 
 
-def _dead_commands(summary: Summary) -> str | None:
+def _dead_commands(action: PlanOfAction, summary: Summary) -> str | None:
     topic = summary.failures.dead_letter_topic
     if topic is None or not summary.sub_messages.dead:
         return None
-    option = f"--dead-letter-topic {shlex.quote(topic)}"
-    listed = f"drainer dead list {option}"
-    return listed if summary.left_alone is not None else f"{listed}\ndrainer redrive {option} …"
+    options = ["--dead-letter-topic", topic, "-b", action.bootstrap_servers]
+    commands = [["drainer", "dead", "list", *options]]
+    if summary.left_alone is None:
+        commands.append(["drainer", "redrive", *options, "--handler", action.handler])
+    return "\n".join(shlex.join(words) for words in commands)
 
 
 def _hottest(history: History) -> list[HotRow]:
