@@ -43,6 +43,13 @@ def texts(value: object) -> tuple[str, ...]:
     return tuple(map(text, value))
 
 
+def numbers(value: object) -> tuple[float, ...]:
+    """Raises TypeError unless it is a list of numbers."""
+    if type(value) is not list:
+        raise TypeError(f"{value!r} is no list")
+    return tuple(map(number_of, value))
+
+
 def optional(kind: Callable[[Any], Kind], value: Any) -> Kind | None:
     """A field that may be null."""
     return None if value is None else kind(value)

@@ -11,6 +11,7 @@ import orjson
 
 from drainer.core import fields, handover
 from drainer.core.failures import FailureSettings
+from drainer.core.latency import Latency
 from drainer.core.order import Order
 from drainer.core.progress import (
     Counts,
@@ -58,7 +59,8 @@ class OffsetPlan:
     ``generation`` counts the writings of the plan; journals are named by it. ``claims`` holds for
     each selector over sub-keys the progress by partition; times are ISO 8601 in UTC. ``parked`` are
     the lanes (``repr`` of their keys) that wait behind a dead letter. ``redrive`` is there when the
-    topic is one of dead letters, which the handler gets as what they were.
+    topic is one of dead letters, which the handler gets as what they were. ``latency`` is the
+    handler's, over all runs.
     """
 
     drain_id: str
@@ -79,6 +81,7 @@ class OffsetPlan:
     failures: FailureSettings = field(default_factory=FailureSettings)
     parked: tuple[str, ...] = ()
     redrive: RedriveSettings | None = None
+    latency: Latency | None = None
 
     def watermark(self, partition: int) -> int:
         """The offset that is safe to commit: the least over all claims."""
@@ -174,6 +177,7 @@ class OffsetPlan:
             "failures": self.failures.as_json(),
             "parked": list(self.parked),
             "redrive": None if self.redrive is None else self.redrive.as_json(),
+            "latency": None if self.latency is None else self.latency.as_json(),
             "partitions": {
                 str(number): _partition_as_json(part) for number, part in self.partitions.items()
             },
@@ -213,6 +217,7 @@ class OffsetPlan:
             failures=FailureSettings.from_json(body["failures"]),
             parked=fields.texts(body["parked"]),
             redrive=fields.optional(RedriveSettings.from_json, body["redrive"]),
+            latency=fields.optional(Latency.from_json, body["latency"]),
         )
 
 

@@ -14,6 +14,7 @@ from drainer.engine.workers import (
     Broken,
     Failed,
     Late,
+    Note,
     Starter,
     TimedOut,
     insist_on_done,
@@ -23,7 +24,7 @@ from drainer.errors import HandleFailed
 from drainer.message import SubMessage
 
 SLICE_S = 0.01  # how long handlers that never wait may keep the event loop to themselves
-SLICE_CHECK = 15  # sub-messages of a worker between two looks at the clock, less one
+SLICE_CHECK = 16  # sub-messages of a worker between two looks at the clock, at least
 CANCEL_S = 0.5  # how long cancelled handlers may take
 CANCELS_MOST = 3  # for one attempt, a timeout between two
 
@@ -44,7 +45,11 @@ class AsyncWorkers:
         late: Late,
         broken: Broken,
         idle: Callable[[], None],
+        note: Note,
     ) -> None:
+        self._note = note
+        self._gaps = [0] * concurrency  # by worker, between two attempts that are measured
+        self._look_at = [SLICE_CHECK - 1] * concurrency
         self._stopping = False
         self._abandoned = False
         self.use(starter)
@@ -114,12 +119,22 @@ class AsyncWorkers:
         self._late = False
         self._slice_end = monotonic() + SLICE_S
 
-    async def _pause(self) -> None:
-        # The slice is the loop's, not the worker's: a thousand workers share it.
-        if not self._late:
-            self._late = True
-            self._loop.call_soon(self._new_turn)
-        await asyncio.sleep(0)
+    def _measured(self, number: int, handled: int, begun_s: float) -> int:
+        """Hears when a worker began what has returned; gives the count at which it measures again.
+
+        It has looked at the clock: whether the slice is over is seen by the way.
+        """
+        if number in self._overdue:  # it was cancelled, and swallowed that
+            return handled
+        now_s = monotonic()
+        if handled >= self._look_at[number]:
+            self._look_at[number] = handled + SLICE_CHECK
+            # The slice is the loop's, not the worker's: a thousand workers share it.
+            if now_s > self._slice_end and not self._late:
+                self._late = True
+                self._loop.call_soon(self._new_turn)
+        gap = self._gaps[number] = self._note(now_s - begun_s, self._gaps[number])
+        return handled + gap
 
     async def _watch(self) -> None:
         # A look at all workers now and then costs less than a timer for each sub-message.
@@ -153,7 +168,7 @@ class AsyncWorkers:
 
     async def _work(self, number: int) -> None:
         handle, current, overdue = self._handle, self._current, self._overdue
-        handled = 0
+        handled = measure_at = 0  # counted in those that returned
         while not self._stopping:
             sub = self._take()
             if sub is None:
@@ -166,7 +181,12 @@ class AsyncWorkers:
             while sub is not None:
                 current[number] = sub
                 try:
-                    result = await handle(sub)
+                    if handled < measure_at:
+                        result = await handle(sub)
+                    else:
+                        begun_s = monotonic()
+                        result = await handle(sub)
+                        measure_at = self._measured(number, handled, begun_s)
                     if result is not None:
                         insist_on_done(result)
                     if overdue and number in overdue:  # it swallowed its cancellation
@@ -179,10 +199,10 @@ class AsyncWorkers:
                     self._failed(sub, await self._cancelled(number) if late else raised)
                     break
                 handled += 1
-                if self._late or (not handled & SLICE_CHECK and monotonic() > self._slice_end):
+                if self._late:
                     current[number] = None
                     self._finish(sub)  # and takes no other one into the pause
-                    await self._pause()
+                    await asyncio.sleep(0)
                     break
                 sub = self._next(sub)
                 if self._sleepers and self._lanes.ready:

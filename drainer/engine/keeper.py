@@ -12,9 +12,11 @@ from typing import Protocol
 
 from drainer.aside import aside
 from drainer.core.dispatch import Dispatcher
+from drainer.core.latency import merge_latencies
 from drainer.core.plan import ALL, OffsetPlan, finished_beyond
 from drainer.core.progress import Range
 from drainer.engine.clock import now
+from drainer.engine.latencies import Latencies
 from drainer.engine.tasks import spawn
 from drainer.errors import CommitDelayed, DrainerError, Interrupted, PlanNotWritten
 from drainer.store.plan_file import PlanFile
@@ -61,6 +63,7 @@ class Keeper:
         plan: OffsetPlan,
         file: PlanFile,
         dispatcher: Dispatcher,
+        latencies: Latencies,
         committer: Committer,
         interval_s: float,
         lock: Lock,
@@ -71,6 +74,8 @@ class Keeper:
         self.written_at = monotonic()
         self._file = file
         self._dispatcher = dispatcher
+        self._latencies = latencies
+        self._latency_before = plan.latency  # of former runs
         self._committer = committer
         self._interval_s = interval_s
         self._lock = lock
@@ -121,6 +126,7 @@ class Keeper:
             updated=now(),
             claims={ALL: progress},
             parked=tuple(sorted(self._dispatcher.parked)),
+            latency=merge_latencies((self._latency_before, self._latencies.overall())),
         )
         self._file.start_journal(self.plan.drain_id, self.plan.generation)
         self._call = aside(self._file.write, self.plan)

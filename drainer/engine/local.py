@@ -21,6 +21,7 @@ from drainer.core.plan import ALL, OffsetPlan
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.failures import Failures
 from drainer.engine.keeper import Keeper
+from drainer.engine.latencies import Latencies
 from drainer.engine.loop import event_loop, hurried_interpreter
 from drainer.engine.meter import Meter
 from drainer.engine.outside import Outside
@@ -140,8 +141,10 @@ class LocalDrain:
                 options=dict(settings.options or {}),
             )
         )
+        self._latencies = Latencies(monotonic)
         self._meter = Meter(
             dispatcher,
+            self._latencies,
             concurrency=settings.concurrency,
             buffer_bytes=settings.buffer_bytes,
             plan_path=str(self._file.path),
@@ -165,6 +168,7 @@ class LocalDrain:
             late=failures,
             broken=self._end,
             idle=self._idle,
+            note=self._latencies.note,
         )
         self._begin_no_more = self._workers.begin_no_more
         self._source = self._outside.open_source(dispatcher, self._notified)
@@ -181,6 +185,7 @@ class LocalDrain:
             self._plan,
             self._file,
             dispatcher,
+            self._latencies,
             self._outside.committer,
             settings.plan_interval_s,
             self._outside.lock,
@@ -319,6 +324,7 @@ class LocalDrain:
             sub_messages_per_s=self._meter.rate_average,
             cause=cause,
             failures=self._failures.status(),
+            latency=self._latencies.overall(),
         )
 
     def _status(self) -> Status:

@@ -9,6 +9,7 @@ from time import monotonic
 from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts
+from drainer.engine.latencies import Latencies
 from drainer.engine.status import FailureStatus, PartitionStatus, Status
 
 WINDOW_S = 5.0  # what "now" means for the rate
@@ -22,6 +23,7 @@ class Meter:
     def __init__(
         self,
         dispatcher: Dispatcher,
+        latencies: Latencies,
         *,
         concurrency: int,
         buffer_bytes: int,
@@ -29,6 +31,7 @@ class Meter:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._dispatcher = dispatcher
+        self._latencies = latencies
         self._concurrency = concurrency
         self._buffer_bytes = buffer_bytes
         self._plan_path = plan_path
@@ -89,6 +92,8 @@ class Meter:
             stopping=stopping,
             failures=failures,
             trouble=trouble,
+            latency=self._latencies.overall(),
+            latency_recent=self._latencies.recent(),
         )
 
     def _partitions(self, plan: OffsetPlan) -> list[PartitionStatus]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
+from drainer.core.latency import Latency
 from drainer.core.progress import Counts
 from drainer.errors import DrainerError
 
@@ -72,6 +73,8 @@ class Status:
     stopping: str | None = None  # why it is stopping, once it is
     failures: FailureStatus = FailureStatus()
     trouble: str | None = None  # what it is waiting out: a broker that doesn't answer, a commit
+    latency: Latency | None = None  # the handler's, in this run; None until an attempt returned
+    latency_recent: Latency | None = None  # of the last ten seconds or so
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,7 @@ class Summary:
     cause: DrainerError | None = None  # what stopped it, when something did
     failures: FailureStatus = FailureStatus()
     left_alone: Mapping[str, int] | None = None  # by a redrive: why, and how many records
+    latency: Latency | None = None  # the handler's, in this run; None when no attempt returned
 
     @property
     def error(self) -> str | None:
@@ -139,6 +143,7 @@ class Summary:
             "parked_lanes": self.failures.parked_lanes,
             "dead_letter_topic": self.failures.dead_letter_topic,
             "errors": [{"error": text, "count": n} for text, n in self.failures.errors],
+            "latency": None if self.latency is None else self.latency.as_json(),
         }
         if self.left_alone is not None:
             found["left_alone"] = dict(self.left_alone)

@@ -16,6 +16,7 @@ from drainer.engine.workers import (
     Broken,
     Failed,
     Late,
+    Note,
     Starter,
     insist_on_done,
     watch_interval_s,
@@ -42,8 +43,10 @@ class ThreadWorkers:
         late: Late,
         broken: Broken,
         idle: Callable[[], None],
+        note: Note,
     ) -> None:
         self.use(starter)
+        self._note = note
         self._handle = handle
         self._concurrency = concurrency
         self._timeout_s = timeout_s
@@ -132,11 +135,17 @@ class ThreadWorkers:
             self._watcher.cancel()
 
     def _work(self, number: int) -> None:
+        handled = gap = measure_at = 0  # counted in those that returned
         while (sub := self._inbox.get()) is not None:
             error: BaseException | None = None
-            self._begun[number] = (sub, monotonic())
+            begun_s = monotonic()
+            self._begun[number] = (sub, begun_s)
             try:
                 insist_on_done(self._handle(sub))
+                if handled >= measure_at:
+                    gap = self._note(monotonic() - begun_s, gap)
+                    measure_at = handled + gap
+                handled += 1
             except BaseException as raised:
                 error = raised
             del self._begun[number]

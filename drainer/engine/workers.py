@@ -20,6 +20,7 @@ WATCH_LEAST_S, WATCH_MOST_S = 0.02, 1.0
 
 Failed = Callable[[SubMessage, BaseException], None]
 Broken = Callable[[BaseException], None]
+Note = Callable[[float, int], int]  # takes a latency and its gap, gives the next (latencies.py)
 
 
 class TimedOut(TimeoutError):

@@ -12,6 +12,7 @@ import orjson
 
 from drainer.core.dead_letter import LetterFilter
 from drainer.core.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.core.latency import Latency
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
 from drainer.core.redrive import RedriveSettings
@@ -73,6 +74,7 @@ PLAN = OffsetPlan(
     ),
     parked=("'doc-17'", "(b'eu', 4)"),
     redrive=RedriveSettings(LetterFilter(reasons=("timeout",), errors=("refused",)), 2),
+    latency=Latency.of(4_711, 0.0105, [n / 5_000 for n in range(101)]),
 )
 
 

@@ -1,0 +1,96 @@
+"""What is told of latencies: sound after rounding, and right when runs are put together."""
+
+from __future__ import annotations
+
+from random import Random
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drainer.core.latency import Latency, merge_latencies
+
+
+def measured(values: list[float]) -> Latency:
+    ranked = sorted(values)
+    last = len(ranked) - 1
+    percentiles = [ranked[round(n / 100 * last)] for n in range(101)]
+    return Latency.of(len(ranked), sum(ranked) / len(ranked), percentiles)
+
+
+latencies = st.builds(
+    measured, st.lists(st.floats(0, 1e4, allow_subnormal=False), min_size=1, max_size=300)
+)
+
+
+@given(latencies)
+def test_what_is_written_is_read_again(latency: Latency) -> None:
+    assert Latency.from_json(orjson.loads(orjson.dumps(latency.as_json()))) == latency
+
+
+@given(st.lists(latencies, min_size=2, max_size=4))
+def test_runs_put_together_are_sound_and_keep_count_mean_and_extremes(runs: list[Latency]) -> None:
+    together = merge_latencies(runs)
+
+    assert together is not None
+    assert Latency.from_json(together.as_json()) == together
+    assert together.count == sum(run.count for run in runs)
+    assert together.percentiles_s[0] == min(run.percentiles_s[0] for run in runs)
+    assert together.longest_s == max(run.longest_s for run in runs)
+    total = sum(run.mean_s * run.count for run in runs)
+    assert together.mean_s == pytest.approx(total / together.count, abs=2e-6)
+
+
+def test_a_long_run_counts_for_more_than_a_short_one() -> None:
+    slow = measured([1.0] * 100)
+    quick = measured([0.01] * 9_900)
+
+    together = merge_latencies([slow, quick])
+
+    assert together is not None
+    assert together.p50_s == together.percentiles_s[98] == 0.01
+    assert together.percentiles_s[100] == 1.0
+
+
+def test_percentiles_of_runs_put_together_are_those_of_all_that_was_measured() -> None:
+    random = Random(5)
+    first = [random.expovariate(100) for _ in range(20_000)]
+    second = [random.gauss(0.05, 0.004) for _ in range(60_000)]
+
+    together, whole = merge_latencies([measured(first), measured(second)]), sorted(first + second)
+
+    assert together is not None
+    for n in range(1, 100):
+        low, high = (whole[int(len(whole) * (n + d) / 100)] for d in (-0.6, 0.6))
+        assert low < together.percentiles_s[n] < high, n
+
+
+def test_nothing_measured_adds_nothing() -> None:
+    run = measured([0.25, 0.5])
+
+    assert merge_latencies([None, run, None]) == run
+    assert merge_latencies([None, None]) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"count": 0},
+        {"count": 2.5},
+        {"mean_s": -1.0},
+        {"mean_s": 9.0},
+        {"percentiles_s": [0.1] * 100},
+        {"percentiles_s": [0.1] * 100 + [0.0]},
+        {"percentiles_s": [-0.1] + [0.1] * 100},
+        {"percentiles_s": ["0.1"] * 101},
+        {"percentiles_s": "0.1"},
+        {"extra": 1},
+    ],
+)
+def test_what_is_no_record_of_latencies_is_refused(change: dict[str, object]) -> None:
+    body = measured([0.1, 0.2, 0.4]).as_json()
+    Latency.from_json(body)
+
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        Latency.from_json(body | change)

@@ -1,0 +1,259 @@
+"""How long the handler takes: measured fairly, whatever the rhythm of the work."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from random import Random
+
+import pytest
+from made_up_kafka import Log, OnTheLoop, OnThreads, Rehearsal
+
+from drainer.core.failures import FailureSettings
+from drainer.engine.latencies import JUDGE_S, RECENT_S, SPARSE, Latencies
+from drainer.engine.settings import LocalSettings
+from drainer.message import SubMessage
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Worker:
+    """A worker as far as the measuring goes."""
+
+    def __init__(self, latencies: Latencies) -> None:
+        self._latencies = latencies
+        self._handled = self._gap = self._measure_at = 0
+        self.measured = 0
+
+    def handles(self, took_s: float) -> None:
+        if self._handled >= self._measure_at:
+            self._gap = self._latencies.note(took_s, self._gap)
+            self._measure_at = self._handled + self._gap
+            self.measured += 1
+        self._handled += 1
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def latencies(clock: Clock) -> Latencies:
+    return Latencies(clock)
+
+
+def at_full_speed(latencies: Latencies, clock: Clock) -> None:
+    """Lets it know that there are many."""
+    worker = Worker(latencies)
+    for _ in range(20_000):
+        worker.handles(0.0)
+    clock.now_s += JUDGE_S
+    latencies.overall()
+
+
+def test_a_hundred_slow_ones_are_all_measured(latencies: Latencies, clock: Clock) -> None:
+    workers = [Worker(latencies) for _ in range(7)]
+    for n in range(100):
+        workers[n % 7].handles((n + 1) / 100)
+        clock.now_s += 0.1
+
+    overall = latencies.overall()
+
+    assert overall is not None
+    assert overall.count == 100
+    assert (overall.percentiles_s[0], overall.longest_s) == (0.01, 1.0)
+    assert overall.mean_s == pytest.approx(0.505)
+    assert overall.p50_s == pytest.approx(0.5, abs=0.011)
+
+
+def test_of_many_one_in_sixteen_is_measured_and_stands_for_all(
+    latencies: Latencies, clock: Clock
+) -> None:
+    at_full_speed(latencies, clock)
+    worker = Worker(latencies)
+    for _ in range(400_000):
+        worker.handles(0.001)
+
+    overall = latencies.overall()
+
+    assert overall is not None
+    assert worker.measured == pytest.approx(400_000 / SPARSE, rel=0.05)
+    assert overall.count == pytest.approx(420_000, rel=0.05)
+
+
+@pytest.mark.parametrize("period", [2, 4, 5, 8, 16, 31, 32, 64])
+def test_no_rhythm_of_the_backlog_hides_the_slow_ones(
+    latencies: Latencies, clock: Clock, period: int
+) -> None:
+    at_full_speed(latencies, clock)
+    before = latencies.overall()
+    worker = Worker(latencies)
+    for n in range(640_000):
+        worker.handles(1.0 if n % period == 0 else 0.0)
+
+    overall = latencies.overall()
+
+    assert before is not None
+    assert overall is not None
+    seconds = overall.mean_s * overall.count
+    assert seconds == pytest.approx(640_000 / period, rel=0.12)
+
+
+def test_a_slow_hour_weighs_no_more_than_what_was_handled_in_it(
+    latencies: Latencies, clock: Clock
+) -> None:
+    worker = Worker(latencies)
+    for second in range(40):  # each one is measured: 10,000 of them
+        for _ in range(250):
+            worker.handles(0.2)
+        clock.now_s = second + 1.0
+        latencies.overall()
+    for second in range(40, 80):  # one in sixteen: 1,000,000 of them
+        for _ in range(25_000):
+            worker.handles(0.01)
+        clock.now_s = second + 1.0
+        latencies.overall()
+
+    overall = latencies.overall()
+
+    assert overall is not None
+    assert overall.count == pytest.approx(1_010_000, rel=0.03)
+    assert overall.percentiles_s[98] == 0.01
+    assert overall.mean_s == pytest.approx(0.0119, rel=0.03)
+    assert overall.longest_s == 0.2
+
+
+def test_recent_is_what_the_last_seconds_were_like(latencies: Latencies, clock: Clock) -> None:
+    worker = Worker(latencies)
+    for second in range(60):
+        for _ in range(400):
+            worker.handles(0.5 if second < 40 else 0.02)
+        clock.now_s = second + 1.0
+        latencies.recent()
+
+    recent, overall = latencies.recent(), latencies.overall()
+    clock.now_s += RECENT_S + 1
+
+    assert recent is not None
+    assert overall is not None
+    assert recent.p99_s == recent.p50_s == 0.02
+    assert recent.count == pytest.approx(400 * RECENT_S, rel=0.15)
+    assert overall.p50_s == 0.5
+    assert latencies.recent() is None
+
+
+def test_percentiles_are_those_of_everything_within_a_percent(
+    latencies: Latencies, clock: Clock
+) -> None:
+    random = Random(11)
+    worker, all_s = Worker(latencies), []
+    for _ in range(200):
+        for _ in range(2_000):
+            took_s = random.expovariate(50)
+            all_s.append(took_s)
+            worker.handles(took_s)
+        clock.now_s += 0.2
+        latencies.overall()
+
+    overall = latencies.overall()
+
+    assert overall is not None
+    all_s.sort()
+    for n in (10, 50, 90, 95, 99):
+        low, high = (all_s[int(len(all_s) * (n + d) / 100)] for d in (-0.7, 0.7))
+        assert low < overall.percentiles_s[n] < high, n
+
+
+def backlog(keys: list[str]) -> dict[int, Log]:
+    return {0: Log({n: [key] for n, key in enumerate(keys)}, 0, len(keys))}
+
+
+def test_a_drain_tells_the_latency_of_attempts_that_returned(tmp_path: Path) -> None:
+    async def sleep(sub: SubMessage) -> None:
+        if sub.attempt == 1 and sub.key == "bad":
+            raise ValueError("not yet")
+        await asyncio.sleep(0.03 if sub.key == "bad" else 0.01)
+
+    rehearsal = Rehearsal(
+        tmp_path,
+        backlog([f"k{n}" for n in range(60)] + ["bad"]),
+        LocalSettings(concurrency=10, plan_interval_s=0.05),
+        failures=FailureSettings(retries=2, retry_delay_s=0.001),
+    )
+
+    summary = rehearsal.drain(OnTheLoop(sleep))
+
+    assert summary.failures.failures == 1
+    assert summary.latency is not None
+    assert summary.latency.count == 61  # and not the one that failed
+    assert summary.latency.percentiles_s[0] >= 0.009
+    assert summary.latency.longest_s >= 0.029
+    assert rehearsal.statuses[-1].latency == summary.latency
+    assert rehearsal.file.load().plan.latency == summary.latency
+    assert summary.as_json()["latency"] == summary.latency.as_json()
+
+
+def test_an_attempt_that_was_cancelled_for_its_time_has_no_latency(tmp_path: Path) -> None:
+    async def hang(sub: SubMessage) -> None:
+        if sub.attempt == 1 and sub.key == "hangs":
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                return  # and says nothing of it
+
+    rehearsal = Rehearsal(
+        tmp_path,
+        backlog(["hangs", "a", "b"]),
+        LocalSettings(concurrency=2, plan_interval_s=0.05),
+        failures=FailureSettings(retries=1, retry_delay_s=0.001, timeout_s=0.05),
+    )
+
+    summary = rehearsal.drain(OnTheLoop(hang))
+
+    assert summary.failures.timeouts == 1
+    assert summary.latency is not None
+    assert summary.latency.count == 3
+    assert summary.latency.longest_s < 0.05
+
+
+def test_handlers_on_threads_are_measured_too(tmp_path: Path) -> None:
+    summary = Rehearsal(tmp_path, backlog([f"k{n}" for n in range(50)])).drain(OnThreads())
+
+    assert summary.latency is not None
+    assert summary.latency.count == 50
+
+
+def test_the_plan_has_the_latencies_of_all_runs(tmp_path: Path) -> None:
+    async def halt(sub: SubMessage) -> None:
+        if sub.key == "k30":
+            raise ValueError("stop here")
+
+    rehearsal = Rehearsal(
+        tmp_path,
+        backlog([f"k{n}" for n in range(60)]),
+        LocalSettings(concurrency=1, plan_interval_s=0.05),
+        failures=FailureSettings(retries=0),
+    )
+    first = rehearsal.drain(OnTheLoop(halt))
+    second = rehearsal.drain(OnTheLoop())
+
+    plan = rehearsal.file.load().plan
+    assert first.latency is not None
+    assert second.latency is not None
+    assert plan.latency is not None
+    assert 0 < first.latency.count < 60
+    assert first.latency.count + second.latency.count == plan.latency.count == 60
+
+
+def test_a_drain_that_handled_nothing_has_no_latency(tmp_path: Path) -> None:
+    rehearsal = Rehearsal(tmp_path, {0: Log({}, 0, 5)})
+
+    assert rehearsal.drain(OnTheLoop()).latency is None
+    assert rehearsal.file.load().plan.latency is None
