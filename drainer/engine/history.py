@@ -27,7 +27,8 @@ class Stretch:
 
     Counts are those at its end, over all runs of the drain. ``running``, ``lanes`` and
     ``lanes_ready`` are means over it, ``concurrency`` and ``to_go`` (offsets from the watermark to
-    the end, by partition) as they were at its end.
+    the end, by partition) as they were at its end. ``latency_s`` is None until
+    an attempt returned.
     """
 
     ends_s: float
@@ -43,6 +44,7 @@ class Stretch:
     lanes_ready: float
     concurrency: int
     to_go: tuple[int, ...]
+    latency_s: tuple[float, float, float] | None  # p50, p95, p99: each the worst seen
 
     def joined(self, later: Stretch) -> Stretch:
         """This stretch and the one that follows it as one."""
@@ -57,6 +59,7 @@ class Stretch:
             running=mean(self.running, later.running),
             lanes=mean(self.lanes, later.lanes),
             lanes_ready=mean(self.lanes_ready, later.lanes_ready),
+            latency_s=_worst(self.latency_s, later.latency_s),
         )
 
 
@@ -162,7 +165,7 @@ class History:
         to_go = [left.pop(number, 0) for number in self._apart]
         if self.folded:
             to_go.append(sum(left.values()))
-        failures = status.failures
+        failures, latency = status.failures, status.latency_recent
         return Stretch(
             ends_s=status.elapsed_s,
             samples=1,
@@ -177,6 +180,7 @@ class History:
             lanes_ready=status.lanes_ready,
             concurrency=status.concurrency,
             to_go=tuple(to_go),
+            latency_s=None if latency is None else (latency.p50_s, latency.p95_s, latency.p99_s),
         )
 
     def _add_trouble(self, status: Status) -> None:
@@ -197,6 +201,14 @@ class History:
             self._deepest[key] = max(depth, self._deepest.get(key, 0))
         if len(self._deepest) > _HOTTEST_KEPT:
             self._deepest = dict(self.hottest)
+
+
+def _worst(
+    one: tuple[float, float, float] | None, other: tuple[float, float, float] | None
+) -> tuple[float, float, float] | None:
+    if one is None or other is None:
+        return one or other
+    return max(one[0], other[0]), max(one[1], other[1]), max(one[2], other[2])
 
 
 def rates(stretches: Sequence[Stretch], counts: Iterable[int]) -> list[float]:

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from drainer.core.latency import Latency
 from drainer.core.progress import Counts
 from drainer.engine.history import (
     HOTTEST_MOST,
@@ -169,3 +170,13 @@ def test_lanes_without_end_are_forgotten_but_for_the_deepest() -> None:
     assert history.hottest[0] == ("hot", 1_000)
     assert len(history.hottest) == HOTTEST_MOST
     assert [depth for _, depth in history.hottest[1:]] == [99] * (HOTTEST_MOST - 1)
+
+
+def test_a_slow_moment_is_not_thinned_away() -> None:
+    history = History(10)
+    for n in range(1_000):
+        slow_s = 9.0 if n == 500 else 0.01
+        recent = Latency.of(100, 0.01, [0.01] * 99 + [slow_s] * 2) if n > 10 else None
+        history.add(at(n / 2, latency_recent=recent))
+    assert history.stretches[0].latency_s is None
+    assert [each.latency_s for each in history.stretches].count((0.01, 0.01, 9.0)) == 1

@@ -19,7 +19,7 @@ def test_a_page_is_written_for_its_owner_and_nothing_else_is_left(tmp_path: Path
     ReportFile(path).write(PAGE)
     assert path.read_text() == PAGE
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert os.listdir(tmp_path) == ["report.html"]
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
 def test_an_earlier_report_is_written_over(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_full_disk_leaves_the_earlier_report(
     with pytest.raises(ReportNotWritten, match="No space left on device"):
         file.write(PAGE + "new")
     assert path.read_text() == PAGE + "old"
-    assert os.listdir(tmp_path) == ["report.html"]
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
 def test_half_a_character_of_a_key_is_no_reason_to_fail(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import logging
 import re
+import warnings
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -146,11 +147,12 @@ def over_time(
         else:
             for line in lines:
                 _draw(axes, x, line)
+        log = log and any(value > 0 for line in lines for value in line.values)
         if log:
             axes.set_yscale("log")
         else:
             axes.set_ylim(bottom=0)
-            if axes.get_ylim()[1] < 1:
+            if unit == "" and axes.get_ylim()[1] < 1:
                 axes.set_ylim(top=1)
         _scale(axes, unit, log)
         if len(x) > 1:
@@ -187,7 +189,7 @@ def _draw(axes: Axes, x: Sequence[Any], line: Line) -> None:
 def _scale(axes: Axes, unit: str, log: bool) -> None:
     match unit:
         case "s":
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: figures.duration(value)))
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _seconds(value)))
         case "bytes":
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: figures.size(int(value))))
         case _:
@@ -195,6 +197,14 @@ def _scale(axes: Axes, unit: str, log: bool) -> None:
     if not log:
         axes.yaxis.set_major_locator(MaxNLocator(5, steps=_STEPS, integer=unit == ""))
     axes.grid(axis="y")
+
+
+def _seconds(value: float) -> str:
+    if value == 0:
+        return "0"
+    if value < 0.1:
+        return f"{value * 1000:.3g}ms"
+    return f"{value:.3g}s" if value < 60 else figures.duration(value)
 
 
 class _Drawing:
@@ -206,7 +216,8 @@ class _Drawing:
 def _drawn(name: str, title: str, tells: str, keys: Sequence[Key]) -> Iterator[_Drawing]:
     # It warns of a cache folder that it can't have, on a drain's own stderr.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
+    with warnings.catch_warnings(), matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
+        warnings.simplefilter("ignore")  # of glyphs that its font lacks: the browser's has them
         figure = Figure(figsize=(_WIDTH / 72, _HEIGHT / 72), layout="constrained")
         figure.patch.set_visible(False)
         drawing = _Drawing()

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from math import nan
 
+from drainer.core.latency import Latency
 from drainer.engine.history import History, Stretch, rates
 from drainer.view import figures
 from drainer.view.report.chart import Chart, Clock, Line, over_time
 
+LOG_FROM = 30  # times that the slowest is above the fastest
 POINTS_MOST = 240  # of a line; more can't be told apart on a page
 
 
-def course(history: History, begun: datetime) -> list[Chart]:
-    """The charts, none when it was over too soon; ``begun`` has the zone to tell the time in."""
+def course(history: History, begun: datetime, whole: Latency | None) -> list[Chart]:
+    """The charts, none when it was over too soon; ``begun`` has the zone to tell the time in.
+
+    ``whole`` is how long the handler took in the whole run.
+    """
     stretches = history.evenly(POINTS_MOST)
     if len(stretches) < 3:
         return []
@@ -26,6 +32,7 @@ def course(history: History, begun: datetime) -> list[Chart]:
         _throughput(stretches, clock),
         _to_go(stretches, clock, history),
         _in_handler(stretches, clock),
+        *_latency(stretches, clock, whole),
         _lanes(stretches, clock),
         *_failing(stretches, clock),
     ]
@@ -90,6 +97,34 @@ def _in_handler(stretches: Sequence[Stretch], clock: Clock) -> Chart:
         ],
         "",
     )
+
+
+def _latency(stretches: Sequence[Stretch], clock: Clock, whole: Latency | None) -> list[Chart]:
+    known = [stretch.latency_s for stretch in stretches if stretch.latency_s is not None]
+    if not known or whole is None:
+        return []
+    unknown = (nan, nan, nan)
+    values = [stretch.latency_s or unknown for stretch in stretches]
+    spread = max(p99 for _, _, p99 in known) / max(min(p50 for p50, _, _ in known), 1e-6)
+    log = spread > LOG_FROM
+    return [
+        over_time(
+            "latency",
+            "Latency of the handler",
+            "How long attempts took that returned, of the last ten seconds"
+            f"{', on a logarithmic scale' if log else ''}. In the whole run: p50"
+            f" {figures.duration(whole.p50_s)}, p95 {figures.duration(whole.p95_s)}, p99"
+            f" {figures.duration(whole.p99_s)}.",
+            clock,
+            [
+                Line("p50", [p50 for p50, _, _ in values], "c1"),
+                Line("p95", [p95 for _, p95, _ in values], "c5"),
+                Line("p99", [p99 for _, _, p99 in values], "c6"),
+            ],
+            "s",
+            log=log,
+        )
+    ]
 
 
 def _lanes(stretches: Sequence[Stretch], clock: Clock) -> Chart:

@@ -69,7 +69,7 @@ def drain_page(action: PlanOfAction, summary: Summary, history: History, ended: 
         resume=_resume(summary),
         partitions=_partitions(summary),
         shown=SHOWN,
-        charts=course(history, begun),
+        charts=course(history, begun, summary.latency),
         troubles=[
             TroubleRow(
                 f"{begun + timedelta(seconds=trouble.begins_s):%H:%M:%S}",
