@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, cycle
 from random import Random
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -23,10 +23,11 @@ from drainer.core.latency import PERCENTILES, Latency, merge_latencies
 if TYPE_CHECKING:
     from datasketches import kll_doubles_sketch
 
-SPARSE = 16  # of so many one is measured, on average, while there are many
+SPARSE = 32  # of so many one is measured, on average, while there are many
 SPARSE_ABOVE = 5_000.0  # attempts per second
 RECENT_S = 10.0
-RECENT_MOST = 300  # of each look, so that the recent ones are quick to sort
+RECENT_MOST = 150  # of each look, so that the recent ones are quick to sort
+GAPS = 10_007  # before they come again
 AT_ONCE_MOST = 4_096  # measured between two looks, before sparseness sets in by itself
 SKETCH_K = 1_000  # a rank is right within 0.3%, in 24 kB
 JUDGE_S = 0.25  # of work to tell by whether there are many
@@ -83,11 +84,13 @@ class Latencies:
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self._clock = clock or monotonic
         self._each, self._some = _Measured(1), _Measured(SPARSE)
-        self._sparse = False
-        # Seeded: which ones are measured is arbitrary, but a run can be told again.
-        self._random = Random(SPARSE).random
+        # Drawn once, for drawing is slow, and from a seed, so that a run can be told again.
+        random = Random(SPARSE)
+        self._gaps = cycle([random.randrange(1, 2 * SPARSE) for _ in range(GAPS)]).__next__
+        self._gap: Callable[[], int] = self._no_gap
         self._looked_s, self._pending = self._clock(), 0
         self._recent: deque[_Look] = deque()
+        self._overall: Latency | None = None  # unless something came since it was told
 
     def note(self, took_s: float, gap: int) -> int:
         """Takes what a worker has measured, ``gap`` attempts after the one that it measured before.
@@ -95,18 +98,15 @@ class Latencies:
         Gives the gap to the one that it measures next; 0 is the very next too, and a worker's
         first.
         """
-        if gap:
-            self._some.new.append(took_s)
-        else:
-            self._each.new.append(took_s)
-            if not self._sparse and len(self._each.new) > AT_ONCE_MOST:
-                self._sparse = True
-        return int(self._random() * (2 * SPARSE - 1)) + 1 if self._sparse else 0
+        (self._some if gap else self._each).new.append(took_s)
+        return self._gap()
 
     def overall(self) -> Latency | None:
         """Of the whole run up to now; None until an attempt returned."""
         self._look()
-        return merge_latencies((self._each.record(), self._some.record()))
+        if self._overall is None:
+            self._overall = merge_latencies((self._each.record(), self._some.record()))
+        return self._overall
 
     def recent(self) -> Latency | None:
         """Of the last ten seconds or so; None when no attempt returned in them."""
@@ -128,6 +128,7 @@ class Latencies:
         for measured in (self._each, self._some):
             found = measured.take()
             if found:
+                self._overall = None
                 attempts += len(found) * measured.weight
                 kept = found[:: -(-len(found) // RECENT_MOST)]
                 weight = len(found) * measured.weight / len(kept)
@@ -136,5 +137,11 @@ class Latencies:
             self._recent.popleft()
         self._pending += attempts
         if now_s - self._looked_s >= JUDGE_S:
-            self._sparse = self._pending > SPARSE_ABOVE * (now_s - self._looked_s)
+            many = self._pending > SPARSE_ABOVE * (now_s - self._looked_s)
+            self._gap = self._gaps if many else self._no_gap
             self._looked_s, self._pending = now_s, 0
+
+    def _no_gap(self) -> int:
+        if len(self._each.new) > AT_ONCE_MOST:
+            self._gap = self._gaps
+        return 0

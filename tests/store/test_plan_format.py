@@ -16,6 +16,7 @@ from plans import PLAN, START, edited, leaves, progress, put, remove, signed, wi
 
 from drainer.core.dead_letter import LetterFilter
 from drainer.core.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.core.latency import Latency
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
 from drainer.core.redrive import RedriveSettings
@@ -69,10 +70,16 @@ def plans(draw: st.DrawFn) -> OffsetPlan:
         failures=draw(failures),
         parked=tuple(draw(st.lists(text, max_size=4))),
         redrive=draw(st.none() | redrives(text)),
+        latency=draw(st.none() | latencies),
     )
 
 
 seconds = st.floats(0, 1e9)
+latencies = st.builds(
+    lambda count, values: Latency.of(count, values[50], sorted(values)),
+    st.integers(1, 2**40),
+    st.lists(seconds, min_size=101, max_size=101),
+)
 failures = st.builds(
     FailureSettings,
     retries=st.integers(0, 99),
