@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from drainer import __version__
-from drainer.cli import certify, dead, demo, plan, redrive, resume, run, sandbox
+from drainer.cli import certify, dead, demo, inspect, plan, redrive, resume, run, sandbox
 from drainer.cli.answer import answering
 from drainer.cli.profile import apply_profile
 from drainer.view.terminal import Terminal
@@ -21,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("inspect")(inspect.inspect)
 app.command("run")(run.run)
 app.command("resume")(resume.resume)
 app.add_typer(plan.app, name="plan")

@@ -85,7 +85,7 @@ def certify(
             topic,
             messages=len(taken.messages),
             offsets=taken.offsets,
-            partitions=len(taken.logs),
+            partitions=len(taken.ranges),
             seed=seed,
         )
         if trying.state is not None:

@@ -38,6 +38,15 @@ HandlerReference = Annotated[
         rich_help_panel=_WHAT,
     ),
 ]
+HandlerToAsk = Annotated[
+    str | None,
+    typer.Option(
+        "--handler",
+        envvar="DRAINER_HANDLER",
+        help="Whose split tells how the work is spread; nothing is handled. Named as for run.",
+        rich_help_panel=_WHAT,
+    ),
+]
 Partitions = Annotated[
     list[int] | None,
     typer.Option(

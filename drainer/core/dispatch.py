@@ -102,7 +102,7 @@ class Dispatcher:
         """
         partition = message.origin.partition
         sequence = subs if type(subs) is list else list(subs)
-        keys = _keys(message, sequence)
+        keys = identify(message, sequence)
         size = message.size + MESSAGE_BYTES + SUB_MESSAGE_BYTES * len(sequence)
         done = self.ledgers[partition].deliver(message, keys, size)
         gate = self._gates.get(partition) if self._gates else None
@@ -319,8 +319,11 @@ def _all_of(partition: int) -> str:
     return f"partition {partition}"
 
 
-def _keys(message: Message, subs: Sequence[SubMessage]) -> tuple[Hashable, ...]:
-    # Gives each sub-message its identity, and refuses what would break the account later on.
+def identify(message: Message, subs: Sequence[SubMessage]) -> tuple[Hashable, ...]:
+    """Gives each sub-message its identity; their sub-keys.
+
+    Raises SplitFailed for what would break the account later on.
+    """
     if not _KINDS.issuperset(map(type, subs)):
         for sub in subs:
             if not isinstance(sub, SubMessage):

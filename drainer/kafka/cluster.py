@@ -30,7 +30,7 @@ from drainer.kafka.group import GroupInfo, Member
 from drainer.kafka.log import url_safe
 from drainer.kafka.offsets import CommittedOffset, OffsetReader
 from drainer.kafka.settings import ClientSettings
-from drainer.kafka.topic import LogBounds, TopicInfo
+from drainer.kafka.topic import LogBounds, Replicas, TopicInfo
 
 EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -128,7 +128,11 @@ class Cluster:
             topic_id = url_safe(str(found.topic_id))
             may = found.authorized_operations
             read, write = _allowed(may, AclOperation.READ), _allowed(may, AclOperation.WRITE)
-            return TopicInfo(name, topic_id, tuple(sorted(leaders)), leaders, read, write)
+            replicas = {
+                p.id: Replicas(tuple(n.id for n in p.replicas), tuple(n.id for n in p.isr))
+                for p in found.partitions
+            }
+            return TopicInfo(name, topic_id, tuple(sorted(leaders)), leaders, read, write, replicas)
 
         info = self._ask(f"look at topic {name}", attempt)
         if info is None:  # a broker that came back a moment ago may not know it yet

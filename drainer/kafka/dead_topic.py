@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports without saying so
-    ConfigResource,
-    ResourceType,
-)
 from confluent_kafka.cimpl import NewTopic
 
 from drainer.errors import Refused, TopicMissing
 from drainer.kafka.answers import FORBIDDEN
 from drainer.kafka.cluster import Cluster
+from drainer.kafka.config import limit, topic_config
 
 # A letter must not vanish before somebody read it, and not make way for another of its sub-key.
 CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
@@ -73,7 +70,7 @@ def look_at_dead_letter_topic(
             f"this user may not write dead letters to {name}",
             hint=f"grant WRITE on it to this user, or {otherwise}",
         )
-    config = _config(cluster, name)
+    config = topic_config(cluster, name)
     if "compact" in config.get("cleanup.policy", ""):
         raise Refused(
             f"{name} is compacted: of the dead letters of one sub-key only the last would stay",
@@ -83,8 +80,8 @@ def look_at_dead_letter_topic(
         name,
         True,
         len(found.partitions),
-        _limit(config.get("retention.ms")),
-        _limit(config.get("retention.bytes")),
+        limit(config.get("retention.ms")),
+        limit(config.get("retention.bytes")),
     )
 
 
@@ -129,26 +126,3 @@ def _forbidden(name: str, error: Refused) -> Refused:
     if cause.args[0].code() in FORBIDDEN:
         hint = f"make {name} for this user with DESCRIBE and WRITE, or {_CHOOSE}"
     return Refused(str(error), hint=hint)
-
-
-def _limit(value: str | None) -> int | None:
-    return None if value is None or int(value) < 0 else int(value)
-
-
-def _config(cluster: Cluster, name: str) -> dict[str, str]:
-    """The topic's configuration; empty when this user may not see it."""
-    connection = cluster.connection
-    resource = ConfigResource(ResourceType.TOPIC, name)
-
-    def attempt(left: float) -> dict[str, str]:
-        asked = connection.admin.describe_configs([resource], request_timeout=left)
-        found = connection.wait(asked[resource], left)
-        return {entry.name: entry.value for entry in found.values() if entry.value is not None}
-
-    try:
-        return connection.ask(f"see the configuration of {name}", attempt)
-    except Refused as error:
-        cause = error.__cause__
-        if isinstance(cause, KafkaException) and cause.args[0].code() in FORBIDDEN:
-            return {}
-        raise

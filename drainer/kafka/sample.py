@@ -5,50 +5,71 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-
-from drainer.errors import BrokerUnreachable, Refused, TopicMissing
-from drainer.kafka.answers import FORBIDDEN, PASSING
+from drainer.errors import TopicMissing
+from drainer.kafka.backlog import Backlog
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.log import ClientLog
-from drainer.kafka.prefetch import fetch_bounds
 from drainer.kafka.record import KafkaMessage
-from drainer.kafka.topic import LogBounds, TopicInfo
-from drainer.message import Message, Origin
+from drainer.kafka.spans import Span, SpanReader
+from drainer.message import Message
 
-WINDOWS = 10  # a partition is looked at in so many places, evenly apart
-GROUP = "drainer-certify"  # the client insists on a name; it is never joined
-SILENCE_S = 10.0
-CONSUME_S = 0.05
-FETCH_WAIT_MS = 10
+WINDOWS, WINDOWS_MOST = 10, 50  # a partition is looked at in so many places, evenly apart
+WINDOW_MESSAGES = 250  # a larger sample has more windows rather than longer ones
+WINDOWS_OF_ALL = 400  # each is a fetch, most of which is thrown away
+READER = "drainer-sample"
 PREFETCH_BYTES = 1024 * 1024  # what is read ahead of a window is thrown away
 SAMPLE_BYTES = 256 * 1024 * 1024
+ENOUGH = 0.7  # of the messages that were asked for; with fewer, holes are made up for
+
+Range = tuple[int, int]  # offsets [start, end)
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Where some messages are read from: at most ``most`` of offsets ``[start, end)``."""
+    """What was read in one place: all ``messages`` of offsets ``[start, end)`` of a partition."""
 
     partition: int
     start: int
     end: int
-    most: int
+    messages: Sequence[Message]
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Messages of a topic, those of a partition by rising offset, and what they are taken from."""
+    """Messages of a topic, and what they are taken from.
 
-    topic: TopicInfo
-    logs: Mapping[int, LogBounds]
-    messages: Sequence[Message]
+    Attributes:
+        topic: its name.
+        topic_id: its id.
+        ranges: by partition, the offsets ``[start, end)`` that it is a sample of.
+        windows: what was read, by rising partition and offset.
+        read_s: how long the reading took, with all that it takes to begin at each window: so
+            bytes by seconds is less than a fetch gives that reads on and on.
+        read_bytes: keys and values of the messages.
+    """
+
+    topic: str
+    topic_id: str
+    ranges: Mapping[int, Range]
+    windows: Sequence[Window]
+    read_s: float
+    read_bytes: int
+
+    @property
+    def messages(self) -> list[Message]:
+        """All of them, those of a partition by rising offset."""
+        return [message for window in self.windows for message in window.messages]
 
     @property
     def offsets(self) -> int:
-        """How many offsets the logs span: an upper bound for their messages."""
-        return sum(log.end - log.start for log in self.logs.values())
+        """How many offsets the ranges span: an upper bound for their messages."""
+        return sum(end - start for start, end in self.ranges.values())
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing was left out."""
+        return sum(window.end - window.start for window in self.windows) >= self.offsets
 
 
 def take_sample(
@@ -69,100 +90,81 @@ def take_sample(
             hint=f"topic {topic} has partitions {info.partitions[0]} to {info.partitions[-1]}",
         )
     logs = cluster.log_bounds(topic, numbers, cluster.settings.isolation)
-    windows = windows_over(logs, most, seed)
-    return Sample(info, logs, _Reader(cluster, info).read(windows) if windows else [])
+    ranges = {number: (log.start, log.end) for number, log in logs.items()}
+    return _read(cluster, topic, info.topic_id, ranges, windows_over(ranges, most, seed))
 
 
-def windows_over(logs: Mapping[int, LogBounds], most: int, seed: int) -> list[Window]:
-    """Windows over all logs, with ``most`` messages in all; each log has a share by its length.
+def sample_backlog(cluster: Cluster, backlog: Backlog, most: int, seed: int = 0) -> Sample:
+    """Reads about ``most`` messages of a backlog; every message has the same chance to be read.
 
-    A log that is no longer than its share is one window. The seed moves windows within their part.
+    For that a window is a number of offsets and not of messages: where a log has holes, it gives
+    fewer. When too few come in all, as many more offsets are read. Raises as ``take_sample``.
     """
-    lengths = {number: log.end - log.start for number, log in logs.items() if log.end > log.start}
+    ranges = {number: (part.start, part.end) for number, part in backlog.partitions.items()}
+
+    def draw(offsets: int) -> Sample:
+        windows = [
+            replace(window, end=window.start + window.most)
+            for window in windows_over(ranges, offsets, seed)
+            if window.most is not None
+        ]
+        return _read(cluster, backlog.topic, backlog.topic_id, ranges, windows)
+
+    sample = draw(most)
+    found = len(sample.messages)
+    if found < ENOUGH * most and not sample.whole and sample.read_bytes < ENOUGH * SAMPLE_BYTES:
+        sample = draw(most * most // max(1, found))
+    return sample
+
+
+def windows_over(ranges: Mapping[int, Range], most: int, seed: int) -> list[Span]:
+    """Windows over all ranges, with ``most`` messages in all; each range has a share by its length.
+
+    A range that is no longer than its share is one window. The seed moves windows within their
+    part.
+    """
+    lengths = {number: end - start for number, (start, end) in ranges.items() if end > start}
     chance = random.Random(seed)
-    windows: list[Window] = []
+    windows: list[Span] = []
     left, offsets_left = most, sum(lengths.values())
     for number, length in sorted(lengths.items(), key=lambda item: item[1]):
         # The short ones first: of what they don't need the long ones have more. At least one each.
         share = min(length, max(1, round(left * length / offsets_left)), max(1, left))
         left, offsets_left = left - share, offsets_left - length
-        start, end = logs[number].start, logs[number].end
+        start, end = ranges[number]
         if share == length:
-            windows.append(Window(number, start, end, share))
+            windows.append(Span(number, start, end, share))
             continue
-        count = min(WINDOWS, share)
+        count = min(
+            share,
+            WINDOWS_MOST,
+            max(WINDOWS, share // WINDOW_MESSAGES),
+            max(1, WINDOWS_OF_ALL // len(lengths)),
+        )
         edges = [start + length * part // count for part in range(count + 1)]
         for part in range(count):
             size = share * (part + 1) // count - share * part // count
             room = edges[part + 1] - edges[part] - size
             at = edges[part] + (chance.randint(0, room) if room > 0 else 0)
-            windows.append(Window(number, at, edges[part + 1], size))
+            windows.append(Span(number, at, edges[part + 1], size))
     return sorted(windows, key=lambda window: (window.partition, window.start))
 
 
-class _Reader:
-    """One consumer, given the windows one by one."""
-
-    def __init__(self, cluster: Cluster, topic: TopicInfo) -> None:
-        settings = self._settings = cluster.settings
-        self._topic = topic
-        bounds = fetch_bounds(PREFETCH_BYTES, settings.properties)
-        # By default a fetch that reached the log's end waits half a second for more, and the next
-        # window waits behind it.
-        conf = settings.fetch_conf(
-            ClientLog(settings.redact), GROUP, fetch_wait_max_ms=FETCH_WAIT_MS, **bounds
-        )
-        try:
-            self._consumer = Consumer(conf)
-        except (KafkaException, TypeError, ValueError) as error:
-            raise settings.rejected(error) from None
-        self._bytes = 0
-
-    def read(self, windows: Sequence[Window]) -> list[Message]:
-        try:
-            found: list[Message] = []
-            for window in windows:
-                found += self._read_window(window)
-                if self._bytes > SAMPLE_BYTES:
-                    break
-        except KafkaException as error:
-            raise self._refused(error.args[0]) from None
-        finally:
-            self._consumer.close()
-        return found
-
-    def _read_window(self, window: Window) -> list[Message]:
-        origin = Origin(self._topic.name, self._topic.topic_id, window.partition)
-        self._consumer.assign([TopicPartition(self._topic.name, window.partition, window.start)])
-        found: list[Message] = []
-        until = time.monotonic() + SILENCE_S
-        while len(found) < window.most and self._bytes <= SAMPLE_BYTES:
-            # It waits for all that it is asked for; behind a hole there may be fewer.
-            for record in self._consumer.consume(window.most - len(found), CONSUME_S):
-                error = record.error()
-                if error is None:
-                    message = KafkaMessage(origin, record, 0)
-                    if message.offset >= window.end:
-                        return found
-                    found.append(message)
-                    self._bytes += message.size
-                    until = time.monotonic() + SILENCE_S
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    return found
-                elif error.code() not in PASSING:
-                    raise self._refused(error)
-            if time.monotonic() > until:
-                raise BrokerUnreachable(
-                    f"nothing of {origin.topic}/{window.partition} arrived from offset"
-                    f" {window.start} on within {SILENCE_S:.0f} s",
-                    hint="is the leader of this partition up? others can be chosen with"
-                    " --partition",
-                )
-        return found
-
-    def _refused(self, answer: KafkaError) -> Refused:
-        said = self._settings.redact(answer.str())
-        hint = "try again; retention may have deleted a part of the log meanwhile"
-        if answer.code() in FORBIDDEN:
-            hint = "grant READ on the topic to this user"
-        return Refused(f"can't read topic {self._topic.name}: {said}", hint=hint)
+def _read(
+    cluster: Cluster, topic: str, topic_id: str, ranges: Mapping[int, Range], spans: Sequence[Span]
+) -> Sample:
+    if not spans:
+        return Sample(topic, topic_id, ranges, (), 0.0, 0)
+    # Of huge messages each window has fewer.
+    bounded = [replace(span, most_bytes=SAMPLE_BYTES // len(spans)) for span in spans]
+    found: dict[Span, list[KafkaMessage]] = {span: [] for span in bounded}
+    reached = {span: span.start for span in bounded}
+    begun_s = time.monotonic()
+    with SpanReader(cluster.settings, topic, topic_id, READER, PREFETCH_BYTES) as reader:
+        for stretch in reader.read(bounded):
+            found[stretch.span] += stretch.messages
+            reached[stretch.span] = stretch.reached
+        read_s = time.monotonic() - begun_s
+    windows = [Window(span.partition, span.start, reached[span], found[span]) for span in bounded]
+    read_bytes = sum(message.size for messages in found.values() for message in messages)
+    return Sample(topic, topic_id, ranges, windows, read_s, read_bytes)

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """Who has a partition: the ids of brokers, and of those that keep up with the leader."""
+
+    all: tuple[int, ...]
+    in_sync: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +25,7 @@ class TopicInfo:
         leaders: ``host:port`` by partition.
         readable: whether this user may read it; None when the broker does not say.
         writable: whether this user may write to it; None when the broker does not say.
+        replicas: by partition.
     """
 
     name: str
@@ -25,6 +34,7 @@ class TopicInfo:
     leaders: Mapping[int, str]
     readable: bool | None = None
     writable: bool | None = None
+    replicas: Mapping[int, Replicas] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

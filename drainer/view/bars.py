@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from drainer.view.layout import HEAD_STYLE, QUIET_STYLE, printable
@@ -40,6 +41,36 @@ def show_comparison(
         line = Text(f"  {printable(label):<{labels}}  ")
         line.append(_bar(share, room), style)
         line.append(f"  {printable(text)}", HEAD_STYLE if stressed else "")
+        terminal.show(line)
+
+
+def show_bars(
+    terminal: Terminal,
+    title: str,
+    rows: Sequence[tuple[str, float, str]],
+    *,
+    note: str = "",
+    longest: float | None = None,
+) -> None:
+    """One bar for each (label, value, text), all alike: a histogram, or the largest of many.
+
+    ``longest`` is the value that fills the line; the largest one does when it is not given.
+    """
+    heading = Text(printable(title), HEAD_STYLE)
+    if note:
+        heading.append(f"  ({printable(note)})", QUIET_STYLE)
+    terminal.show(heading)
+    if not rows:
+        return
+    cells = [cell_len(printable(label)) for label, _, _ in rows]
+    texts = max(cell_len(text) for _, _, text in rows)
+    room = max(10, min(terminal.console.width, _WIDEST) - max(cells) - texts - 6)
+    largest = longest or max(value for _, value, _ in rows) or 1.0
+    for (label, value, text), width in zip(rows, cells, strict=True):
+        line = Text(f"  {printable(label)}{' ' * (max(cells) - width)}  ")
+        drawn = _bar(min(1.0, value / largest), room)
+        line.append(drawn, "cyan")
+        line.append(f"{' ' * (room - cell_len(drawn))}  {printable(text):>{texts}}")
         terminal.show(line)
 
 

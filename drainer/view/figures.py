@@ -22,6 +22,18 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
+def about(number: float) -> str:
+    """A large number to two or three figures: ``4.8M``, ``12.6M``, ``130k``, ``950``."""
+    value, unit = float(number), ""
+    for unit in ("", "k", "M", "G", "T"):
+        if value < 999.5 or unit == "T":
+            break
+        value /= 1000
+    if not unit:
+        return f"{value:.0f}"
+    return (f"{value:.0f}" if value >= 99.95 else f"{value:.1f}".removesuffix(".0")) + unit
+
+
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """``1 message``, ``2 messages``; nouns that take no s say their plural."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"

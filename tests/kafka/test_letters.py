@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drainer.errors import BrokerUnreachable, NotADeadLetter, TopicMissing
-from drainer.kafka import letters
+from drainer.kafka import spans
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.letters import letter_at, read_letters
 from drainer.kafka.settings import ClientSettings
@@ -81,9 +81,9 @@ def test_a_topic_or_partition_that_is_not_there_is_told(
 def test_a_broker_that_falls_silent_is_told(
     own_broker: Broker, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(letters, "SILENCE_S", 0.5)
-    monkeypatch.setattr(letters, "BATCH_MESSAGES", 10)
-    monkeypatch.setattr(letters, "PREFETCH_BYTES", 1)
+    monkeypatch.setattr(spans, "SILENCE_S", 0.5)
+    monkeypatch.setattr(spans, "BATCH_MESSAGES", 10)
+    monkeypatch.setattr(spans, "PREFETCH_BYTES", 1)
     topic = Topic(own_broker.bootstrap_servers, topic_name)
     topic.produce("x" * 10_000 for _ in range(1000))
     with Cluster.connect(ClientSettings.load(own_broker.bootstrap_servers), 60) as cluster:

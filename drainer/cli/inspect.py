@@ -1,0 +1,87 @@
+"""``drainer inspect``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from drainer.cli import options as o
+from drainer.cli.answer import answering
+from drainer.cli.draining import connect
+from drainer.kafka.settings import ClientSettings
+from drainer.loader import load_handler
+from drainer.operations.inspect import SAMPLE_MESSAGES, Look
+from drainer.operations.inspect import inspect as look_at
+from drainer.view.inspect import show_inspection
+from drainer.view.reading import ReadingView
+from drainer.view.terminal import Terminal
+
+Sample = Annotated[
+    int,
+    typer.Option(
+        "--sample",
+        envvar="DRAINER_SAMPLE",
+        min=1,
+        help="Messages to read, evenly over the backlog. More make the shares more certain.",
+    ),
+]
+Full = Annotated[
+    bool,
+    typer.Option(
+        "--full",
+        envvar="DRAINER_FULL",
+        help="Read the whole backlog instead of a sample. Ctrl-C ends it.",
+    ),
+]
+Seed = Annotated[
+    int, typer.Option("--seed", envvar="DRAINER_SEED", help="Another one, other places to read.")
+]
+
+
+def inspect(
+    topic: o.Topic,
+    group: o.Group,
+    handler: o.HandlerToAsk = None,
+    bootstrap_server: o.BootstrapServer = None,
+    partition: o.Partitions = None,
+    from_: o.From = "committed",
+    until: o.Until = "end",
+    sample: Sample = SAMPLE_MESSAGES,
+    full: Full = False,
+    seed: Seed = 0,
+    client_config: o.ClientConfig = None,
+    client_property: o.ClientProperty = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+    debug: o.Debug = False,
+) -> None:
+    """Look at a backlog: how bad it is, why, and how long it will be there.
+
+    Reads only: nothing is handled or committed, and the group may be active. With a handler, whose
+    split is called and nothing else, it tells how the work is spread over sub-keys, and names a hot
+    one.
+
+    Examples:
+
+    - `drainer inspect --topic orders --group indexer -b localhost:9092`
+    - `drainer inspect --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --full`
+    """  # noqa: E501 - an example has to be on one line to be copied
+    terminal = Terminal(json=json, quiet=quiet, debug=debug)
+    with answering(terminal):
+        look = Look(
+            topic=topic,
+            group=group,
+            handler=load_handler(handler) if handler else None,
+            partitions=tuple(sorted(set(partition or ()))),
+            from_=from_,
+            until=until,
+            messages=None if full else sample,
+            seed=seed,
+        )
+        settings = ClientSettings.load(bootstrap_server, client_config, client_property or ())
+        with connect(settings) as cluster, ReadingView(terminal) as view:
+            found = look_at(cluster, look, view.update)
+        show_inspection(terminal, found)
+        if json:
+            terminal.data(found.as_json())

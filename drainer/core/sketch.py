@@ -1,0 +1,248 @@
+"""Counting within bounds of memory: what there is most of, how many differ, how large they are.
+
+The sketches are those of Apache DataSketches. What is counted comes in clusters, the windows of a
+sample: messages that lie together resemble each other, so how far a share may be off is judged by
+how the clusters differ, and not as if messages were drawn one by one (W. G. Cochran, Sampling
+Techniques, chapter 9: ratio estimates of clusters).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+from math import inf, sqrt
+from typing import Any
+
+TALLIED = 50_000  # different things between two visits to the sketches
+CAPACITY_LOG2 = 15  # of the frequent items: it is off by 0.01% of the total at most
+REMEMBERED = 200  # of each cluster, to compare clusters by
+DISTINCT_LOG2 = 14  # of HyperLogLog: 0.8% standard error
+QUANTILES_K = 2000  # of KLL: 0.2% off in rank, and exact for fewer
+BUFFERED = 10_000  # numbers that go to KLL at once
+TWO_SIGMA = 2
+
+Z_95 = 1.959964
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One of many things, and its share of the whole.
+
+    Attributes:
+        name: the thing, as text.
+        count: how often it came in what was read.
+        share: its part of the whole, 0 to 1.
+        low, high: the 95% interval of that; both equal when everything was read and counted.
+    """
+
+    name: str
+    count: int
+    share: float
+    low: float
+    high: float
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "count": self.count,
+            "share": self.share,
+            "low": self.low,
+            "high": self.high,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """How many different things came: an estimate, and its 95% interval."""
+
+    estimate: int
+    low: int
+    high: int
+
+    def as_json(self) -> dict[str, int]:
+        return {"estimate": self.estimate, "low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean, and how far it may be off (95%); None when that is not known."""
+
+    value: float
+    error: float | None
+
+    def as_json(self) -> dict[str, float | None]:
+        return {"value": self.value, "error": self.error}
+
+
+def ratio(
+    parts: Sequence[float], wholes: Sequence[float], fraction: float
+) -> tuple[float, float | None]:
+    """The ratio of two sums over clusters, and how far it may be off (95%).
+
+    ``fraction`` is how much of the population the clusters are: nothing is off when it is 1. The
+    error is None for a single cluster, which there is nothing to compare with.
+    """
+    whole = sum(wholes)
+    if not whole:
+        return 0.0, 0.0 if fraction >= 1 else None
+    found = sum(parts) / whole
+    if fraction >= 1:
+        return found, 0.0
+    count = sum(1 for w in wholes if w)
+    if count < 2:
+        return found, None
+    spread = sum((p - found * w) ** 2 for p, w in zip(parts, wholes, strict=True))
+    variance = (1 - fraction) * count / (count - 1) * spread / whole**2
+    return found, student_t(count - 1) * sqrt(variance)
+
+
+def student_t(freedom: int) -> float:
+    """The 97.5% point of Student's t; to 1% from 3 degrees of freedom on (Cornish-Fisher)."""
+    if freedom < 1:
+        return inf
+    if freedom < 3:
+        return (12.706, 4.303)[freedom - 1]
+    z, n = Z_95, freedom
+    return (
+        z
+        + (z**3 + z) / (4 * n)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3)
+    )
+
+
+class Heavy:
+    """Counts things by what ``text`` says of them; knows those that came most, and how many differ.
+
+    Things are told apart by their text; those that are equal count as one, as lanes have it.
+    """
+
+    def __init__(self, text: Callable[[Any], str]) -> None:
+        import datasketches  # noqa: PLC0415 - it brings numpy, which takes its time
+
+        self._text = text
+        self._items = datasketches.frequent_strings_sketch(CAPACITY_LOG2)
+        self._no_false = datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES
+        self._distinct = datasketches.hll_sketch(DISTINCT_LOG2, datasketches.HLL_8)
+        self._tally: Counter[Hashable] = Counter()
+        self._cluster: Counter[str] = Counter()
+        self._clusters: list[tuple[dict[str, int], int]] = []  # counts, and the most left out
+        self._left_out = 0
+
+    def add(self, things: Iterable[Hashable]) -> None:
+        """Raises TypeError when one of them is not hashable; some are counted then."""
+        self._tally.update(things)
+        if len(self._tally) > TALLIED:
+            self._settle()
+
+    def end_cluster(self) -> None:
+        """What comes from now on is of another one."""
+        self._settle()
+        self._clusters.append((dict(self._cluster), self._left_out))
+        self._cluster, self._left_out = Counter(), 0
+
+    @property
+    def distinct(self) -> Distinct:
+        self._settle()
+        found = self._distinct
+        return Distinct(
+            round(found.get_estimate()),
+            round(found.get_lower_bound(TWO_SIGMA)),
+            round(found.get_upper_bound(TWO_SIGMA)),
+        )
+
+    def most(self, count: int, wholes: Sequence[int], fraction: float) -> tuple[Share, ...]:
+        """The things that came most, of clusters with so many in all.
+
+        To be asked when the last cluster has ended. ``fraction`` is how much was read.
+        """
+        whole = sum(wholes)
+        if not whole:
+            return ()
+        found = self._items.get_frequent_items(self._no_false)
+        shares = []
+        for name, _, low, high in nlargest(count, found, key=lambda item: item[2]):
+            parts = [counts.get(name, 0) for counts, _ in self._clusters]
+            unseen = sum(left for counts, left in self._clusters if name not in counts)
+            _, error = ratio(parts, wholes, fraction)
+            if fraction >= 1:
+                unseen = 0
+            error = 1.0 if error is None else error
+            shares.append(
+                Share(
+                    name,
+                    low,
+                    low / whole,
+                    max(0.0, low / whole - error),
+                    min(1.0, (high + unseen) / whole + error),
+                )
+            )
+        return tuple(shares)
+
+    def curve(self, steps: Sequence[int], whole: int) -> tuple[tuple[int, float], ...]:
+        """The share of the whole that the hottest so many things have, for each of the steps."""
+        found = self._items.get_frequent_items(self._no_false)
+        lows = sorted((item[2] for item in found), reverse=True)
+        return tuple((step, sum(lows[:step]) / whole) for step in steps if step <= len(lows))
+
+    def _settle(self) -> None:
+        text, add, see = self._text, self._items.update, self._distinct.update
+        cluster = self._cluster
+        for thing, count in self._tally.items():
+            name = text(thing)
+            add(name, count)
+            see(name)
+            cluster[name] += count
+        self._tally.clear()
+        if len(cluster) > REMEMBERED:
+            ranked = cluster.most_common(REMEMBERED + 1)
+            self._left_out = max(self._left_out, ranked[-1][1])
+            self._cluster = Counter(dict(ranked[:REMEMBERED]))
+
+
+class Quantiles:
+    """Numbers, of which quantiles and a histogram are wanted."""
+
+    def __init__(self) -> None:
+        import datasketches  # noqa: PLC0415
+        import numpy  # noqa: PLC0415
+
+        self._sketch = datasketches.kll_doubles_sketch(QUANTILES_K)
+        self._array = numpy.array
+        self._buffer: list[float] = []
+
+    def add(self, number: float) -> None:
+        self._buffer.append(number)
+        if len(self._buffer) >= BUFFERED:
+            self._settle()
+
+    @property
+    def empty(self) -> bool:
+        self._settle()
+        return bool(self._sketch.is_empty())
+
+    @property
+    def least(self) -> float:
+        self._settle()
+        return float(self._sketch.get_min_value())
+
+    @property
+    def most(self) -> float:
+        self._settle()
+        return float(self._sketch.get_max_value())
+
+    def quantile(self, rank: float) -> float:
+        self._settle()
+        return float(self._sketch.get_quantile(rank))
+
+    def shares(self, edges: Sequence[float]) -> list[float]:
+        """The share of the numbers below the first edge, between the edges, and from the last."""
+        self._settle()
+        return [float(part) for part in self._sketch.get_pmf(list(edges))]
+
+    def _settle(self) -> None:
+        if self._buffer:
+            self._sketch.update(self._array(self._buffer, dtype=float))
+            self._buffer.clear()

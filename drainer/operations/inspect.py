@@ -1,0 +1,219 @@
+"""Inspecting a backlog: how bad it is, and why. Reads, and neither handles nor commits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from drainer.core.retention import Retention, doom
+from drainer.core.skew import Rule
+from drainer.errors import OffsetMissing, Refused
+from drainer.kafka.backlog import (
+    Backlog,
+    Committed,
+    PartitionBacklog,
+    Remaining,
+    freeze,
+    parse_from,
+    parse_until,
+)
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.config import limit, topic_config
+from drainer.kafka.sample import sample_backlog
+from drainer.kafka.spans import Span, SpanReader
+from drainer.kafka.topic import Replicas, TopicInfo
+from drainer.loader import LoadedHandler
+from drainer.message import Message
+from drainer.operations.inspection import Inspection, PartitionInspection, Reading
+from drainer.operations.survey import Survey
+
+ARRIVALS_S = 300
+SAMPLE_MESSAGES = 20_000
+READER = "drainer-inspect"
+HEADS_BYTES = 1024 * 1024  # read ahead of the heads of all partitions, and thrown away
+
+Progress = Callable[[int, int], None]  # (offsets that are behind it, offsets in all)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is to be inspected. No partitions means all of them.
+
+    ``messages`` is how many to read, None for all. ``rule`` names what would leave a sub-message
+    out.
+    """
+
+    topic: str
+    group: str
+    handler: LoadedHandler | None = None
+    partitions: tuple[int, ...] = ()
+    from_: str = "committed"
+    until: str = "end"
+    messages: int | None = SAMPLE_MESSAGES
+    seed: int = 0
+    rule: Rule | None = None
+
+
+def inspect(cluster: Cluster, look: Look, progress: Progress = lambda *_: None) -> Inspection:
+    """Looks at a backlog; the group may be active meanwhile.
+
+    Raises:
+        TopicMissing: when the topic or a partition does not exist.
+        OffsetMissing: when the group has no committed offset, and ``from_`` names no other.
+        Refused: when nothing of it can be read.
+        UsageError: when ``from_`` or ``until`` make no sense.
+    """
+    topic = cluster.topic(look.topic)
+    asked = look.partitions or topic.partitions
+    backlog = _freeze(cluster, look, [n for n in asked if topic.leaders.get(n) != ""] or asked)
+    config = topic_config(cluster, look.topic)
+    retention = Retention(
+        config.get("cleanup.policy", ""),
+        limit(config.get("retention.ms")),
+        limit(config.get("retention.bytes")),
+    )
+    taken_ms = round(time.time() * 1000)
+    heads = _heads(cluster, backlog)
+    before = cluster.offset_at(look.topic, backlog.partitions, taken_ms - ARRIVALS_S * 1000)
+    survey = Survey(look.handler, look.rule)
+    reading = _read(cluster, backlog, look, survey, progress)
+    fraction = survey.offsets / backlog.offsets if backlog.offsets else 1.0
+
+    def of(number: int) -> PartitionInspection:
+        part = backlog.partitions.get(number)
+        if part is None:
+            return _offline(topic, number)
+        return _inspected(
+            topic, part, heads.get(number), before[number], survey, retention, taken_ms
+        )
+
+    return Inspection(
+        topic=look.topic,
+        topic_id=topic.topic_id,
+        cluster_id=backlog.cluster_id,
+        group=cluster.group(look.group),
+        isolation=backlog.isolation,
+        handler=look.handler.absolute_reference if look.handler else None,
+        taken_ms=taken_ms,
+        partitions=tuple(of(number) for number in sorted(set(asked))),
+        retention=retention,
+        min_in_sync=limit(config.get("min.insync.replicas")),
+        reading=reading,
+        contents=survey.contents(fraction, taken_ms),
+        skew=survey.skew(fraction),
+        failures=survey.failures,
+    )
+
+
+def _freeze(cluster: Cluster, look: Look, partitions: Sequence[int]) -> Backlog:
+    from_, until = parse_from(look.from_), parse_until(look.until)
+    try:
+        return freeze(cluster, look.topic, look.group, partitions, from_, until)
+    except OffsetMissing:
+        raise
+    except Refused:
+        if not isinstance(from_, Committed):
+            raise
+        # A drain would not begin where records are gone; here they are a finding.
+        return freeze(cluster, look.topic, look.group, partitions, Remaining(), until)
+
+
+def _heads(cluster: Cluster, backlog: Backlog) -> dict[int, Message]:
+    spans = [Span(n, part.start, part.end, most=1) for n, part in backlog.partitions.items()]
+    if not backlog.offsets:
+        return {}
+    found: dict[int, Message] = {}
+    with _reader(cluster, backlog, HEADS_BYTES) as reader:
+        for stretch in reader.read(spans):
+            for message in stretch.messages:
+                found[stretch.span.partition] = message
+    return found
+
+
+def _read(
+    cluster: Cluster, backlog: Backlog, look: Look, survey: Survey, progress: Progress
+) -> Reading:
+    full = look.messages is None
+    if look.messages is None:
+        read_s = _read_all(cluster, backlog, survey, progress)
+    else:
+        sample = sample_backlog(cluster, backlog, look.messages, look.seed)
+        read_s, full = sample.read_s, sample.whole
+        for window in sample.windows:
+            survey.take(window.partition, window.messages, window.end - window.start)
+            survey.end_window()
+    return Reading(
+        full=full,
+        offsets=survey.offsets,
+        windows=survey.windows,
+        seed=look.seed,
+        read_s=read_s,
+        bytes=survey.bytes,
+        split_s=survey.split_s,
+    )
+
+
+def _read_all(cluster: Cluster, backlog: Backlog, survey: Survey, progress: Progress) -> float:
+    begun_s = time.monotonic()
+    reached = {number: part.start for number, part in backlog.partitions.items()}
+    if backlog.offsets:
+        spans = [Span(n, part.start, part.end) for n, part in backlog.partitions.items()]
+        with _reader(cluster, backlog, None) as reader:
+            for stretch in reader.read(spans):
+                number = stretch.span.partition
+                survey.take(number, stretch.messages, stretch.reached - reached[number])
+                reached[number] = stretch.reached
+                progress(survey.offsets, backlog.offsets)
+    survey.end_window()
+    return time.monotonic() - begun_s - survey.split_s
+
+
+def _reader(cluster: Cluster, backlog: Backlog, prefetch_bytes: int | None) -> SpanReader:
+    return SpanReader(cluster.settings, backlog.topic, backlog.topic_id, READER, prefetch_bytes)
+
+
+def _offline(topic: TopicInfo, number: int) -> PartitionInspection:
+    return PartitionInspection(number, "", topic.replicas.get(number, Replicas((), ())))
+
+
+def _inspected(
+    topic: TopicInfo,
+    part: PartitionBacklog,
+    head: Message | None,
+    before: int | None,
+    survey: Survey,
+    retention: Retention,
+    now_ms: int,
+) -> PartitionInspection:
+    number = part.partition
+    # None: no record is that young.
+    arrivals_per_s = 0.0 if before is None else max(0, part.log_end - before) / ARRIVALS_S
+    bytes_of_offset = survey.density(number) * survey.mean_bytes(number)
+    head_ms = None if head is None else head.timestamp
+    return PartitionInspection(
+        partition=number,
+        leader=topic.leaders.get(number, ""),
+        replicas=topic.replicas.get(number, Replicas((), ())),
+        start=part.start,
+        end=part.end,
+        committed=part.committed,
+        log_start=part.log_start,
+        log_end=part.log_end,
+        messages=round(part.offsets * survey.density(number)),
+        bytes=round(part.offsets * bytes_of_offset),
+        lost=0 if part.committed is None else max(0, part.log_start - part.committed),
+        head_offset=None if head is None else head.offset,
+        head_ms=head_ms,
+        age_s=None if head_ms is None else max(0.0, (now_ms - head_ms) / 1000),
+        arrivals_per_s=arrivals_per_s,
+        doom=None
+        if head is None
+        else doom(
+            retention,
+            now_ms=now_ms,
+            timestamp_ms=head_ms,
+            bytes_behind=(part.log_end - head.offset) * bytes_of_offset,
+            bytes_per_s=arrivals_per_s * bytes_of_offset,
+        ),
+    )

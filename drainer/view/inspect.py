@@ -1,0 +1,324 @@
+"""A backlog as it was found: what is urgent first, then figures, then bars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from drainer.core.contents import Bin
+from drainer.core.kind import UNKNOWN
+from drainer.core.sketch import Share
+from drainer.core.skew import Skew
+from drainer.operations.inspection import Inspection, PartitionInspection
+from drainer.view import figures
+from drainer.view.bars import show_bars
+from drainer.view.layout import HEAD_STYLE, QUIET_STYLE, SHOWN, WARN_STYLE, field, printable, table
+from drainer.view.terminal import Terminal
+
+RETENTION_NEAR_S = 24 * 3600
+NAME_WIDTH = 40
+FEWEST_BARS = 2  # one bar compares nothing
+NAMED = 5  # partitions or members that are named in a line
+LEAST_SHOWN = 0.0005  # of a share in the lists
+
+
+def show_inspection(terminal: Terminal, found: Inspection) -> None:
+    """All of it; what is urgent also when quiet."""
+    for warning in warnings(found):
+        terminal.warn(warning)
+    terminal.show(_headline(found))
+    if (hot := hot_row(found)) is not None:
+        terminal.show(Text(printable(hot), WARN_STYLE))
+    terminal.say("")
+    for line in _fields(found):
+        terminal.show(line)
+    terminal.say("")
+    _show_partitions(terminal, found)
+    _show_contents(terminal, found)
+    if found.skew is not None and found.skew.messages:
+        _show_skew(terminal, found, found.skew)
+    if found.failures is not None and found.failures.hint:
+        terminal.hint(found.failures.hint)
+
+
+def warnings(found: Inspection) -> list[str]:
+    """What can't wait, the most urgent first."""
+    said: list[str] = []
+    if found.doomed and found.doomed.doom and found.doomed.doom.in_s < RETENTION_NEAR_S:
+        doom = found.doomed.doom
+        when = f"in {figures.duration(doom.in_s)}" if doom.in_s > 0 else "at any moment"
+        said.append(
+            f"retention may delete the head of the backlog {when}: {doom.by}, offset"
+            f" {found.doomed.head_offset} of partition {found.doomed.partition}"
+        )
+    if found.lost:
+        where = _list([part for part in found.partitions if part.lost])
+        said.append(
+            f"retention has deleted up to {figures.counted(found.lost, 'record')} that group"
+            f" {found.group.name} never handled, of {where}"
+        )
+    if found.offline:
+        said.append(f"{_list(found.offline)}: no leader, and so not counted here")
+    if found.under_min_in_sync:
+        said.append(
+            f"{_list(found.under_min_in_sync)}: fewer replicas in sync than min.insync.replicas"
+            f" ({found.min_in_sync}): no write with acks=all is taken"
+        )
+    if found.under_replicated:
+        said.append(f"{_list(found.under_replicated)}: under-replicated")
+    if found.failures is not None:
+        many = figures.counted(found.failures.messages, "message")
+        said.append(f"split did not take {many}: {found.failures.first}")
+    return said
+
+
+def hot_row(found: Inspection) -> str | None:
+    """``one sub-key holds 38% (±2%) of the work: ~4.8M updates to 'app-admin'``, if one is hot."""
+    hot, subs = found.hot, found.sub_messages
+    if hot is None or subs is None:
+        return None
+    exact = found.reading.full and hot.low == hot.high
+    share = f"{_percent(hot.share)}{'' if exact else f' ({_interval(hot)})'}"
+    updates = figures.count(hot.count) if exact else f"~{figures.about(hot.share * subs.value)}"
+    name = _short(hot.name)
+    return (
+        f"one sub-key holds {share} of the work: {updates} updates to {name}; more than"
+        f" {max(1, int(1 / hot.share))} at once don't help"
+    )
+
+
+def _headline(found: Inspection) -> Text:
+    title = f"{found.topic}, for group {found.group.name}: "
+    if not found.offsets:
+        return Text.assemble((printable(title), HEAD_STYLE), "no backlog")
+    state = f"{_about(found)}{figures.counted(found.messages, 'message')} behind"
+    if found.age_s is not None:
+        state += f", the oldest {figures.duration(found.age_s)} old"
+    return Text.assemble((printable(title), HEAD_STYLE), (state, HEAD_STYLE))
+
+
+def _fields(found: Inspection) -> list[Text]:
+    return [
+        field(
+            "backlog",
+            f"{_about(found)}{figures.counted(found.messages, 'message')}",
+            f"{figures.counted(found.offsets, 'offset')}"
+            + ("" if found.reading.full else ", holes estimated from the sample"),
+        ),
+        field("bytes", *_bytes(found)),
+        field("arrivals", *_arrivals(found)),
+        field("retention", *_retention(found)),
+        field("group", found.group.state, _members(found)),
+        field("replication", _replication(found)),
+        field("isolation", found.isolation),
+        *([field("handler", found.handler)] if found.handler else []),
+        field("read", *_reading(found)),
+    ]
+
+
+def _bytes(found: Inspection) -> tuple[str, str]:
+    text = f"{_about(found)}{figures.size(found.bytes)}"
+    if found.reading.full:
+        return text, "keys and values"
+    error = found.bytes_error
+    known = "" if error is None else f", ±{figures.size(round(error))}"
+    return text, f"keys and values, from sampled sizes{known}"
+
+
+def _arrivals(found: Inspection) -> tuple[str, str]:
+    text = f"{figures.rate(found.arrivals_per_s)} offsets/s now"
+    if found.arrivals_s is None:
+        return text, "none in the last 5 minutes"
+    return text, f"at that rate the backlog is {figures.duration(found.arrivals_s)} of arrivals"
+
+
+def _retention(found: Inspection) -> tuple[str, str]:
+    kept = found.retention
+    if not kept.known:
+        return figures.UNKNOWN, "this user may not see the topic's configuration"
+    words = [kept.policy]
+    if kept.deletes and kept.ms is not None:
+        words.append(f"after {figures.duration(kept.ms / 1000)}")
+    if kept.deletes and kept.bytes is not None:
+        words.append(f"beyond {figures.size(kept.bytes)} a partition")
+    if kept.compacts:
+        return " ".join(words), "a record goes when a later one has its key"
+    if not kept.deletes:
+        return "nothing is deleted", ""
+    left = found.retention_s
+    if left is None:
+        return " ".join(words), "when it reaches the head of the backlog can't be told"
+    note = f"the head of the backlog goes in {figures.duration(left)} at the earliest"
+    return " ".join(words), note if left else "the head of the backlog may go at any moment"
+
+
+def _members(found: Inspection) -> str:
+    members = found.group.members
+    if not members:
+        return "" if found.group.state == "empty" else "no members"
+    names = ", ".join(str(member) for member in members[:NAMED])
+    more = f" and {len(members) - NAMED} more" if len(members) > NAMED else ""
+    return f"{names}{more}; a drain needs it empty: stop them first"
+
+
+def _replication(found: Inspection) -> str:
+    troubled = [*found.offline, *found.under_min_in_sync, *found.under_replicated]
+    if not troubled:
+        return "all replicas in sync"
+    return f"{figures.counted(len(troubled), 'partition')} in trouble"
+
+
+def _reading(found: Inspection) -> tuple[str, str]:
+    reading, contents = found.reading, found.contents
+    read = figures.counted(contents.messages, "message")
+    took = f"in {figures.duration(reading.read_s)}"
+    if found.skew is not None:
+        took += f", split in {figures.duration(reading.split_s)}"
+    if reading.full:
+        return f"all {read}" if found.offsets else "nothing", took if found.offsets else ""
+    share = _percent(reading.offsets / found.offsets)
+    windows = figures.counted(reading.windows, "window")
+    return f"{read} in {windows}, {share} of the backlog", f"{took}; --full reads it all"
+
+
+def _show_partitions(terminal: Terminal, found: Inspection) -> None:
+    if len(found.partitions) == 1 and not found.partitions[0].offline:
+        part = found.partitions[0]
+        place = f"[{part.start}, {part.end})"
+        terminal.show(field("partition", f"{part.partition}, offsets {place}", _committed(part)))
+        return
+    ranked = sorted(found.partitions, key=lambda p: (not p.offline, -p.messages, p.partition))
+    rows = table(
+        "partition", "committed", "[start, end)", "messages", "bytes", "oldest", "offsets/s",
+        "kept for", "in sync",
+    )  # fmt: skip
+    for part in ranked[:SHOWN]:
+        in_sync = f"{len(part.replicas.in_sync)}/{len(part.replicas.all)}"
+        if part.offline:
+            rows.add_row(str(part.partition), Text("no leader", WARN_STYLE), *[""] * 6, in_sync)
+            continue
+        rows.add_row(
+            str(part.partition),
+            "none" if part.committed is None else str(part.committed),
+            f"[{part.start}, {part.end})",
+            figures.count(part.messages),
+            figures.size(part.bytes),
+            "" if part.age_s is None else figures.duration(part.age_s),
+            figures.rate(part.arrivals_per_s),
+            "" if part.doom is None else figures.duration(part.doom.in_s),
+            Text(in_sync, WARN_STYLE if part.under_replicated else ""),
+        )
+    terminal.show(rows)
+    if rest := ranked[SHOWN:]:
+        left = f"{_about(found)}{figures.counted(sum(p.messages for p in rest), 'message')}"
+        more = figures.counted(len(rest), "more partition")
+        terminal.show(Text(f"and {more}, with {left}", QUIET_STYLE))
+
+
+def _committed(part: PartitionInspection) -> str:
+    return "no committed offset" if part.committed is None else f"committed {part.committed}"
+
+
+def _show_contents(terminal: Terminal, found: Inspection) -> None:
+    contents = found.contents
+    if contents.sizes is not None:
+        sizes = contents.sizes
+        terminal.say("")
+        beside = [f"p50 {_size(sizes.p50)}", f"p99 {_size(sizes.p99)}", f"max {_size(sizes.most)}"]
+        if contents.tombstones:
+            beside.append(figures.counted(contents.tombstones, "tombstone"))
+        rows = [(f"{_size(b.low)} to {_size(b.high)}", b) for b in sizes.bins]
+        _show_bins(terminal, "message size", rows, ", ".join(beside))
+    if contents.ages is not None:
+        ages = contents.ages
+        terminal.say("")
+        note = f"p50 {figures.duration(ages.p50)}, oldest {figures.duration(ages.most)}"
+        if contents.undated:
+            note += f", {figures.counted(contents.undated, 'message')} without a timestamp"
+        rows = [
+            (f"{figures.duration(b.low)} to {figures.duration(b.high)}", b)
+            for b in reversed(ages.bins)
+        ]
+        _show_bins(terminal, "message age", rows, note)
+    _show_shares(
+        terminal,
+        "hottest message keys",
+        contents.hottest_keys,
+        f"{figures.counted(contents.message_keys.estimate, 'key')} in what was read",
+    )
+
+
+def _show_skew(terminal: Terminal, found: Inspection, skew: Skew) -> None:
+    fan_out, subs = skew.fan_out, found.sub_messages
+    terminal.say("")
+    if subs is not None:
+        known = "" if not subs.error else f" ±{figures.about(subs.error)}"
+        count = figures.count(round(subs.value))
+        terminal.show(field("sub-messages", f"{_about(found)}{count}{known}", "of the backlog"))
+    error = fan_out.mean.error
+    mean = f"{fan_out.mean.value:,.1f}{f' ±{error:,.1f}' if error else ''} a message"
+    spread = f"p50 {fan_out.p50:,}, p99 {fan_out.p99:,}, max {fan_out.most:,}"
+    terminal.show(field("fan-out", mean, spread))
+    if skew.empty:
+        none = figures.counted(skew.empty, "message")
+        terminal.show(field("empty", f"{none} split into nothing"))
+    if skew.barriers:
+        terminal.show(field("barriers", figures.count(skew.barriers), "each runs alone"))
+    keys = skew.sub_keys
+    differ = "" if keys.low == keys.high else f", {keys.low:,} to {keys.high:,}"
+    where = "in the backlog" if found.reading.full else "in the sample; the backlog has more"
+    about = "~" if differ else ""
+    terminal.show(field("sub-keys", f"{about}{keys.estimate:,}", f"{where}{differ}"))
+    if found.reading.split_s and skew.messages:
+        each_us = found.reading.split_s / skew.messages * 1e6
+        terminal.show(field("split takes", f"{each_us:,.0f} µs a message", "with the counting"))
+    _show_shares(terminal, "hottest sub-keys", skew.hottest, "of all sub-messages")
+    known_kinds = [kind for kind in skew.kinds if kind.name != UNKNOWN]
+    if known_kinds:
+        _show_shares(terminal, "kinds of sub-messages", skew.kinds, "of all sub-messages")
+    _show_shares(terminal, "rules", skew.rules, "would leave out")
+
+
+def _show_bins(terminal: Terminal, title: str, rows: Sequence[tuple[str, Bin]], note: str) -> None:
+    bars = [(label, part.share, _percent(part.share)) for label, part in rows]
+    show_bars(terminal, title, bars if len(bars) >= FEWEST_BARS else (), note=note)
+
+
+def _show_shares(terminal: Terminal, title: str, shares: Sequence[Share], note: str) -> None:
+    shown = [share for share in shares if share.share >= LEAST_SHOWN]
+    if not shown:
+        return
+    terminal.say("")
+    rows = [(_short(s.name), s.share, f"{_percent(s.share)}  {_interval(s)}") for s in shown]
+    show_bars(terminal, title, rows, note=note, longest=1.0 if shown[0].share > 0.2 else None)
+
+
+def _interval(share: Share) -> str:
+    if share.low == share.high:
+        return figures.count(share.count)
+    return f"{_percent(share.low)} to {_percent(share.high)}"
+
+
+def _percent(share: float) -> str:
+    if 0 < share < 0.001:
+        return "<0.1%"
+    return f"{share * 100:.0f}%" if share >= 0.1 else f"{share * 100:.1f}%"
+
+
+def _about(found: Inspection) -> str:
+    return "" if found.reading.full else "~"
+
+
+def _size(number: float) -> str:
+    return figures.size(round(number))
+
+
+def _short(name: str) -> str:
+    return figures.shorten(name, NAME_WIDTH)
+
+
+def _list(parts: Sequence[PartitionInspection]) -> str:
+    names = ", ".join(str(part.partition) for part in parts[:NAMED])
+    more = f" and {len(parts) - NAMED} more" if len(parts) > NAMED else ""
+    return f"partition {names}{more}" if len(parts) == 1 else f"partitions {names}{more}"
