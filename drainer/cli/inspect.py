@@ -15,6 +15,8 @@ from drainer.operations.inspect import SAMPLE_MESSAGES, Look
 from drainer.operations.inspect import inspect as look_at
 from drainer.view.inspect import show_inspection
 from drainer.view.reading import ReadingView
+from drainer.view.report.file import ReportFile
+from drainer.view.report.write import write_inspection_report
 from drainer.view.terminal import Terminal
 
 Sample = Annotated[
@@ -52,6 +54,7 @@ def inspect(
     seed: Seed = 0,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
+    report: o.ReportPath = None,
     json: o.Json = False,
     quiet: o.Quiet = False,
     debug: o.Debug = False,
@@ -69,6 +72,7 @@ def inspect(
     """  # noqa: E501 - an example has to be on one line to be copied
     terminal = Terminal(json=json, quiet=quiet, debug=debug)
     with answering(terminal):
+        page = ReportFile(report) if report else None
         look = Look(
             topic=topic,
             group=group,
@@ -85,3 +89,4 @@ def inspect(
         show_inspection(terminal, found)
         if json:
             terminal.data(found.as_json())
+        write_inspection_report(terminal, page, found)

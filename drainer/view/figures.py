@@ -92,6 +92,13 @@ def percent(fraction: float) -> str:
     return f"{math.floor(max(0.0, fraction) * 1000) / 10:.1f}%"
 
 
+def share(fraction: float) -> str:
+    """A part of a whole, rounded: ``38%``, ``5.2%``, ``<0.1%``."""
+    if 0 < fraction < 0.001:
+        return "<0.1%"
+    return f"{fraction * 100:.0f}%" if fraction >= 0.1 else f"{fraction * 100:.1f}%"
+
+
 def shorten(text: str, width: int) -> str:
     """Text cut in its middle to a width: both ends of an id tell more than one."""
     if len(text) <= width:

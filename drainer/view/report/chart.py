@@ -21,25 +21,25 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
+from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, PercentFormatter
 
 from drainer.view import figures
 
 _WIDTH, _HEIGHT = 400, 215  # in the units of the page, of which text has 10.5
 _CLOCK_FROM_S = 180  # shorter ones are told in seconds since their beginning
-_STEPS = [1, 2, 2.5, 5, 10]
+STEPS = [1, 2, 2.5, 5, 10]
 _SVG = "http://www.w3.org/2000/svg"
 _XLINK = "http://www.w3.org/1999/xlink"
 
 # What matplotlib is told, and what the page's style calls it. No two may be alike.
-_INKS = {
+INKS = {
     "muted": "#010101",
     "grid": "#010102",
     "bad": "#010103",
     "trouble": "#010104",
     **{f"c{n}": f"#0102{n:02x}" for n in range(1, 10)},
 }
-_NAMES = {colour: name for name, colour in _INKS.items()}
+_NAMES = {colour: name for name, colour in INKS.items()}
 _COLOUR = re.compile("|".join(_NAMES))
 _LINKED = re.compile(r"#([\w-]+)")
 
@@ -47,13 +47,13 @@ _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # a $ in a sub-key is a $
     "font.size": 10.5,
-    "axes.edgecolor": _INKS["grid"],
-    "axes.labelcolor": _INKS["muted"],
-    "xtick.color": _INKS["grid"],
-    "ytick.color": _INKS["grid"],
-    "xtick.labelcolor": _INKS["muted"],
-    "ytick.labelcolor": _INKS["muted"],
-    "grid.color": _INKS["grid"],
+    "axes.edgecolor": INKS["grid"],
+    "axes.labelcolor": INKS["muted"],
+    "xtick.color": INKS["grid"],
+    "ytick.color": INKS["grid"],
+    "xtick.labelcolor": INKS["muted"],
+    "ytick.labelcolor": INKS["muted"],
+    "grid.color": INKS["grid"],
     "grid.linewidth": 0.7,
     "axes.linewidth": 0.8,
     "lines.linewidth": 1.7,
@@ -136,13 +136,13 @@ def over_time(
     log: bool = False,
 ) -> Chart:
     """Lines over time, or areas one upon the other. ``name`` is the chart's own on its page."""
-    with _drawn(name, title, tells, [line.key for line in lines]) as drawing:
+    with drawn(name, title, tells, [line.key for line in lines]) as drawing:
         axes = drawing.axes
         x = [clock.at(seconds) for seconds in clock.seconds]
         for begins, ends in clock.troubles:
-            axes.axvspan(clock.at(begins), clock.at(ends), color=_INKS["trouble"], lw=0, alpha=0.25)
+            axes.axvspan(clock.at(begins), clock.at(ends), color=INKS["trouble"], lw=0, alpha=0.25)
         if stacked:
-            colours = [_INKS[line.ink] for line in lines]
+            colours = [INKS[line.ink] for line in lines]
             axes.stackplot(x, *[line.values for line in lines], colors=colours, alpha=0.85, lw=0)
         else:
             for line in lines:
@@ -154,7 +154,7 @@ def over_time(
             axes.set_ylim(bottom=0)
             if unit == "" and axes.get_ylim()[1] < 1:
                 axes.set_ylim(top=1)
-        _scale(axes, unit, log)
+        scale(axes, unit, log)
         if len(x) > 1:
             axes.set_xlim(x[0], x[-1])
         if clock.by_clock:
@@ -168,13 +168,13 @@ def over_time(
                 )
             )
         else:
-            axes.xaxis.set_major_locator(MaxNLocator(6, steps=_STEPS))
+            axes.xaxis.set_major_locator(MaxNLocator(6, steps=STEPS))
         axes.set_xlabel(clock.label)
     return drawing.chart
 
 
 def _draw(axes: Axes, x: Sequence[Any], line: Line) -> None:
-    colour = _INKS[line.ink]
+    colour = INKS[line.ink]
     if line.filled:
         axes.fill_between(x, line.values, color=colour, alpha=0.16, lw=0)
     axes.plot(
@@ -186,20 +186,24 @@ def _draw(axes: Axes, x: Sequence[Any], line: Line) -> None:
     )
 
 
-def _scale(axes: Axes, unit: str, log: bool) -> None:
+def scale(axes: Axes, unit: str, log: bool) -> None:
+    """Ticks of the y axis: of counts when there is no unit; ``s``, ``bytes`` and ``share`` else."""
     match unit:
         case "s":
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _seconds(value)))
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
         case "bytes":
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: figures.size(int(value))))
+        case "share":
+            axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=None))
         case _:
             axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     if not log:
-        axes.yaxis.set_major_locator(MaxNLocator(5, steps=_STEPS, integer=unit == ""))
+        axes.yaxis.set_major_locator(MaxNLocator(5, steps=STEPS, integer=unit == ""))
     axes.grid(axis="y")
 
 
-def _seconds(value: float) -> str:
+def seconds(value: float) -> str:
+    """A duration beside a tick: short."""
     if value == 0:
         return "0"
     if value < 0.1:
@@ -207,20 +211,25 @@ def _seconds(value: float) -> str:
     return f"{value:.3g}s" if value < 60 else figures.duration(value)
 
 
-class _Drawing:
+class Drawing:
+    """A chart that is being drawn: ``axes`` to draw on, and the ``chart`` when that is done."""
+
     axes: Axes
     chart: Chart
 
 
 @contextmanager
-def _drawn(name: str, title: str, tells: str, keys: Sequence[Key]) -> Iterator[_Drawing]:
+def drawn(
+    name: str, title: str, tells: str, keys: Sequence[Key], height: float = _HEIGHT
+) -> Iterator[Drawing]:
+    """Axes to draw on; ``name`` is the chart's own on its page, ``tells`` is what is read out."""
     # It warns of a cache folder that it can't have, on a drain's own stderr.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     with warnings.catch_warnings(), matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
         warnings.simplefilter("ignore")  # of glyphs that its font lacks: the browser's has them
-        figure = Figure(figsize=(_WIDTH / 72, _HEIGHT / 72), layout="constrained")
+        figure = Figure(figsize=(_WIDTH / 72, height / 72), layout="constrained")
         figure.patch.set_visible(False)
-        drawing = _Drawing()
+        drawing = Drawing()
         drawing.axes = figure.subplots()
         drawing.axes.patch.set_visible(False)
         drawing.axes.spines[["top", "right", "left"]].set_visible(False)

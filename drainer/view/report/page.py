@@ -57,6 +57,8 @@ def _templates() -> Environment:
         "duration": figures.duration,
         "rate": figures.rate,
         "percent": figures.percent,
+        "share": figures.share,
+        "shorten": figures.shorten,
         "size": figures.size,
         "printable": printable,
     }

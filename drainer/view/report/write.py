@@ -9,6 +9,7 @@ from drainer.engine.action import PlanOfAction
 from drainer.engine.history import History
 from drainer.engine.status import Summary
 from drainer.loader import describe
+from drainer.operations.inspection import Inspection
 from drainer.view.layout import field
 from drainer.view.report.file import ReportFile, ReportNotWritten
 from drainer.view.terminal import Terminal
@@ -36,8 +37,21 @@ def write_drain_report(
     write_or_warn(terminal, file, page)
 
 
-def write_or_warn(terminal: Terminal, file: ReportFile, page: Callable[[], str]) -> bool:
-    """Makes the page and writes it; whether that went well."""
+def write_inspection_report(terminal: Terminal, file: ReportFile | None, found: Inspection) -> None:
+    """Writes the report of a backlog that was looked at, if one is wanted."""
+    if file is None:
+        return
+
+    def page() -> str:
+        from drainer.view.report.inspect import inspection_page  # noqa: PLC0415
+
+        return inspection_page(found, datetime.now().astimezone())
+
+    write_or_warn(terminal, file, page)
+
+
+def write_or_warn(terminal: Terminal, file: ReportFile, page: Callable[[], str]) -> None:
+    """Makes the page and writes it; what goes wrong is told."""
     try:
         file.write(page())
     except ReportNotWritten as error:
@@ -48,5 +62,3 @@ def write_or_warn(terminal: Terminal, file: ReportFile, page: Callable[[], str])
         terminal.warn(f"the report was not written: {describe(error)}")
     else:
         terminal.show(field("report", str(file.path)))
-        return True
-    return False
