@@ -43,7 +43,7 @@ Seed = Annotated[
 
 def inspect(
     topic: o.Topic,
-    group: o.Group,
+    group: o.GroupToAsk,
     handler: o.HandlerToAsk = None,
     bootstrap_server: o.BootstrapServer = None,
     partition: o.Partitions = None,

@@ -38,6 +38,15 @@ HandlerReference = Annotated[
         rich_help_panel=_WHAT,
     ),
 ]
+GroupToAsk = Annotated[
+    str,
+    typer.Option(
+        "--group",
+        envvar="DRAINER_GROUP",
+        help="Consumer group whose backlog it is; it may be active.",
+        rich_help_panel=_WHAT,
+    ),
+]
 HandlerToAsk = Annotated[
     str | None,
     typer.Option(

@@ -18,8 +18,6 @@ LONGEST_JSON = 64 * 1024  # bytes; of larger payloads it is not worth the parsin
 BARRIER = "barrier"
 UNKNOWN = "no kind"
 
-_FIELDS = frozenset(FIELDS)
-
 
 def kinds_of(message: Message, subs: Sequence[SubMessage]) -> list[str]:
     """A short name for each of a message's sub-messages; ``UNKNOWN`` when nothing tells.
@@ -31,7 +29,10 @@ def kinds_of(message: Message, subs: Sequence[SubMessage]) -> list[str]:
     otherwise: str | None = None
     kinds = []
     for sub in subs:
-        kind = _of_class(sub) or _of_payload(sub.payload)
+        payload = sub.payload
+        kind = None if type(sub) is SubMessage else _of_class(sub)
+        if kind is None:
+            kind = _in_dict(payload) if type(payload) is dict else _in_other(payload)
         if kind is None:
             if otherwise is None:
                 otherwise = _of_headers(message.headers) or UNKNOWN
@@ -40,35 +41,25 @@ def kinds_of(message: Message, subs: Sequence[SubMessage]) -> list[str]:
     return kinds
 
 
-def _of_class(sub: SubMessage) -> str | None:
-    kind = type(sub)
-    if kind is SubMessage:
-        return None
-    return BARRIER if isinstance(sub, Barrier) else kind.__name__
-
-
-def _of_payload(payload: object) -> str | None:
-    return _in_dict(payload) if isinstance(payload, dict) else _in_other(payload)
+def _of_class(sub: SubMessage) -> str:
+    return BARRIER if isinstance(sub, Barrier) else type(sub).__name__
 
 
 def _in_dict(payload: dict[Any, Any]) -> str | None:
-    if _FIELDS.isdisjoint(payload):
-        return None
-    return next(filter(None, (_name(payload[f]) for f in FIELDS if f in payload)), None)
+    for field in FIELDS:
+        value = payload.get(field)
+        if value is not None and (name := _name(value)):
+            return name
+    return None
 
 
 def _in_other(payload: object) -> str | None:
-    if payload is None or isinstance(payload, int | float):
-        return None
     if isinstance(payload, bytes | str):
-        begins = payload[:1] in {b"{", "{"}
-        if not begins or len(payload) > LONGEST_JSON:
-            return None
-        try:
-            decoded = orjson.loads(payload)
-        except ValueError:
-            return None
-        return _in_dict(decoded) if isinstance(decoded, dict) else None
+        return _in_text(payload)
+    if isinstance(payload, dict):
+        return _in_dict(payload)
+    if payload is None or isinstance(payload, int | float | list | tuple):
+        return None
     for field in FIELDS:
         try:
             found = _name(getattr(payload, field, None))
@@ -77,6 +68,17 @@ def _in_other(payload: object) -> str | None:
         if found:
             return found
     return None
+
+
+def _in_text(payload: bytes | str) -> str | None:
+    begins_well = payload[:1] in {b"{", "{"}
+    if not begins_well or len(payload) > LONGEST_JSON:
+        return None
+    try:
+        decoded = orjson.loads(payload)
+    except ValueError:
+        return None
+    return _in_dict(decoded) if isinstance(decoded, dict) else None
 
 
 def _of_headers(headers: Sequence[tuple[str, bytes | None]]) -> str | None:

@@ -101,7 +101,7 @@ class SkewMeter:
     def take(self, message: Message, subs: Sequence[SubMessage]) -> None:
         """Raises SplitFailed, and takes nothing of it, where a drain would halt at it."""
         keys: Sequence[Hashable] = identify(message, subs)
-        if any(sub.keys is not None or isinstance(sub, Barrier) for sub in subs):
+        if [sub for sub in subs if sub.keys is not None or type(sub) is not SubMessage]:
             self._barriers += sum(isinstance(sub, Barrier) for sub in subs)
             laned = [sub for sub in subs if not isinstance(sub, Barrier)]
             of_each = [(sub.key,) if sub.keys is None else sub.keys for sub in laned]

@@ -79,12 +79,12 @@ def hot_row(found: Inspection) -> str | None:
     if hot is None or subs is None:
         return None
     exact = found.reading.full and hot.low == hot.high
-    share = f"{_percent(hot.share)}{'' if exact else f' ({_interval(hot)})'}"
-    updates = figures.count(hot.count) if exact else f"~{figures.about(hot.share * subs.value)}"
-    name = _short(hot.name)
+    share = _percent(hot.share) + ("" if exact else f" ({_off(hot)})")
+    updates = figures.about(hot.share * subs.value)
     return (
-        f"one sub-key holds {share} of the work: {updates} updates to {name}; more than"
-        f" {max(1, int(1 / hot.share))} at once don't help"
+        f"one sub-key holds {share} of the work: {'' if exact else '~'}{updates} updates to"
+        f" {_short(hot.name)}; so no concurrency drains more than {1 / hot.share:,.1f} times faster"
+        " than one at a time"
     )
 
 
@@ -104,18 +104,25 @@ def fields(found: Inspection) -> list[tuple[str, str, str]]:
         (
             "backlog",
             f"{_about(found)}{figures.counted(found.messages, 'message')}",
-            f"{figures.counted(found.offsets, 'offset')}"
-            + ("" if found.reading.full else ", holes estimated from the sample"),
+            f"{figures.counted(found.offsets, 'offset')}" + _holes(found),
         ),
         ("bytes", *_bytes(found)),
         ("arrivals", *_arrivals(found)),
         ("retention", *_retention(found)),
-        ("group", found.group.state, _members(found)),
+        ("group", *_group(found)),
         ("replication", _replication(found), ""),
         ("isolation", found.isolation, ""),
         *([("handler", found.handler, "")] if found.handler else []),
         ("read", *_reading(found)),
     ]
+
+
+def _holes(found: Inspection) -> str:
+    if found.reading.full or not found.offsets:
+        return ""
+    if found.messages == found.offsets:
+        return ", no holes in the sample"
+    return ", holes estimated from the sample"
 
 
 def _bytes(found: Inspection) -> tuple[str, str]:
@@ -154,13 +161,15 @@ def _retention(found: Inspection) -> tuple[str, str]:
     return " ".join(words), note if left else "the head of the backlog may go at any moment"
 
 
-def _members(found: Inspection) -> str:
-    members = found.group.members
-    if not members:
-        return "" if found.group.state == "empty" else "no members"
-    names = ", ".join(str(member) for member in members[:NAMED])
+def _group(found: Inspection) -> tuple[str, str]:
+    state, members = found.group.state, found.group.members
+    if state == "dead":
+        return "none", "no group of this name is known"
+    if not found.group.active:
+        return state, ""
+    names = ", ".join(str(member) for member in members[:NAMED]) or "members on their way"
     more = f" and {len(members) - NAMED} more" if len(members) > NAMED else ""
-    return f"{names}{more}; a drain needs it empty: stop them first"
+    return state, f"{names}{more}; a drain needs it empty: stop them first"
 
 
 def _replication(found: Inspection) -> str:
@@ -234,7 +243,7 @@ def _show_contents(terminal: Terminal, found: Inspection) -> None:
     if contents.ages is not None:
         ages = contents.ages
         terminal.say("")
-        note = f"p50 {figures.duration(ages.p50)}, oldest {figures.duration(ages.most)}"
+        note = f"p50 {figures.duration(ages.p50)}, p99 {figures.duration(ages.p99)}"
         if contents.undated:
             note += f", {figures.counted(contents.undated, 'message')} without a timestamp"
         rows = [
@@ -283,11 +292,13 @@ def _show_skew(terminal: Terminal, found: Inspection, skew: Skew) -> None:
 
 def _show_bins(terminal: Terminal, title: str, rows: Sequence[tuple[str, Bin]], note: str) -> None:
     bars = [(label, part.share, _percent(part.share)) for label, part in rows]
-    show_bars(terminal, title, bars if len(bars) >= FEWEST_BARS else (), note=note)
+    told_apart = FEWEST_BARS <= len(bars) == len({label for label, _, _ in bars})
+    show_bars(terminal, title, bars if told_apart else (), note=note)
 
 
 def _show_shares(terminal: Terminal, title: str, shares: Sequence[Share], note: str) -> None:
-    shown = [share for share in shares if share.share >= LEAST_SHOWN]
+    # What came once or twice in a sample is no hot one.
+    shown = [s for s in shares if s.share >= LEAST_SHOWN and s.low > 0]
     if not shown:
         return
     terminal.say("")
@@ -298,7 +309,13 @@ def _show_shares(terminal: Terminal, title: str, shares: Sequence[Share], note: 
 def _interval(share: Share) -> str:
     if share.low == share.high:
         return figures.count(share.count)
-    return f"{_percent(share.low)} to {_percent(share.high)}"
+    return _off(share)
+
+
+def _off(share: Share) -> str:
+    # The wider side of it: near nothing and near all of it the other one is cut off.
+    off = max(share.high - share.share, share.share - share.low)
+    return f"±{off * 100:.1f}%" if off >= 0.0005 else "±<0.1%"
 
 
 def _percent(share: float) -> str:

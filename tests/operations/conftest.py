@@ -105,3 +105,10 @@ def story(bootstrap: str, tmp_path: Path) -> Iterator[Story]:
         cluster.group(made.group)
         yield made
     topic.delete()
+
+
+@pytest.fixture
+def cluster(bootstrap: str) -> Iterator[Cluster]:
+    with Cluster.connect(ClientSettings.load(bootstrap), 60) as connected:
+        connected.group("any")  # waits for the coordinator, as above
+        yield connected

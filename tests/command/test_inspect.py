@@ -1,0 +1,99 @@
+"""`drainer inspect` as a process: what is urgent on stderr, data on stdout, and nothing touched."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import Counter
+from pathlib import Path
+
+from command.conftest import MakeTopic, committed, operations
+from command.process import Command
+from drainer.kafka.cluster import Cluster
+
+ENDLESS = """
+import json, time, drainer
+class Slow(drainer.Handler):
+    def split(self, message):
+        time.sleep(0.02)
+        return []
+    def handle(self, sub): raise AssertionError
+"""
+
+
+def test_a_whole_look_is_exact_and_leaves_no_trace(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    topic = make_topic(operations(300, lanes=5))
+    cluster.alter_committed(command.group(topic), topic.name, {0: 100})
+    before = cluster.group(command.group(topic))
+
+    outcome = command("inspect", *command.what(topic), "--full", "--json")
+
+    exact = Counter(
+        repr(doc) for value in operations(300, lanes=5)[100:] for doc in json.loads(value)
+    )
+    found = outcome.answer
+    assert found["messages"] == 200
+    assert found["skew"]["sub_messages"] == 400
+    assert {s["name"]: s["count"] for s in found["skew"]["hottest"]} == dict(exact)
+    assert found["skew"]["sub_keys"]["estimate"] == 10
+    assert found["reading"]["full"]
+    assert "of the work" in outcome.err.splitlines()[1]
+    assert committed(cluster, topic) == {0: 100}
+    assert cluster.group(command.group(topic)) == before
+    assert command.left_behind == []
+    assert not command.record.path.exists()
+
+
+def test_without_a_handler_it_tells_of_the_backlog(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(operations(30), partitions=3)
+    what = ["-b", command.bootstrap, "--topic", topic.name, "--group", "nobody"]
+
+    outcome = command("inspect", *what, "--from", "earliest")
+
+    assert outcome.err.startswith(f"{topic.name}, for group nobody: 90 messages behind")
+    assert outcome.out == ""
+    assert "message size" in outcome.err
+
+
+def test_a_group_without_offsets_asks_for_from_and_names_those_that_have_some(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    topic = make_topic(operations(3))
+    cluster.alter_committed(command.group(topic), topic.name, {0: 1})
+    what = ["-b", command.bootstrap, "--topic", topic.name, "--group", f"{command.group(topic)}x"]
+
+    outcome = command("inspect", *what, code=3)
+
+    assert "no committed offset" in outcome.error
+    assert "--from earliest" in outcome.hint
+    assert command.group(topic) in outcome.hint
+
+
+def test_a_topic_that_is_not_there_is_refused(command: Command) -> None:
+    what = ["-b", command.bootstrap, "--topic", "no-such-topic", "--group", "g", "--json"]
+
+    outcome = command("inspect", *what, code=3)
+
+    assert outcome.answer["status"] == "refused"
+    assert "no-such-topic does not exist" in outcome.error
+
+
+def test_ctrl_c_ends_a_long_look_cleanly(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    topic = make_topic(operations(5000))
+    handler = Path(command.home / "slow.py")
+    handler.write_text(ENDLESS)
+    what = ["-b", command.bootstrap, "--topic", topic.name, "--group", command.group(topic)]
+    running = command.start(
+        "inspect", *what, "--handler", f"{handler}:Slow", "--from", "earliest", "--full"
+    )
+    running.says("reading: ")
+
+    running.signal(signal.SIGINT)
+    outcome = running.ends(4)
+
+    assert outcome.error == "interrupted"
+    assert committed(cluster, topic) == {0: None}

@@ -1,0 +1,338 @@
+"""A backlog is inspected on a real broker: exactly when read whole, and nothing is touched."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Producer
+
+from drainer.errors import OffsetMissing, TopicMissing
+from drainer.handler import Handler
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.topic import TopicInfo
+from drainer.loader import LoadedHandler, as_handler
+from drainer.message import Message, SubMessage
+from drainer.operations.inspect import Look, inspect
+from drainer.view.inspect import hot_row, warnings
+from kafka.topic import Topic
+
+HOUR_MS = 3_600_000
+
+
+class Documents(Handler):
+    def split(self, message: Message) -> list[SubMessage]:
+        return [SubMessage(d, {"kind": "update"}) for d in json.loads(message.value or b"[]")]
+
+    def open(self, context: object) -> None:
+        raise AssertionError("it is not opened")
+
+    def handle(self, sub: SubMessage) -> None:
+        raise AssertionError("nothing is handled")
+
+
+class Halting(Documents):
+    def split(self, message: Message) -> list[SubMessage]:
+        if message.offset % 10 == 4:
+            raise SystemExit("no such thing")
+        return super().split(message)
+
+
+@pytest.fixture
+def documents() -> LoadedHandler:
+    return as_handler(Documents, "documents")
+
+
+def values(count: int) -> list[str]:
+    """Of each message's four operations one is on the hot document."""
+    return [json.dumps(["hot", f"a{n}", f"b{n % 50}", f"c{n % 7}"]) for n in range(count)]
+
+
+def dated(topic: Topic, timestamps_ms: list[int], value: str = "v") -> None:
+    producer = Producer({"bootstrap.servers": topic.bootstrap})
+    for timestamp_ms in timestamps_ms:
+        producer.produce(topic.name, value, b"k", timestamp=timestamp_ms)
+    assert producer.flush(15) == 0
+
+
+def test_a_whole_reading_is_exact(
+    cluster: Cluster, bootstrap: str, topic_name: str, documents: LoadedHandler
+) -> None:
+    topic = Topic(bootstrap, topic_name, partitions=2)
+    for partition in (0, 1):
+        topic.produce(values(700), partition=partition, key=b"customer")
+    topic.transact(["[]"] * 3, commit=False)
+    cluster.alter_committed("g", topic_name, {0: 100, 1: 0})
+    seen: list[tuple[int, int]] = []
+
+    found = inspect(
+        cluster,
+        Look(topic_name, "g", documents, messages=None),
+        lambda done, total: seen.append((done, total)),
+    )
+
+    read = [*values(700), *values(700)[100:]]
+    exact = Counter(repr(d) for value in read for d in json.loads(value))
+    assert found.reading.full
+    assert (found.messages, found.offsets) == (1300, 1304)
+    assert found.bytes == sum(len(value) for value in read) + 1300 * len("customer")
+    assert found.skew is not None
+    assert found.skew.sub_messages == 5200
+    assert found.skew.hottest[0].count == exact["'hot'"] == 1300
+    assert [s.count for s in found.skew.hottest] == [n for _, n in exact.most_common(10)]
+    assert found.skew.sub_keys.low <= len(exact) <= found.skew.sub_keys.high
+    assert [(s.name, s.count) for s in found.skew.kinds] == [("update", 5200)]
+    assert [(s.name, s.count) for s in found.contents.hottest_keys] == [("customer", 1300)]
+    assert seen[-1] == (1304, 1304)
+    assert hot_row(found) == (
+        "one sub-key holds 25% of the work: 1.3k updates to 'hot'; so no concurrency drains more"
+        " than 4.0 times faster than one at a time"
+    )
+
+
+def test_a_sample_is_told_with_bounds_that_hold(
+    cluster: Cluster, bootstrap: str, topic_name: str, documents: LoadedHandler
+) -> None:
+    topic = Topic(bootstrap, topic_name)
+    topic.produce(values(4000), key=b"customer")
+
+    found = inspect(cluster, Look(topic_name, "g", documents, from_="earliest", messages=400))
+
+    assert not found.reading.full
+    assert (found.reading.windows, found.contents.messages) == (10, 400)
+    assert found.messages == 4000
+    assert found.skew is not None
+    assert found.hot is not None
+    assert found.hot.name == "'hot'"
+    assert found.hot.low <= 0.25 <= found.hot.high
+    exact = sum(len(value) for value in values(4000)) + 4000 * len("customer")
+    assert found.bytes_error is not None
+    assert abs(found.bytes - exact) <= found.bytes_error < exact / 10
+    assert found.sub_messages is not None
+    assert found.sub_messages.value == 16_000
+
+
+def test_the_group_is_as_it_was(
+    cluster: Cluster, bootstrap: str, topic_name: str, documents: LoadedHandler
+) -> None:
+    topic = Topic(bootstrap, topic_name)
+    topic.produce(values(50))
+    group = f"g-{topic_name}"
+    cluster.alter_committed(group, topic_name, {0: 20}, metadata={0: "mine"})
+    before = cluster.commits(group, topic_name, [0]), cluster.group(group)
+
+    inspect(cluster, Look(topic_name, group, documents, messages=None))
+    inspect(cluster, Look(topic_name, group, documents))
+
+    assert (cluster.commits(group, topic_name, [0]), cluster.group(group)) == before
+
+
+def test_an_active_group_is_inspected_and_its_members_are_told(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    topic = Topic(bootstrap, topic_name)
+    topic.produce(values(10))
+    group = f"g-{topic_name}"
+    cluster.alter_committed(group, topic_name, {0: 4})
+    member = topic.live_member(group, client_id="indexer-7")
+    try:
+        found = inspect(cluster, Look(topic_name, group))
+        assert found.group.active
+        assert [m.client_id for m in found.group.members] == ["indexer-7"]
+        assert found.messages == 6
+        assert found.skew is None
+        assert cluster.group(group).members == found.group.members
+    finally:
+        member.close()
+
+
+def test_a_head_that_retention_is_about_to_take_is_the_first_warning(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    topic = Topic(bootstrap, topic_name, config={"retention.ms": str(3 * HOUR_MS)})
+    now_ms = round(time.time() * 1000)
+    dated(topic, [now_ms - HOUR_MS, now_ms - HOUR_MS // 2, now_ms - 5000])
+
+    found = inspect(cluster, Look(topic_name, "g", from_="earliest"))
+
+    assert found.retention_s == pytest.approx(7200, abs=60)
+    assert found.age_s == pytest.approx(3600, abs=60)
+    assert found.partitions[0].arrivals_per_s == pytest.approx(1 / 300)
+    assert "may delete the head of the backlog in" in warnings(found)[0]
+    assert "retention.ms, offset 0 of partition 0" in warnings(found)[0]
+
+
+def test_a_head_that_stays_is_no_warning(cluster: Cluster, bootstrap: str, topic_name: str) -> None:
+    topic = Topic(bootstrap, topic_name, config={"retention.ms": "-1"})
+    topic.produce(["a"])
+
+    found = inspect(cluster, Look(topic_name, "g", from_="earliest"))
+
+    assert found.retention_s is None
+    assert warnings(found) == []
+
+
+def test_size_takes_the_head_when_enough_follows_it(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    config = {"retention.ms": "-1", "retention.bytes": "20000"}
+    topic = Topic(bootstrap, topic_name, config=config)
+    now_ms = round(time.time() * 1000)
+    dated(topic, [now_ms - HOUR_MS] * 4 + [now_ms - 1000] * 6, "x" * 999)
+
+    found = inspect(cluster, Look(topic_name, "g", from_="earliest"))
+
+    # 10,000 of 20,000 bytes are there, and 6,000 came in 300 s.
+    assert found.retention_s == pytest.approx(500)
+    assert found.doomed is not None
+    assert found.doomed.doom is not None
+    assert found.doomed.doom.by == "retention.bytes"
+
+
+def test_records_that_retention_took_already_are_told_and_the_rest_is_inspected(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    topic = Topic(bootstrap, topic_name, config={"retention.ms": "-1"})
+    topic.produce(values(10))
+    cluster.alter_committed("g", topic_name, {0: 2})
+    topic.delete_before(7)
+
+    found = inspect(cluster, Look(topic_name, "g"))
+
+    assert (found.lost, found.messages) == (5, 3)
+    assert warnings(found)[0].startswith("retention has deleted up to 5 records that group g")
+
+
+def test_too_few_replicas_in_sync_are_told(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    # One broker holds all: Kafka takes the topic, and no write to it.
+    Topic(bootstrap, topic_name, config={"min.insync.replicas": "2", "retention.ms": "-1"})
+
+    found = inspect(cluster, Look(topic_name, "g", from_="earliest"))
+
+    assert [part.partition for part in found.under_min_in_sync] == [0]
+    assert warnings(found) == [
+        "partition 0: fewer replicas in sync than min.insync.replicas (2): no write with acks=all"
+        " is taken"
+    ]
+
+
+def test_a_partition_without_a_leader_is_told_and_the_others_are_inspected(
+    cluster: Cluster, bootstrap: str, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = Topic(bootstrap, topic_name, partitions=2, config={"retention.ms": "-1"})
+    topic.produce(values(10), partition=1)
+    look_at = Cluster.topic
+
+    def half_down(self: Cluster, name: str) -> TopicInfo:
+        found = look_at(self, name)
+        return replace(found, leaders={**found.leaders, 0: ""})
+
+    monkeypatch.setattr(Cluster, "topic", half_down)
+
+    found = inspect(cluster, Look(topic_name, "g", from_="earliest"))
+
+    assert [part.partition for part in found.offline] == [0]
+    assert found.messages == 10
+    assert warnings(found) == ["partition 0: no leader, and so not counted here"]
+
+
+def test_messages_that_split_does_not_take_are_a_finding(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    topic = Topic(bootstrap, topic_name, config={"retention.ms": "-1"})
+    topic.produce(values(30))
+    halting = as_handler(Halting, "halting")
+
+    found = inspect(cluster, Look(topic_name, "g", halting, from_="earliest"))
+
+    assert found.failures is not None
+    assert found.failures.messages == 3
+    assert f"split failed at {topic_name}/0/4: SystemExit" in found.failures.first
+    assert found.failures.hint
+    assert found.skew is not None
+    assert found.skew.messages == 27
+    assert "split did not take 3 messages" in warnings(found)[0]
+
+
+def test_tombstones_and_huge_messages_are_taken_by_the_default_split(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    topic = Topic(bootstrap, topic_name)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(topic_name, None, b"gone")
+    producer.produce(topic_name, b"x" * 900_000, b"huge")
+    producer.produce(topic_name, b'{"type": "created"}', None)
+    assert producer.flush(15) == 0
+    default = as_handler(type("Default", (Handler,), {"handle": lambda s, x: None}), "default")
+
+    found = inspect(cluster, Look(topic.name, "g", default, from_="earliest"))
+
+    assert found.contents.tombstones == 1
+    assert found.contents.sizes is not None
+    assert found.contents.sizes.most == 900_004
+    assert found.skew is not None
+    assert {s.name for s in found.skew.hottest} == {"b'gone'", "b'huge'", "None"}
+    assert {s.name: s.count for s in found.skew.kinds} == {"no kind": 2, "created": 1}
+
+
+def test_holes_are_not_counted_as_messages(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    topic = Topic(bootstrap, topic_name)
+    for part in range(10):
+        topic.produce([f"{part}-{n}" for n in range(10)])
+        topic.transact(["gone"] * 9, commit=False)
+    exact = inspect(cluster, Look(topic_name, "g", from_="earliest", messages=None))
+    sampled = inspect(cluster, Look(topic_name, "g", from_="earliest", messages=40, seed=1))
+
+    assert (exact.offsets, exact.messages) == (200, 100)
+    assert not sampled.reading.full
+    assert sampled.messages == pytest.approx(100, abs=35)
+
+
+def test_an_empty_backlog_is_none(
+    cluster: Cluster, bootstrap: str, topic_name: str, documents: LoadedHandler
+) -> None:
+    topic = Topic(bootstrap, topic_name)
+    topic.produce(["[]"])
+    cluster.alter_committed("g", topic_name, {0: 1})
+
+    for messages in (None, 100):
+        found = inspect(cluster, Look(topic_name, "g", documents, messages=messages))
+        assert (found.messages, found.offsets, found.age_s, found.retention_s) == (0, 0, None, None)
+        assert found.hot is None
+
+
+def test_what_is_not_there_is_refused_with_a_way_out(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    with pytest.raises(TopicMissing):
+        inspect(cluster, Look(topic_name, "g"))
+    topic = Topic(bootstrap, topic_name)
+    topic.produce(["a"])
+    cluster.alter_committed(f"other-{topic_name}", topic_name, {0: 1})
+    with pytest.raises(TopicMissing, match=f"{topic_name}/4"):
+        inspect(cluster, Look(topic_name, "g", partitions=(4,)))
+    with pytest.raises(OffsetMissing, match="no committed offset") as raised:
+        inspect(cluster, Look(topic_name, f"othr-{topic_name}"))
+    assert "--from earliest" in (raised.value.hint or "")
+    assert f"other-{topic_name}" in (raised.value.hint or "")
+
+
+def test_from_until_and_partition_choose_as_for_a_drain(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    topic = Topic(bootstrap, topic_name, partitions=3)
+    for partition in range(3):
+        topic.produce(values(20), partition=partition)
+
+    found = inspect(cluster, Look(topic_name, "g", partitions=(1,), from_="5", until="15"))
+
+    (part,) = found.partitions
+    assert (part.partition, part.start, part.end, found.messages) == (1, 5, 15, 10)
+    assert part.head_offset == 5
