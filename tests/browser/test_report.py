@@ -1,4 +1,4 @@
-"""The report of a real drain, looked at in a real browser."""
+"""Reports of a real backlog and its drain, looked at in a real browser."""
 
 from __future__ import annotations
 
@@ -34,14 +34,20 @@ WIDE, NARROW = 1280, 360
 
 
 @pytest.fixture
-def report(command: Command, make_topic: MakeTopic) -> Path:
-    """That of a drain of two seconds, whose sub-keys and errors are markup."""
+def what(command: Command, make_topic: MakeTopic) -> list[str]:
+    """The options for a backlog whose sub-keys, and the errors about them, are markup."""
     topic = make_topic([json.dumps([EVIL, f"doc-{n % 5}"]) for n in range(100)], partitions=2)
     handler = command.home / "hostile.py"
     handler.write_text(HANDLER)
-    what = ["-b", command.bootstrap, "--topic", topic.name, "--group", command.group(topic)]
-    more = ["--from", "earliest", "--yes", "--on-failure", "dead-letter", "--retries", "0"]
-    command("run", *what, "--handler", f"{handler}:Hostile", *more, "--report", "r.html", code=6)
+    where = ["-b", command.bootstrap, "--topic", topic.name, "--group", command.group(topic)]
+    return [*where, "--handler", f"{handler}:Hostile", "--from", "earliest"]
+
+
+@pytest.fixture
+def report(command: Command, what: list[str]) -> Path:
+    """That of a drain of two seconds."""
+    more = ["--yes", "--on-failure", "dead-letter", "--retries", "0", "--report", "r.html"]
+    command("run", *what, *more, code=6)
     return command.folder / "r.html"
 
 
@@ -73,9 +79,9 @@ def seen(browser: Browser, report: Path) -> Iterator[Seen]:
     found.page.close()
 
 
-def _check_charts(page: Page, least: int) -> None:
+def _check_charts(page: Page, least: int, count: int = 6) -> None:
     charts = page.locator("svg").all()
-    assert len(charts) >= 6
+    assert len(charts) == count
     for chart in charts:
         box = chart.bounding_box()
         assert box is not None
@@ -121,6 +127,24 @@ def test_it_can_be_read_in_the_dark_and_on_a_phone(browser: Browser, report: Pat
         for place in ("h1", ".cards dt", "figure p", "tbody td", "svg text", "footer p"):
             assert _contrast(page, place) >= 4.5, (colours, place)
         assert found.said == []
+        page.close()
+
+
+def test_the_report_of_a_backlog_opens_anywhere(
+    browser: Browser, command: Command, what: list[str]
+) -> None:
+    command("inspect", *what, "--report", "i.html")
+    report = command.folder / "i.html"
+    for colours in ("light", "dark"):
+        found = opened(browser, report, NARROW, colours)
+        page = found.page
+        assert page.get_by_role("heading", level=1).inner_text().startswith("200 messages behind")
+        assert page.evaluate("document.scripts.length") == 0
+        assert EVIL in page.inner_text("main")
+        assert page.get_by_role("img", name="Skew of the work").count() == 1
+        _check_charts(page, 280, page.locator("figure").count())
+        assert page.evaluate("document.documentElement.scrollWidth") <= NARROW
+        assert (found.said, found.loaded) == ([], [report.as_uri()])
         page.close()
 
 

@@ -101,6 +101,18 @@ def test_an_empty_backlog_has_a_report(command: Command, make_topic: MakeTopic) 
     assert "✓ Nothing to drain" in Reader(command.folder / "r.html").text
 
 
+def test_an_inspection_has_a_report(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(operations(300))
+    what = [*command.what(topic), "--from", "earliest", "--report", "r.html"]
+    outcome = command("inspect", *what, "--json", "--quiet")
+    assert outcome.answer["messages"] == 300
+    assert outcome.err == ""
+    text = Reader(command.folder / "r.html").text
+    assert f"Backlog of {topic.name} for group {command.group(topic)} 300 messages behind" in text
+    assert "Hottest sub-keys" in text
+    assert command.record.path.exists() is False
+
+
 def test_a_report_that_could_not_be_written_is_refused_before_anything_begins(
     command: Command, make_topic: MakeTopic
 ) -> None:
