@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext, redirect_stdout
 
 import typer
 
+from drainer.cli.options import LogFormat
 from drainer.errors import (
     EXIT_INTERRUPTED,
     EXIT_REFUSED,
@@ -15,9 +16,20 @@ from drainer.errors import (
     DrainerError,
     Refused,
 )
+from drainer.view.log import logging_as_json
 from drainer.view.terminal import Terminal
 
 _STATUS = {EXIT_REFUSED: "refused", EXIT_INTERRUPTED: "interrupted"}
+
+
+@contextmanager
+def speaking(log_format: LogFormat, *, json: bool, quiet: bool, debug: bool) -> Iterator[Terminal]:
+    """The terminal of a command that can write a log instead."""
+    if log_format is LogFormat.TEXT:
+        yield Terminal(json=json, quiet=quiet, debug=debug)
+        return
+    with logging_as_json(json=json, quiet=quiet, debug=debug) as terminal:
+        yield terminal
 
 
 @contextmanager

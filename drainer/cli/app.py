@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from drainer import __version__
-from drainer.cli import certify, dead, demo, inspect, plan, redrive, resume, run, sandbox
+from drainer.cli import certify, dead, demo, inspect, metrics, plan, redrive, resume, run, sandbox
 from drainer.cli.answer import answering
 from drainer.cli.profile import apply_profile
 from drainer.view.terminal import Terminal
@@ -26,6 +26,7 @@ app.command("run")(run.run)
 app.command("resume")(resume.resume)
 app.add_typer(plan.app, name="plan")
 app.add_typer(dead.app, name="dead")
+app.add_typer(metrics.app, name="metrics")
 app.add_typer(sandbox.app, name="sandbox")
 app.command("redrive")(redrive.redrive)
 app.command("certify")(certify.certify)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from drainer.cli.answer import insist_on_yes
 from drainer.cli.values import parse_duration, parse_pairs, parse_size
@@ -28,6 +28,9 @@ from drainer.view.report.file import ReportFile
 from drainer.view.report.write import write_drain_report
 from drainer.view.summary import show_cut_short, show_summary
 from drainer.view.terminal import Terminal
+
+if TYPE_CHECKING:
+    from drainer.metrics.server import MetricsServer
 
 CONNECT_TIMEOUT_S = 7.0  # an unreachable broker is told within ten seconds, all in all
 TELL_S = 1.0  # a terminal that is held must not keep a process that is to end
@@ -77,14 +80,19 @@ def confirm_and_drain(
     cluster: Cluster,
     prepared: Prepared,
     running: LocalSettings,
+    metrics: MetricsServer | None,
     *,
     yes: bool,
     report: ReportFile | None = None,
 ) -> int:
     """Drains what was prepared, once a person said yes; gives the exit code."""
     history = History()
+    plan = prepared.plan
+    measure = metrics.begin(plan.topic, plan.group, plan.drain_id) if metrics else None
     if not prepared.action.resumes and not prepared.action.offsets:
         summary = nothing_to_drain(prepared)
+        if metrics is not None:
+            metrics.end(summary)
         show_summary(terminal, summary)
         write_drain_report(terminal, report, prepared.action, summary, history)
         return summary.exit_code
@@ -95,16 +103,20 @@ def confirm_and_drain(
     insist_on_yes(terminal, question, yes=yes)
     with progress_view(terminal) as view:
         give_up = partial(_end_at_once, terminal, view, prepared.action.plan_path)
-        observe = view.update if report is None else partial(_show_and_keep, view, history)
+
+        def observe(status: Status) -> None:
+            if measure is not None:
+                measure(status)
+            if report is not None:
+                history.add(status)
+            view.update(status)
+
         summary = drain(cluster, prepared, running, observe, terminal.say, give_up)
+    if metrics is not None:
+        metrics.end(summary)
     show_summary(terminal, summary)
     write_drain_report(terminal, report, action, summary, history)
     return summary.exit_code
-
-
-def _show_and_keep(view: ProgressView, history: History, status: Status) -> None:
-    history.add(status)
-    view.update(status)
 
 
 def _end_at_once(terminal: Terminal, view: ProgressView, plan: Path) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,15 @@ _HOW = "How to drain it"
 _WHICH = "Which dead letters"
 _KAFKA = "Kafka"
 _TALK = "Talking"
+_WATCH = "Watching it"
+
+
+class LogFormat(StrEnum):
+    """How a drain tells on standard error what it does."""
+
+    TEXT = "text"
+    JSON = "json"
+
 
 Topic = Annotated[
     str,
@@ -270,6 +280,49 @@ ReportPath = Annotated[
         help="Write what was found, with charts, as one HTML page that needs nothing but itself. An"
         " earlier report is written over; any other file is not.",
         rich_help_panel=_TALK,
+    ),
+]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        envvar="DRAINER_METRICS_PORT",
+        min=0,
+        max=65535,
+        help="Serve metrics for Prometheus on this port while it runs; 0 for a free one, which is"
+        " told.",
+        rich_help_panel=_WATCH,
+    ),
+]
+MetricsHost = Annotated[
+    str,
+    typer.Option(
+        "--metrics-host",
+        envvar="DRAINER_METRICS_HOST",
+        help="Address to serve them on. Only this machine can scrape the default; 0.0.0.0 is for"
+        " everybody who reaches the machine, who then also reads the hottest sub-keys.",
+        rich_help_panel=_WATCH,
+    ),
+]
+MetricsLinger = Annotated[
+    str,
+    typer.Option(
+        "--metrics-linger",
+        envvar="DRAINER_METRICS_LINGER",
+        metavar="DURATION",
+        help="Go on serving them for so long after the end, so that the last scrape sees how it"
+        " ended: twice the scrape interval, say. Ctrl-C cuts it short.",
+        rich_help_panel=_WATCH,
+    ),
+]
+LogFormatOption = Annotated[
+    LogFormat,
+    typer.Option(
+        "--log-format",
+        envvar="DRAINER_LOG_FORMAT",
+        help="json writes standard error as one JSON object a line, for a log collector, and asks"
+        " nothing: say --yes with it.",
+        rich_help_panel=_WATCH,
     ),
 ]
 HandlerArgument = Annotated[

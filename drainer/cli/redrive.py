@@ -10,8 +10,9 @@ import typer
 
 from drainer.cli import options as o
 from drainer.cli import policy as p
-from drainer.cli.answer import answering
+from drainer.cli.answer import answering, speaking
 from drainer.cli.draining import confirm_and_drain, connect, local_settings, tell_dry_run
+from drainer.cli.metrics import serving
 from drainer.core.dead_letter import LetterFilter
 from drainer.core.failures import OnFailure
 from drainer.core.redrive import RedriveSettings
@@ -20,7 +21,6 @@ from drainer.loader import load_handler
 from drainer.operations.redrive import RedriveRequest, prepare_redrive
 from drainer.view.action import show_plan_of_action
 from drainer.view.report.file import ReportFile
-from drainer.view.terminal import Terminal
 
 DEAD_AGAIN = replace(p.NEW_DRAIN, on_failure=OnFailure.DEAD_LETTER)
 
@@ -79,6 +79,10 @@ def redrive(
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
     report: o.ReportPath = None,
+    metrics_port: o.MetricsPort = None,
+    metrics_host: o.MetricsHost = "127.0.0.1",
+    metrics_linger: o.MetricsLinger = "0s",
+    log_format: o.LogFormatOption = o.LogFormat.TEXT,
     yes: o.Yes = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
@@ -96,8 +100,11 @@ def redrive(
     - `drainer redrive --dead-letter-topic orders.indexer.dead --handler my_handlers.py:Reindex -b localhost:9092`
     - `drainer redrive --dead-letter-topic orders.indexer.dead --handler my_handlers.py:Reindex -b localhost:9092 --error timeout --yes`
     """  # noqa: E501 - an example has to be on one line to be copied
-    terminal = Terminal(json=json, quiet=quiet, debug=debug)
-    with answering(terminal):
+    with (
+        speaking(log_format, json=json, quiet=quiet, debug=debug) as terminal,
+        answering(terminal),
+        serving(terminal, metrics_port, metrics_host, metrics_linger) as metrics,
+    ):
         page = ReportFile(report) if report else None
         running = local_settings(concurrency, buffer, plan_interval, grace, set_)
         settings = ClientSettings.load(bootstrap_server, client_config, client_property or ())
@@ -132,5 +139,7 @@ def redrive(
                 tell_dry_run(terminal, prepared.action)
                 return
             raise typer.Exit(
-                confirm_and_drain(terminal, cluster, prepared, running, yes=yes, report=page)
+                confirm_and_drain(
+                    terminal, cluster, prepared, running, metrics, yes=yes, report=page
+                )
             )

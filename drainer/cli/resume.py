@@ -6,13 +6,13 @@ import typer
 
 from drainer.cli import options as o
 from drainer.cli import policy as p
-from drainer.cli.answer import answering
+from drainer.cli.answer import answering, speaking
 from drainer.cli.draining import confirm_and_drain, connect, local_settings, settings_of_plan
+from drainer.cli.metrics import serving
 from drainer.operations.resume import prepare_resume
 from drainer.store.plan_file import PlanFile
 from drainer.view.action import show_plan_of_action
 from drainer.view.report.file import ReportFile
-from drainer.view.terminal import Terminal
 
 
 def resume(
@@ -38,6 +38,10 @@ def resume(
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
     report: o.ReportPath = None,
+    metrics_port: o.MetricsPort = None,
+    metrics_host: o.MetricsHost = "127.0.0.1",
+    metrics_linger: o.MetricsLinger = "0s",
+    log_format: o.LogFormatOption = o.LogFormat.TEXT,
     yes: o.Yes = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
@@ -53,8 +57,11 @@ def resume(
     - `drainer resume orders.indexer.plan.json`
     - `drainer resume orders.indexer.plan.json --concurrency 500 --yes`
     """
-    terminal = Terminal(json=json, quiet=quiet, debug=debug)
-    with answering(terminal):
+    with (
+        speaking(log_format, json=json, quiet=quiet, debug=debug) as terminal,
+        answering(terminal),
+        serving(terminal, metrics_port, metrics_host, metrics_linger) as metrics,
+    ):
         page = ReportFile(report) if report else None
         running = local_settings(concurrency, buffer, plan_interval, grace, set_)
         file = PlanFile(plan)
@@ -79,5 +86,7 @@ def resume(
             prepared = prepare_resume(cluster, file, loaded, running, failures)
             show_plan_of_action(terminal, prepared.action)
             raise typer.Exit(
-                confirm_and_drain(terminal, cluster, prepared, running, yes=yes, report=page)
+                confirm_and_drain(
+                    terminal, cluster, prepared, running, metrics, yes=yes, report=page
+                )
             )

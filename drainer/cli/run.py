@@ -6,15 +6,15 @@ import typer
 
 from drainer.cli import options as o
 from drainer.cli import policy as p
-from drainer.cli.answer import answering
+from drainer.cli.answer import answering, speaking
 from drainer.cli.draining import confirm_and_drain, connect, local_settings, tell_dry_run
+from drainer.cli.metrics import serving
 from drainer.core.order import Order
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
 from drainer.operations.start import Request, prepare
 from drainer.view.action import show_plan_of_action
 from drainer.view.report.file import ReportFile
-from drainer.view.terminal import Terminal
 
 
 def run(
@@ -48,6 +48,10 @@ def run(
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
     report: o.ReportPath = None,
+    metrics_port: o.MetricsPort = None,
+    metrics_host: o.MetricsHost = "127.0.0.1",
+    metrics_linger: o.MetricsLinger = "0s",
+    log_format: o.LogFormatOption = o.LogFormat.TEXT,
     yes: o.Yes = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
@@ -65,8 +69,11 @@ def run(
     - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --retries 5 --on-failure dead-letter --max-dead 1%`
     - `drainer run --topic orders --group indexer --handler print -b localhost:9092 --partition 3 --from earliest --yes --json`
     """  # noqa: E501 - an example has to be on one line to be copied
-    terminal = Terminal(json=json, quiet=quiet, debug=debug)
-    with answering(terminal):
+    with (
+        speaking(log_format, json=json, quiet=quiet, debug=debug) as terminal,
+        answering(terminal),
+        serving(terminal, metrics_port, metrics_host, metrics_linger) as metrics,
+    ):
         page = ReportFile(report) if report else None
         running = local_settings(concurrency, buffer, plan_interval, grace, set_)
         settings = ClientSettings.load(bootstrap_server, client_config, client_property or ())
@@ -103,5 +110,7 @@ def run(
                 tell_dry_run(terminal, prepared.action)
                 return
             raise typer.Exit(
-                confirm_and_drain(terminal, cluster, prepared, running, yes=yes, report=page)
+                confirm_and_drain(
+                    terminal, cluster, prepared, running, metrics, yes=yes, report=page
+                )
             )

@@ -83,6 +83,7 @@ class Failures:
             dispatcher, self._retries, self._breaker, rate, monotonic, self._recovered
         )
         self._kinds: Counter[str] = Counter()
+        self._types: Counter[str] = Counter()
         self._letters = 0  # on their way
         self._failed = self._timeouts = 0
         self._last_kind = self._outage = ""
@@ -123,6 +124,8 @@ class Failures:
             outages=self._breaker.opened,
             errors=tuple(self._kinds.most_common(KINDS_MOST)),
             dead_letter_topic=self._settings.dead_letter_topic,
+            error_types=tuple(self._types.items()),
+            in_outage=self._breaker.open_since_s is not None,
         )
 
     def failed(self, sub: SubMessage, error: BaseException) -> None:
@@ -348,6 +351,8 @@ class Failures:
             kind = type(error).__name__
         self._kinds[kind] += 1
         self._last_kind = kind
+        name = type(error).__name__
+        self._types[name if name in self._types or len(self._types) < KINDS_MOST else "other"] += 1
 
     @property
     def _done(self) -> int:

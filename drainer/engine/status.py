@@ -34,7 +34,8 @@ class FailureStatus:
     ``failures`` counts attempts that failed, ``timeouts`` among them; ``retries`` further attempts
     that were granted, ``waiting`` those that are not due yet. ``parked_lanes`` wait for another
     run. ``late`` counts sub-messages whose thread goes on after their time. ``outages`` counts how
-    often the circuit breaker opened. ``errors`` are (text, count), the most frequent first.
+    often the circuit breaker opened, and ``in_outage`` whether it is open. ``errors`` are (text,
+    count), the most frequent first; ``error_types`` (class, count), without any content.
     """
 
     failures: int = 0
@@ -46,6 +47,8 @@ class FailureStatus:
     outages: int = 0
     errors: tuple[tuple[str, int], ...] = ()
     dead_letter_topic: str | None = None
+    error_types: tuple[tuple[str, int], ...] = ()
+    in_outage: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,12 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 KEEP_COMPLAINTS = 30
+AGAIN_S = 60.0  # before the same complaint is logged again
+
+# For a log that is wanted (view/log.py); on a terminal, errors tell what matters of them.
+_LOGGER = logging.getLogger("drainer.librdkafka")
+_LOGGER.addHandler(logging.NullHandler())
+logging.getLogger("drainer").propagate = False  # to handlers that somebody's handler.py has set up
 
 # "host:9092/bootstrap: Connect to ... failed: Connection refused (after 0ms in state CONNECT, 3
 # identical error(s) suppressed)": how long it took and in which state helps nobody.
@@ -33,11 +39,13 @@ class Complaint:
         code: librdkafka's error code; None for a line of its log.
         text: the reason, without secrets.
         at_s: when, by the monotonic clock.
+        logged_s: when it was logged the last time.
     """
 
     code: int | None
     text: str
     at_s: float
+    logged_s: float | None = None
 
 
 class ClientLog(logging.Handler):
@@ -81,10 +89,16 @@ class ClientLog(logging.Handler):
 
     def _keep(self, code: int | None, said: str) -> None:
         text = self._redact(_STATE.sub("", said))
+        logged_s: float | None = None
         for complaint in self.complaints:
             if (complaint.code, complaint.text) == (code, text):
                 self._complaints.remove(complaint)
-        self._complaints.append(Complaint(code, text, time.monotonic()))
+                logged_s = complaint.logged_s
+        now_s = time.monotonic()
+        if logged_s is None or now_s - logged_s > AGAIN_S:
+            _LOGGER.warning("%s", text, extra={"code": code})
+            logged_s = now_s
+        self._complaints.append(Complaint(code, text, now_s, logged_s))
 
 
 def url_safe(topic_id: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heapq import nlargest
+from logging import INFO
 
 from rich.text import Text
 
@@ -19,6 +20,7 @@ from drainer.view.layout import (
     table,
     verdict,
 )
+from drainer.view.log import LogTerminal
 from drainer.view.policy import policy_fields, redrive_field
 from drainer.view.terminal import Terminal
 
@@ -36,6 +38,9 @@ def show_plan_of_action(terminal: Terminal, action: PlanOfAction) -> None:
     """Warnings first, then the backlog, what it is drained with, the checks, and the way back."""
     for warning in action.warnings:
         terminal.warn(warning)
+    if isinstance(terminal, LogTerminal):
+        terminal.event(INFO, "plan_of_action", _headline(action).plain, **action.as_json())
+        return
     if action.warnings:
         terminal.say("")
     terminal.show(_headline(action))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
+from typing import Self
 
 from drainer.engine.status import Status
 from drainer.view import figures
@@ -28,7 +29,7 @@ class LineView:
         self._trouble: str | None = None
         self._stopping: str | None = None
 
-    def __enter__(self) -> LineView:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -46,23 +47,35 @@ class LineView:
         if not self._terminal.is_ready:
             return
         if self._due_s is None:
-            self._terminal.say(start_line(status))
+            self._begin(status)
             self._due_s = status.elapsed_s + INTERVAL_S
         if status.stopping != self._stopping:
             self._stopping = status.stopping
             if status.stopping is not None:
-                self._terminal.warn(f"stopping: {status.stopping}")
+                self._tell_stopping(status.stopping)
         if status.trouble != self._trouble:
             self._trouble = status.trouble
-            if status.trouble is None:
-                self._terminal.say("trouble over")
-            else:
-                self._terminal.warn(f"trouble: {status.trouble}")
+            self._tell_trouble(status.trouble)
         if status.elapsed_s >= self._due_s:
             self._say(status)
 
-    def _say(self, status: Status) -> None:
+    def _begin(self, status: Status) -> None:
+        self._terminal.say(start_line(status))
+
+    def _tell_stopping(self, why: str) -> None:
+        self._terminal.warn(f"stopping: {why}")
+
+    def _tell_trouble(self, trouble: str | None) -> None:
+        if trouble is None:
+            self._terminal.say("trouble over")
+        else:
+            self._terminal.warn(f"trouble: {trouble}")
+
+    def _tell(self, status: Status) -> None:
         self._terminal.say(status_line(status))
+
+    def _say(self, status: Status) -> None:
+        self._tell(status)
         self._said = status
         self._due_s = status.elapsed_s + INTERVAL_S
 

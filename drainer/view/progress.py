@@ -8,6 +8,7 @@ from typing import Protocol, Self
 from drainer.engine.status import Status
 from drainer.view.lines import LineView
 from drainer.view.live import LiveView
+from drainer.view.log import LogTerminal, LogView
 from drainer.view.terminal import Terminal
 
 
@@ -28,6 +29,8 @@ class ProgressView(Protocol):
 
 def progress_view(terminal: Terminal) -> ProgressView:
     """The view that suits the terminal; when quiet, one that tells of trouble only."""
+    if isinstance(terminal, LogTerminal):
+        return LogView(terminal)
     if terminal.quiet or not (terminal.is_live or terminal.is_recorded):
         return LineView(terminal)
     return LiveView(terminal)

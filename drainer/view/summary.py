@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from drainer.view.layout import (
     printable,
     table,
 )
+from drainer.view.log import LogTerminal, latency_fields
 from drainer.view.terminal import Terminal
 
 ERRORS_SHOWN = 5
@@ -39,6 +41,9 @@ def show_summary(terminal: Terminal, summary: Summary) -> None:
     if terminal.json:
         terminal.data(summary.as_json())
     unhappy = summary.status not in ("done", "empty")
+    if isinstance(terminal, LogTerminal):
+        _log_summary(terminal, summary)
+        return
     terminal.show(_headline(summary), urgent=unhappy or bool(summary.sub_messages.dead))
     if summary.status != "empty":
         terminal.say("")
@@ -60,6 +65,23 @@ def show_summary(terminal: Terminal, summary: Summary) -> None:
         terminal.fail(summary.cause)
     if unhappy and summary.plan is not None:
         terminal.show(_resume(summary.plan), urgent=True)
+
+
+def _log_summary(terminal: LogTerminal, summary: Summary) -> None:
+    if summary.cause is not None:
+        terminal.fail(summary.cause)
+    level = logging.INFO
+    if summary.status not in ("done", "empty") or not summary.conserved:
+        level = logging.ERROR
+    elif summary.sub_messages.dead:
+        level = logging.WARNING
+    fields = summary.as_json() | {
+        "conserved": summary.conserved,
+        "latency": latency_fields(summary.latency),
+    }
+    if summary.status in ("interrupted", "halted") and summary.plan is not None:
+        fields["resume"] = command("resume", summary.plan)
+    terminal.event(level, "summary", " ".join(_headline(summary).plain.split()), **fields)
 
 
 def show_cut_short(terminal: Terminal, error: DrainerError, plan: Path) -> None:

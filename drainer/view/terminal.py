@@ -122,6 +122,13 @@ class Terminal:
 
         Of a DrainerError debug shows the traceback of its cause: what the handler raised, say.
         """
+        text, hint, trace = self._told(error)
+        if trace is not None:
+            self.show(Text(printable(trace), QUIET_STYLE), urgent=True)
+        self.error(text, hint)
+
+    def _told(self, error: BaseException) -> tuple[str, str | None, str | None]:
+        """An error as its text, the hint, and the traceback if debug asks for one."""
         cause: BaseException | None
         if isinstance(error, DrainerError):
             text, hint, cause = str(error), error.hint, error.__cause__
@@ -131,10 +138,9 @@ class Terminal:
             words = " ".join(str(error).split())
             text = f"{type(error).__name__}: {words}" if words else type(error).__name__
             hint, cause = _BUG_HINT, error
-        if self.debug and cause is not None:
-            lines = "".join(traceback.format_exception(cause)).rstrip()
-            self.show(Text(printable(lines), QUIET_STYLE), urgent=True)
-        self.error(text, hint)
+        if not self.debug or cause is None:
+            return text, hint, None
+        return text, hint, "".join(traceback.format_exception(cause)).rstrip()
 
     def error(self, text: str, hint: str | None = None) -> None:
         """``error: …`` and its hint, for an error that is at hand as words only."""

@@ -1,0 +1,1 @@
+"""A running drain for Prometheus and Grafana. Only this package imports prometheus_client."""
