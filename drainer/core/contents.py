@@ -12,7 +12,6 @@ from drainer.core.sketch import Distinct, Heavy, Mean, Quantiles, Share, ratio
 from drainer.message import Message
 
 SHOWN = 10
-AGE_BINS = 12
 NO_KEY = "no key"
 LONGEST_KEY = 256  # bytes of a message key that are shown; its checksum stands for the rest
 
@@ -31,7 +30,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How a figure of messages is spread: bytes, or seconds."""
+    """How a figure of messages is spread."""
 
     p50: float
     p99: float
@@ -45,6 +44,18 @@ class Spread:
             "max": self.most,
             "bins": [part.as_json() for part in self.bins],
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """How old messages are, in seconds."""
+
+    p50: float
+    p99: float
+    most: float
+
+    def as_json(self) -> dict[str, float]:
+        return {"p50": self.p50, "p99": self.p99, "max": self.most}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +80,7 @@ class Contents:
     tombstones: int
     undated: int
     sizes: Spread | None
-    ages: Spread | None
+    ages: Ages | None
     message_keys: Distinct
     hottest_keys: tuple[Share, ...]
 
@@ -130,7 +141,7 @@ class ContentsMeter:
             tombstones=self._tombstones,
             undated=self._undated,
             sizes=self._size_spread(),
-            ages=self._age_spread(now_ms),
+            ages=self._ages(now_ms),
             message_keys=self._keys.distinct,
             hottest_keys=self._keys.most(SHOWN, self._messages, fraction),
         )
@@ -144,7 +155,7 @@ class ContentsMeter:
         sizes = self._sizes
         return Spread(sizes.quantile(0.5), sizes.quantile(0.99), sizes.most, bins)
 
-    def _age_spread(self, now_ms: int) -> Spread | None:
+    def _ages(self, now_ms: int) -> Ages | None:
         times = self._times
         if times.empty:
             return None
@@ -152,16 +163,7 @@ class ContentsMeter:
         def age_s(time_ms: float) -> float:
             return max(0.0, (now_ms - time_ms) / 1000)
 
-        first, last = times.least, times.most
-        edges = [first + (last - first) * part / AGE_BINS for part in range(AGE_BINS + 1)]
-        bins: tuple[Bin, ...] = (Bin(age_s(last), age_s(first), 1.0),)
-        if last > first:
-            shares = times.shares(edges[1:-1])
-            bins = tuple(
-                Bin(age_s(edges[part + 1]), age_s(edges[part]), share)
-                for part, share in enumerate(shares)
-            )
-        return Spread(age_s(times.quantile(0.5)), age_s(times.quantile(0.01)), age_s(first), bins)
+        return Ages(age_s(times.quantile(0.5)), age_s(times.quantile(0.01)), age_s(times.least))
 
 
 def _key_text(key: bytes | None) -> str:

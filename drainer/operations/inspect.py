@@ -25,6 +25,7 @@ from drainer.kafka.spans import Span, SpanReader
 from drainer.kafka.topic import Replicas, TopicInfo
 from drainer.loader import LoadedHandler
 from drainer.message import Message
+from drainer.operations.ages import age_bins
 from drainer.operations.inspection import Inspection, PartitionInspection, Reading
 from drainer.operations.survey import Survey
 
@@ -76,6 +77,8 @@ def inspect(cluster: Cluster, look: Look, progress: Progress = lambda *_: None) 
     taken_ms = round(time.time() * 1000)
     heads = _heads(cluster, backlog)
     before = cluster.offset_at(look.topic, backlog.partitions, taken_ms - ARRIVALS_S * 1000)
+    dated = [head.timestamp for head in heads.values() if head.timestamp is not None]
+    oldest_ms = min(dated, default=None)
     survey = Survey(look.handler, look.rule)
     reading = _read(cluster, backlog, look, survey, progress)
     fraction = survey.offsets / backlog.offsets if backlog.offsets else 1.0
@@ -97,6 +100,7 @@ def inspect(cluster: Cluster, look: Look, progress: Progress = lambda *_: None) 
         handler=look.handler.absolute_reference if look.handler else None,
         taken_ms=taken_ms,
         partitions=tuple(of(number) for number in sorted(set(asked))),
+        ages=() if oldest_ms is None else age_bins(cluster, backlog, oldest_ms, taken_ms),
         retention=retention,
         min_in_sync=limit(config.get("min.insync.replicas")),
         reading=reading,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from drainer.core.contents import Contents
+from drainer.core.contents import Bin, Contents
 from drainer.core.retention import Doom, Retention
 from drainer.core.sketch import Mean, Share
 from drainer.core.skew import Skew
@@ -156,6 +156,8 @@ class Inspection:
         handler: its reference; None when none was given.
         taken_ms: when, milliseconds since 1970.
         partitions: those that were asked for.
+        ages: the share of the backlog's offsets by age in seconds, the youngest first; none when
+            no head has a timestamp.
         retention: what the topic does with old records.
         min_in_sync: min.insync.replicas; None when the user may not see it.
         reading: what was read to know what follows.
@@ -173,6 +175,7 @@ class Inspection:
     handler: str | None
     taken_ms: int
     partitions: Sequence[PartitionInspection]
+    ages: Sequence[Bin]
     retention: Retention
     min_in_sync: int | None
     reading: Reading
@@ -293,6 +296,7 @@ class Inspection:
             "sub_messages": self.sub_messages.as_json() if self.sub_messages else None,
             "lost": self.lost,
             "age_s": self.age_s,
+            "ages_s": [part.as_json() for part in self.ages],
             "arrivals_per_s": self.arrivals_per_s,
             "arrivals_s": self.arrivals_s,
             "retention": self.retention.as_json(),

@@ -240,16 +240,12 @@ def _show_contents(terminal: Terminal, found: Inspection) -> None:
             beside.append(figures.counted(contents.tombstones, "tombstone"))
         rows = [(f"{_size(b.low)} to {_size(b.high)}", b) for b in sizes.bins]
         _show_bins(terminal, "message size", rows, ", ".join(beside))
-    if contents.ages is not None:
-        ages = contents.ages
+    if found.ages:
         terminal.say("")
-        note = f"p50 {figures.duration(ages.p50)}, p99 {figures.duration(ages.p99)}"
+        note = "of all offsets"
         if contents.undated:
-            note += f", {figures.counted(contents.undated, 'message')} without a timestamp"
-        rows = [
-            (f"{figures.duration(b.low)} to {figures.duration(b.high)}", b)
-            for b in reversed(ages.bins)
-        ]
+            note += f"; {figures.counted(contents.undated, 'message')} read without a timestamp"
+        rows = [(_age_label(number, found.ages), b) for number, b in enumerate(found.ages)]
         _show_bins(terminal, "message age", rows, note)
     _show_shares(
         terminal,
@@ -257,6 +253,16 @@ def _show_contents(terminal: Terminal, found: Inspection) -> None:
         contents.hottest_keys,
         f"{figures.counted(contents.message_keys.estimate, 'key')} in what was read",
     )
+
+
+def _age_label(number: int, bins: Sequence[Bin]) -> str:
+    low, high = (
+        figures.duration(age_s).removesuffix(" 00m").removesuffix(" 00s")
+        for age_s in (bins[number].low, bins[number].high)
+    )
+    if not number:
+        return f"up to {high}"
+    return f"{low} and more" if number == len(bins) - 1 else f"{low} to {high}"
 
 
 def _show_skew(terminal: Terminal, found: Inspection, skew: Skew) -> None:

@@ -222,9 +222,6 @@ def test_sizes_ages_and_message_keys_of_what_was_read() -> None:
     assert found.sizes.bins[-1].low <= 100 < found.sizes.bins[-1].high
     assert found.ages is not None
     assert found.ages.most == pytest.approx(10.101)
-    assert sum(part.share for part in found.ages.bins) == pytest.approx(1)
-    assert found.ages.bins[0].high == pytest.approx(10.101)
-    assert found.ages.bins[-1].low == pytest.approx(10.0)
     assert next((s.name, s.count) for s in found.hottest_keys) == ("a", 100)
     assert {s.name for s in found.hottest_keys} == {"a", NO_KEY, "\\xff"}
 

@@ -16,6 +16,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.topic import TopicInfo
 from drainer.loader import LoadedHandler, as_handler
 from drainer.message import Message, SubMessage
+from drainer.operations.ages import step_for
 from drainer.operations.inspect import Look, inspect
 from drainer.view.inspect import hot_row, warnings
 from kafka.topic import Topic
@@ -163,6 +164,24 @@ def test_a_head_that_retention_is_about_to_take_is_the_first_warning(
     assert found.partitions[0].arrivals_per_s == pytest.approx(1 / 300)
     assert "may delete the head of the backlog in" in warnings(found)[0]
     assert "retention.ms, offset 0 of partition 0" in warnings(found)[0]
+
+
+def test_ages_are_exact_without_reading(cluster: Cluster, bootstrap: str, topic_name: str) -> None:
+    topic = Topic(bootstrap, topic_name)
+    now_ms = round(time.time() * 1000)
+    ages = [5.5] * 30 + [4.5] * 20 + [2.5] * 40 + [0.5] * 10  # hours
+    dated(topic, [now_ms - round(hours * HOUR_MS) for hours in ages])
+
+    found = inspect(cluster, Look(topic_name, "g", from_="10", messages=5))
+
+    hours = [(b.low / 3600, b.high / 3600, round(b.share * 90)) for b in found.ages if b.share]
+    assert hours == [(0.5, 1, 10), (2.5, 3, 40), (4.5, 5, 20), (5.5, 6, 20)]
+
+
+def test_bins_are_as_wide_as_a_person_likes_them() -> None:
+    assert [step_for(s) for s in (0, 12, 13, 3600, 86_400, 10**9)] == [
+        1, 1, 2, 300, 7200, 33 * 30 * 86_400,
+    ]  # fmt: skip
 
 
 def test_a_head_that_stays_is_no_warning(cluster: Cluster, bootstrap: str, topic_name: str) -> None:

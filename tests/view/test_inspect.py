@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from drainer.core.contents import ContentsMeter
+from drainer.core.contents import Bin, ContentsMeter
 from drainer.core.retention import Doom, Retention
 from drainer.core.skew import SkewMeter
 from drainer.kafka.group import GroupInfo, Member
@@ -63,6 +63,7 @@ def inspection(*partitions: PartitionInspection, full: bool = False) -> Inspecti
         handler="shop:Reindex",
         taken_ms=36_000_000,
         partitions=partitions or (partition(0),),
+        ages=[Bin(0, 1800, 0.25), Bin(1800, 3600, 0.75)],
         retention=Retention("delete", 7 * 24 * 3_600_000, None),
         min_in_sync=2,
         reading=Reading(full, 200, WINDOWS, 0, 0.5, 20_000, 0.1),
@@ -157,6 +158,7 @@ def test_sizes_ages_and_the_hottest_are_drawn_as_bars(width: int) -> None:
     assert any(line.startswith("  customer-4711  ") and "100%" in line for line in drawn)
     assert any(line.startswith("  set_email  ") for line in drawn)
     assert any(line.startswith("  'app\\x1b[2Jadmin'  ") for line in drawn)
+    assert any(line.startswith("  30m and more  ") and "75%" in line for line in drawn)
     if width >= 80:
         assert max(map(len, drawn)) <= min(width, 100)
 
