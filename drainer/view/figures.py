@@ -70,6 +70,16 @@ def duration(seconds: float | None) -> str:
     return f"{round(seconds / _DAY):,} days"
 
 
+def plain_duration(seconds: float) -> str:
+    """A round duration beside a tick: ``2m``, ``1h``, ``0``; any other as ``duration`` has it."""
+    if seconds == 0:
+        return "0"
+    for unit_s, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "m")):
+        if seconds >= unit_s and seconds % unit_s == 0:
+            return f"{seconds / unit_s:,.0f}{unit}"
+    return duration(seconds).replace(".0s", "s")
+
+
 def _moment(seconds: float) -> str:
     if 0 < seconds < 0.0005:
         return "<1ms"

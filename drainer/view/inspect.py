@@ -283,9 +283,10 @@ def _show_skew(terminal: Terminal, found: Inspection, skew: Skew) -> None:
         terminal.show(field("barriers", figures.count(skew.barriers), "each runs alone"))
     keys = skew.sub_keys
     differ = "" if keys.low == keys.high else f", {keys.low:,} to {keys.high:,}"
-    where = "in the backlog" if found.reading.full else "in the sample; the backlog has more"
     about = "~" if differ else ""
-    terminal.show(field("sub-keys", f"{about}{keys.estimate:,}", f"{where}{differ}"))
+    where = "in the backlog" if found.reading.full else "in the sample"
+    more = "" if found.reading.full else "; the backlog may have more"
+    terminal.show(field("sub-keys", f"{about}{keys.estimate:,}", f"{where}{differ}{more}"))
     if found.reading.split_s and skew.messages:
         each_us = found.reading.split_s / skew.messages * 1e6
         terminal.show(field("split takes", f"{each_us:,.0f} µs a message", "with the counting"))

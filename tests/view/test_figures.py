@@ -129,3 +129,11 @@ def test_sub_keys_are_shown_whatever_they_are(key: Hashable, text: str) -> None:
 )
 def test_shares_are_rounded(fraction: float, text: str) -> None:
     assert figures.share(fraction) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0"), (0.003, "3ms"), (1, "1s"), (30, "30s"), (60, "1m"), (14_400, "4h"), (86_400, "1d")],
+)
+def test_round_durations_are_short(seconds: float, text: str) -> None:
+    assert figures.plain_duration(seconds) == text

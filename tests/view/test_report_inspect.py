@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from drainer.core.contents import Bin
 from drainer.kafka.topic import Replicas
 from drainer.operations.inspection import Inspection, SplitFailures
 from drainer.view.inspect import fields, hot_row, warnings
@@ -51,7 +52,6 @@ def test_a_sample_is_told_with_its_intervals_and_a_whole_reading_with_counts() -
 
 def test_the_charts_tell_what_is_seen_in_them() -> None:
     text = shown(inspection())
-    assert "Backlog by age" in text
     assert "Skew of the work" in text
     assert "the hottest alone has 38%" in text
     assert "Backlog by size of message" in text
@@ -63,22 +63,24 @@ def test_without_a_handler_there_is_no_skew() -> None:
     assert "Hottest message keys" in text
 
 
-def test_ages_that_are_all_one_are_not_drawn() -> None:
-    found = inspection()
-    assert found.contents.ages is not None
-    one = replace(found.contents.ages, bins=found.contents.ages.bins[:1])
-    same = replace(one.bins[0], low=3600.0, high=3600.1)
-    ages = replace(one, bins=(same, same))
-    assert "Backlog by age" not in shown(
-        replace(found, contents=replace(found.contents, ages=ages))
-    )
+def test_ages_are_told_from_the_oldest_to_the_youngest() -> None:
+    ages = (Bin(0, 3600, 0.1), Bin(3600, 7200, 0.3), Bin(7200, 10_800, 0.6))
+    page = inspection_page(replace(inspection(), ages=ages), ENDED)
+    assert "in offsets for each 1h; half of them are younger than 3h." in Reader(page).text
+    chart = re.search(r'<svg[^>]*"ages-title.*?</svg>', page, re.DOTALL)
+    assert chart is not None
+    assert re.findall(r">(\d+h|0)</text>", chart[0])[:4] == ["3h", "2h", "1h", "0"]
+
+
+def test_ages_that_are_all_in_one_step_are_not_drawn() -> None:
+    assert "Backlog by age" not in shown(replace(inspection(), ages=(Bin(0, 60, 1.0),)))
 
 
 def test_no_backlog_is_told_and_nothing_is_drawn() -> None:
     empty = partition(0, 0, bytes=0, age_s=None)
     found = inspection(empty, full=True)
-    contents = replace(found.contents, ages=None, sizes=None, hottest_keys=())
-    page = inspection_page(replace(found, contents=contents, skew=None), ENDED)
+    contents = replace(found.contents, sizes=None, hottest_keys=())
+    page = inspection_page(replace(found, ages=(), contents=contents, skew=None), ENDED)
     assert "No backlog" in Reader(page).text
     assert "svg" not in Reader(page).tags
 

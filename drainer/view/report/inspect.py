@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from drainer.core.contents import Bin, Spread
+from drainer.core.contents import Spread
 from drainer.core.kind import UNKNOWN
 from drainer.core.skew import Skew
 from drainer.operations.inspection import Inspection
@@ -74,8 +74,8 @@ def _shares(found: Inspection) -> list[tuple[str, str, object]]:
 def _charts(found: Inspection) -> list[Chart]:
     contents = found.contents
     made = []
-    if contents.ages is not None and _differ(contents.ages):
-        made.append(_ages(found, contents.ages))
+    if len(found.ages) > 1:
+        made.append(_ages(found))
     if found.skew is not None and len(found.skew.curve) > 1:
         made.append(_skew(found, found.skew))
     if contents.sizes is not None and len(contents.sizes.bins) > 1:
@@ -83,21 +83,22 @@ def _charts(found: Inspection) -> list[Chart]:
     return made
 
 
-def _differ(ages: Spread) -> bool:
-    """Whether the ages do, as they are told: or the axis would have one label many times."""
-    oldest, youngest = max(b.high for b in ages.bins), min(b.low for b in ages.bins)
-    return figures.duration(oldest) != figures.duration(youngest)
-
-
-def _ages(found: Inspection, ages: Spread) -> Chart:
-    bins = sorted(ages.bins, key=lambda part: -part.high)
+def _ages(found: Inspection) -> Chart:
+    bins = found.ages[::-1]
+    step = figures.plain_duration(bins[0].high - bins[0].low)
+    # The youngest first, so up to where the half is reached.
+    half, reached = bins[-1], 0.0
+    for each in found.ages:
+        half, reached = each, reached + each.share
+        if reached >= 0.5:
+            break
     return histogram(
         "ages",
         "Backlog by age",
-        f"How old its messages are, in equal steps of time: half of them more than"
-        f" {figures.duration(ages.p50)}, the oldest {figures.duration(ages.most)}.",
-        [figures.duration(bins[0].high), *(figures.duration(part.low) for part in bins)],
-        _messages(found, bins),
+        f"How old its messages are, in offsets for each {step}; half of them are younger than"
+        f" {figures.plain_duration(half.high)}.",
+        [figures.plain_duration(edge) for edge in (bins[0].high, *(part.low for part in bins))],
+        [part.share * found.offsets for part in bins],
         "age",
     )
 
@@ -110,13 +111,9 @@ def _sizes(found: Inspection, sizes: Spread) -> Chart:
         f"Keys and values, each step twice the one before: half of the messages up to"
         f" {_size(sizes.p50)}, 99% up to {_size(sizes.p99)}, the largest {_size(sizes.most)}.",
         [_size(bins[0].low), *(_size(part.high) for part in bins)],
-        _messages(found, bins),
+        [part.share * found.messages for part in bins],
         "bytes of a message",
     )
-
-
-def _messages(found: Inspection, bins: tuple[Bin, ...] | list[Bin]) -> list[float]:
-    return [part.share * found.messages for part in bins]
 
 
 def _skew(found: Inspection, skew: Skew) -> Chart:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from matplotlib.axis import Axis
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, NullLocator
 
+from drainer.view import figures
 from drainer.view.layout import printable
-from drainer.view.report.chart import INKS, Chart, Key, Line, drawn, scale, seconds
+from drainer.view.report.chart import INKS, Chart, Key, Line, drawn, scale
 
 _EDGES_MOST = 6  # that are labelled, for the labels not to touch
 _BAR_HEIGHT = 26
@@ -38,7 +39,7 @@ def histogram(
         axes.bar(range(len(values)), values, width=0.92, align="edge", color=INKS["c1"])
         step = -(-len(edges) // _EDGES_MOST)
         # From the end on: the youngest and the largest are asked for most.
-        places = list(range(len(edges) - 1, -1, -step))
+        places = sorted(range(len(edges) - 1, -1, -step))
         axes.set_xticks([place - 0.04 for place in places], [edges[place] for place in places])
         axes.set_ylim(bottom=0)
         scale(axes, unit, log=False)
@@ -132,11 +133,4 @@ def _tick_durations(axis: Axis, ends: tuple[float, float]) -> None:
     step = -(-len(inside) // _EDGES_MOST) or 1
     axis.set_major_locator(FixedLocator(inside[::step]))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: _plain(value)))
-
-
-def _plain(value: float) -> str:
-    for unit_s, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if value >= unit_s:
-            return f"{value / unit_s:g}{unit}"
-    return seconds(value)
+    axis.set_major_formatter(FuncFormatter(lambda value, _: figures.plain_duration(value)))
