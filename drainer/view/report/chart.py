@@ -37,6 +37,7 @@ INKS = {
     "grid": "#010102",
     "bad": "#010103",
     "trouble": "#010104",
+    "card": "#010105",
     **{f"c{n}": f"#0102{n:02x}" for n in range(1, 10)},
 }
 _NAMES = {colour: name for name, colour in INKS.items()}
@@ -208,7 +209,7 @@ def seconds(value: float) -> str:
         return "0"
     if value < 0.1:
         return f"{value * 1000:.3g}ms"
-    return f"{value:.3g}s" if value < 60 else figures.duration(value)
+    return f"{value:.3g}s" if value < 60 else figures.plain_duration(value)
 
 
 class Drawing:

@@ -107,7 +107,9 @@ def durations(
         labels = [printable(label) for label, _, _ in rows]
         values = [max(value, 1e-3) for _, value, _ in rows]
         bars = axes.barh(labels, values, height=0.62, color=INKS["c1"])
-        axes.bar_label(bars, [text for *_, text in rows], padding=4, color=INKS["muted"])
+        behind = {"facecolor": INKS["card"], "linewidth": 0, "pad": 1}  # so that no line crosses it
+        texts = [text for *_, text in rows]
+        axes.bar_label(bars, texts, padding=4, color=INKS["muted"], bbox=behind)
         axes.invert_yaxis()
         axes.set_xscale("log")
         known = [*values, *([limit.value] if limit and limit.value > 0 else [])]
