@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
+from typing import Literal
 
 from drainer.message import Message, SubMessage
 
@@ -14,7 +15,7 @@ class Context:
     """What a handler is told when it is opened.
 
     ``options`` are the ``--set name=value`` pairs, as they were typed. ``concurrency`` is how many
-    sub-messages this process handles at once: the size for a connection pool.
+    calls of ``handle`` this process makes at once: the size for a connection pool.
     """
 
     topic: str
@@ -75,6 +76,31 @@ class Handler:
         ``async def`` runs on the event loop, a plain ``def`` on long-lived threads. Raising means
         that it failed: ``--retries`` and ``--on-failure`` say what then, unless it is ``Retry``,
         ``Skip`` or ``Fatal``. It may be called again for the same ``sub.id`` after a crash.
+        """
+        raise NotImplementedError
+
+    max_batch: int = 100
+    linger_ms: float = 0
+    batch_of: Literal["lanes", "lane"] = "lanes"
+
+    def handle_batch(self, subs: Sequence[SubMessage]) -> Awaitable[None] | None:
+        """Instead of ``handle``: does the work of up to ``max_batch`` sub-messages in one call.
+
+        They are of as many sub-keys (``batch_of = "lanes"``), or a run of one sub-key in its order
+        (``"lane"``). A call that is not full waits for more for ``linger_ms``. ``--concurrency``
+        counts calls. Raising means that none of them is done: they are tried in calls of half the
+        size, until the one that fails is by itself.
+        """
+        raise NotImplementedError
+
+    def coalesce(self, earlier: SubMessage, later: SubMessage) -> SubMessage | None:
+        """One sub-message that does what ``earlier`` and then ``later`` would do; None to keep
+        them apart.
+
+        They are neighbours that wait on one lane: the last write wins, sums, unions. ``earlier``
+        may be folded already. Must be pure and leave both as they are, for after a failure they are
+        handled one by one. What ``handle`` gets has the identity of the last one, and all of them
+        as ``sub.folded``; they are done together. Not asked for sub-messages with several sub-keys.
         """
         raise NotImplementedError
 

@@ -18,6 +18,7 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
@@ -26,6 +27,8 @@ from types import ModuleType
 from typing import Any, cast
 
 from drainer.aside import aside
+from drainer.bundling import bundling_of, by_bundle, one_by_one, own
+from drainer.core.bundles import Bundle, Bundling
 from drainer.core.redrive import LeftAlone, Redriven, RedriveSettings, selects
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.handler import Context, Handler
@@ -52,19 +55,19 @@ class LoadedHandler:
         self.absolute_reference = absolute_reference or reference
         self._target = target
         self._source = target if source is None else source
-        self.handle: Callable[[SubMessage], Any] = target.handle
-        self.is_async = _is_async(self.handle)
-        split = getattr(target, "split", None)
-        default = split is None or getattr(split, "__func__", None) is Handler.split
+        self.bundling = bundling_of(reference, target)  # None when it takes them one by one
+        self.handle = one_by_one(target)
+        self.handle_bundle = by_bundle(target)
+        self.is_async = _is_async(own(target, "handle_batch") or target.handle)
         # None stands for the default split, which the engine does without calling anything.
-        self.split: Callable[[Message], Iterable[SubMessage]] | None = None if default else split
+        self.split: Callable[[Message], Iterable[SubMessage]] | None = own(target, "split")
         self.selects: Callable[[SubMessage], bool] | None = None  # None stands for all
         self.left_alone: Counter[str] | None = None  # by a redrive, in this run: why, how many
 
     def redriving(self, redrive: RedriveSettings) -> LoadedHandler:
         """The same handler for a topic of dead letters: it gets them as what they were."""
         handler = copy(self)
-        handle = self.handle
+        handle, handle_bundle = self.handle, self.handle_bundle
         left_alone: Counter[str] = Counter()
 
         def split(message: Message) -> Iterator[SubMessage]:
@@ -79,7 +82,14 @@ class LoadedHandler:
         async def on_the_loop(sub: Redriven) -> Any:
             return await handle(sub.begin())
 
+        def together(bundle: Bundle) -> Any:
+            for number, sub in enumerate(bundle.subs):
+                bundle.subs[number] = cast(Redriven, sub).begin()
+            return handle_bundle(bundle)
+
         handler.handle = cast(Any, on_the_loop if self.is_async else plainly)
+        handler.handle_bundle = together
+        handler.bundling = _without_folding(self.bundling)
         handler.split = split
         handler.left_alone = left_alone
         handler.selects = selects
@@ -164,6 +174,11 @@ def _loaded_from(path: Path) -> ModuleType | None:
         if origin is not None and Path(origin).resolve() == path.resolve():
             return module
     return None
+
+
+def _without_folding(bundling: Bundling | None) -> Bundling | None:
+    # A letter is redriven as what it was, under its own name.
+    return None if bundling is None else replace(bundling, coalesce=None)
 
 
 def describe(error: BaseException) -> str:
@@ -316,7 +331,7 @@ def _find(module: ModuleType, name: str, reference: str) -> Any:
 
 
 def _only_handler(module: ModuleType, reference: str) -> Any:
-    if callable(getattr(module, "handle", None)):
+    if any(callable(getattr(module, name, None)) for name in ("handle", "handle_batch")):
         return module
     found = _handlers_in(module)
     if len(found) == 1:
@@ -343,15 +358,16 @@ def _handlers_in(module: ModuleType) -> dict[str, type[Handler]]:
 def _instance(reference: str, target: Any) -> Any:
     if isinstance(target, type):
         target = _guard(reference, target)
-    handle = getattr(target, "handle", None)
-    if not callable(handle) or getattr(handle, "__func__", None) is Handler.handle:
+    handle = own(target, "handle_batch") or own(target, "handle")
+    if not callable(handle):
         raise UsageError(
-            f"the handler {reference!r} has no `handle`",
+            f"the handler {reference!r} has neither `handle` nor `handle_batch`",
             hint="define `async def handle(self, sub)`, or a plain def to run on threads",
         )
     if inspect.isgeneratorfunction(handle) or inspect.isasyncgenfunction(handle):
         raise UsageError(
-            f"the `handle` of {reference!r} yields: it is a generator, and nothing of it would run",
+            f"the `{handle.__name__}` of {reference!r} yields: it is a generator, and nothing of it"
+            " would run",
             hint="`split` yields sub-messages; `handle` does one and returns",
         )
     return target

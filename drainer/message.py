@@ -109,6 +109,7 @@ class SubMessage:
     """
 
     __slots__ = (
+        "_folded",
         "attempt",
         "failures",
         "index",
@@ -119,11 +120,15 @@ class SubMessage:
         "message",
         "next",
         "payload",
+        "together",
     )
 
     # The drain's own notes: attempts that failed, once one has (core/failures.py); the lane, its
-    # key, and who is behind in it (core/lanes.py).
+    # key, and who is behind in it (core/lanes.py); what it stands for, and how many may be given
+    # to the handler with it, once such a bundle has failed (core/bundles.py).
+    _folded: tuple[SubMessage, ...] | None
     failures: int
+    together: int
     lane: Any
     lane_key: Hashable
     next: SubMessage | Any | None
@@ -151,6 +156,12 @@ class SubMessage:
         """
         origin = self.message.origin
         return f"{origin.topic_id}:{origin.partition}:{self.message.offset}:{self.index}"
+
+    @property
+    def folded(self) -> tuple[SubMessage, ...]:
+        """The sub-messages that this one stands for, in their order: itself alone, unless the
+        handler's ``coalesce`` made it of several."""
+        return getattr(self, "_folded", None) or (self,)
 
     def __str__(self) -> str:
         return f"{self.message}[{self.index}]"

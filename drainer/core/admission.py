@@ -70,9 +70,7 @@ class Admission:
             probe_at_s = self._breaker.probe_at_s
             due = probe_at_s is not None and probe_at_s <= self._clock()
             ready = min(1, ready + len(self._retries)) if due else 0
-        if self._rate is not None:
-            ready = min(ready, self._rate.allowed(self._clock()))
-        return ready
+        return ready if self._rate is None else min(ready, self._rate.allowed(self._clock()))
 
     @property
     def next_at_s(self) -> float | None:
@@ -105,6 +103,16 @@ class Admission:
         if sub is not None and self._rate is not None:
             self._rate.start()
         return sub
+
+    def take_behind(self, sub: SubMessage) -> SubMessage | None:
+        """The dispatcher's, when one more may start."""
+        if self._breaker.open or self.paused:
+            return None
+        if self._rate is not None:
+            if not self._rate.allowed(self._clock()):
+                return None
+            self._rate.start()
+        return self._dispatcher.take_behind(sub)
 
     def finish(self, sub: SubMessage) -> None:
         self._dispatcher.finish(sub)

@@ -20,8 +20,8 @@ PROBE_MOST_S = 5.0
 class Breaker:
     """Closed while all is well. Open, it lets one sub-message at a time through: a probe.
 
-    Only first attempts count: the retries of a few bad messages, which are all that is left at the
-    end of a backlog, are no outage.
+    Only what never failed before counts: the retries of a few bad messages, which are all that is
+    left at the end of a backlog, are no outage.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Breaker:
                 self._wait_s = min(PROBE_MOST_S, self._wait_s * 2)
                 self._probe_at_s = now_s + self._wait_s
             return False
-        if sub.attempt > 1:
+        if getattr(sub, "failures", 0):
             return False
         self._failures.append((now_s, done))
         if len(self._failures) < FAILURES:

@@ -69,6 +69,7 @@ class Dispatcher:
         }
         self.lanes.parked = len(self._shut)
         self.take = self.lanes.take
+        self.take_behind = self.lanes.take_behind
 
     @property
     def complete(self) -> bool:

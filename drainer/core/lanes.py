@@ -233,6 +233,44 @@ class Lanes:
             self.finish(sub)
         return self.take()
 
+    @property
+    def deepest(self) -> int:
+        """What waits in the ready lane that is next, at least; 0 when none is ready."""
+        return 1 << self._filled.bit_length() - 1 if self._filled else 0
+
+    @property
+    def urgent(self) -> SubMessage | None:
+        """The sub-message that is next whatever lanes hold: one that had its turn before."""
+        return self._urgent[0] if self._urgent else None
+
+    def behind(self, sub: SubMessage) -> SubMessage | None:
+        """What is next in the lane of a started sub-message; None when it may not start yet."""
+        lane = sub.lane
+        head = lane.head if type(lane) is Lane else None
+        return None if type(head) is Place else cast("SubMessage | None", head)
+
+    def take_behind(self, sub: SubMessage) -> SubMessage:
+        """Starts what is ``behind`` a started sub-message, to be given to the handler with it.
+
+        Their lane goes on when the first of them finishes: finish that one last.
+        """
+        follower = self._start(sub.lane)
+        follower.lane = None
+        self.running += 1
+        return follower
+
+    def put_behind(self, sub: SubMessage, followers: Sequence[SubMessage]) -> None:
+        """Gives back, in their order, what was taken from behind a sub-message."""
+        lane = sub.lane
+        for follower in reversed(followers):
+            follower.lane = lane
+            follower.next = lane.head
+            lane.head = follower
+            if lane.tail is None:
+                lane.tail = follower
+        lane.waiting += len(followers)
+        self.running -= len(followers)
+
     def hold(self, sub: SubMessage) -> None:
         """Takes a started sub-message out of its worker's hands; its lanes wait for it."""
         self.running -= 1

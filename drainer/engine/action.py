@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from drainer.core.bundles import Bundling
 from drainer.core.failures import FailureSettings
 from drainer.core.redrive import RedriveSettings
 
@@ -53,6 +54,7 @@ class PlanOfAction:
     failures: FailureSettings = field(default_factory=FailureSettings)
     makes_topic: str | None = None  # for dead letters
     redrive: RedriveSettings | None = None  # when the topic holds dead letters
+    bundling: Bundling | None = None  # when the handler takes several sub-messages at once
 
     @property
     def offsets(self) -> int:
@@ -67,6 +69,7 @@ class PlanOfAction:
             "group": self.group,
             "group_state": self.group_state,
             "handler": self.handler,
+            "bundling": None if self.bundling is None else self.bundling.as_json(),
             "order": self.order,
             "concurrency": self.concurrency,
             "isolation": self.isolation,

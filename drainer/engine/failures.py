@@ -12,6 +12,7 @@ from typing import Protocol
 
 from drainer.core.admission import Admission, Rate
 from drainer.core.breaker import Breaker
+from drainer.core.bundles import Bundle
 from drainer.core.dispatch import Dispatcher
 from drainer.core.failures import AfterDead, FailurePolicy, FailureSettings, Fate, Verdict
 from drainer.core.progress import Outcome
@@ -144,6 +145,33 @@ class Failures:
             if not known:
                 self._count(error)
             self._carry_out(sub, self._judge(sub, now_s, looked=known), error)
+
+    def failed_together(
+        self, bundle: Bundle, error: BaseException, give_back: Callable[..., list[SubMessage]]
+    ) -> None:
+        """Hears of a call with several sub-messages that ended with an error.
+
+        None of them has spent a retry by that: they are tried in smaller calls, until the one that
+        fails is known.
+        """
+        now_s = monotonic()
+        known = bundle.members[0] is self._returned
+        self._returned = None
+        if not known and not isinstance(error, Skip):
+            self._count(error)
+            why = self._policy.look_for_outage(bundle.members[0], self._done, now_s)
+            self._gate()
+            if why is not None:
+                self._halt(_halted(bundle, error, why))
+                return
+        away = self._breaker.open  # then it is not for what is in it that it failed
+        for lead in give_back(bundle, split=not away):
+            self._dispatcher.hold(lead)
+            if away:
+                self._retries.push(lead, now_s + self._settings.retry_delay_s)
+            else:
+                self._dispatcher.release(lead)
+        self._moved()
 
     def overdue(self, sub: SubMessage) -> None:
         """Hears of an attempt that goes on in its thread after its time; its lane waits for it."""
@@ -368,7 +396,7 @@ def _counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _halted(sub: SubMessage, error: BaseException, why: str | None) -> HandleFailed:
+def _halted(sub: SubMessage | Bundle, error: BaseException, why: str | None) -> HandleFailed:
     attempts = f" after {sub.attempt} attempts" if sub.attempt > 1 else ""
     reason = "" if why is None else f"{why}; last, "
     return HandleFailed(

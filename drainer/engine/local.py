@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 from drainer.aside import aside
 from drainer.core.dispatch import Dispatcher
@@ -18,6 +18,7 @@ from drainer.core.lanes import look_ahead
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan
+from drainer.engine.bundles import Bundles
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.failures import Failures
 from drainer.engine.keeper import Keeper
@@ -31,7 +32,7 @@ from drainer.engine.signals import stop_signals
 from drainer.engine.status import PartitionResult, Status, Summary
 from drainer.engine.tasks import spawn
 from drainer.engine.threads import ThreadWorkers
-from drainer.engine.workers import Workers
+from drainer.engine.workers import Starter, Workers
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
     EXIT_DONE,
@@ -153,19 +154,22 @@ class LocalDrain:
             dispatcher,
             self._plan.failures,
             self._outside.dead_letters,
-            use=lambda starter: self._workers.use(starter),  # noqa: PLW0108 - they come next
+            use=lambda starter: self._workers.use(self._before(starter)),  # they come next
             wake=lambda: self._workers.wake(),  # noqa: PLW0108
             changed=self._end_if_over,
             halt=self._end,
         )
         make_workers = AsyncWorkers if self._handler.is_async else ThreadWorkers
+        bundling = self._handler.bundling
+        self._bundles = bundling and Bundles(bundling, dispatcher, failures, self._wake)
+        heard_by = self._bundles or failures
         self._workers: Workers = make_workers(
-            failures.starter,
-            self._handler.handle,
+            self._before(failures.starter),
+            cast(Any, self._handler.handle_bundle if bundling else self._handler.handle),
             settings.concurrency,
             self._plan.failures.timeout_s,
-            failed=failures.failed,
-            late=failures,
+            failed=heard_by.failed,
+            late=heard_by,
             broken=self._end,
             idle=self._idle,
             note=self._latencies.note,
@@ -177,7 +181,7 @@ class LocalDrain:
             dispatcher,
             self._handler.split,
             settings.buffer_bytes // 2,  # the rest is for what is fetched and not yet split
-            look_ahead(settings.concurrency),
+            look_ahead(settings.concurrency * (bundling.lanes if bundling else 1)),
             moved=self._fed,
             failed=self._end,
         )
@@ -358,6 +362,13 @@ class LocalDrain:
         # From the source's thread; the loop may be closed when the source is the last to stop.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._pump.poke)
+
+    def _before(self, starter: Starter) -> Starter:
+        return self._bundles.before(starter) if self._bundles else starter
+
+    def _wake(self) -> None:
+        if not self._ended.done():
+            self._workers.wake()
 
     def _idle(self) -> None:
         # A worker found nothing to do: there may be room to deliver more, or nothing is left.

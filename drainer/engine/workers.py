@@ -10,15 +10,16 @@ from __future__ import annotations
 import concurrent.futures
 from collections.abc import Callable
 from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
-from typing import Protocol
+from typing import Any, Protocol
 
 from drainer.core.lanes import Lanes
-from drainer.message import SubMessage
 
 WATCH_SHARE = 0.1  # of the timeout between two looks at who is overdue
 WATCH_LEAST_S, WATCH_MOST_S = 0.02, 1.0
 
-Failed = Callable[[SubMessage, BaseException], None]
+# What goes to the handler in one call: a SubMessage, or a Bundle where it wants several at once.
+Work = Any
+Failed = Callable[[Work, BaseException], None]
 Broken = Callable[[BaseException], None]
 Note = Callable[[float, int], int]  # takes a latency and its gap, gives the next (latencies.py)
 
@@ -31,7 +32,8 @@ class TimedOut(TimeoutError):
 
 
 class Starter(Protocol):
-    """Whom workers ask for work: the dispatcher, or what holds starts back in front of it."""
+    """Whom workers ask for work: the dispatcher, or what stands before it, to hold starts back or
+    to make bundles."""
 
     @property
     def lanes(self) -> Lanes: ...
@@ -40,19 +42,19 @@ class Starter(Protocol):
     def ready(self) -> int:
         """How many could start now; no more than lanes are."""
 
-    def take(self) -> SubMessage | None: ...
+    def take(self) -> Work | None: ...
 
-    def finish(self, sub: SubMessage) -> None: ...
+    def finish(self, work: Work) -> None: ...
 
-    def finish_and_take(self, sub: SubMessage) -> SubMessage | None: ...
+    def finish_and_take(self, work: Work) -> Work | None: ...
 
 
 class Late(Protocol):
     """Who is told of threads that go on after their time (engine/failures.py)."""
 
-    def overdue(self, sub: SubMessage) -> None: ...
+    def overdue(self, work: Work) -> None: ...
 
-    def returned(self, sub: SubMessage) -> None: ...
+    def returned(self, work: Work) -> None: ...
 
     def stuck(self, since_s: float) -> None: ...
 

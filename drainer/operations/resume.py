@@ -58,6 +58,7 @@ def prepare_resume(
         group=plan.group,
         group_state=cluster.group(plan.group).state,
         handler=plan.handler,
+        bundling=handler.bundling,
         order=plan.order,
         concurrency=running.concurrency,
         buffer_bytes=running.buffer_bytes,

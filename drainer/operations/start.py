@@ -134,6 +134,7 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
         group=request.group,
         group_state=group_state,
         handler=request.handler.reference,
+        bundling=request.handler.bundling,
         order=request.order.value,
         concurrency=running.concurrency,
         buffer_bytes=running.buffer_bytes,

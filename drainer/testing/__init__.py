@@ -1,7 +1,7 @@
 """Checks of a handler, for its own tests: what the promise of docs/correctness.md can be held to.
 
-No Kafka is needed. ``check_split``, ``check_commutes`` and ``check_idempotent`` raise LawBroken, an
-AssertionError, with the smallest counter-example that was found.
+No Kafka is needed. ``check_split``, ``check_commutes``, ``check_idempotent`` and
+``check_together`` raise LawBroken, an AssertionError, with the smallest counter-example found.
 """
 
 from drainer.testing.certify import (
@@ -10,6 +10,7 @@ from drainer.testing.certify import (
     check_commutes,
     check_idempotent,
     check_split,
+    check_together,
 )
 from drainer.testing.finding import Finding, HandlerDoubt, LawBroken, Level
 from drainer.testing.search import Effort
@@ -28,6 +29,7 @@ __all__ = [
     "check_commutes",
     "check_idempotent",
     "check_split",
+    "check_together",
     "message",
     "messages",
 ]

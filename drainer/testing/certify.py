@@ -83,6 +83,10 @@ def certify(
     begun("repeats")
     found.append(laws.idempotent(trial, work, effort))
     found.append(laws.rewinds(trial, work, effort))
+    begun("together")
+    bundled = laws.together(trial, work)
+    if bundled is not None:
+        found.append(bundled)
     return Certificate(report.findings + found, report.figures, trial.handled)
 
 
@@ -151,6 +155,25 @@ def check_idempotent(
         insist(laws.baseline(trial, work))
         insist([laws.idempotent(trial, work, effort)])
         insist([laws.rewinds(trial, work, effort)])
+
+
+def check_together(
+    handler: Source,
+    messages: Sequence[Message],
+    state: StateOf,
+    *,
+    options: Mapping[str, str] | None = None,
+) -> None:
+    """Insists that ``coalesce`` and ``handle_batch`` end in the state of one by one.
+
+    Raises:
+        LawBroken: with the fewest of the first messages that show it.
+    """
+    with _insisting_on_split():
+        trial, work, _ = _prepare(Subject(handler, options), messages, state)
+        insist(laws.baseline(trial, work))
+        found = laws.together(trial, work)
+        insist([] if found is None else [found])
 
 
 def _prepare(

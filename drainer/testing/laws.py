@@ -143,6 +143,37 @@ def rewinds(trial: Trial, work: Work, effort: Effort) -> Finding:
     )
 
 
+def together(trial: Trial, work: Work) -> Finding | None:
+    """Whether folding and batches end as one sub-message after the other does; None for a handler
+    that has neither."""
+    for part in work.whole_partitions():
+        for count in _growing(len(part.chosen)):
+            few = part.only(part.chosen[:count])
+            ended = trial.run_together(few.chosen)
+            if ended is None:
+                return None
+            serial = trial.run(few.serial)
+            if not ended.same(serial):
+                there, here = ended.against(serial)
+                words = few.words(list(few.specs))
+                return Finding(
+                    "together",
+                    Level.BAD,
+                    f"{words}, folded and in batches as a drain would, leave {there}; one by one,"
+                    f" {here}",
+                    "coalesce(earlier, later) has to do what both would, in this order, and leave"
+                    " both as they are; handle_batch what handling each would",
+                )
+    text = "folded and in batches, they end in the state of one by one"
+    return Finding("together", Level.OK, text)
+
+
+def _growing(count: int) -> list[int]:
+    """The first few, then more and more of so many: a small example is found first."""
+    sizes = [size for size in (1, 2, 3, 5, 8, 16, 32, 64, 128, 256, 512) if size < count]
+    return [*sizes, count] if count else []
+
+
 def _find(search: Search, work: Work) -> tuple[CounterExample | None, bool]:
     choice = False
     for part in work.whole_partitions():

@@ -55,7 +55,7 @@ class Work:
     @classmethod
     def of(cls, sample: Sequence[Message], split: Callable[[Message], list[SubMessage]]) -> Work:
         """Raises SplitFailed where a drain would halt."""
-        dispatcher = _dispatcher(sample)
+        dispatcher = dispatcher_of(sample)
         specs = {}
         for position, each in enumerate(sample):
             subs = split(each)
@@ -96,7 +96,7 @@ class Work:
 
     def steps(self, choose: Choose) -> list[Step]:
         """A schedule of it: as often as something is left, ``choose`` says what goes next."""
-        dispatcher = _dispatcher([self.sample[position] for position in self.chosen])
+        dispatcher = dispatcher_of([self.sample[position] for position in self.chosen])
         rank = {place: number for number, place in enumerate(self.specs)}
         of_message = Counter(position for position, _ in self.specs)
         waiting: dict[int, Place] = {}
@@ -151,7 +151,8 @@ def latest(free: int) -> Sequence[int]:
     return (free - 1,)
 
 
-def _dispatcher(sample: Sequence[Message]) -> Dispatcher:
+def dispatcher_of(sample: Sequence[Message]) -> Dispatcher:
+    """One that takes these messages. Raises ValueError when their offsets don't rise."""
     ends: dict[int, int] = {}
     for each in sample:
         if each.offset < ends.get(each.partition, 0):

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
 from typing import Any
 
-from drainer.errors import SplitFailed
+from drainer.core.bundles import Bundler
+from drainer.errors import HandleFailed, SplitFailed
 from drainer.handler import Skip
 from drainer.loader import LoadedHandler, describe
 from drainer.message import Message, SubMessage
 from drainer.testing.form import difference, equal
-from drainer.testing.schedule import Place, Step
+from drainer.testing.schedule import Place, Step, dispatcher_of
 from drainer.testing.subject import Subject, again, run, splitter
 
 StateOf = Callable[[Any], Any]  # of the handler: an instance or a module; may be async
@@ -59,6 +60,30 @@ class Trial:
         """
         return run(self._run(parts))
 
+    def run_together(self, chosen: Sequence[int]) -> Ended | None:
+        """Handles some messages as a drain with one worker does that has read them all: folded,
+        and in batches. None when the handler takes sub-messages one by one."""
+        return run(self._run_together([again(self._sample[position]) for position in chosen]))
+
+    async def _run_together(self, sample: Sequence[Message]) -> Ended | None:
+        async with self._subject.opened(self._sample) as handler:
+            if handler.bundling is None:
+                return None
+            split, dispatcher = splitter(handler), dispatcher_of(sample)
+            for message in sample:
+                dispatcher.deliver(message, split(message))
+            bundler = Bundler(dispatcher, replace(handler.bundling, linger_s=0.0), lambda: 0.0)
+            try:
+                while (bundle := bundler.take()) is not None:
+                    self.handled += 1
+                    raised = await _caught(handler, handler.handle_bundle, bundle)
+                    if raised is not None:
+                        return Ended(raised=f"a call raised {describe(raised)} at {bundle}")
+                    bundler.finish(bundle)
+            except HandleFailed as error:  # coalesce
+                return Ended(raised=str(error))
+            return await self._ended(handler)
+
     async def _run(self, parts: Sequence[Sequence[Step]]) -> Ended:
         async with self._subject.opened(self._sample) as handler:
             for part in parts:
@@ -67,13 +92,16 @@ class Trial:
                     raised = await self._handle(handler, [subs[place] for place in step])
                     if raised is not None:
                         return Ended(raised=raised)
-            found = self._state(handler.target)
-            if isinstance(found, Awaitable):
-                found = await found
-            try:
-                return Ended(copy.deepcopy(found))
-            except Exception:  # it can't be copied; a fresh handler won't change this one's
-                return Ended(found)
+            return await self._ended(handler)
+
+    async def _ended(self, handler: LoadedHandler) -> Ended:
+        found = self._state(handler.target)
+        if isinstance(found, Awaitable):
+            found = await found
+        try:
+            return Ended(copy.deepcopy(found))
+        except Exception:  # it can't be copied; a fresh handler won't change this one's
+            return Ended(found)
 
     def _split(self, handler: LoadedHandler, part: Sequence[Step]) -> dict[Place, SubMessage]:
         split = splitter(handler)
@@ -97,9 +125,9 @@ class Trial:
         for sub in subs:
             sub.attempt += 1
         if len(subs) == 1:
-            ended: list[object] = [await _caught(handler, subs[0])]
+            ended: list[object] = [await _caught(handler, handler.handle, subs[0])]
         else:
-            ended = await asyncio.gather(*(_caught(handler, sub) for sub in subs))
+            ended = await asyncio.gather(*(_caught(handler, handler.handle, s) for s in subs))
         raised = [
             f"handle raised {describe(error)} at {sub}"
             for sub, error in zip(subs, ended, strict=True)
@@ -108,9 +136,11 @@ class Trial:
         return raised[0] if raised else None
 
 
-async def _caught(handler: LoadedHandler, sub: SubMessage) -> Exception | SystemExit | None:
+async def _caught(
+    handler: LoadedHandler, handle: Callable[[Any], Any], given: object
+) -> Exception | SystemExit | None:
     try:
-        result = handler.handle(sub)
+        result = handle(given)
         if handler.is_async:
             result = await result
         _insist_on_done(result)

@@ -7,6 +7,7 @@ from logging import INFO
 
 from rich.text import Text
 
+from drainer.core.bundles import BatchOf, Bundling
 from drainer.engine.action import PartitionAction, PlanOfAction
 from drainer.view import figures
 from drainer.view.layout import (
@@ -81,14 +82,28 @@ def _settings(action: PlanOfAction) -> list[Text]:
         field("topic", action.topic, f"id {action.topic_id}"),
         field("group", action.group, _STATES.get(action.group_state, action.group_state)),
         field("cluster", action.cluster_id, f"at {action.bootstrap_servers}"),
-        field("handler", action.handler),
+        field("handler", action.handler, _together(action.bundling)),
         field("order", action.order, _ORDERS.get(action.order, "")),
-        field("concurrency", figures.count(action.concurrency), "sub-messages in the handler"),
+        field("concurrency", figures.count(action.concurrency), _at_once(action.bundling)),
         field("buffer", figures.size(action.buffer_bytes), "read ahead at most"),
         field("isolation", action.isolation),
         *([redrive_field(action.redrive)] if action.redrive else []),
         *policy_fields(action.failures, makes_topic=action.makes_topic is not None),
     ]
+
+
+def _together(bundling: Bundling | None) -> str:
+    if bundling is None:
+        return ""
+    words = ["folds neighbours of a sub-key"] if bundling.coalesce is not None else []
+    if bundling.most > 1:
+        what = "sub-keys" if bundling.of is BatchOf.LANES else "sub-messages of one sub-key"
+        words.append(f"up to {figures.count(bundling.most)} {what} in a call")
+    return ", ".join(words)
+
+
+def _at_once(bundling: Bundling | None) -> str:
+    return "sub-messages in the handler" if bundling is None else "calls of the handler at once"
 
 
 def _show_partitions(terminal: Terminal, action: PlanOfAction) -> None:

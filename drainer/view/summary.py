@@ -81,7 +81,8 @@ def _log_summary(terminal: LogTerminal, summary: Summary) -> None:
     }
     if summary.status in ("interrupted", "halted") and summary.plan is not None:
         fields["resume"] = command("resume", summary.plan)
-    terminal.event(level, "summary", " ".join(_headline(summary).plain.split()), **fields)
+    headline = _headline(summary).plain.lstrip(f"{OK}{BAD}■! ").replace("\n  ", "; ")
+    terminal.event(level, "summary", headline, **fields)
 
 
 def show_cut_short(terminal: Terminal, error: DrainerError, plan: Path) -> None:

@@ -30,6 +30,7 @@ SUMMARY = {
     "parked_lanes",
     "dead_letter_topic",
     "errors",
+    "latency",
 }
 both_kinds = pytest.mark.parametrize("handler", [ON_THE_LOOP, ON_THREADS])
 

@@ -42,7 +42,7 @@ def test_retries_alone_never_open_it() -> None:
     for attempt in range(2, 50):
         for _ in range(FAILURES):
             sub = SubMessage()
-            sub.attempt = attempt
+            sub.failures = attempt - 1
             assert not breaker.failed(sub, 1, 0.0)
     assert not breaker.open
 
@@ -165,7 +165,7 @@ def test_it_opens_only_when_enough_of_the_last_first_attempts_failed(
             done += 1
             continue
         sub = SubMessage()
-        sub.attempt = 2 if kind == "again" else 1
+        sub.failures = 1 if kind == "again" else 0
         if kind != "again":
             firsts.append((now_s, done))
         opens = breaker.failed(sub, done, now_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -9,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drainer.core.bundles import Bundler
 from drainer.core.dead_letter import LetterFilter
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.redrive import LeftAlone, Redriven, RedriveSettings, selects
+from drainer.handler import Handler
+from drainer.loader import as_handler
 from drainer.message import Barrier, Message, SubMessage
 
 from .letters import DEAD, Sample, as_record, there_and_back
@@ -71,6 +75,35 @@ def test_the_handler_gets_what_died_with_the_identity_that_it_had() -> None:
 def test_it_waits_in_the_lane_of_its_sub_key() -> None:
     assert redriven(Sample(key="doc-17")).key == "doc-17"
     assert redriven(Sample(sub=SubMessage(keys=["a", "b"]))).keys == ("a", "b")
+
+
+def test_a_handler_of_batches_gets_what_died_and_folds_nothing() -> None:
+    calls: list[list[SubMessage]] = []
+
+    class Batches(Handler):
+        max_batch = 5
+
+        def handle_batch(self, subs: Sequence[SubMessage]) -> None:
+            calls.append(list(subs))
+
+        def coalesce(self, earlier: SubMessage, later: SubMessage) -> SubMessage:
+            return later
+
+    handler = as_handler(Batches, "batches").redriving(ALL)
+    assert handler.split is not None
+    assert handler.bundling is not None
+    dispatcher = Dispatcher({DEAD.partition: Ledger(0, 2)})
+    for offset, key in enumerate(["a", "b"]):
+        record = as_record(Sample(key=key, payload=[offset]).letter(), offset)
+        dispatcher.deliver(record, list(handler.split(record)))
+    bundle = Bundler(dispatcher, handler.bundling, lambda: 0.0).take()
+    assert bundle is not None
+    handler.handle_bundle(bundle)
+
+    ((first, second),) = calls
+    assert {first.key, second.key} == {"a", "b"}
+    assert (first.message.topic, first.attempt) == ("orders", 4)
+    assert handler.bundling.coalesce is None
 
 
 def test_attempts_go_on_counting() -> None:

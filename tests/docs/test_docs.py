@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from drainer.loader import load_handler
+from drainer.message import SubMessage
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
@@ -72,6 +73,23 @@ def test_the_first_handler_works_as_it_is_printed(tmp_path: Path) -> None:
 
     assert handler.is_async
     assert handler.split is not None
+
+
+def test_the_handlers_for_a_hot_row_work_as_they_are_printed(tmp_path: Path) -> None:
+    section = README.split("## When one row holds the work")[1].split("\n## ")[0]
+    code = "import drainer\n\n" + "\n".join(re.findall(r"```python\n(.+?)```", section, re.DOTALL))
+    file = tmp_path / "hot_row_of_the_readme.py"
+    file.write_text(code)
+
+    totals, bulk = (load_handler(f"{file}:{name}") for name in ("Totals", "Bulk"))
+
+    assert totals.bundling is not None
+    assert totals.bundling.coalesce is not None
+    folded = totals.bundling.coalesce(SubMessage("app-admin", 3), SubMessage("app-admin", 4))
+    assert folded is not None
+    assert (folded.key, folded.payload) == ("app-admin", 7)
+    assert bulk.bundling is not None
+    assert (bulk.bundling.most, bulk.bundling.linger_s) == (500, 0.005)
 
 
 def run_pytest(file: Path) -> subprocess.CompletedProcess[str]:

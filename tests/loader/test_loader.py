@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from textwrap import dedent
 
 import pytest
 
+from drainer.core.bundles import BatchOf
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.handler import Context, Handler
 from drainer.handlers import Count, Print
@@ -441,10 +443,10 @@ def fails(reference: str, kind: type[DrainerError]) -> DrainerError:
         ("orders:Nothing", "orders has no 'Nothing'"),
         ("orders.py:Nothing", "orders has no 'Nothing'"),
         ("orders:Reindex.Nothing", "orders has no 'Reindex.Nothing'"),
-        ("orders:number", "has no `handle`"),
-        ("orders:function", "has no `handle`"),
-        ("orders:WithoutHandle", "has no `handle`"),
-        ("orders:NotCallable", "has no `handle`"),
+        ("orders:number", "neither `handle` nor `handle_batch`"),
+        ("orders:function", "neither `handle` nor `handle_batch`"),
+        ("orders:WithoutHandle", "neither `handle` nor `handle_batch`"),
+        ("orders:NotCallable", "neither `handle` nor `handle_batch`"),
         ("empty.py", "neither a function `handle` nor a drainer.Handler"),
         ("two.py", "several handlers: One, Two"),
     ],
@@ -469,6 +471,60 @@ def test_a_wrong_reference_is_a_usage_error(reference: str, says: str) -> None:
     )
 
     assert says in str(fails(reference, UsageError))
+
+
+TOGETHER = """
+import drainer
+class Both(drainer.Handler):
+    max_batch, linger_ms, batch_of = 7, 20, "lane"
+    async def handle_batch(self, subs): ...
+    def coalesce(self, earlier, later): ...
+class Folds(drainer.Handler):
+    def handle(self, sub): ...
+    def coalesce(self, earlier, later): ...
+class One(drainer.Handler):
+    def handle(self, sub): ...
+class Wrong(Both):
+    {wrong}
+"""
+
+
+def test_what_a_handler_says_of_several_at_once_is_read() -> None:
+    write("orders.py", TOGETHER.format(wrong="pass"))
+
+    both, folds, one = (load_handler(f"orders:{name}") for name in ("Both", "Folds", "One"))
+
+    assert both.bundling is not None
+    assert folds.bundling is not None
+    assert (both.bundling.most, both.bundling.of, both.bundling.linger_s) == (7, BatchOf.LANE, 0.02)
+    assert both.is_async
+    assert both.bundling.coalesce is not None
+    assert (folds.bundling.most, folds.is_async) == (1, False)
+    assert one.bundling is None
+
+
+def test_a_module_may_have_handle_batch_alone() -> None:
+    write("batches.py", "max_batch = 5\ndef handle_batch(subs): ...\n")
+    bundling = load_handler("batches.py").bundling
+    assert bundling is not None
+    assert bundling.most == 5
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ("max_batch = 0", "max_batch = 0"),
+        ("max_batch = True", "max_batch = True"),
+        ("linger_ms = -1", "linger_ms = -1"),
+        ("linger_ms = 'long'", "linger_ms = 'long'"),
+        ("batch_of = 'keys'", "neither 'lanes' nor 'lane'"),
+        ("coalesce = 7", "`coalesce` of 'orders:Wrong' is no function"),
+    ],
+)
+def test_nonsense_about_several_at_once_is_a_usage_error(wrong: str, says: str) -> None:
+    write("orders.py", TOGETHER.format(wrong=wrong))
+    with pytest.raises(UsageError, match=re.escape(says)):
+        load_handler("orders:Wrong")
 
 
 def test_the_hints_lead_on() -> None:
@@ -633,7 +689,7 @@ def test_a_fresh_one_of_an_installed_handler_is_another_instance() -> None:
 
 def test_a_class_at_hand_is_a_handler_too() -> None:
     assert isinstance(as_handler(Count, "mine").target, Count)
-    with pytest.raises(UsageError, match="no `handle`"):
+    with pytest.raises(UsageError, match="neither `handle`"):
         as_handler(Handler, "mine")
 
 

@@ -50,6 +50,7 @@ class Account:
         self.concurrency = 0
         self.unsure_since_s: Callable[[], float | None] = lambda: None  # of the lock
         self.exact = True  # what comes out of the handler is accounted for at once
+        self._calls: dict[Place, int] = {}  # of the handler, by the first that each was given
         self._busy: Counter[Hashable] = Counter()  # lanes with something in the handler
         self._last: dict[tuple[int, Hashable], Place] = {}
         self._seen: set[tuple[int, Hashable]] = set()  # lanes that this life has begun
@@ -62,16 +63,29 @@ class Account:
         self._moves = 0  # into the handler and out of it
         self._checked = (-1, 0, 0)
 
-    def begin(self, sub: SubMessage) -> Place:
-        """The handler is given a sub-message."""
-        place = place_of(sub)
+    def begin(self, subs: Sequence[SubMessage]) -> list[Place]:
+        """The handler is given one sub-message, or in one call several that end together."""
+        members = [member for sub in subs for member in sub.folded]
+        places = [place_of(sub) for sub in members]
+        together: set[Place] = set()
+        self._world.step(f"handle {' '.join(map(str, places))}")
+        self._count_starts(len(subs))
+        for sub, place in zip(members, places, strict=True):
+            self._begin(sub, place, together)
+            together.add(place)
+        self._calls[places[0]] = len(places)
+        self._world.insist(len(self._calls) <= self.concurrency, "more at once than --concurrency")
+        return places
+
+    def _begin(self, sub: SubMessage, place: Place, together: set[Place]) -> None:
         backlog, insist = self._backlog, self._world.insist
-        self._world.step(f"handle {place}")
         self._moves += 1
         insist(place in backlog.specs, f"{place} is not of the backlog")
         insist(place not in self.known, f"{place} is finished, and handled again in one life")
         insist(place not in self.running, f"{place} is in the handler already")
         for before in backlog.before[place]:
+            if before in together:
+                continue
             insist(before in self.known, f"{place} began before {before} had finished")
             parked = backlog.specs[place] and self._parks_behind(before)
             insist(not parked, f"{place} began behind the dead letter {before}")
@@ -80,11 +94,12 @@ class Account:
             self._world.now_s > self._not_before_s.get(place, 0.0) - INSTANT_S,
             f"{place} is tried again too soon",
         )
-        self._count_start()
         self._check_lock(place)
         lanes = backlog.lanes[place]
         for lane in lanes:
-            insist(not self._busy[lane], f"{place} and another are at once in lane {lane!r}")
+            with_it = sum(lane in backlog.lanes[other] for other in together)
+            alone = self._busy[lane] == with_it
+            insist(alone, f"{place} and another are at once in lane {lane!r}")
             at = (place[0], lane)
             if at in self._seen:
                 insist(self._last[at] <= place, f"lane {at} went back within one life")
@@ -95,16 +110,15 @@ class Account:
             insist(not alone or other[0] != place[0], f"{place} and {other}: a barrier is alone")
         self._busy.update(lanes)
         self.running[place] = self._world.now_s
-        insist(len(self.running) <= self.concurrency, "more at once than --concurrency")
         self.repeats += place in self.begun and place not in self._begun_now
         self.begun[place] += 1
         self._begun_now[place] += 1
-        return place
 
     def leave(self, place: Place, what: str) -> None:
         """It comes out of the handler unfinished."""
         self._world.step(f"{what} {place}")
         self._moves += 1
+        self._calls.pop(place, None)
         del self.running[place]
         self._busy.subtract(self._backlog.lanes[place])
 
@@ -126,11 +140,25 @@ class Account:
             whole_s = min(policy.retry_max_delay_s, policy.retry_delay_s * 2 ** (failures - 1))
             self._not_before_s[place] = self._world.now_s + JITTER * whole_s
 
-    def ask_for_later(self, place: Place, after_s: float | None) -> None:
+    def fail_together(self, places: Sequence[Place], what: str) -> None:
+        """The handler raises in a call with several: which of them it was for, nobody knows."""
+        for place in places:
+            self.leave(place, what)
+        self._begin_again(places)
+
+    def ask_for_later(self, places: Sequence[Place], after_s: float | None) -> None:
         """The handler raises Retry."""
-        self.leave(place, "later")
-        if after_s is not None and not self.policy.breaker:
-            self._not_before_s[place] = self._world.now_s + after_s
+        for place in places:
+            self.leave(place, "later")
+            if after_s is not None and not self.policy.breaker:
+                self._not_before_s[place] = self._world.now_s + after_s
+        self._begin_again(places)
+
+    def _begin_again(self, places: Sequence[Place]) -> None:
+        # Several of a lane were in one call: the first of them comes next.
+        for place in places:
+            for lane in self._backlog.lanes[place]:
+                self._seen.discard((place[0], lane))
 
     def skip(self, place: Place) -> None:
         """The handler raises Skip."""
@@ -170,12 +198,13 @@ class Account:
         fine = not self.exact or unsure_s <= noticed_s
         self._world.insist(fine, f"{place} began while the lock was in doubt")
 
-    def _count_start(self) -> None:
+    def _count_starts(self, operations: int) -> None:
         if self.policy.rate is None or not self.exact:
             return
         now_s, rate = self._world.now_s, self.policy.rate
         most = max(1.0, rate * BURST_S)
-        self._tokens = min(most, self._tokens + (now_s - self._tokens_at_s) * rate) - 1
+        self._tokens = min(most, self._tokens + (now_s - self._tokens_at_s) * rate)
+        self._tokens -= operations
         self._tokens_at_s = now_s
         self._world.insist(self._tokens > -INSTANT_S * rate - 1e-6, "more starts than --rate says")
 
@@ -279,6 +308,7 @@ class Account:
         self._tokens = 1.0
         self.known = dict(kept)
         self.running.clear()
+        self._calls.clear()
         self._busy.clear()
         self._seen.clear()
         self._watermarks.clear()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
+from typing import Any, cast
 
 from drainer.core.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.handler import Fatal, Handler, Retry, Skip
@@ -58,6 +59,16 @@ class Downstream:
         self.on_threads = random.random() < 0.15  # the handler is a plain def
         self.busy = not self.on_threads and random.random() < 0.1  # it never waits for anything
         self._failing = failing
+        self.folds = random.random() < 0.2
+        self.batches = random.random() < 0.2
+        self.max_batch = random.choice([1, 2, 3, 8])
+        self.batch_of = random.choice(["lanes", "lane"])
+        self.linger_ms = random.choice([0, 0, 30])
+
+    def act_together(self, places: Sequence[Place]) -> Act:
+        """What happens to a call: the worst that any of them does."""
+        acts = [self.act(place) for place in places]
+        return max(acts, key=list(Act).index) if len(acts) > 1 else acts[0]
 
     def latency(self, act: Act) -> float:
         timeout_s = self.account.policy.timeout_s
@@ -78,8 +89,28 @@ class Downstream:
             self._failing(act)
         return act
 
-    def conclude(self, place: Place, act: Act) -> None:
-        """Ends an attempt, as its script says."""
+    def conclude(self, places: Sequence[Place], act: Act) -> None:
+        """Ends a call, as the scripts say."""
+        if len(places) == 1:
+            self._conclude(places[0], act)
+            return
+        account = self.account
+        if act is Act.SUCCEED:
+            self.world.tally["together"] += 1
+            for place in places:
+                account.finish(place)
+            return
+        self.world.tally["apart"] += 1
+        if act is Act.LATER:
+            after_s = self.random.choice([None, 0.05, 0.5])
+            account.ask_for_later(places, after_s)
+            raise Retry(after=after_s)
+        account.fail_together(places, act.value)
+        if act is Act.FATAL:
+            raise Fatal("a script says so")
+        raise Skip("a script says so") if act is Act.SKIP else Failing(f"{places} fail")
+
+    def _conclude(self, place: Place, act: Act) -> None:
         account = self.account
         match act:
             case Act.FAIL:
@@ -87,7 +118,7 @@ class Downstream:
                 raise Failing(f"{place} fails")
             case Act.LATER:
                 after_s = self.random.choice([None, 0.05, 0.5])
-                account.ask_for_later(place, after_s)
+                account.ask_for_later([place], after_s)
                 raise Retry(after=after_s)
             case Act.SKIP:
                 account.skip(place)
@@ -97,9 +128,22 @@ class Downstream:
                 raise Fatal("its script says so")
         account.finish(place)
 
+    def together(self, kind: Any) -> type[Handler]:
+        """The same, with what was drawn of folding and batches."""
+        if not self.folds and not self.batches:
+            return cast(type[Handler], kind)
+        parts: dict[str, Any] = {}
+        if self.folds:
+            parts["coalesce"] = staticmethod(_fold)
+        if self.batches:
+            parts |= {"handle_batch": kind.call, "max_batch": self.max_batch}
+            parts |= {"batch_of": self.batch_of, "linger_ms": self.linger_ms}
+        return type("Together", (kind,), parts)
+
     def handler(self, sleep: Callable[[float], None]) -> Handler:
         """A handler of the kind that was drawn; ``sleep`` is for its threads."""
         kind: type[Handler] = _on_threads(self, sleep) if self.on_threads else _on_the_loop(self)
+        kind = self.together(kind)
         if self.backlog.whole:
             return kind()
         backlog = self.backlog
@@ -117,17 +161,23 @@ def _on_the_loop(downstream: Downstream) -> type[Handler]:
 
     class OnTheLoop(Handler):
         async def handle(self, sub: SubMessage) -> None:
-            place = account.begin(sub)
-            act = downstream.act(place)
+            await self.call([sub])
+
+        async def call(self, subs: Sequence[SubMessage]) -> None:
+            places = account.begin(subs)
+            act = downstream.act_together(places)
             if downstream.busy and act is not Act.HANG:
                 downstream.world.now_s += downstream.random.uniform(0, BUSY_S)
             else:
                 try:
                     await asyncio.sleep(downstream.latency(act))
                 except asyncio.CancelledError:
-                    account.fail(place, "cancelled")
+                    if len(places) == 1:
+                        account.fail(places[0], "cancelled")
+                    else:
+                        account.fail_together(places, "cancelled")
                     raise
-            downstream.conclude(place, act)
+            downstream.conclude(places, act)
 
     return OnTheLoop
 
@@ -135,9 +185,23 @@ def _on_the_loop(downstream: Downstream) -> type[Handler]:
 def _on_threads(downstream: Downstream, sleep: Callable[[float], None]) -> type[Handler]:
     class OnThreads(Handler):
         def handle(self, sub: SubMessage) -> None:
-            place = downstream.account.begin(sub)
-            act = downstream.act(place)
+            self.call([sub])
+
+        def call(self, subs: Sequence[SubMessage]) -> None:
+            places = downstream.account.begin(subs)
+            act = downstream.act_together(places)
             sleep(downstream.latency(act))
-            downstream.conclude(place, act)
+            downstream.conclude(places, act)
 
     return OnThreads
+
+
+def _fold(earlier: SubMessage, later: SubMessage) -> SubMessage | None:
+    """Sometimes a new one, sometimes the later, sometimes none."""
+    match later.message.offset % 4:
+        case 0:
+            return None
+        case 1:
+            return SubMessage(later.key)
+        case _:
+            return later

@@ -12,7 +12,18 @@ from drainer import loader
 from drainer.core import breaker
 from drainer.core.dispatch import Dispatcher
 from drainer.core.progress import Outcome
-from drainer.engine import clock, coroutines, failures, keeper, local, loop, meter, pump, threads
+from drainer.engine import (
+    bundles,
+    clock,
+    coroutines,
+    failures,
+    keeper,
+    local,
+    loop,
+    meter,
+    pump,
+    threads,
+)
 from drainer.kafka import dead_letters, fetch, loss
 from drainer.kafka.dead_topic import DeadLetterTopicInfo
 from drainer.message import SubMessage
@@ -135,6 +146,7 @@ def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
         (pump, "monotonic", world.monotonic),
         (coroutines, "monotonic", world.monotonic),
         (failures, "monotonic", world.monotonic),
+        (bundles, "monotonic", world.monotonic),
         (failures, "Random", lambda: now().random),
         (threads, "monotonic", world.monotonic),
         (threads, "threading", threading),

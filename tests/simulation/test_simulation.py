@@ -49,6 +49,8 @@ SEEN = {
     "commits: late": 12,
     "questions without an answer": 50,
     "paused": 5,
+    "together": 100,
+    "apart": 10,
     "exit 0": 150,
     "exit 4": 20,
     "exit 5": 20,

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from drainer.core.bundles import BatchOf, Bundling
 from drainer.core.dead_letter import LetterFilter
 from drainer.core.failures import FailureSettings, Limit, OnFailure
 from drainer.core.redrive import RedriveSettings
@@ -142,6 +143,21 @@ def test_waits_are_those_that_there_will_be(
 
 def test_a_slow_rate_is_told_by_the_minute() -> None:
     assert "rate          30/min" in shown(failures=FailureSettings(rate=0.5))
+
+
+@pytest.mark.parametrize(
+    ("bundling", "says"),
+    [
+        (Bundling(lambda earlier, later: later), "folds neighbours of a sub-key"),
+        (Bundling(most=200), "up to 200 sub-keys in a call"),
+        (Bundling(most=200, of=BatchOf.LANE), "up to 200 sub-messages of one sub-key in a call"),
+    ],
+)
+def test_what_the_handler_takes_at_once_is_told(bundling: Bundling, says: str) -> None:
+    text = shown(bundling=bundling)
+    assert says in text
+    assert "calls of the handler at once" in text
+    assert "calls of the handler" not in shown()
 
 
 def test_a_redrive_is_not_called_a_drain_and_says_which_letters_it_takes() -> None:

@@ -1,0 +1,297 @@
+"""Bundles: several sub-messages in one call of a handler with ``coalesce`` or ``handle_batch``.
+
+The bundler stands between workers and dispatcher with the dispatcher's face, and does all that is
+special about bundles, so that workers, lanes and ledger know nothing of them. The laws stay those
+of single sub-messages: each holds its lane until its call returned, and finishes by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+from drainer.core.lanes import Lanes
+from drainer.errors import HandleFailed
+from drainer.message import Barrier, SubMessage
+
+FOLD_MOST = 1_000  # into one operation; a crash repeats as many
+
+Coalesce = Callable[[SubMessage, SubMessage], SubMessage | None]
+
+
+class BatchOf(Enum):
+    """What one call of ``handle_batch`` is given: the heads of many lanes, or a run of one."""
+
+    LANES = "lanes"
+    LANE = "lane"
+
+
+@dataclass(frozen=True, slots=True)
+class Bundling:
+    """How a handler wants its sub-messages together.
+
+    ``coalesce`` folds neighbours of a lane into one operation. ``most`` operations go into one call
+    of ``handle_batch``, which waits up to ``linger_s`` to be full.
+    """
+
+    coalesce: Coalesce | None = None
+    most: int = 1
+    of: BatchOf = BatchOf.LANES
+    linger_s: float = 0.0
+
+    @property
+    def lanes(self) -> int:
+        """How many lanes one call may hold."""
+        return self.most if self.of is BatchOf.LANES else 1
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "coalesce": self.coalesce is not None,
+            "max_batch": self.most,
+            "batch_of": self.of.value,
+            "linger_ms": self.linger_s * 1000,
+        }
+
+
+class Bundle:
+    """One call of the handler: ``subs`` are what it is given, an operation each.
+
+    ``members`` are the sub-messages that finish with it, in their order; ``runs`` tell those that
+    hold a lane, each with what was taken from behind it.
+    """
+
+    __slots__ = ("members", "runs", "subs")
+
+    def __init__(self) -> None:
+        self.subs: list[SubMessage] = []
+        self.members: list[SubMessage] = []
+        self.runs: list[tuple[SubMessage, list[SubMessage]]] = []
+
+    @property
+    def attempt(self) -> int:
+        return self.members[0].attempt
+
+    def unfold(self) -> None:
+        """Ends it: what was folded stands for itself again."""
+        for sub in self.subs:
+            sub._folded = None
+
+    def __str__(self) -> str:
+        more = len(self.members) - 1
+        return f"{self.members[0]}" + (f" and {more} more" if more else "")
+
+    def __repr__(self) -> str:
+        return repr(self.members[0])
+
+
+class Inner(Protocol):
+    """Whom the bundler asks for work: the dispatcher, or the admission before it."""
+
+    @property
+    def lanes(self) -> Lanes: ...
+
+    @property
+    def ready(self) -> int: ...
+
+    def take(self) -> Any: ...
+
+    def take_behind(self, sub: SubMessage) -> SubMessage | None:
+        """Starts what is behind a started sub-message, if it may start now."""
+
+    def finish(self, sub: Any) -> None: ...
+
+
+class Bundler:
+    """Gives bundles where the dispatcher gives sub-messages, and takes them apart again.
+
+    ``clock`` gives seconds that never go back. ``waits`` is called when a call begins to wait for
+    more: look again when it is due.
+    """
+
+    def __init__(
+        self,
+        inner: Inner,
+        bundling: Bundling,
+        clock: Callable[[], float],
+        waits: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._bundling = bundling
+        self._waits = waits
+        self._looks_behind = bundling.coalesce is not None or bundling.of is BatchOf.LANE
+        self._clock = clock
+        self._waits_since_s: float | None = None  # for a call to be full
+        self.use(inner)
+
+    def use(self, inner: Inner) -> None:
+        """Whom to ask from now on."""
+        self._inner = inner
+        self.lanes = inner.lanes
+
+    @property
+    def ready(self) -> int:
+        """How many calls could start now."""
+        ready = self._inner.ready
+        return 0 if self._lingers(ready) else -(-ready // self._bundling.lanes)
+
+    @property
+    def due_s(self) -> float | None:
+        """When a call starts that is not full; None when none waits."""
+        since_s = self._waits_since_s
+        return None if since_s is None else since_s + self._bundling.linger_s
+
+    def take(self) -> Bundle | None:
+        """Starts what goes into one call. Raises HandleFailed when ``coalesce`` fails."""
+        if self._bundling.linger_s and self._lingers(self._inner.ready):
+            return None
+        sub = self._inner.take()
+        if sub is None:
+            return None
+        self._waits_since_s = None
+        bundle = Bundle()
+        most = self._most(sub)
+        while sub is not None:
+            bundle.runs.append((sub, []))
+            bundle.members.append(sub)
+            most = min(most, self._most(sub))
+            if self._looks_behind and not isinstance(sub, Barrier):
+                self._go_on_behind(sub, bundle, most)
+            else:
+                bundle.subs.append(sub)
+            sub = self._next_lane(bundle, most)
+        return bundle
+
+    def finish(self, bundle: Bundle) -> None:
+        """Ends what a call has done."""
+        bundle.unfold()
+        finish = self._inner.finish
+        for lead, followers in bundle.runs:
+            for follower in followers:
+                finish(follower)
+            finish(lead)
+
+    def finish_and_take(self, bundle: Bundle) -> Bundle | None:
+        self.finish(bundle)
+        return self.take()
+
+    def give_back(self, bundle: Bundle, *, split: bool) -> list[SubMessage]:
+        """Takes a call apart that has not done its work, the lanes as they were before.
+
+        Gives those that hold the lanes, and are still to be put back. With ``split`` they go into
+        calls of half as many members, until the one that makes them fail is by itself.
+        """
+        bundle.unfold()
+        if split:
+            half = (len(bundle.members) + 1) // 2
+            for sub in bundle.members:
+                sub.together = min(self._most(sub), half)
+        for lead, followers in bundle.runs:
+            if followers:
+                for follower in followers:
+                    follower.attempt += 1
+                self.lanes.put_behind(lead, followers)
+        return [lead for lead, _ in bundle.runs]
+
+    def _most(self, sub: SubMessage) -> int:
+        """How many members a call with this one may have."""
+        return getattr(sub, "together", FOLD_MOST * self._bundling.most)
+
+    def _next_lane(self, bundle: Bundle, most: int) -> SubMessage | None:
+        bundling = self._bundling
+        if (
+            bundling.of is BatchOf.LANE
+            or len(bundle.subs) >= bundling.most
+            or len(bundle.members) >= most
+            or isinstance(bundle.members[0], Barrier)
+        ):
+            return None
+        urgent = self.lanes.urgent
+        if urgent is not None and (
+            isinstance(urgent, Barrier) or len(bundle.members) >= self._most(urgent)
+        ):
+            return None
+        taken: SubMessage | None = self._inner.take()
+        return taken
+
+    def _go_on_behind(self, lead: SubMessage, bundle: Bundle, most: int) -> None:
+        """Adds an operation for a lead, and what is behind it as far as it fits."""
+        bundling, lanes = self._bundling, self.lanes
+        coalesce, runs = bundling.coalesce, bundle.runs[-1][1]
+        operation, folded = lead, [lead]
+        made: SubMessage | None = None  # by coalesce, and none of those that were delivered
+        while len(bundle.members) < most:
+            sub = lanes.behind(lead)
+            if sub is None:
+                break
+            into = None
+            if coalesce is not None and len(folded) < FOLD_MOST:
+                into = _fold(coalesce, operation, sub, folded)
+            if into is not None:
+                lanes.take_behind(lead)
+                folded.append(sub)
+                if into.message is None or into is made:
+                    made = into
+                    made.message, made.index = sub.message, sub.index
+                    made.attempt = max(operation.attempt, sub.attempt)
+                operation = into
+            elif bundling.of is BatchOf.LANE and len(bundle.subs) + 1 < bundling.most:
+                if self._inner.take_behind(lead) is None:
+                    break
+                bundle.subs.append(_standing_for(operation, folded))
+                operation, folded, made = sub, [sub], None
+            else:
+                break
+            runs.append(sub)
+            bundle.members.append(sub)
+        bundle.subs.append(_standing_for(operation, folded))
+
+    def _lingers(self, ready: int) -> bool:
+        bundling = self._bundling
+        if not bundling.linger_s:
+            return False
+        full = ready >= bundling.most if bundling.of is BatchOf.LANES else self._deep()
+        if not ready or full or self.lanes.urgent is not None:
+            self._waits_since_s = None
+            return False
+        now_s = self._clock()
+        if self._waits_since_s is None:
+            self._waits_since_s = now_s
+            self._waits()
+        return now_s < self._waits_since_s + bundling.linger_s
+
+    def _deep(self) -> bool:
+        return self.lanes.deepest >= self._bundling.most
+
+
+def _fold(
+    coalesce: Coalesce, earlier: SubMessage, later: SubMessage, folded: list[SubMessage]
+) -> SubMessage | None:
+    first = folded[0]
+    if later.keys is not None or first.keys is not None or first.key != later.key:
+        return None  # neighbours in the lane of a message key or a partition
+    try:
+        into = coalesce(earlier, later)
+    except Exception as error:
+        raise _not_folded(earlier, later, f"raised {type(error).__name__}: {error}") from error
+    if into is None:
+        return None
+    if not isinstance(into, SubMessage) or isinstance(into, Barrier):
+        raise _not_folded(earlier, later, f"gave a {type(into).__name__}")
+    if into.key != first.key or into.keys is not None:
+        raise _not_folded(earlier, later, f"gave one of another sub-key, {into!r}")
+    return into
+
+
+def _not_folded(earlier: SubMessage, later: SubMessage, what: str) -> HandleFailed:
+    return HandleFailed(
+        f"coalesce {what}, for {earlier!r} and {later} ({later!r})",
+        hint="coalesce(earlier, later) gives a SubMessage of the same sub-key that does what both"
+        " would, or None when they have to stay apart; nothing of them was handled",
+    )
+
+
+def _standing_for(operation: SubMessage, folded: list[SubMessage]) -> SubMessage:
+    if len(folded) > 1:
+        operation._folded = tuple(folded)
+    return operation

@@ -1,0 +1,157 @@
+"""``--log-format json``: standard error is a log that a collector reads, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any
+
+import pytest
+
+from command.conftest import MakeTopic, distinct, operations
+from command.process import FAST, Command
+from command.test_refusals import SASL
+from drainer.sandbox import Broker
+from kafka.topic import PASSWORD, USER
+
+AS_JSON = ("--log-format", "json")
+
+
+def events(err: str) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in err.splitlines()]
+    assert all({"time", "level", "event", "message"} <= set(line) for line in found)
+    return found
+
+
+def of(err: str, event: str) -> list[dict[str, Any]]:
+    return [line for line in events(err) if line["event"] == event]
+
+
+def test_a_drain_is_a_log_from_plan_of_action_to_summary(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(operations(100))
+    outcome = command.drain(topic, *AS_JSON, "--json")
+
+    assert [line["event"] for line in events(outcome.err)] == [
+        "plan_of_action",
+        "begin",
+        "progress",
+        "summary",
+    ]
+    (told,) = of(outcome.err, "summary")
+    (plan,) = of(outcome.err, "plan_of_action")
+    (progress,) = of(outcome.err, "progress")
+    assert told["sub_messages"] == outcome.answer["sub_messages"]
+    assert progress["sub_messages"] == told["sub_messages"]
+    assert plan["topic"] == topic.name
+    assert plan["offsets"] == 100
+
+
+def test_by_the_environment_and_without_json_standard_output_stays_empty(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(distinct(5))
+    what = [*command.what(topic), "--from", "earliest", "--yes", *command.options()]
+    outcome = command("run", *what, env={"DRAINER_LOG_FORMAT": "json"})
+
+    assert outcome.out == ""
+    assert of(outcome.err, "summary")
+
+
+def test_a_refusal_is_an_error_with_code_and_hint(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(distinct(5))
+    outcome = command("run", *command.what(topic), "--yes", *AS_JSON, code=3)
+
+    (error,) = events(outcome.err)
+    assert (error["event"], error["exit_code"]) == ("error", 3)
+    assert "--from" in error["hint"]
+
+
+def test_without_yes_it_is_refused_for_nobody_is_asked(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(distinct(5))
+    outcome = command("run", *command.what(topic), "--from", "earliest", *AS_JSON, code=3)
+
+    (error,) = of(outcome.err, "error")
+    assert "--yes" in error["hint"]
+    assert command.left_behind == []
+
+
+def test_an_interrupted_drain_says_how_to_go_on(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(distinct(50))
+    running = command.begin(topic, *FAST, *AS_JSON, "-c", "4", gate=command.gate)
+    command.wait_for(running, "begun", 4)
+    running.signal(signal.SIGTERM)
+    command.gate.touch()
+    outcome = running.ends(4)
+
+    (error,) = of(outcome.err, "error")
+    (told,) = of(outcome.err, "summary")
+    assert error["exit_code"] == told["exit_code"] == 4
+    assert of(outcome.err, "stopping")
+    assert told["resume"] == f"drainer resume {command.plan(topic).name}"
+    command.resume(topic, *AS_JSON)
+
+
+HANDLER = """
+import logging, sys
+import drainer
+
+class Talks(drainer.Handler):
+    async def handle(self, sub):
+        print("printed", sub.message.offset)
+        print("to stderr", sub.message.offset, file=sys.stderr)
+        logging.getLogger("talks").error("logged %s", sub.message.offset)
+"""
+
+
+def test_what_a_handler_prints_and_logs_is_part_of_the_log(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(distinct(3))
+    file = command.home / "talks.py"
+    file.write_text(HANDLER)
+    what = ["--topic", topic.name, "--group", "g", "-b", command.bootstrap, "--from", "earliest"]
+    outcome = command("run", *what, "--handler", f"{file}:Talks", "--yes", "--json", *AS_JSON)
+
+    assert outcome.answer["status"] == "done"
+    printed = {line["message"] for line in of(outcome.err, "output")}
+    assert printed == {f"{how} {n}" for how in ("printed", "to stderr") for n in range(3)}
+    assert {line["message"] for line in of(outcome.err, "log")} == {f"logged {n}" for n in range(3)}
+
+
+@pytest.mark.parametrize("password", [PASSWORD, "wrong-hush"])
+def test_no_secret_is_in_the_log_nor_in_the_metrics(
+    own_command: Command, own_broker: Broker, make_topic: MakeTopic, password: str
+) -> None:
+    topic = make_topic(distinct(20), at=own_broker.bootstrap_servers)
+    config = own_command.home / "client.properties"
+    config.write_text("\n".join([*SASL, f"sasl.username={USER}", f"sasl.password={password}"]))
+    right = password == PASSWORD
+    outcome = own_command.drain(
+        topic,
+        *("-b", own_broker.sasl_bootstrap_servers, "--client-config", str(config)),
+        *(*AS_JSON, "--json", "--debug", "--metrics-port", "0"),
+        code=0 if right else 3,
+    )
+
+    lines = events(outcome.err)
+    assert "hush" not in outcome.err + outcome.out
+    if right:
+        assert of(outcome.err, "summary")
+    else:
+        assert "did not accept the login" in of(outcome.err, "error")[0]["message"]
+        assert of(outcome.err, "librdkafka"), lines
+
+
+def test_what_librdkafka_says_is_in_the_log_and_not_on_a_terminal(command: Command) -> None:
+    what = ["--topic", "t", "--group", "g", "--handler", "count", "-b", "127.0.0.1:9", "--yes"]
+    complaints = of(command("run", *what, *AS_JSON, code=3).err, "librdkafka")
+    plain = command("run", *what, code=3).err
+
+    assert complaints
+    assert all("refused" in line["message"].lower() for line in complaints)
+    assert all(line["level"] == "warning" for line in complaints)
+    assert [line.partition(":")[0] for line in plain.splitlines()] == ["error", "hint"]

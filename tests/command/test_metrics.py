@@ -1,0 +1,191 @@
+"""Scraping a drain: what Prometheus sees is what the summary says."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from command.conftest import MakeTopic, committed, distinct, is_refused, operations
+from command.process import FAST, ON_THE_LOOP, ON_THREADS, Command, Running
+from drainer.kafka.cluster import Cluster
+from kafka.topic import eventually
+
+SERVED = ("--metrics-port", "0")
+Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+class Scrape:
+    """One scrape of a running command."""
+
+    def __init__(self, running: Running) -> None:
+        running.says("metrics: http://")
+        (url,) = re.findall(r"http://\S+/metrics", running.err)
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            self.text = answer.read().decode()
+        self.series: Series = {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(self.text)
+            for sample in family.samples
+        }
+
+    def __call__(self, name: str, **labels: str) -> float | None:
+        """A value by its own labels; None when it isn't there."""
+        for (known, found), value in self.series.items():
+            own = {label: text for label, text in found if label not in ("topic", "group")}
+            if known == f"drainer_{name}" and own == labels:
+                return value
+        return None
+
+
+@pytest.mark.parametrize("handler", [ON_THE_LOOP, ON_THREADS])
+def test_a_scrape_during_the_drain_and_one_after_it_agree_with_the_account(
+    command: Command, make_topic: MakeTopic, handler: str
+) -> None:
+    topic = make_topic(operations(150), partitions=2)
+    options: dict[str, Any] = {"pause_ms": 1, "gate": command.gate, "gated": "b-0"}
+    more = (*FAST, *SERVED, "--metrics-linger", "60s", "--json", "--concurrency", "20")
+    running = command.begin(topic, *more, handler=handler, **options)
+
+    def all_but_one_lane_is_done() -> bool:
+        return Scrape(running)("in_flight") == 1 and Scrape(running)("lanes_ready") == 0
+
+    command.wait_for(running, "done", 100)
+    eventually(all_but_one_lane_is_done, "only the lane that waits is left", 30)
+    during = Scrape(running)
+    for what in ("messages", "sub_messages"):
+        finished = sum(during(f"{what}_total", outcome=o) or 0 for o in ("done", "dead", "skipped"))
+        assert during(f"{what}_read_total") == finished + (during(f"{what}_pending") or 0)
+    assert during("state", state="running") == 1
+    assert (during("sub_messages_pending") or 0) > 0
+    assert during("concurrency") == 20
+    assert (during("handler_latency_seconds", quantile="0.5") or 0) >= 0.001
+
+    command.gate.touch()
+    running.says("metrics stay for 60s")
+    after = Scrape(running)
+    running.signal(signal.SIGTERM)
+    answer = running.ends(0).answer
+
+    assert answer["sub_messages"]["done"] == 600
+    for what in ("messages", "sub_messages"):
+        assert after(f"{what}_read_total") == answer[what]["read"]
+        assert after(f"{what}_pending") == 0
+        for outcome in ("done", "dead", "skipped"):
+            assert after(f"{what}_total", outcome=outcome) == answer[what][outcome]
+    for number, part in answer["partitions"].items():
+        assert after("watermark_offset", partition=number) == part["watermark"]
+        assert after("committed_offset", partition=number) == part["committed"]
+        assert after("backlog_offsets", partition=number) == 0
+    assert after("state", state="done") == 1
+    assert after("exit_code") == 0
+    assert after("handler_latency_seconds_count") == answer["latency"]["count"] == 600
+    for (name, labels), value in during.series.items():
+        if name.startswith("drainer_") and name.endswith(("_total", "_count", "_sum")):
+            assert after.series[name, labels] >= value, name
+
+
+def test_what_goes_wrong_is_counted_by_the_class_of_the_error(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    topic = make_topic(distinct(30))
+    options: dict[str, Any] = {"bad": "3,5,8", "times": 2}
+    more = (*FAST, *SERVED, "--metrics-linger", "60s", "--json", "--retry-delay", "10ms")
+    running = command.begin(topic, *more, **options)
+    running.says("metrics stay for")
+    scrape = Scrape(running)
+    running.signal(signal.SIGINT)
+    answer = running.ends(0).answer
+
+    assert scrape("errors_total", error="LookupError") == answer["failures"] == 6
+    assert scrape("retries_total") == answer["retries"] == 6
+    assert "the document is locked" not in scrape.text
+    assert committed(cluster, topic) == {0: 30}
+
+
+def test_a_port_that_is_taken_is_refused_before_anything_is_touched(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    topic = make_topic(distinct(5))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        outcome = command.drain(topic, "--metrics-port", str(port), code=3)
+
+    is_refused(command, outcome)
+    assert f"127.0.0.1:{port}: Address already in use" in outcome.error
+    assert "--metrics-port 0" in outcome.hint
+    assert command.left_behind == []
+    assert committed(cluster, topic) == {0: None}
+
+
+def test_a_halted_drain_can_be_scraped_too_and_ends_with_its_own_code(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(distinct(5))
+    more = (*FAST, *SERVED, "--metrics-linger", "60s")
+    running = command.begin(topic, *more, fail="0/3/0", how="fatal")
+    running.says("metrics stay for")
+    scrape = Scrape(running)
+    running.signal(signal.SIGINT)
+    running.ends(5)
+
+    assert scrape("state", state="halted") == 1
+    assert scrape("exit_code") == 5
+
+
+def test_without_lingering_the_command_ends_with_the_drain(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(distinct(5))
+    command.drain(topic, *SERVED)
+
+    # Nothing is left to do: the port is served for as long as that takes to find out.
+    command.drain(topic, *SERVED, "--plan", "another.json", "--from", "committed")
+
+
+@pytest.mark.parametrize("linger", ["soon", "-1s"])
+def test_a_linger_that_is_no_duration_is_refused(
+    command: Command, make_topic: MakeTopic, linger: str
+) -> None:
+    topic = make_topic(distinct(5))
+    outcome = command.drain(topic, *SERVED, f"--metrics-linger={linger}", code=2)
+
+    assert linger in outcome.error
+    assert command.left_behind == []
+
+
+def test_a_resume_goes_on_counting_where_the_plan_stands(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(distinct(50))
+    halted = command.drain(
+        topic, *FAST, "--json", "--concurrency", "1", code=5, fail="0/30/0", how="fatal"
+    )
+    done = halted.answer["sub_messages"]["done"]
+    words = ("resume", str(command.plan(topic)), "--yes", *command.options(), *SERVED)
+    running = command.start(*words, *FAST, "--metrics-linger", "60s", "--json")
+    running.says("metrics stay for")
+    scrape = Scrape(running)
+    running.signal(signal.SIGINT)
+    answer = running.ends(0).answer
+
+    assert 0 < done < 50
+    assert scrape("sub_messages_total", outcome="done") == 50
+    assert answer["latency"]["count"] == 50 - done
+    plan = json.loads(command.plan(topic).read_text())
+    assert plan["latency"]["count"] == 50
+
+
+def test_the_dashboard_is_printed_for_grafana(command: Command) -> None:
+    outcome = command("metrics", "dashboard")
+
+    kept = Path(__file__).parents[2] / "docs/grafana/drainer.json"
+    assert json.loads(outcome.out) == json.loads(kept.read_text())
+    assert outcome.err == ""

@@ -1,0 +1,386 @@
+"""Bundles: what goes into one call, and that the laws of single sub-messages hold all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drainer.core.bundles import BatchOf, Bundle, Bundler, Bundling
+from drainer.core.dispatch import Dispatcher
+from drainer.core.ledger import Ledger
+from drainer.core.order import Order
+from drainer.core.progress import Counts, Outcome
+from drainer.errors import HandleFailed
+from drainer.message import Barrier, SubMessage
+
+from .messages import message_at, one_partition, subs_of
+
+Place = tuple[int, int]  # offset, index
+
+
+def last_wins(earlier: SubMessage, later: SubMessage) -> SubMessage:
+    return later
+
+
+def joined(earlier: SubMessage, later: SubMessage) -> SubMessage:
+    """Both payloads, one after the other."""
+    return SubMessage(later.key, [*earlier.payload, *later.payload])
+
+
+def bundler_of(
+    dispatcher: Dispatcher, bundling: Bundling, clock: Callable[[], float] = lambda: 0.0
+) -> Bundler:
+    return Bundler(dispatcher, bundling, clock)
+
+
+def delivered(*keys: Hashable) -> Dispatcher:
+    """A message for each key, whose payload is a list with its offset."""
+    dispatcher = one_partition(0, len(keys))
+    for offset, key in enumerate(keys):
+        dispatcher.deliver(message_at(offset), [SubMessage(key, [offset])])
+    return dispatcher
+
+
+def places(subs: Sequence[SubMessage]) -> list[Place]:
+    return [(sub.message.offset, sub.index) for sub in subs]
+
+
+def taken(bundler: Bundler) -> Bundle:
+    bundle = bundler.take()
+    assert bundle is not None
+    return bundle
+
+
+def retry(dispatcher: Dispatcher, bundler: Bundler, bundle: Bundle) -> None:
+    """What the engine does when a call with several sub-messages fails."""
+    for lead in bundler.give_back(bundle, split=True):
+        dispatcher.hold(lead)
+        dispatcher.release(lead)
+
+
+# --- folding ---
+
+
+def test_neighbours_of_a_lane_are_folded_in_their_order() -> None:
+    dispatcher = delivered("a", "a", "b", "a")
+    bundler = bundler_of(dispatcher, Bundling(joined))
+
+    bundle = taken(bundler)
+
+    assert [sub.payload for sub in bundle.subs] == [[0, 1, 3]]
+    assert places(bundle.subs) == [(3, 0)]
+    assert places(bundle.subs[0].folded) == [(0, 0), (1, 0), (3, 0)]
+    assert places(taken(bundler).subs) == [(2, 0)]
+
+
+def test_all_that_was_folded_is_done_when_the_one_is() -> None:
+    dispatcher = delivered("a", "a", "a")
+    bundler = bundler_of(dispatcher, Bundling(last_wins))
+
+    bundle = taken(bundler)
+    assert dispatcher.ledgers[0].watermark == 0
+    bundler.finish(bundle)
+
+    assert dispatcher.complete
+    assert dispatcher.counts() == (Counts(3, 3), Counts(3, 3))
+    assert bundle.subs[0].folded == (bundle.subs[0],)
+
+
+def test_what_comes_while_a_folded_one_runs_waits_for_it() -> None:
+    dispatcher = one_partition(0, 3)
+    bundler = bundler_of(dispatcher, Bundling(last_wins))
+    for offset in range(2):
+        dispatcher.deliver(message_at(offset), subs_of("a"))
+    bundle = taken(bundler)
+    dispatcher.deliver(message_at(2), subs_of("a"))
+
+    assert bundler.take() is None
+    bundler.finish(bundle)
+    assert places(taken(bundler).subs) == [(2, 0)]
+
+
+def test_what_coalesce_says_no_to_stays_apart() -> None:
+    dispatcher = delivered("a", "a", "a", "a")
+
+    def not_over_two(earlier: SubMessage, later: SubMessage) -> SubMessage | None:
+        return None if later.payload == [2] else joined(earlier, later)
+
+    bundler = bundler_of(dispatcher, Bundling(not_over_two))
+
+    first = taken(bundler)
+    assert first.subs[0].payload == [0, 1]
+    bundler.finish(first)
+    assert taken(bundler).subs[0].payload == [2, 3]
+
+
+def test_one_with_several_sub_keys_is_never_folded() -> None:
+    dispatcher = one_partition(0, 3)
+    both = SubMessage(keys=["a", "b"])
+    for offset, sub in enumerate([SubMessage("a"), both, SubMessage("a")]):
+        dispatcher.deliver(message_at(offset), [sub])
+    bundler = bundler_of(dispatcher, Bundling(last_wins))
+
+    handled = []
+    while (bundle := bundler.take()) is not None:
+        handled.append(places(bundle.members))
+        bundler.finish(bundle)
+
+    assert handled == [[(0, 0)], [(1, 0)], [(2, 0)]]
+
+
+def test_neighbours_in_the_lane_of_a_partition_are_folded_only_within_a_sub_key() -> None:
+    dispatcher = Dispatcher({0: Ledger(0, 4)}, Order.PARTITION)
+    for offset, key in enumerate("aabb"):
+        dispatcher.deliver(message_at(offset), [SubMessage(key, [offset])])
+    bundler = bundler_of(dispatcher, Bundling(joined))
+
+    first = taken(bundler)
+    assert first.subs[0].payload == [0, 1]
+    bundler.finish(first)
+    assert taken(bundler).subs[0].payload == [2, 3]
+
+
+def test_a_folded_one_that_fails_is_folded_in_halves() -> None:
+    dispatcher = delivered("a", "a", "a", "a", "a")
+    bundler = bundler_of(dispatcher, Bundling(joined))
+
+    bundle = taken(bundler)
+    assert bundle.subs[0].payload == [0, 1, 2, 3, 4]
+    retry(dispatcher, bundler, bundle)
+
+    found = []
+    while (bundle := bundler.take()) is not None:  # type: ignore[assignment]
+        found.append(bundle.subs[0].payload)
+        assert bundle.subs[0].attempt == 2
+        bundler.finish(bundle)
+    assert found == [[0, 1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda earlier, later: 1 / 0,
+        lambda earlier, later: later.payload,
+        lambda earlier, later: SubMessage("another"),
+        lambda earlier, later: Barrier(),
+    ],
+)
+def test_a_broken_coalesce_is_told_and_nothing_is_finished(
+    broken: Callable[[SubMessage, SubMessage], SubMessage | None],
+) -> None:
+    dispatcher = delivered("a", "a")
+    bundler = bundler_of(dispatcher, Bundling(broken))
+
+    with pytest.raises(HandleFailed, match="coalesce"):
+        bundler.take()
+    assert dispatcher.counts()[1] == Counts(2, pending=2)
+
+
+# --- batches ---
+
+
+def test_a_batch_of_lanes_has_the_heads_of_as_many_sub_keys() -> None:
+    dispatcher = delivered("a", "a", "b", "c", "d")
+    bundler = bundler_of(dispatcher, Bundling(most=3))
+
+    first, second = taken(bundler), taken(bundler)
+
+    assert len({sub.key for sub in first.subs}) == 3
+    assert len(second.subs) == 1
+    assert bundler.take() is None
+    bundler.finish(first)
+    assert places(taken(bundler).subs) == [(1, 0)]
+
+
+def test_a_batch_of_a_lane_is_a_run_of_it() -> None:
+    dispatcher = delivered("a", "b", "a", "a", "a")
+    bundler = bundler_of(dispatcher, Bundling(most=3, of=BatchOf.LANE))
+
+    first = taken(bundler)
+
+    assert places(first.subs) == [(0, 0), (2, 0), (3, 0)]
+    assert places(taken(bundler).subs) == [(1, 0)]
+    bundler.finish(first)
+    assert places(taken(bundler).subs) == [(4, 0)]
+
+
+def test_a_batch_of_a_lane_has_folded_ones_as_one_operation() -> None:
+    dispatcher = delivered(*"aaaaaa")
+
+    def pairs(earlier: SubMessage, later: SubMessage) -> SubMessage | None:
+        return joined(earlier, later) if len(earlier.payload) == 1 else None
+
+    bundler = bundler_of(dispatcher, Bundling(pairs, most=2, of=BatchOf.LANE))
+
+    assert [sub.payload for sub in taken(bundler).subs] == [[0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize("of", list(BatchOf))
+def test_a_barrier_is_by_itself(of: BatchOf) -> None:
+    dispatcher = one_partition(0, 3)
+    dispatcher.deliver(message_at(0), [SubMessage("a"), SubMessage("b")])
+    dispatcher.deliver(message_at(1), [Barrier()])
+    dispatcher.deliver(message_at(2), [SubMessage("a"), SubMessage("b")])
+    bundler = bundler_of(dispatcher, Bundling(most=9, of=of))
+
+    handled = []
+    while (bundle := bundler.take()) is not None:
+        handled.append({sub.message.offset for sub in bundle.members})
+        bundler.finish(bundle)
+
+    assert {1} in handled
+    assert all(len(offsets) == 1 for offsets in handled)
+
+
+def test_a_barrier_is_not_with_what_another_partition_has() -> None:
+    dispatcher = Dispatcher({0: Ledger(0, 1), 1: Ledger(0, 1)})
+    dispatcher.deliver(message_at(0, 1), [Barrier()])
+    dispatcher.deliver(message_at(0), [SubMessage("a")])
+    bundler = bundler_of(dispatcher, Bundling(most=9))
+
+    barrier, other = taken(bundler), taken(bundler)
+
+    assert [type(sub) for sub in barrier.subs] == [Barrier]
+    assert [sub.key for sub in other.subs] == ["a"]
+
+
+def test_a_lane_that_was_given_back_is_as_deep_as_before() -> None:
+    dispatcher = delivered(*["a"] * 200)
+    bundler = bundler_of(dispatcher, Bundling(most=150, of=BatchOf.LANE))
+
+    bundle = taken(bundler)
+    assert dispatcher.lanes.hottest(1) == [("a", 50)]
+    retry(dispatcher, bundler, bundle)
+
+    assert dispatcher.lanes.hottest(1) == [("a", 199)]
+    assert len(taken(bundler).subs) == 75
+
+
+def test_the_one_that_makes_a_batch_fail_is_found_in_a_few_calls() -> None:
+    dispatcher = delivered(*range(512))
+    bundler = bundler_of(dispatcher, Bundling(most=512))
+    calls = 0
+    while (bundle := bundler.take()) is not None:
+        calls += 1
+        if any(sub.key == 77 for sub in bundle.members) and len(bundle.members) > 1:
+            retry(dispatcher, bundler, bundle)
+        else:
+            bundler.finish(bundle)
+
+    assert dispatcher.complete
+    assert calls <= 2 * 9 + 1
+
+
+# --- waiting to be full ---
+
+
+def test_a_call_that_is_not_full_waits_for_more_and_no_longer_than_it_may() -> None:
+    now = [100.0]
+    dispatcher = one_partition(0, 9)
+    bundler = bundler_of(dispatcher, Bundling(most=3, linger_s=0.5), lambda: now[0])
+    dispatcher.deliver(message_at(0), subs_of("a", "b"))
+
+    assert bundler.take() is None
+    assert bundler.ready == 0
+    assert bundler.due_s == 100.5
+    now[0] = 100.4
+    assert bundler.take() is None
+    now[0] = 100.5
+    assert len(taken(bundler).subs) == 2
+
+    dispatcher.deliver(message_at(1), subs_of("c", "d", "e"))
+    assert bundler.ready == 1
+    assert len(taken(bundler).subs) == 3
+
+
+def test_a_run_of_a_lane_waits_for_more_of_it() -> None:
+    now = [0.0]
+    dispatcher = one_partition(0, 9)
+    bundler = bundler_of(
+        dispatcher, Bundling(most=4, of=BatchOf.LANE, linger_s=1.0), lambda: now[0]
+    )
+    dispatcher.deliver(message_at(0), subs_of("a", "a"))
+    assert bundler.take() is None
+    dispatcher.deliver(message_at(1), subs_of("a", "a"))
+    assert len(taken(bundler).subs) == 4
+
+
+# --- the laws ---
+
+one_key = st.sampled_from("abc")
+specs = st.one_of(
+    one_key, one_key, one_key, st.lists(one_key, min_size=2, max_size=3, unique=True), st.none()
+)
+
+
+def sub_of(spec: str | list[str] | None) -> SubMessage:
+    if spec is None:
+        return Barrier([])
+    return SubMessage(keys=spec) if isinstance(spec, list) else SubMessage(spec, [])
+
+
+@given(
+    backlog=st.lists(st.lists(specs, max_size=5), max_size=12),
+    folds=st.booleans(),
+    most=st.integers(1, 4),
+    of=st.sampled_from(BatchOf),
+    bad=st.sets(st.tuples(st.integers(0, 11), st.integers(0, 4)), max_size=4),
+    seed=st.integers(0, 999),
+)
+def test_bundles_keep_the_laws_of_single_sub_messages(
+    backlog: list[list[str | list[str] | None]],
+    folds: bool,
+    most: int,
+    of: BatchOf,
+    bad: set[Place],
+    seed: int,
+) -> None:
+    """Sub-messages in ``bad`` fail each call that they are in; alone, they are given up."""
+    chance = Random(seed)
+    dispatcher = one_partition(0, len(backlog))
+    bundler = bundler_of(dispatcher, Bundling(last_wins if folds else None, most, of))
+    waiting = [(offset, [sub_of(spec) for spec in specs]) for offset, specs in enumerate(backlog)]
+    keys = {
+        (offset, index): ["barrier"] if isinstance(sub, Barrier) else list(sub.keys or [sub.key])
+        for offset, subs in waiting
+        for index, sub in enumerate(subs)
+    }
+    running: list[Bundle] = []
+    ended: list[Place] = []
+    outcomes: dict[Place, Outcome] = {}
+    while waiting or running or dispatcher.ready:
+        what = chance.random()
+        if waiting and what < 0.4:
+            offset, subs = waiting.pop(0)
+            dispatcher.deliver(message_at(offset), subs)
+        elif len(running) < 3 and what < 0.8 and (bundle := bundler.take()) is not None:
+            assert len(bundle.subs) <= most
+            busy = {key for other in running for at in places(other.members) for key in keys[at]}
+            assert not busy & {key for at in places(bundle.members) for key in keys[at]}
+            running.append(bundle)
+        elif running:
+            bundle = running.pop(chance.randrange(len(running)))
+            failing = bad.intersection(places(bundle.members))
+            if failing and len(bundle.members) > 1:
+                retry(dispatcher, bundler, bundle)
+            elif failing:
+                dispatcher.finish(bundle.members[0], Outcome.DEAD)
+            else:
+                bundler.finish(bundle)
+            if not failing or len(bundle.members) == 1:
+                outcome = Outcome.DEAD if failing else Outcome.DONE
+                ended += places(bundle.members)
+                outcomes |= dict.fromkeys(places(bundle.members), outcome)
+
+    assert dispatcher.complete
+    assert dispatcher.lanes.running == dispatcher.lanes.ready == len(dispatcher.lanes) == 0
+    assert outcomes == {at: Outcome.DEAD if at in bad else Outcome.DONE for at in keys}
+    assert len(ended) == len(keys)
+    for key in "abc":
+        lane = [at for at in ended if key in keys[at] or keys[at] == ["barrier"]]
+        assert lane == sorted(lane)
+    assert dispatcher.counts()[1].conserved

@@ -1,0 +1,260 @@
+"""Handlers that fold neighbours of a lane, or take many sub-messages in a call."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made_up_kafka import Accounting, Rehearsal, log_of, place_of
+
+from drainer.core.bundles import Bundle
+from drainer.core.failures import FailureSettings, OnFailure
+from drainer.engine import local
+from drainer.engine.bundles import Bundles
+from drainer.engine.settings import LocalSettings
+from drainer.handler import Fatal, Retry
+from drainer.message import SubMessage
+
+LOG = log_of(*([f"k{n % 10}"] for n in range(100)))  # offset n is in lane n % 10
+HOT = log_of(*(["hot"] for _ in range(300)))
+QUICK = FailureSettings(retries=2, retry_delay_s=0.001, retry_max_delay_s=0.004)
+
+Step = Callable[[Sequence[SubMessage]], None]
+
+
+class Together(Accounting):
+    """Keeps account of each sub-message that a call stands for."""
+
+    max_batch = 8
+
+    def __init__(self, step: Step = lambda subs: None) -> None:
+        super().__init__()
+        self.calls: list[list[SubMessage]] = []
+        self.step = step
+
+    def note(self, subs: Sequence[SubMessage]) -> None:
+        members = [member for sub in subs for member in sub.folded]
+        self.calls.append(members)
+        if len(members) > 1:  # then those of a lane are in the handler at once
+            self.step(members)
+        for sub in members:
+            with self.account.handling(sub):
+                if len(members) == 1:
+                    self.step(members)
+
+
+class BatchesOnTheLoop(Together):
+    async def handle_batch(self, subs: Sequence[SubMessage]) -> None:
+        await asyncio.sleep(0)
+        self.note(subs)
+
+
+class BatchesOnThreads(Together):
+    def handle_batch(self, subs: Sequence[SubMessage]) -> None:
+        self.note(subs)
+
+
+class Folding(Together):
+    async def handle(self, sub: SubMessage) -> None:
+        await asyncio.sleep(0)
+        self.note([sub])
+
+    def coalesce(self, earlier: SubMessage, later: SubMessage) -> SubMessage:
+        return later
+
+
+kinds = pytest.mark.parametrize("kind", [BatchesOnTheLoop, BatchesOnThreads])
+
+
+def poison(*offsets: int) -> Step:
+    def step(subs: Sequence[SubMessage]) -> None:
+        for sub in subs:
+            if sub.message.offset in offsets:
+                raise ValueError(f"no good: {sub.message.offset}")
+
+    return step
+
+
+def test_a_hot_row_takes_a_few_calls_when_it_is_folded(tmp_path: Path) -> None:
+    handler = Folding()
+    summary = Rehearsal(tmp_path, {0: HOT}).drain(handler)
+
+    assert summary.exit_code == 0
+    assert summary.sub_messages.done == 300
+    assert len(handler.calls) < 30
+    assert not handler.account.breaches
+
+
+def test_a_folded_call_that_fails_ends_with_the_bad_one_alone(tmp_path: Path) -> None:
+    handler = Folding(poison(77))
+    rehearsal = Rehearsal(
+        tmp_path, {0: HOT}, failures=replace(QUICK, on_failure=OnFailure.DEAD_LETTER)
+    )
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 6
+    assert (summary.sub_messages.done, summary.sub_messages.dead) == (299, 1)
+    assert rehearsal.letters.written == [(0, 77, 0)]
+    alone = [call for call in handler.calls if [s.message.offset for s in call] == [77]]
+    assert len(alone) == 1 + QUICK.retries, "what failed in company was no attempt of its own"
+    assert not handler.account.breaches
+
+
+@kinds
+def test_a_call_takes_many_lanes_and_no_more_than_it_may(
+    kind: type[Together], tmp_path: Path
+) -> None:
+    handler = kind()
+    summary = Rehearsal(tmp_path, {0: LOG}).drain(handler)
+
+    assert summary.exit_code == 0
+    assert max(map(len, handler.calls)) == 8
+    assert all(len({sub.key for sub in call}) == len(call) for call in handler.calls)
+    assert not handler.account.breaches
+
+
+@kinds
+def test_a_run_of_a_lane_comes_in_its_order(kind: type[Together], tmp_path: Path) -> None:
+    handler = kind()
+    handler.batch_of = "lane"
+    summary = Rehearsal(tmp_path, {0: HOT}).drain(handler)
+
+    assert summary.exit_code == 0
+    assert [place_of(sub)[1] for call in handler.calls for sub in call] == list(range(300))
+    assert max(map(len, handler.calls)) == 8
+
+
+@kinds
+def test_the_bad_ones_of_a_batch_are_found_and_the_others_are_done(
+    kind: type[Together], tmp_path: Path
+) -> None:
+    handler = kind(poison(3, 55))
+    rehearsal = Rehearsal(
+        tmp_path, {0: LOG}, failures=replace(QUICK, on_failure=OnFailure.DEAD_LETTER)
+    )
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 6
+    assert sorted(rehearsal.letters.written) == [(0, 3, 0), (0, 55, 0)]
+    assert summary.sub_messages.done == 98
+    assert not handler.account.breaches
+
+
+def test_a_call_that_takes_too_long_is_cancelled_and_split(tmp_path: Path) -> None:
+    class Hanging(Together):
+        async def handle_batch(self, subs: Sequence[SubMessage]) -> None:
+            if any(sub.message.offset == 5 and sub.attempt < 4 for sub in subs):
+                await asyncio.Event().wait()
+            self.note(subs)
+
+    handler = Hanging()
+    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=replace(QUICK, timeout_s=0.05))
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 0
+    assert summary.sub_messages.done == 100
+    assert summary.failures.timeouts == 3
+    assert not handler.account.breaches
+
+
+def test_threads_that_are_overdue_keep_all_their_lanes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    held: list[Bundle] = []
+    more = [[f"other{n % 50}"] for n in range(10_000)]  # it goes on with, and is not over before
+
+    class Slow(BatchesOnThreads):
+        def handle_batch(self, subs: Sequence[SubMessage]) -> None:
+            with ExitStack() as running:
+                for sub in subs:
+                    running.enter_context(self.account.handling(sub))
+                if any(sub.message.offset == 5 for sub in subs):
+                    assert go_on.wait(10)
+
+    class Watched(Bundles):
+        def overdue(self, bundle: Bundle) -> None:
+            super().overdue(bundle)
+            held.append(bundle)
+            go_on.set()
+
+    monkeypatch.setattr(local, "Bundles", Watched)
+    log = log_of(*LOG.records.values(), *more)
+    rehearsal = Rehearsal(tmp_path, {0: log}, failures=replace(QUICK, timeout_s=0.05))
+    handler = Slow()
+    summary = rehearsal.drain(handler)
+
+    assert len(held[0].members) > 1
+    assert summary.failures.timeouts == len(held)
+    assert summary.failures.late == 0
+    assert summary.exit_code == 0
+    assert summary.sub_messages.done == 10_100
+    assert not handler.account.breaches
+
+
+def test_fatal_in_a_batch_halts_and_nothing_of_it_is_done(tmp_path: Path) -> None:
+    def step(subs: Sequence[SubMessage]) -> None:
+        if any(sub.message.offset == 40 for sub in subs):
+            raise Fatal("enough")
+
+    handler = BatchesOnTheLoop(step)
+    summary = Rehearsal(tmp_path, {0: LOG}).drain(handler)
+
+    assert summary.exit_code == 5
+    assert "enough" in str(summary.error)
+    assert (0, 40, 0) not in handler.account.finished
+
+
+def test_a_batch_that_asks_for_later_is_tried_again_and_no_failure(tmp_path: Path) -> None:
+    asked = Counter[int]()
+
+    def step(subs: Sequence[SubMessage]) -> None:
+        for sub in subs:
+            if sub.message.offset == 7 and not asked[7]:
+                asked[7] += 1
+                raise Retry("not now", after=0.01)
+
+    summary = Rehearsal(tmp_path, {0: LOG}).drain(BatchesOnTheLoop(step))
+
+    assert summary.exit_code == 0
+    assert summary.failures.failures == 0
+    assert summary.sub_messages.done == 100
+
+
+def test_a_downstream_that_is_away_halts_a_drain_of_batches_too(tmp_path: Path) -> None:
+    def step(subs: Sequence[SubMessage]) -> None:
+        raise OSError("nobody there")
+
+    rehearsal = Rehearsal(
+        tmp_path,
+        {0: log_of(*([f"k{n}"] for n in range(3000)))},
+        failures=replace(QUICK, on_failure=OnFailure.DEAD_LETTER),
+    )
+    handler = BatchesOnTheLoop(step)
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 5
+    assert "nothing has succeeded yet" in str(summary.error)
+    assert not rehearsal.letters.written
+    assert len(handler.calls) < 200
+
+
+def test_a_call_waits_to_be_full_and_the_last_one_no_longer_than_it_may(tmp_path: Path) -> None:
+    handler = BatchesOnTheLoop()
+    handler.linger_ms = 5
+    rehearsal = Rehearsal(
+        tmp_path,
+        {0: log_of(*([f"k{n}"] for n in range(20)))},
+        settings=LocalSettings(concurrency=4, plan_interval_s=0.02),
+        source_options={"batch": 3},
+    )
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 0
+    assert sorted(map(len, handler.calls)) == [4, 8, 8]

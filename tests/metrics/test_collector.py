@@ -1,0 +1,186 @@
+"""What a scrape gets: the latest status, and of a bounded size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from drainer.core.latency import Latency
+from drainer.engine.status import FailureStatus, Status
+from drainer.metrics.collector import LANES_MOST, StatusCollector
+from drainer.metrics.names import METRICS, STATES, Kind
+from view.samples import status, summary
+
+LATENCY = Latency.of(1_000, 0.02, [n / 1_000 for n in range(101)])
+BUSY = status(
+    partitions=2,
+    latency=LATENCY,
+    latency_recent=LATENCY,
+    failures=FailureStatus(
+        failures=7,
+        timeouts=2,
+        errors=(("ValueError: secret of doc-17", 5), ("TimedOut: late", 2)),
+        error_types=(("ValueError", 5), ("TimedOut", 2)),
+        in_outage=True,
+    ),
+)
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Scraped:
+    """A collector in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.collector = StatusCollector("orders", "reindexer", "d-1", self.clock)
+        self.registry = CollectorRegistry()
+        self.registry.register(self.collector)
+
+    @property
+    def text(self) -> str:
+        return generate_latest(self.registry).decode()
+
+    def value(self, name: str, **labels: str) -> float | None:
+        labels = {"topic": "orders", "group": "reindexer", **labels}
+        return self.registry.get_sample_value(name, labels)
+
+    def labels(self, name: str, label: str) -> list[str]:
+        return [
+            sample.labels[label]
+            for family in self.registry.collect()
+            for sample in family.samples
+            if sample.name == name
+        ]
+
+
+def test_before_the_first_status_a_scrape_is_answered() -> None:
+    scraped = Scraped()
+
+    assert scraped.value("drainer_state", state="starting") == 1
+    assert scraped.value("drainer_in_flight") is None
+
+
+def test_a_scrape_has_every_metric_that_is_named_and_no_other() -> None:
+    scraped = Scraped()
+    scraped.collector.update(BUSY)
+    scraped.collector.end(summary())
+
+    found = {family.name: family for family in text_string_to_metric_families(scraped.text)}
+
+    assert {name: family.type for name, family in found.items()} == {
+        metric.name.removesuffix("_total"): metric.kind.value for metric in METRICS
+    }
+    for metric in METRICS:
+        family = found[metric.name.removesuffix("_total")]
+        assert family.samples, metric.name
+        for sample in family.samples:
+            assert set(sample.labels) - {"quantile"} == {"topic", "group", *metric.labels}
+
+
+def test_values_are_those_of_the_status() -> None:
+    scraped = Scraped()
+    scraped.collector.update(BUSY)
+    scraped.clock.now_s += 1.5
+
+    assert scraped.value("drainer_state", state="running") == 1
+    assert scraped.value("drainer_status_age_seconds") == 1.5
+    for part in BUSY.partitions:
+        number = str(part.partition)
+        assert scraped.value("drainer_watermark_offset", partition=number) == part.watermark
+        assert (
+            scraped.value("drainer_backlog_offsets", partition=number) == part.end - part.watermark
+        )
+    for outcome in ("done", "dead", "skipped"):
+        told = getattr(BUSY.sub_messages, outcome)
+        assert scraped.value("drainer_sub_messages_total", outcome=outcome) == told
+    assert scraped.value("drainer_in_flight") == BUSY.running
+    assert scraped.value("drainer_lane_depth", lane="doc-17") == 12_345
+    assert scraped.value("drainer_handler_latency_seconds", quantile="0.95") == 0.095
+    assert scraped.value("drainer_handler_latency_seconds_count") == 1_000
+    assert scraped.value("drainer_handler_latency_seconds_sum") == 20.0
+    assert scraped.value("drainer_errors_total", error="ValueError") == 5
+    assert scraped.value("drainer_breaker_open") == 1
+
+
+def test_no_text_of_an_error_is_served() -> None:
+    scraped = Scraped()
+    scraped.collector.update(replace(BUSY, trouble="secret trouble", stopping="secret reason"))
+
+    assert "secret" not in scraped.text
+    assert scraped.value("drainer_trouble") == 1
+    assert scraped.value("drainer_state", state="stopping") == 1
+
+
+def hot(*lanes: tuple[object, int]) -> Status:
+    return replace(BUSY, hottest=lanes)
+
+
+def test_a_lane_that_is_hot_no_more_is_gone() -> None:
+    scraped = Scraped()
+    scraped.collector.update(hot(("a", 500), ("b", 400)))
+    assert scraped.labels("drainer_lane_depth", "lane") == ["a", "b"]
+
+    scraped.collector.update(hot(("b", 300), ("c", 9)))
+
+    assert scraped.labels("drainer_lane_depth", "lane") == ["b"]  # nor is one with hardly any
+    assert scraped.value("drainer_lane_depth_max") == 300
+
+
+def test_lanes_get_no_more_names_than_prometheus_can_bear() -> None:
+    scraped = Scraped()
+    names: set[str] = set()
+    for n in range(500):
+        scraped.collector.update(hot((f"doc-{n}", 100 + n), (f"other-{n}", 50)))
+        names |= set(scraped.labels("drainer_lane_depth", "lane"))
+
+    assert len(names) == LANES_MOST + 1
+    assert "another" in names
+    assert scraped.value("drainer_lane_depth", lane="another") == 599
+
+
+def test_sub_keys_of_any_kind_are_labels() -> None:
+    scraped = Scraped()
+    keys = (b"\xff\x00k", ("eu", 4), 'say "hi"\n', "x" * 500)
+    scraped.collector.update(hot(*((key, 100) for key in keys)))
+
+    families = {f.name: f for f in text_string_to_metric_families(scraped.text)}
+    lanes = [sample.labels["lane"] for sample in families["drainer_lane_depth"].samples]
+
+    assert lanes == ["\\xff\x00k", "('eu', 4)", 'say "hi"\n', "x" * 59 + "…"]
+
+
+def test_what_only_rises_never_falls() -> None:
+    scraped = Scraped()
+    scraped.collector.update(BUSY)
+    scraped.text  # noqa: B018 - a scrape
+    less = Latency.of(999, 0.0199, LATENCY.percentiles_s)
+    scraped.collector.update(replace(BUSY, latency=less))
+
+    assert scraped.value("drainer_handler_latency_seconds_count") == 1_000
+    assert scraped.value("drainer_handler_latency_seconds_sum") == 20.0
+
+
+def test_the_end_is_told_with_the_last_status() -> None:
+    scraped = Scraped()
+    scraped.collector.update(BUSY)
+    scraped.collector.end(summary(status="halted", exit_code=5))
+
+    assert scraped.value("drainer_exit_code") == 5
+    assert [s for s in STATES if scraped.value("drainer_state", state=s)] == ["halted"]
+    assert scraped.value("drainer_in_flight") == BUSY.running
+
+
+def test_names_are_as_prometheus_wants_them() -> None:
+    for metric in METRICS:
+        assert metric.name.startswith("drainer_")
+        assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER), metric.name
+        assert not metric.name.endswith(("_ms", "_minutes", "_mib", "_percent"))
+    assert len({metric.name for metric in METRICS}) == len(METRICS)

@@ -1,0 +1,91 @@
+"""The port that is scraped."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import socket
+import struct
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from drainer.errors import Refused
+from drainer.metrics.server import MetricsServer
+from view.samples import status, summary
+
+
+@pytest.fixture
+def server() -> Iterator[MetricsServer]:
+    made = MetricsServer("127.0.0.1", 0)
+    yield made
+    made.close()
+
+
+def scrape(server: MetricsServer) -> str:
+    with urllib.request.urlopen(server.url, timeout=10) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=")
+        found = answer.read().decode()
+    assert isinstance(found, str)
+    return found
+
+
+def port_of(server: MetricsServer) -> int:
+    return int(server.url.rpartition(":")[2].partition("/")[0])
+
+
+def test_it_answers_before_during_and_after_the_drain(server: MetricsServer) -> None:
+    assert "drainer_" not in scrape(server)
+
+    update = server.begin("orders", "reindexer", "d-1")
+    assert 'state="starting",topic="orders"} 1.0' in scrape(server)
+    update(status())
+    assert 'state="running",topic="orders"} 1.0' in scrape(server)
+    server.end(summary())
+    assert 'state="done",topic="orders"} 1.0' in scrape(server)
+
+
+def test_a_port_that_is_taken_is_refused_with_a_hint(server: MetricsServer) -> None:
+    with pytest.raises(Refused, match=f"127.0.0.1:{port_of(server)}: Address already in use") as no:
+        MetricsServer("127.0.0.1", port_of(server))
+
+    assert no.value.exit_code == 3
+    assert "--metrics-port 0" in (no.value.hint or "")
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid", "not an address"])
+def test_an_address_that_is_not_this_machines_is_refused(host: str) -> None:
+    with pytest.raises(Refused, match=host):
+        MetricsServer(host, 0)
+
+
+def test_a_port_is_free_again_once_it_is_closed() -> None:
+    first = MetricsServer("127.0.0.1", 0)
+    first.close()
+
+    second = MetricsServer("127.0.0.1", port_of(first))
+    assert scrape(second)
+    second.close()
+    with pytest.raises(urllib.error.URLError):
+        scrape(second)
+
+
+def test_one_who_hangs_up_or_says_nonsense_is_no_concern_of_the_terminal(
+    server: MetricsServer,
+) -> None:
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        for words in (b"", b"nonsense\r\n\r\n", b"GET /metrics HTTP/1.0\r\n"):
+            rude = socket.create_connection(("127.0.0.1", port_of(server)))
+            rude.sendall(words)
+            # Closed with a reset, and not in peace.
+            rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            rude.close()
+        silent = socket.create_connection(("127.0.0.1", port_of(server)))
+        assert scrape(server)  # it waits for nobody
+        silent.close()
+        assert scrape(server)
+
+    assert said.getvalue() == ""

@@ -1,0 +1,276 @@
+"""Standard error as a log: whatever is written there is one JSON object a line."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from drainer.core.latency import Latency
+from drainer.core.progress import Counts
+from drainer.engine.status import FailureStatus
+from drainer.errors import HandleFailed, LockHeld
+from drainer.view.action import show_plan_of_action
+from drainer.view.log import LogTerminal, logging_as_json
+from drainer.view.progress import progress_view
+from drainer.view.summary import show_account, show_summary
+from view.samples import action, status, summary
+
+
+class Log:
+    """What was written, a line at a time."""
+
+    def __init__(self, *, quiet: bool = False, debug: bool = False) -> None:
+        self._stream = io.StringIO()
+        self._entered = logging_as_json(json=False, quiet=quiet, debug=debug, stderr=self._stream)
+
+    def __enter__(self) -> tuple[LogTerminal, Log]:
+        return self._entered.__enter__(), self
+
+    def __exit__(self, *raised: Any) -> None:
+        self._entered.__exit__(*raised)
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        text = self._stream.getvalue()
+        assert text == "" or text.endswith("\n")
+        found = [json.loads(line) for line in text.splitlines()]
+        for line in found:
+            assert list(line)[:3] == ["time", "level", "event"]
+            assert line["level"] in ("debug", "info", "warning", "error")
+            assert isinstance(line["message"], str)
+            told = datetime.fromisoformat(line["time"])
+            assert told.utcoffset() == timedelta(0)
+            assert abs(datetime.now(UTC) - told) < timedelta(minutes=1)
+        return found
+
+    def events(self) -> list[str]:
+        return [line["event"] for line in self.lines]
+
+
+def test_words_are_events_with_a_level() -> None:
+    with Log() as (terminal, log):
+        terminal.say("the finished plan is kept")
+        terminal.say("")
+        terminal.warn("retention is near")
+
+    assert [(line["level"], line["event"], line["message"]) for line in log.lines] == [
+        ("info", "note", "the finished plan is kept"),
+        ("warning", "warning", "retention is near"),
+    ]
+
+
+def test_an_error_has_its_code_and_its_hint() -> None:
+    with Log() as (terminal, log):
+        terminal.fail(LockHeld("another drain works for group g", hint="wait for it"))
+        terminal.fail(RuntimeError("what nobody thought of"))
+        terminal.fail(KeyboardInterrupt())
+
+    held, bug, interrupted = log.lines
+    assert (held["level"], held["error"], held["exit_code"]) == ("error", "LockHeld", 3)
+    assert held["message"] == "another drain works for group g"
+    assert held["hint"] == "wait for it"
+    assert (bug["error"], bug["exit_code"]) == ("RuntimeError", 1)
+    assert "report it" in bug["hint"]
+    assert interrupted["exit_code"] == 4
+    assert "traceback" not in held | bug
+
+
+def test_debug_puts_the_traceback_into_a_field() -> None:
+    cause = ValueError("bad document")
+    with Log(debug=True) as (terminal, log):
+        terminal.fail(HandleFailed("handle failed", hint="mend it", cause=cause))
+
+    (line,) = log.lines
+    assert line["traceback"] == "ValueError: bad document"
+
+
+def test_nobody_is_asked() -> None:
+    with Log() as (terminal, _):
+        assert terminal.confirm("Drain orders?") is None
+
+
+def test_the_plan_of_action_is_one_event() -> None:
+    with Log() as (terminal, log):
+        show_plan_of_action(terminal, action(3, warnings=("retention is near",)))
+
+    warning, plan = log.lines
+    assert warning["message"] == "retention is near"
+    assert plan["event"] == "plan_of_action"
+    assert plan["message"] == "Drain orders for group reindexer: 60,000 offsets in 3 partitions"
+    assert (plan["topic"], plan["offsets"], plan["concurrency"]) == ("orders", 60_000, 1_000)
+
+
+def test_progress_is_told_every_five_seconds_with_its_figures() -> None:
+    latency = Latency.of(100, 0.02, [n / 1_000 for n in range(101)])
+    now = status(partitions=20, latency_recent=latency)
+    with Log() as (terminal, log), progress_view(terminal) as view:
+        for tenths in range(120):
+            view.update(status(20, latency_recent=latency, elapsed_s=tenths / 10))
+
+    assert log.events() == ["begin", "progress", "progress", "progress"]
+    line = log.lines[1]
+    assert line["elapsed_s"] == 5.0
+    assert line["sub_messages"] == now.sub_messages.as_json()
+    assert line["latency"] == {"mean_s": 0.02, "p50_s": 0.05, "p95_s": 0.095, "p99_s": 0.099}
+    assert line["hottest"][0] == {"lane": "'doc-17'", "waiting": 12_345}
+    assert len(line["partitions"]) == 8
+    first = now.partitions[0]
+    assert line["partitions"][0] == {
+        "partition": 0,
+        "end": first.end,
+        "position": first.position,
+        "watermark": first.watermark,
+        "committed": first.committed,
+    }
+
+
+def test_trouble_and_the_end_are_told_when_they_come() -> None:
+    with Log() as (terminal, log), progress_view(terminal) as view:
+        view.update(status(elapsed_s=0.0))
+        view.update(status(elapsed_s=0.5, trouble="no broker answers"))
+        view.update(status(elapsed_s=1.0, trouble="no broker answers"))
+        view.update(status(elapsed_s=1.5))
+        view.update(status(elapsed_s=2.0, stopping="interrupted by SIGTERM"))
+
+    assert log.events() == ["begin", "trouble", "trouble_over", "stopping", "progress"]
+    assert [line["level"] for line in log.lines] == ["info", "warning", "info", "warning", "info"]
+
+
+def test_the_summary_is_one_event_and_the_error_another() -> None:
+    latency = Latency.of(100, 0.02, [n / 1_000 for n in range(101)])
+    halted = summary(
+        status="halted",
+        exit_code=5,
+        cause=HandleFailed("handle failed for sub-message 7", hint="mend it"),
+        messages=Counts(10, 6, 0, 0, 4),
+        latency=latency,
+        failures=FailureStatus(failures=4),
+    )
+    with Log() as (terminal, log):
+        show_summary(terminal, halted)
+
+    error, told = log.lines
+    assert (error["event"], error["exit_code"], error["hint"]) == ("error", 5, "mend it")
+    assert (told["event"], told["level"], told["status"]) == ("summary", "error", "halted")
+    assert told["messages"] == halted.messages.as_json()
+    assert told["resume"] == "drainer resume orders.reindexer.plan"
+    assert told["latency"]["p99_s"] == 0.099
+    assert told["conserved"] is True
+
+
+@pytest.mark.parametrize(
+    ("changes", "level"),
+    [
+        ({}, "info"),
+        ({"sub_messages": Counts(5, 3, 2, 0, 0), "exit_code": 6}, "warning"),
+        ({"messages": Counts(5, 3, 0, 0, 0)}, "error"),  # it doesn't add up
+    ],
+)
+def test_the_level_of_the_summary_says_whether_to_look(changes: dict[str, Any], level: str) -> None:
+    with Log() as (terminal, log):
+        show_summary(terminal, summary(**changes))
+
+    (line,) = log.lines
+    assert line["level"] == level
+
+
+def test_quiet_leaves_what_is_wrong() -> None:
+    with Log(quiet=True) as (terminal, log), progress_view(terminal) as view:
+        terminal.say("nothing to see")
+        view.update(status(elapsed_s=0.0))
+        view.update(status(elapsed_s=9.0, trouble="no broker answers"))
+        show_summary(terminal, summary())
+
+    assert log.events() == ["trouble"]
+
+
+def test_what_handlers_print_and_log_are_lines_too() -> None:
+    with Log() as (_, log):
+        print("two lines\nin one print", file=sys.stderr)
+        sys.stderr.write("begun, ")
+        print("and ended", file=sys.stderr)
+        logging.getLogger("my.handler").warning("doc %s is odd", 7, extra={"doc": 7, "level": "x"})
+        logging.getLogger("my.handler").info("by its own level")
+        try:
+            raise ValueError("bad document")
+        except ValueError:
+            logging.getLogger("my.handler").exception("it failed")
+        sys.stderr.write("without an end")
+
+    lines = log.lines
+    assert [line["message"] for line in lines] == [
+        "two lines",
+        "in one print",
+        "begun, and ended",
+        "doc 7 is odd",
+        "it failed",
+        "without an end",
+    ]
+    odd, failed = lines[3], lines[4]
+    assert (odd["event"], odd["logger"], odd["level"]) == ("log", "my.handler", "warning")
+    assert odd["doc"] == 7
+    assert "ValueError: bad document" in failed["exc_info"]
+
+
+def test_lines_of_many_threads_stay_whole() -> None:
+    def talk(name: str) -> None:
+        for n in range(200):
+            sys.stderr.write(f"{name} {n}\n")
+
+    with Log() as (_, log):
+        talking = [threading.Thread(target=talk, args=(f"t{n}",)) for n in range(5)]
+        for each in talking:
+            each.start()
+        for each in talking:
+            each.join()
+
+    assert sorted(line["message"] for line in log.lines) == sorted(
+        f"t{n} {m}" for n in range(5) for m in range(200)
+    )
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J\x00 \ud800", "ключ 🔑", 'a "quote"\\', "line\nfeed"])
+def test_any_text_is_one_line(text: str) -> None:
+    with Log() as (terminal, log):
+        terminal.say(text)
+        terminal.event(logging.INFO, "odd", "fields", key=(b"\xff", 2**70), keys={1: text})
+
+    said, odd = log.lines
+    assert said["message"] == text
+    assert odd["keys"] == {"1": text}
+
+
+def test_what_is_only_for_the_eye_elsewhere_comes_line_by_line() -> None:
+    with Log() as (terminal, log):
+        show_account(terminal, Counts(3, 3), Counts(6, 6))
+
+    assert [line["message"].split()[0] for line in log.lines] == [
+        "read",
+        "messages",
+        "sub-messages",
+    ]
+
+
+def test_a_log_that_nobody_reads_any_more_stops_nothing() -> None:
+    class Gone(io.StringIO):
+        def write(self, _: str) -> int:
+            raise BrokenPipeError
+
+    with logging_as_json(json=False, quiet=False, debug=False, stderr=Gone()) as terminal:
+        terminal.say("who is there?")
+        print("anybody?", file=sys.stderr)
+
+
+def test_after_it_logging_is_what_it_was() -> None:
+    before = (logging.getLogger().handlers[:], logging.getLogger().level, sys.stderr)
+    with Log():
+        assert sys.stderr is not before[2]
+
+    assert (logging.getLogger().handlers, logging.getLogger().level, sys.stderr) == before
