@@ -177,7 +177,6 @@ class OffsetPlan:
             "failures": self.failures.as_json(),
             "parked": list(self.parked),
             "redrive": None if self.redrive is None else self.redrive.as_json(),
-            "latency": None if self.latency is None else self.latency.as_json(),
             "partitions": {
                 str(number): _partition_as_json(part) for number, part in self.partitions.items()
             },
@@ -185,6 +184,7 @@ class OffsetPlan:
                 selector: {str(number): encode_progress(p) for number, p in claim.items()}
                 for selector, claim in self.claims.items()
             },
+            "latency": None if self.latency is None else self.latency.as_json(),
         }
 
     @classmethod

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 
+from drainer.core.latency import Latency
+
 UNKNOWN = "unknown"
 
 _MINUTE = 60
@@ -78,6 +80,12 @@ def plain_duration(seconds: float) -> str:
         if seconds >= unit_s and seconds % unit_s == 0:
             return f"{seconds / unit_s:,.0f}{unit}"
     return duration(seconds).replace(".0s", "s")
+
+
+def latency(told: Latency) -> str:
+    """``p50 10ms, p95 14ms, p99 0.3s``."""
+    at = (("p50", told.p50_s), ("p95", told.p95_s), ("p99", told.p99_s))
+    return ", ".join(f"{name} {duration(value)}" for name, value in at)
 
 
 def _moment(seconds: float) -> str:

@@ -59,6 +59,8 @@ def show_summary(terminal: Terminal, summary: Summary) -> None:
     if summary.plan is not None:
         terminal.say("")
         terminal.show(field("plan", summary.plan))
+    if summary.latency is not None:
+        terminal.show(field("latency", figures.latency(summary.latency), "of handle, in this run"))
     if unhappy:
         terminal.say("")
     if summary.cause is not None:

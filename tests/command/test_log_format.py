@@ -152,6 +152,6 @@ def test_what_librdkafka_says_is_in_the_log_and_not_on_a_terminal(command: Comma
     plain = command("run", *what, code=3).err
 
     assert complaints
-    assert all("refused" in line["message"].lower() for line in complaints)
+    assert any("refused" in line["message"].lower() for line in complaints)
     assert all(line["level"] == "warning" for line in complaints)
     assert [line.partition(":")[0] for line in plain.splitlines()] == ["error", "hint"]
