@@ -11,7 +11,7 @@ from drainer.cli.answer import answering
 from drainer.cli.draining import connect
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
-from drainer.operations.inspect import SAMPLE_MESSAGES, Look
+from drainer.operations.inspect import SAMPLE_MESSAGES, SAMPLE_MOST, Look
 from drainer.operations.inspect import inspect as look_at
 from drainer.view.inspect import show_inspection
 from drainer.view.reading import ReadingView
@@ -25,6 +25,7 @@ Sample = Annotated[
         "--sample",
         envvar="DRAINER_SAMPLE",
         min=1,
+        max=SAMPLE_MOST,
         help="Messages to read, evenly over the backlog. More make the shares more certain.",
     ),
 ]

@@ -192,6 +192,8 @@ class Heavy:
         cluster = self._cluster
         for thing, count in self._tally.items():
             name = text(thing)
+            if not name.isascii():  # a lone surrogate is no text to the sketches
+                name = name.encode("utf-8", "backslashreplace").decode()
             add(name, count)
             see(name)
             cluster[name] += count

@@ -30,7 +30,7 @@ from drainer.operations.inspection import Inspection, PartitionInspection, Readi
 from drainer.operations.survey import Survey
 
 ARRIVALS_S = 300
-SAMPLE_MESSAGES = 20_000
+SAMPLE_MESSAGES, SAMPLE_MOST = 20_000, 500_000  # a sample lies in memory, half a KiB a message
 READER = "drainer-inspect"
 HEADS_BYTES = 1024 * 1024  # read ahead of the heads of all partitions, and thrown away
 

@@ -200,6 +200,11 @@ def test_a_key_is_told_by_its_repr_whatever_that_does() -> None:
 
     assert key_text(("a", 1)) == "('a', 1)"
     assert key_text(Rude()) == "<Rude>"
+    assert metered([["\ud800"], ["ü"]]).hottest[0].count == 1
+    heavy = Heavy(str)
+    heavy.add(["\ud800", "\ud800", "ü"])
+    heavy.end_cluster()
+    assert [(s.name, s.count) for s in heavy.most(2, [3], 1.0)] == [("\\ud800", 2), ("ü", 1)]
     long = key_text("x" * 10_000)
     assert len(long) < 300
     assert long != key_text("x" * 10_001)
