@@ -112,9 +112,8 @@ def _latency(stretches: Sequence[Stretch], clock: Clock, whole: Latency | None) 
             "latency",
             "Latency of the handler",
             "How long attempts took that returned, of the last ten seconds"
-            f"{', on a logarithmic scale' if log else ''}. In the whole run: p50"
-            f" {figures.duration(whole.p50_s)}, p95 {figures.duration(whole.p95_s)}, p99"
-            f" {figures.duration(whole.p99_s)}.",
+            f"{', on a logarithmic scale' if log else ''}. In the whole run:"
+            f" {figures.latency(whole)}.",
             clock,
             [
                 Line("p50", [p50 for p50, _, _ in values], "c1"),
