@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from drainer.cli.answer import insist_on_yes
-from drainer.cli.values import parse_duration, parse_pairs, parse_size
+from drainer.cli.values import parse_concurrency, parse_duration, parse_pairs, parse_size
 from drainer.core.plan import OffsetPlan
 from drainer.engine.action import PlanOfAction
 from drainer.engine.history import History
@@ -42,11 +42,11 @@ def connect(settings: ClientSettings) -> Cluster:
 
 
 def local_settings(
-    concurrency: int, buffer: str, plan_interval: str, grace: str, options: Sequence[str] | None
+    concurrency: str, buffer: str, plan_interval: str, grace: str, options: Sequence[str] | None
 ) -> LocalSettings:
     """How to drain, as it was typed. Raises UsageError."""
     return LocalSettings(
-        concurrency=concurrency,
+        concurrency=parse_concurrency(concurrency),
         buffer_bytes=parse_size(buffer),
         plan_interval_s=parse_duration(plan_interval),
         grace_s=parse_duration(grace),
@@ -68,9 +68,13 @@ def settings_of_plan(
     )
 
 
-def tell_dry_run(terminal: Terminal, action: PlanOfAction) -> None:
+def tell_dry_run(
+    terminal: Terminal, action: PlanOfAction, report: ReportFile | None = None
+) -> None:
     """The end of a run that only looked."""
     terminal.say("a dry run: nothing was touched")
+    if report is not None:
+        terminal.warn("a dry run has no report; `drainer inspect --report` has one of the backlog")
     if terminal.json:
         terminal.data({"status": "dry-run", "exit_code": 0, **action.as_json()})
 

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from drainer.cli.values import parse_concurrency
 from drainer.core.order import Order
+from drainer.errors import UsageError
 
 _WHAT = "What to drain"
 _HOW = "How to drain it"
@@ -23,6 +25,15 @@ class LogFormat(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+
+
+def _concurrency(text: str) -> str:
+    # Looked at where it was said: a flag, a variable, or a profile file.
+    try:
+        parse_concurrency(text)
+    except UsageError as error:
+        raise typer.BadParameter(f"{error}; {error.hint}") from None
+    return text
 
 
 Topic = Annotated[
@@ -116,14 +127,16 @@ DryRun = Annotated[
     ),
 ]
 Concurrency = Annotated[
-    int,
+    str,
     typer.Option(
         "--concurrency",
         "-c",
         envvar="DRAINER_CONCURRENCY",
-        min=1,
+        metavar="N|auto|auto:MAX",
+        callback=_concurrency,
         help="Sub-messages in the handler at once. More drains faster until the downstream"
-        " saturates; each may be handled again after a crash.",
+        " saturates; each may be handled again after a crash. auto finds where throughput stops"
+        " growing, up to 2,000 (200 for a handler on threads) or MAX.",
         rich_help_panel=_HOW,
     ),
 ]

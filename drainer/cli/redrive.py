@@ -51,7 +51,7 @@ def redrive(
         ),
     ] = None,
     dry_run: o.DryRun = False,
-    concurrency: o.Concurrency = 100,
+    concurrency: o.Concurrency = "100",
     buffer: o.Buffer = "256MiB",
     plan: Annotated[
         Path | None,
@@ -136,7 +136,7 @@ def redrive(
             prepared = prepare_redrive(cluster, request, running)
             show_plan_of_action(terminal, prepared.action)
             if dry_run:
-                tell_dry_run(terminal, prepared.action)
+                tell_dry_run(terminal, prepared.action, page)
                 return
             raise typer.Exit(
                 confirm_and_drain(

@@ -18,7 +18,7 @@ from drainer.view.report.file import ReportFile
 def resume(
     plan: o.PlanArgument,
     bootstrap_server: o.BootstrapServer = None,
-    concurrency: o.Concurrency = 100,
+    concurrency: o.Concurrency = "100",
     buffer: o.Buffer = "256MiB",
     plan_interval: o.PlanInterval = "1s",
     grace: o.Grace = "10s",

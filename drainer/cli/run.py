@@ -27,7 +27,7 @@ def run(
     until: o.Until = "end",
     order: o.OrderBy = Order.SUB_KEY,
     dry_run: o.DryRun = False,
-    concurrency: o.Concurrency = 100,
+    concurrency: o.Concurrency = "100",
     buffer: o.Buffer = "256MiB",
     plan: o.PlanPath = None,
     plan_interval: o.PlanInterval = "1s",
@@ -107,7 +107,7 @@ def run(
             prepared = prepare(cluster, request, running)
             show_plan_of_action(terminal, prepared.action)
             if dry_run:
-                tell_dry_run(terminal, prepared.action)
+                tell_dry_run(terminal, prepared.action, page)
                 return
             raise typer.Exit(
                 confirm_and_drain(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from drainer.core.concurrency import Concurrency
 from drainer.errors import UsageError
 
 _SIZES = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 _DURATIONS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "": 1}
+_AUTO = re.compile(r"^auto(?::0*([1-9]\d{0,6}))?$")
 _NUMBER = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*$")
 
 
@@ -30,6 +32,19 @@ def parse_rate(text: str) -> float:
     if match is None or match[2] or per is None or not float(match[1]):
         raise UsageError(f"{text!r} is not a rate like 5000/s", hint="units: /s, /m, /h")
     return float(match[1]) / per
+
+
+def parse_concurrency(text: str) -> Concurrency:
+    """``200``, ``auto`` or ``auto:MAX``. Raises UsageError."""
+    text = text.strip()
+    if found := _AUTO.match(text.lower()):
+        return Concurrency.auto(int(found[1]) if found[1] else None)
+    if not text.isdecimal() or not 0 < int(text) < 10_000_000:
+        raise UsageError(
+            f"--concurrency {text!r} is no number from 1 on, and not auto",
+            hint="auto finds it while draining; auto:500 goes no further than 500",
+        )
+    return Concurrency.fixed(int(text))
 
 
 def parse_pairs(texts: Iterable[str], option: str) -> dict[str, str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from drainer.core.bundles import Bundling
+from drainer.core.concurrency import Concurrency
 from drainer.core.failures import FailureSettings
 from drainer.core.redrive import RedriveSettings
 
@@ -43,7 +44,7 @@ class PlanOfAction:
     group_state: str  # "empty" or "dead"; anything else was refused
     handler: str
     order: str
-    concurrency: int
+    concurrency: Concurrency
     buffer_bytes: int
     isolation: str
     plan_path: Path
@@ -71,7 +72,7 @@ class PlanOfAction:
             "handler": self.handler,
             "bundling": None if self.bundling is None else self.bundling.as_json(),
             "order": self.order,
-            "concurrency": self.concurrency,
+            "concurrency": self.concurrency.as_json(),
             "isolation": self.isolation,
             "plan": str(self.plan_path),
             "resumes": self.resumes,

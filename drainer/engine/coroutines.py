@@ -32,6 +32,7 @@ CANCELS_MOST = 3  # for one attempt, a timeout between two
 class AsyncWorkers:
     """``concurrency`` coroutines; a worker stays on its lane while that is the best choice.
 
+    ``limit`` makes more of them, or lets some rest when they are done with what they are at.
     A handler that takes longer than ``timeout_s`` (0 for no limit) is cancelled.
     """
 
@@ -48,13 +49,16 @@ class AsyncWorkers:
         note: Note,
     ) -> None:
         self._note = note
-        self._gaps = [0] * concurrency  # by worker, between two attempts that are measured
-        self._look_at = [SLICE_CHECK - 1] * concurrency
+        self._gaps: list[int] = []  # by worker, between two attempts that are measured
+        self._look_at: list[int] = []
         self._stopping = False
         self._abandoned = False
+        self._surplus = 0  # workers that are to rest
+        self._next: Callable[[SubMessage], SubMessage | None]
+        self._resting: list[asyncio.Future[None]] = []
         self.use(starter)
         self._timeout_s = timeout_s
-        self._current: list[SubMessage | None] = [None] * concurrency  # by worker
+        self._current: list[SubMessage | None] = []  # by worker
         self._overdue: dict[int, int] = {}  # workers that were cancelled for it, and how often
         self._handle = handle
         self._concurrency = concurrency
@@ -68,10 +72,7 @@ class AsyncWorkers:
         self._loop = asyncio.get_running_loop()
 
     def start(self) -> None:
-        self._tasks = [
-            spawn(self._work(number), f"worker-{number}", self._broken)
-            for number in range(self._concurrency)
-        ]
+        self.limit(self._concurrency)
         if self._timeout_s:
             self._watcher = spawn(self._watch(), "timeouts", self._broken)
 
@@ -79,25 +80,42 @@ class AsyncWorkers:
         self._starter = starter
         self._lanes = starter.lanes
         self._take = starter.take
-        if not self._stopping:
-            self._next: Callable[[SubMessage], SubMessage | None] = starter.finish_and_take
         if not self._abandoned:
-            self._finish: Callable[[SubMessage], None] = starter.finish
+            self._finish: Callable[[SubMessage], object] = starter.finish
+        self._choose_next()
+
+    @property
+    def idle(self) -> int:
+        return len(self._sleepers)
+
+    def limit(self, most: int) -> None:
+        if self._stopping:
+            return
+        self._concurrency = most
+        too_many = len(self._tasks) - len(self._resting) - most
+        self._surplus = max(0, too_many)
+        for _ in range(min(self._surplus, len(self._sleepers))):
+            _wake(self._sleepers.popleft())
+        for _ in range(min(-too_many, len(self._resting))):
+            _wake(self._resting.pop())
+        for number in range(len(self._tasks), len(self._resting) + most):
+            self._current.append(None)
+            self._gaps.append(0)
+            self._look_at.append(SLICE_CHECK - 1)
+            self._tasks.append(spawn(self._work(number), f"worker-{number}", self._broken))
+        self._choose_next()
 
     def wake(self) -> None:
         for _ in range(min(self._starter.ready, len(self._sleepers))):
-            sleeper = self._sleepers.popleft()
-            if not sleeper.done():
-                sleeper.set_result(None)
+            _wake(self._sleepers.popleft())
 
     def begin_no_more(self) -> None:
         self._stopping = True
         self._next = self._finish_only
 
     async def drain(self) -> None:
-        for sleeper in self._sleepers:
-            if not sleeper.done():
-                sleeper.set_result(None)
+        for sleeper in (*self._sleepers, *self._resting):
+            _wake(sleeper)
         if self._tasks:
             await asyncio.wait(self._tasks)
         self._watch_no_more()
@@ -112,8 +130,22 @@ class AsyncWorkers:
         if self._tasks:  # some handlers swallow a cancellation, and go on
             await asyncio.wait(self._tasks, timeout=CANCEL_S)
 
-    def _finish_only(self, sub: SubMessage) -> None:
+    def _choose_next(self) -> None:
+        # A worker that has to look whether it is to rest gets no other sub-message before.
+        if not (self._stopping or self._abandoned):
+            self._next = self._finish_only if self._surplus else self._starter.finish_and_take
+
+    async def _rest(self, number: int) -> None:
+        self._surplus -= 1
+        self._choose_next()
+        self._current[number] = None
+        resting = self._loop.create_future()
+        self._resting.append(resting)
+        await resting  # there is always one that doesn't, and hears when all is done
+
+    def _finish_only(self, sub: SubMessage) -> SubMessage | None:
         self._finish(sub)
+        return None
 
     def _new_turn(self) -> None:
         self._late = False
@@ -138,10 +170,11 @@ class AsyncWorkers:
 
     async def _watch(self) -> None:
         # A look at all workers now and then costs less than a timer for each sub-message.
-        known: list[tuple[SubMessage | None, int, float]] = [(None, 0, 0.0)] * self._concurrency
+        known: list[tuple[SubMessage | None, int, float]] = []
         while True:
             await asyncio.sleep(watch_interval_s(self._timeout_s))
             now = monotonic()
+            known += [(None, 0, 0.0)] * (len(self._current) - len(known))
             for number, sub in enumerate(self._current):
                 seen, attempt, since = known[number]
                 if sub is not seen or (sub is not None and sub.attempt != attempt):
@@ -170,6 +203,9 @@ class AsyncWorkers:
         handle, current, overdue = self._handle, self._current, self._overdue
         handled = measure_at = 0  # counted in those that returned
         while not self._stopping:
+            if self._surplus:
+                await self._rest(number)
+                continue
             sub = self._take()
             if sub is None:
                 current[number] = None
@@ -217,5 +253,11 @@ def _not_to_be_cancelled(sub: SubMessage, times: int) -> HandleFailed:
     )
 
 
-def _forget(_: SubMessage) -> None:
+def _wake(sleeper: asyncio.Future[None]) -> None:
+    if not sleeper.done():
+        sleeper.set_result(None)
+
+
+def _forget(_: SubMessage) -> SubMessage | None:
     """Takes what a handler is done with for unfinished."""
+    return None

@@ -101,6 +101,10 @@ class Failures:
         return self._admission if self.holding_back else self._dispatcher
 
     @property
+    def failed_attempts(self) -> int:
+        return self._failed
+
+    @property
     def waiting(self) -> int:
         """Sub-messages that come back by themselves: for a retry, or acknowledged as dead."""
         return len(self._retries) + self._letters

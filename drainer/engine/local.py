@@ -13,7 +13,9 @@ from time import monotonic
 from typing import Any, cast
 
 from drainer.aside import aside
+from drainer.core.concurrency import Concurrency
 from drainer.core.dispatch import Dispatcher
+from drainer.core.knee import Knee
 from drainer.core.lanes import look_ahead
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
@@ -23,6 +25,7 @@ from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.failures import Failures
 from drainer.engine.keeper import Keeper
 from drainer.engine.latencies import Latencies
+from drainer.engine.limiter import Limiter
 from drainer.engine.loop import event_loop, hurried_interpreter
 from drainer.engine.meter import Meter
 from drainer.engine.outside import Outside
@@ -104,6 +107,7 @@ class LocalDrain:
             handler.selects,
         )
         self._begin_no_more: Callable[[], None] = lambda: None
+        self._limiter: Limiter | None = None  # when the concurrency is not fixed
         self._closing = False
         self._hears_signals = False  # before that, Ctrl-C is a KeyboardInterrupt
         self._asked: Signalled | None = None
@@ -130,6 +134,9 @@ class LocalDrain:
     async def _run(self) -> Summary:
         loop = self._loop = asyncio.get_running_loop()
         settings, dispatcher = self._settings, self.dispatcher
+        concurrency = Concurrency.of(settings.concurrency)
+        most = concurrency.most_for(threads=not self._handler.is_async)
+        first = min(concurrency.first, most)
         self._ended: asyncio.Future[BaseException | None] = loop.create_future()
         self._forced = asyncio.Event()
         loop.set_exception_handler(self._unheard)
@@ -138,7 +145,7 @@ class LocalDrain:
                 topic=self._plan.topic,
                 group=self._plan.group,
                 drain_id=self._plan.drain_id,
-                concurrency=settings.concurrency,
+                concurrency=most,
                 options=dict(settings.options or {}),
             )
         )
@@ -146,7 +153,7 @@ class LocalDrain:
         self._meter = Meter(
             dispatcher,
             self._latencies,
-            concurrency=settings.concurrency,
+            concurrency=first,
             buffer_bytes=settings.buffer_bytes,
             plan_path=str(self._file.path),
         )
@@ -166,7 +173,7 @@ class LocalDrain:
         self._workers: Workers = make_workers(
             self._before(failures.starter),
             cast(Any, self._handler.handle_bundle if bundling else self._handler.handle),
-            settings.concurrency,
+            first,
             self._plan.failures.timeout_s,
             failed=heard_by.failed,
             late=heard_by,
@@ -181,7 +188,7 @@ class LocalDrain:
             dispatcher,
             self._handler.split,
             settings.buffer_bytes // 2,  # the rest is for what is fetched and not yet split
-            look_ahead(settings.concurrency * (bundling.lanes if bundling else 1)),
+            self._look_ahead(first),
             moved=self._fed,
             failed=self._end,
         )
@@ -195,6 +202,15 @@ class LocalDrain:
             self._outside.lock,
             failed=self._end,
         )
+        if concurrency.is_auto:
+            self._limiter = Limiter(
+                Knee(first, most),
+                dispatcher,
+                lambda: failures.failed_attempts,
+                lambda: self._workers.idle,
+                self._limit,
+                threads=not self._handler.is_async,
+            )
         with stop_signals(loop, self._signalled, self._give_up):
             self._hears_signals = True
             try:
@@ -206,7 +222,12 @@ class LocalDrain:
                 raise
             self._end_if_over()  # a plan may have nothing left
             watch = spawn(self._watch(), "watch", self._end)
+            limiting = None
+            if self._limiter is not None:
+                limiting = spawn(self._limiter.run(), "limiter", self._end)
             cause = await asyncio.shield(self._ended)
+            if limiting is not None:
+                limiting.cancel()
             cause = await self._stop(cause)
             watch.cancel()
             return await self._summary(cause)
@@ -329,6 +350,7 @@ class LocalDrain:
             cause=cause,
             failures=self._failures.status(),
             latency=self._latencies.overall(),
+            auto=None if self._limiter is None else self._limiter.status(),
         )
 
     def _status(self) -> Status:
@@ -341,7 +363,14 @@ class LocalDrain:
             stopping=stopping,
             failures=self._failures.status(),
             trouble=self._source.trouble or self._keeper.trouble or self._failures.trouble,
+            auto=None if self._limiter is None else self._limiter.status(),
         )
+
+    def _limit(self, most: int) -> None:
+        self._meter.concurrency = most
+        self._pump.ready_lanes = self._look_ahead(most)
+        self._workers.limit(most)
+        self._pump.poke()
 
     async def _watch(self) -> None:
         """Looks after what lives in other threads, and shows the status."""
@@ -362,6 +391,10 @@ class LocalDrain:
         # From the source's thread; the loop may be closed when the source is the last to stop.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._pump.poke)
+
+    def _look_ahead(self, calls: int) -> int:
+        bundling = self._handler.bundling
+        return look_ahead(calls * (bundling.lanes if bundling else 1))
 
     def _before(self, starter: Starter) -> Starter:
         return self._bundles.before(starter) if self._bundles else starter

@@ -10,7 +10,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts
 from drainer.engine.latencies import Latencies
-from drainer.engine.status import FailureStatus, PartitionStatus, Status
+from drainer.engine.status import AutoStatus, FailureStatus, PartitionStatus, Status
 
 WINDOW_S = 5.0  # what "now" means for the rate
 ETA_WINDOW_S = 30.0  # calmer: an estimate that jumps is no help
@@ -32,7 +32,7 @@ class Meter:
     ) -> None:
         self._dispatcher = dispatcher
         self._latencies = latencies
-        self._concurrency = concurrency
+        self.concurrency = concurrency
         self._buffer_bytes = buffer_bytes
         self._plan_path = plan_path
         self._clock = clock
@@ -59,6 +59,7 @@ class Meter:
         stopping: str | None,
         failures: FailureStatus,
         trouble: str | None,
+        auto: AutoStatus | None = None,
     ) -> Status:
         now = self._clock()
         messages, subs = self._tally()
@@ -80,7 +81,7 @@ class Meter:
             rate_average=(subs.finished - self._finished_before) / max(now - self._started, 1e-9),
             eta_s=(unread + messages.pending) / message_rate if message_rate else None,
             running=lanes.running,
-            concurrency=self._concurrency,
+            concurrency=self.concurrency,
             lanes=len(lanes),
             lanes_ready=lanes.ready,
             hottest=tuple(lanes.hottest(HOTTEST)),
@@ -94,6 +95,7 @@ class Meter:
             trouble=trouble,
             latency=self._latencies.overall(),
             latency_recent=self._latencies.recent(),
+            auto=auto,
         )
 
     def _partitions(self, plan: OffsetPlan) -> list[PartitionStatus]:

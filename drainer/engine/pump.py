@@ -52,7 +52,7 @@ class Pump:
         self._dispatcher = dispatcher
         self._split = split
         self._capacity_bytes = max(1, capacity_bytes)  # or nothing would ever be let in
-        self._ready_lanes = ready_lanes
+        self.ready_lanes = ready_lanes
         self._lanes = dispatcher.lanes
         self._moved = moved
         self._failed = failed
@@ -110,7 +110,7 @@ class Pump:
 
     def _has_room(self) -> bool:
         return (
-            self._lanes.ready < self._ready_lanes
+            self._lanes.ready < self.ready_lanes
             and self._lanes.parked < PARKED_MOST
             and self._dispatcher.resting < RESTING_MOST
             and self._dispatcher.pending_bytes < self._capacity_bytes

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from drainer.core.concurrency import Concurrency
+
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
     """How a drain runs; none of it changes what is drained."""
 
-    concurrency: int = 100
+    concurrency: int | Concurrency = 100  # fixed, or found while draining
     buffer_bytes: int = 256 * 1024 * 1024
     plan_interval_s: float = 1.0
     grace_s: float = 10.0

@@ -52,6 +52,34 @@ class FailureStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class AutoStatus:
+    """Where a concurrency stands that a drain finds itself.
+
+    ``limit`` is what it is now, ``most`` what it may become. ``settled`` is what was found last,
+    None until something was; ``searching`` whether it is being looked for. ``why`` tells the last
+    change, and ``best_per_s`` the sub-messages per second at what was found.
+    """
+
+    limit: int
+    most: int
+    settled: int | None
+    searching: bool
+    why: str
+    best_per_s: float | None
+
+    def as_json(self) -> dict[str, object]:
+        best = self.best_per_s
+        return {
+            "auto": True,
+            "limit": self.limit,
+            "most": self.most,
+            "settled": self.settled,
+            "best_sub_messages_per_s": None if best is None else round(best, 1),
+            "why": self.why,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """A moment of a drain. Rates are sub-messages per second."""
 
@@ -64,7 +92,7 @@ class Status:
     rate_average: float  # since this run began
     eta_s: float | None  # None until there is something to tell it from
     running: int  # sub-messages in the handler
-    concurrency: int
+    concurrency: int  # the limit now, when it is not fixed
     lanes: int  # sub-keys with something waiting or running
     lanes_ready: int  # lanes that only wait for a worker
     hottest: tuple[tuple[Hashable, int], ...]  # sub-key, sub-messages waiting in its lane
@@ -78,6 +106,7 @@ class Status:
     trouble: str | None = None  # what it is waiting out: a broker that doesn't answer, a commit
     latency: Latency | None = None  # the handler's, in this run; None until an attempt returned
     latency_recent: Latency | None = None  # of the last ten seconds or so
+    auto: AutoStatus | None = None  # when the concurrency is not fixed
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +135,7 @@ class Summary:
     failures: FailureStatus = FailureStatus()
     left_alone: Mapping[str, int] | None = None  # by a redrive: why, and how many records
     latency: Latency | None = None  # the handler's, in this run; None when no attempt returned
+    auto: AutoStatus | None = None  # when the concurrency was not fixed
 
     @property
     def error(self) -> str | None:
@@ -148,6 +178,8 @@ class Summary:
             "errors": [{"error": text, "count": n} for text, n in self.failures.errors],
             "latency": None if self.latency is None else self.latency.as_json(),
         }
+        if self.auto is not None:
+            found["concurrency"] = self.auto.as_json()
         if self.left_alone is not None:
             found["left_alone"] = dict(self.left_alone)
         if self.cause is not None:

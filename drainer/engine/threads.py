@@ -76,6 +76,21 @@ class ThreadWorkers:
     def use(self, starter: Starter) -> None:
         self._starter = starter
 
+    @property
+    def idle(self) -> int:
+        return max(0, self._concurrency - self._out)
+
+    def limit(self, most: int) -> None:
+        if self._stopping:
+            return
+        more = most - self._concurrency
+        self._concurrency = most
+        for _ in range(more):
+            self._start_one()
+        for _ in range(-more):  # whoever gets it ends; nobody waits for one that is overdue
+            self._inbox.put(None)
+        self.wake()
+
     def wake(self) -> None:
         take = self._starter.take
         most = self._concurrency + min(self._concurrency, AHEAD)

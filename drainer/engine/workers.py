@@ -67,6 +67,13 @@ class Workers(Protocol):
     def use(self, starter: Starter) -> None:
         """Whom to ask for work from now on."""
 
+    @property
+    def idle(self) -> int:
+        """How many find nothing to do. One that waits for the event loop is at work."""
+
+    def limit(self, most: int) -> None:
+        """How many may be at work from now on. Those above it end what they are at."""
+
     def wake(self) -> None:
         """Tells that lanes have become ready."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from drainer.core.concurrency import Concurrency
 from drainer.core.failures import AfterDead, FailureSettings
 from drainer.core.plan import OffsetPlan
 from drainer.engine.action import PartitionAction, PlanOfAction
@@ -60,7 +61,7 @@ def prepare_resume(
         handler=plan.handler,
         bundling=handler.bundling,
         order=plan.order,
-        concurrency=running.concurrency,
+        concurrency=Concurrency.of(running.concurrency),
         buffer_bytes=running.buffer_bytes,
         isolation=plan.isolation,
         plan_path=file.path,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from drainer.core.concurrency import Concurrency
 from drainer.core.failures import FailureSettings
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
@@ -136,7 +137,7 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
         handler=request.handler.reference,
         bundling=request.handler.bundling,
         order=request.order.value,
-        concurrency=running.concurrency,
+        concurrency=Concurrency.of(running.concurrency),
         buffer_bytes=running.buffer_bytes,
         isolation=backlog.isolation,
         plan_path=path,

@@ -8,6 +8,7 @@ from logging import INFO
 from rich.text import Text
 
 from drainer.core.bundles import BatchOf, Bundling
+from drainer.core.concurrency import Concurrency
 from drainer.engine.action import PartitionAction, PlanOfAction
 from drainer.view import figures
 from drainer.view.layout import (
@@ -84,7 +85,7 @@ def _settings(action: PlanOfAction) -> list[Text]:
         field("cluster", action.cluster_id, f"at {action.bootstrap_servers}"),
         field("handler", action.handler, _together(action.bundling)),
         field("order", action.order, _ORDERS.get(action.order, "")),
-        field("concurrency", figures.count(action.concurrency), _at_once(action.bundling)),
+        field("concurrency", *_concurrency(action.concurrency, action.bundling)),
         field("buffer", figures.size(action.buffer_bytes), "read ahead at most"),
         field("isolation", action.isolation),
         *([redrive_field(action.redrive)] if action.redrive else []),
@@ -102,8 +103,15 @@ def _together(bundling: Bundling | None) -> str:
     return ", ".join(words)
 
 
-def _at_once(bundling: Bundling | None) -> str:
-    return "sub-messages in the handler" if bundling is None else "calls of the handler at once"
+def _concurrency(concurrency: Concurrency, bundling: Bundling | None) -> tuple[str, str]:
+    if not concurrency.is_auto:
+        what = "sub-messages in the handler" if bundling is None else "calls of the handler at once"
+        return figures.count(concurrency.most), what
+    most = figures.count(concurrency.most)
+    if concurrency.most_threads < concurrency.most:
+        most += f" ({figures.count(concurrency.most_threads)} on threads)"
+    begins = f"begins with {figures.count(concurrency.first)}"
+    return "auto", f"{begins}, grows while throughput does, to {most} at most"
 
 
 def _show_partitions(terminal: Terminal, action: PlanOfAction) -> None:

@@ -86,7 +86,7 @@ def start_line(status: Status) -> str:
     parts = figures.counted(len(status.partitions), "partition")
     return (
         f"draining {status.topic} for group {status.group}: ~{total} messages in {parts},"
-        f" concurrency {figures.count(status.concurrency)}, plan {status.plan_path}"
+        f" concurrency {_concurrency(status)}, plan {status.plan_path}"
     )
 
 
@@ -103,6 +103,9 @@ def status_line(status: Status) -> str:
         f"lanes {status.running} running {status.lanes_ready} waiting",
         f"buffer {figures.size(status.buffered_bytes)}",
     ]
+    if status.auto is not None:
+        limit = figures.count(status.auto.limit)
+        words.append(f"concurrency {limit} (auto, {status.auto.why})")
     failures = status.failures
     if failures.failures or failures.retries:
         words.append(f"failures {figures.count(failures.failures)}")
@@ -115,6 +118,12 @@ def status_line(status: Status) -> str:
         words.append("in trouble")  # which was told when it began
     words.append(f"committed {_committed(status)}")
     return "  ".join(words)
+
+
+def _concurrency(status: Status) -> str:
+    if status.auto is None:
+        return figures.count(status.concurrency)
+    return f"auto, {figures.count(status.auto.most)} at most"
 
 
 def _committed(status: Status) -> str:

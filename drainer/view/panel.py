@@ -137,6 +137,8 @@ def _figures(status: Status, share: float) -> Iterator[Line]:
     )
     if status.latency_recent is not None:
         yield _field("latency", figures.latency(status.latency_recent), "of the last seconds")
+    if status.auto is not None:
+        yield _field("concurrency", f"{count(status.auto.limit)} (auto, {status.auto.why})")
     ending = share >= 1 or status.stopping is not None
     if not ending:
         yield _field("limited by", limit(status))

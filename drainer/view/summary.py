@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.text import Text
 
 from drainer.core.progress import Counts
-from drainer.engine.status import PartitionResult, Summary
+from drainer.engine.status import AutoStatus, PartitionResult, Summary
 from drainer.errors import DrainerError
 from drainer.view import figures
 from drainer.view.layout import (
@@ -48,7 +48,7 @@ def show_summary(terminal: Terminal, summary: Summary) -> None:
     if summary.status != "empty":
         terminal.say("")
         show_account(terminal, summary.messages, summary.sub_messages, urgent=not summary.conserved)
-    lines = [*_failures(summary), *_left_alone(summary)]
+    lines = [*_concurrency(summary.auto), *_failures(summary), *_left_alone(summary)]
     if lines:
         terminal.say("")
     for line in lines:
@@ -121,6 +121,17 @@ def show_account(
             else Text(f"{BAD} DOES NOT ADD UP", BAD_STYLE),
         )
     terminal.show(rows, urgent=urgent)
+
+
+def _concurrency(auto: AutoStatus | None) -> list[Text]:
+    if auto is None:
+        return []
+    if auto.settled is None:
+        return [field("concurrency", f"auto, {figures.count(auto.limit)} at the end", auto.why)]
+    note = (
+        "" if auto.best_per_s is None else f"{figures.rate(auto.best_per_s)} sub-messages/s there"
+    )
+    return [field("concurrency", f"auto, settled at {figures.count(auto.settled)}", note)]
 
 
 def _failures(summary: Summary) -> list[Text]:

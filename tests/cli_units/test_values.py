@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from drainer.cli.values import parse_duration, parse_pairs, parse_size
+from drainer.cli.values import parse_concurrency, parse_duration, parse_pairs, parse_size
+from drainer.core.concurrency import Concurrency
 from drainer.errors import UsageError
 
 
@@ -97,3 +98,42 @@ def test_what_is_no_pair_names_the_option(text: str) -> None:
         parse_pairs(["fine=1", text], "--set")
 
     assert str(caught.value) == f"--set {text!r} is no name=value"
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "most", "on_threads", "auto"),
+    [
+        ("1", 1, 1, 1, False),
+        ("200", 200, 200, 200, False),
+        (" 7 ", 7, 7, 7, False),
+        ("auto", 20, 2_000, 200, True),
+        ("AUTO", 20, 2_000, 200, True),
+        ("auto:500", 20, 500, 500, True),
+        ("auto:5", 5, 5, 5, True),
+    ],
+)
+def test_a_concurrency_is_a_number_or_found(
+    text: str, first: int, most: int, on_threads: int, auto: bool
+) -> None:
+    found = parse_concurrency(text)
+
+    assert (found.first, found.most, found.is_auto) == (first, most, auto)
+    assert (found.most_for(threads=False), found.most_for(threads=True)) == (most, on_threads)
+    assert parse_concurrency(str(found)) == found
+    assert found.as_json() == (str(found) if auto else most)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "0", "-1", "many", "1.5", "auto:", "auto:0", "auto:-3", "auto 5", "auto:x", "9" * 9],
+)
+def test_what_is_no_concurrency_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--concurrency") as refused:
+        parse_concurrency(text)
+
+    assert "auto:500" in (refused.value.hint or "")
+
+
+def test_a_number_is_a_fixed_concurrency() -> None:
+    assert Concurrency.of(7) == Concurrency.fixed(7)
+    assert Concurrency.of(Concurrency.auto()) == Concurrency.auto()

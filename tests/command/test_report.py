@@ -113,6 +113,12 @@ def test_an_inspection_has_a_report(command: Command, make_topic: MakeTopic) -> 
     assert command.record.path.exists() is False
 
 
+def test_a_dry_run_says_that_it_has_none(command: Command, make_topic: MakeTopic) -> None:
+    outcome = command.drain(make_topic(operations(10)), "--dry-run", "--report", "r.html")
+    assert "warning: a dry run has no report" in outcome.err
+    assert command.left_behind == []
+
+
 def test_a_report_that_could_not_be_written_is_refused_before_anything_begins(
     command: Command, make_topic: MakeTopic
 ) -> None:

@@ -36,7 +36,8 @@ both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
 
 AT: Place = (0, 40, 0)  # where the signal comes
 BACKLOG = log_of(*([f"k{n % 30}", f"x{n}"] for n in range(300)))
-PATIENT = LocalSettings(concurrency=8, plan_interval_s=60, grace_s=60)
+AT_ONCE = 8
+PATIENT = LocalSettings(concurrency=AT_ONCE, plan_interval_s=60, grace_s=60)
 
 
 def interrupt(number: signal.Signals = signal.SIGINT) -> None:
@@ -125,7 +126,7 @@ def test_nothing_more_is_begun_after_the_signal(
 
     later = handler.account.began[handler.account.began.index(AT) + 1 :]
     # The signal is seen a turn of the loop later; each worker may have begun one or two by then.
-    assert len(later) <= 3 * PATIENT.concurrency
+    assert len(later) <= 3 * AT_ONCE
 
 
 @both_kinds

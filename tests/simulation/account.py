@@ -48,6 +48,7 @@ class Account:
         self.repeats = 0
         self.repeats_allowed = 0
         self.concurrency = 0
+        self.limit: Callable[[], int] | None = None  # on what may run, when that changes
         self.unsure_since_s: Callable[[], float | None] = lambda: None  # of the lock
         self.exact = True  # what comes out of the handler is accounted for at once
         self._calls: dict[Place, int] = {}  # of the handler, by the first that each was given
@@ -74,7 +75,10 @@ class Account:
             self._begin(sub, place, together)
             together.add(place)
         self._calls[places[0]] = len(places)
-        self._world.insist(len(self._calls) <= self.concurrency, "more at once than --concurrency")
+        insist = self._world.insist
+        insist(len(self._calls) <= self.concurrency, "more at once than --concurrency")
+        if self.limit is not None and self.exact:  # threads have some in their hands already
+            insist(len(self._calls) <= self.limit(), "more at once than the limit of now")
         return places
 
     def _begin(self, sub: SubMessage, place: Place, together: set[Place]) -> None:

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta, tzinfo
+from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from drainer import loader
 from drainer.core import breaker
 from drainer.core.dispatch import Dispatcher
+from drainer.core.knee import Knee
 from drainer.core.progress import Outcome
+from drainer.core.trial import Interval
 from drainer.engine import (
     bundles,
     clock,
     coroutines,
     failures,
     keeper,
+    limiter,
     local,
     loop,
     meter,
@@ -82,6 +86,21 @@ class Process:
         self.loop.bury()
 
 
+class Whim(Knee):
+    """A limit that goes anywhere at any time: what comes of it must be right all the same."""
+
+    def __init__(self, first: int, most: int, random: Random, world: World) -> None:
+        super().__init__(first, most)
+        self._random = random
+        self._world = world
+
+    def hear(self, interval: Interval) -> int:
+        if self._random.random() < 0.3:
+            self.limit = self._random.randint(self.least, self.most)
+            self._world.tally["limits"] += 1
+        return self.limit
+
+
 @contextmanager
 def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
     """Lets the drain run in the world: ``now`` gives the process that is alive."""
@@ -100,6 +119,11 @@ def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
             super().__init__(*args)
             now().drain = self
             watch(self.dispatcher, account)
+
+    def whim(first: int, most: int) -> Whim:
+        found = Whim(first, most, it.whims, world)
+        account.limit = lambda: found.limit
+        return found
 
     def wall_clock(zone: tzinfo) -> datetime:
         return datetime.fromtimestamp(EPOCH_S, UTC) + timedelta(seconds=world.now_s)
@@ -139,6 +163,9 @@ def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
         (local, "monotonic", world.monotonic),
         (local, "hurried_interpreter", nullcontext),
         (local, "stop_signals", stop_signals),
+        (local, "Knee", whim),
+        (limiter, "LOOK_S", 0.01),
+        (limiter, "monotonic", world.monotonic),
         (loop, "new_event_loop", lambda: now().begin()),
         (keeper, "aside", aside),
         (keeper, "monotonic", world.monotonic),

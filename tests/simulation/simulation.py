@@ -7,6 +7,7 @@ import gc
 from contextlib import suppress
 from dataclasses import replace
 
+from drainer.core.concurrency import Concurrency
 from drainer.core.dispatch import MESSAGE_BYTES, SUB_MESSAGE_BYTES
 from drainer.core.failures import AfterDead, Limit
 from drainer.core.order import Order
@@ -35,6 +36,7 @@ from simulation.world import Killed, World
 NAME = "orders.billing.plan.json"
 LIVES_MOST = 60
 PATIENCE = 2  # lives without trouble, before a person mends the handler too
+CHANGING = 0.3  # of the seeds have a limit on what runs at once that changes
 SUBS_MOST = 6  # of a message
 CLIENTS = {
     True: ClientSettings.load("sim:9092"),
@@ -65,15 +67,18 @@ class Simulation:
         self.disk = Disk(world, self._pause_for_disk)
         self.slow_disk = random.choice([0, 0.2, 0.8])  # the share of operations
         self.slow_sync_s = random.choice([0.05, 0.3, 1.0])
+        at_once = random.choice([1, 2, 3, 5, 8])
+        self.whims = world.random("limits")
+        changes = self.whims.random() < CHANGING
         self.settings = LocalSettings(
-            concurrency=random.choice([1, 2, 3, 5, 8]),
+            concurrency=Concurrency.auto(at_once) if changes else at_once,
             buffer_bytes=random.choice([8_000, 40_000, 4_000_000]),
             plan_interval_s=random.choice([0.1, 0.3, 1.0]),
             grace_s=random.choice([0.0, 0.1, 5.0]),
         )
         self.account.unsure_since_s = lambda: self.process.lock.unsure_since_s
         stand_ins = 2 if self.downstream.on_threads else 1
-        self.account.concurrency = stand_ins * self.settings.concurrency
+        self.account.concurrency = stand_ins * at_once
         self.outages_after = random.choice([3, 50])  # failures that open the circuit breaker
         self.troubled = random.choice([0, 1, 2, 3, 4, 5, 6, 6])  # lives with some trouble
         self.troubles = Troubles(self)

@@ -51,6 +51,7 @@ SEEN = {
     "paused": 5,
     "together": 100,
     "apart": 10,
+    "limits": 150,
     "exit 0": 150,
     "exit 4": 20,
     "exit 5": 20,

@@ -5,11 +5,21 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+from drainer.core.concurrency import Concurrency
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
 from drainer.engine.action import PartitionAction, PlanOfAction
-from drainer.engine.status import PartitionResult, PartitionStatus, Status, Summary
+from drainer.engine.status import AutoStatus, PartitionResult, PartitionStatus, Status, Summary
 from drainer.view.terminal import Terminal
+
+AUTO = AutoStatus(
+    limit=310,
+    most=2_000,
+    settled=290,
+    searching=False,
+    why="trying whether more helps",
+    best_per_s=19_512.3,
+)
 
 
 class Screen(io.StringIO):
@@ -78,7 +88,7 @@ def action(count: int = 1, **changes: object) -> PlanOfAction:
         "group_state": "empty",
         "handler": "reindex.py:Reindex",
         "order": "sub-key",
-        "concurrency": 1_000,
+        "concurrency": Concurrency.fixed(1_000),
         "buffer_bytes": 256 << 20,
         "isolation": "read_committed",
         "plan_path": Path("/var/lib/drainer/orders.reindexer.plan"),

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from drainer.core.bundles import BatchOf, Bundling
+from drainer.core.concurrency import Concurrency
 from drainer.core.dead_letter import LetterFilter
 from drainer.core.failures import FailureSettings, Limit, OnFailure
 from drainer.core.redrive import RedriveSettings
@@ -171,3 +172,10 @@ def test_a_redrive_is_not_called_a_drain_and_says_which_letters_it_takes() -> No
     going_on = shown(redrive=RedriveSettings(), resumes=True)
     assert going_on.startswith("Go on redriving the dead letters of orders")
     assert "finished already" not in going_on
+
+
+def test_a_concurrency_that_is_found_says_how_far_it_goes() -> None:
+    told = shown(concurrency=Concurrency.auto())
+    assert "auto  (begins with 20, grows while throughput does, to 2,000 (200 on threads)" in told
+    told = shown(concurrency=Concurrency.auto(500))
+    assert "to 500 at most" in told

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from drainer.engine.status import FailureStatus
-from drainer.view.lines import LineView, status_line
+from drainer.view.lines import LineView, start_line, status_line
 from drainer.view.live import LiveView
 from drainer.view.progress import progress_view
 from drainer.view.terminal import Terminal
@@ -30,6 +30,12 @@ def test_the_line() -> None:
         "  eta 25m 40s  lanes 996 running 14000 waiting  buffer 191 MiB  dead 3"
         "  committed 0:1171000"
     )
+
+
+def test_lines_tell_a_concurrency_that_is_found_and_why_it_changed() -> None:
+    status = samples.status(auto=samples.AUTO)
+    assert "  concurrency 310 (auto, trying whether more helps)  dead 3" in status_line(status)
+    assert "concurrency auto, 2,000 at most, plan" in start_line(status)
 
 
 def test_the_line_tells_what_failed_and_that_there_is_trouble_in_few_words() -> None:

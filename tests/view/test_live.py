@@ -56,6 +56,12 @@ def test_a_frame_says_what_a_person_asks_first() -> None:
         assert fact in text
 
 
+def test_a_frame_tells_a_concurrency_that_is_found() -> None:
+    found = [line for line in frame(auto=samples.AUTO) if line.startswith("concurrency")]
+    assert found == ["concurrency    310 (auto, trying whether more helps)"]
+    assert not [line for line in frame() if line.startswith("concurrency")]
+
+
 def failing(**changes: int) -> str:
     errors = (("OSError: [b1] is away", 30), ("ValueError", 2))
     failures = FailureStatus(**changes, errors=errors)  # type: ignore[arg-type]

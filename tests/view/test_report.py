@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from drainer.core.concurrency import Concurrency
 from drainer.core.latency import Latency
 from drainer.core.progress import Counts
 from drainer.engine.history import History
-from drainer.engine.status import FailureStatus, PartitionResult, Summary
+from drainer.engine.status import AutoStatus, FailureStatus, PartitionResult, Summary
 from drainer.errors import GroupJoined
 from drainer.view.report.chart import Clock, Line, over_time, zone
 from drainer.view.report.drain import drain_page
@@ -273,3 +274,14 @@ def test_a_plan_is_named_with_its_folder(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     found = replace(summary(), status="interrupted", exit_code=4, plan="orders.plan")
     assert f"drainer resume {tmp_path}/orders.plan" in shown(found)
+
+
+def test_a_concurrency_that_was_found_is_told_and_drawn() -> None:
+    course = History()
+    for n in range(600):
+        course.add(replace(status(), elapsed_s=n / 2, concurrency=20 + n // 2, running=10))
+    auto = AutoStatus(320, 2_000, 300, False, "throughput stopped growing", 900.0)
+    about = replace(action(), concurrency=Concurrency.auto())
+    text = Reader(drain_page(about, replace(summary(), auto=auto), course, ENDED)).text
+    assert "10 on average, of up to 319 that concurrency allows" in text
+    assert "concurrency auto, settled at 300" in text

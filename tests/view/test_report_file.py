@@ -10,6 +10,9 @@ import pytest
 
 from drainer.errors import EXIT_REFUSED
 from drainer.view.report.file import MARK, ReportFile, ReportNotWritten, ReportRefused
+from drainer.view.report.write import write_or_warn
+
+from . import samples
 
 PAGE = f"<!doctype html>{MARK.decode()}"
 
@@ -105,3 +108,23 @@ def test_half_a_character_of_a_key_is_no_reason_to_fail(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     ReportFile(path).write(PAGE + "\ud800")
     assert path.read_text() == PAGE + "\\ud800"
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (KeyboardInterrupt(), "warning: the report was not written: interrupted"),
+        (ZeroDivisionError("no axis"), "warning: the report was not written: ZeroDivisionError"),
+    ],
+)
+def test_what_goes_wrong_with_a_page_is_told_and_no_more(
+    tmp_path: Path, raised: BaseException, told: str
+) -> None:
+    terminal, _, err = samples.terminal(quiet=True)
+
+    def page() -> str:
+        raise raised
+
+    write_or_warn(terminal, ReportFile(tmp_path / "r.html"), page)
+    assert err.getvalue().startswith(told)
+    assert not list(tmp_path.iterdir())

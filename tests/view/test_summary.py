@@ -47,6 +47,14 @@ def test_an_account_that_does_not_add_up_is_loud_even_when_quiet() -> None:
     assert "✗ DOES NOT ADD UP" in text
 
 
+def test_a_concurrency_that_was_found_is_told() -> None:
+    text = shown(replace(samples.summary(), auto=samples.AUTO))
+    assert "auto, settled at 290  (19,512 sub-messages/s there)" in text
+    text = shown(replace(samples.summary(), auto=replace(samples.AUTO, settled=None)))
+    assert "auto, 310 at the end  (trying whether more helps)" in text
+    assert "concurrency" not in shown(samples.summary())
+
+
 def test_an_interrupted_drain_ends_with_the_command_to_resume() -> None:
     text = shown(STOPPED)
     assert text.startswith("■ Interrupted, at most 4,000 offsets to go\n")

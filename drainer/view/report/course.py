@@ -83,11 +83,14 @@ def _in_handler(stretches: Sequence[Stretch], clock: Clock) -> Chart:
     samples = sum(stretch.samples for stretch in stretches)
     mean = sum(stretch.running * stretch.samples for stretch in stretches) / samples
     most = max(stretch.concurrency for stretch in stretches)
+    allows = figures.count(most)
+    if min(stretch.concurrency for stretch in stretches) < most:
+        allows = f"up to {allows}"
     return over_time(
         "in-handler",
         "In the handler",
         f"Sub-messages in the handler at once: {figures.rate(mean)} on average, of"
-        f" {figures.count(most)} that concurrency allows.",
+        f" {allows} that concurrency allows.",
         clock,
         [
             Line("in the handler", [s.running for s in stretches], "c1", filled=True),

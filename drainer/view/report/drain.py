@@ -174,7 +174,7 @@ def _fields(action: PlanOfAction, summary: Summary) -> list[tuple[str, str]]:
         ("isolation", action.isolation),
         ("handler", action.handler),
         ("order", action.order),
-        ("concurrency", figures.count(action.concurrency)),
+        ("concurrency", _concurrency(action, summary)),
         ("buffer", figures.size(action.buffer_bytes)),
         ("on failure", f"{policy.on_failure.value}, after {_retries(policy.retries)}"),
     ]
@@ -184,6 +184,15 @@ def _fields(action: PlanOfAction, summary: Summary) -> list[tuple[str, str]]:
         found.append(("plan", str(Path(summary.plan).absolute())))
     found.append(("exit code", str(summary.exit_code)))
     return found
+
+
+def _concurrency(action: PlanOfAction, summary: Summary) -> str:
+    auto = summary.auto
+    if auto is None:
+        return str(action.concurrency)
+    if auto.settled is None:
+        return f"{action.concurrency}, {figures.count(auto.limit)} at the end ({auto.why})"
+    return f"{action.concurrency}, settled at {figures.count(auto.settled)}"
 
 
 def _retries(number: int) -> str:

@@ -1,0 +1,89 @@
+"""The limiter: measures a drain whose concurrency is ``auto``, and tells its workers the limit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic, process_time, thread_time
+
+from drainer.core.dispatch import Dispatcher
+from drainer.core.knee import Knee
+from drainer.core.trial import Interval
+from drainer.engine.status import AutoStatus
+
+LOOK_S = 0.1
+
+
+class Limiter:
+    """Looks ten times a second at what was done since the last time; it costs no sub-message.
+
+    Args:
+        failed: how many attempts have failed so far.
+        idle: how many workers find nothing to do.
+        use: called with each new limit.
+        threads: whether the handler runs on threads, and so all of the process is its processor
+            time; of an async one it is that of the event loop's thread, whose task this is.
+    """
+
+    def __init__(
+        self,
+        knee: Knee,
+        dispatcher: Dispatcher,
+        failed: Callable[[], int],
+        idle: Callable[[], int],
+        use: Callable[[int], None],
+        *,
+        threads: bool,
+    ) -> None:
+        self._knee = knee
+        self._dispatcher = dispatcher
+        self._failed = failed
+        self._idle = idle
+        self._use = use
+        self._threads = threads
+        self._found: int | None = None
+        self._last = self._now()
+
+    def status(self) -> AutoStatus:
+        knee = self._knee
+        return AutoStatus(
+            limit=knee.limit,
+            most=knee.most,
+            settled=self._found,
+            searching=knee.settled is None,
+            why=knee.why,
+            best_per_s=knee.best_per_s,
+        )
+
+    async def run(self) -> None:
+        """Goes on until it is cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self.look()
+
+    def look(self) -> None:
+        before, now = self._last, self._now()
+        self._last = now
+        seconds = now[0] - before[0]
+        if seconds <= 0:
+            return
+        limit = self._knee.limit
+        self._knee.hear(
+            Interval(
+                seconds=seconds,
+                done=now[1] - before[1],
+                failed=now[2] - before[2],
+                in_flight=(before[3] + now[3]) / 2,
+                busy=(now[4] - before[4]) / seconds,
+            )
+        )
+        self._found = self._knee.settled or self._found
+        if self._knee.limit != limit:
+            self._use(self._knee.limit)
+
+    def _now(self) -> tuple[float, int, int, int, float]:
+        ledgers = self._dispatcher.ledgers.values()
+        done = sum(each.subs_done + each.subs_skipped for each in ledgers)
+        running = self._knee.limit - self._idle()
+        busy_s = process_time() if self._threads else thread_time()
+        return monotonic(), done, self._failed(), running, busy_s

@@ -1,0 +1,150 @@
+"""Drains with fixed concurrencies and with ``auto``, on downstreams that have 300 slots.
+
+Three of them: one lets the 301st wait, one becomes slower the more are in it, one refuses it. The
+best fixed value is the least that has 95% of the best throughput. Prints a table for each and draws
+a picture; ends with 1 when auto did not settle within 20% of the best fixed value, or with less
+than 90% of its throughput.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from drainer.kafka.fill import create_topic, fill
+from drainer.kafka.settings import ClientSettings
+from drainer.sandbox import Broker
+from scenarios.auto_concurrency.chart import draw
+from scenarios.auto_concurrency.handler import FAN_OUT, SLOTS
+
+HANDLER = Path(__file__).with_name("handler.py")
+TOPIC = "auto"
+FIXED = (100, 200, 300, 400, 600, 1000)
+RETRIES = ("--retries", "1000", "--retry-delay", "50ms", "--no-breaker")
+KINDS = {
+    "waits": ("Pool", FIXED, ()),
+    "becomes slower": ("Degrading", FIXED, ()),
+    "refuses": ("Refusing", FIXED[:4], RETRIES),  # with more, hardly anything gets done
+}
+ENOUGH = 0.95
+WITHIN = 0.2
+AT_LEAST = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A drain: sub-messages per second, attempts that failed, and what it says of concurrency."""
+
+    concurrency: str
+    rate: float
+    failures: int
+    auto: dict[str, object]
+    trace: tuple[tuple[float, int], ...]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m scenarios.auto_concurrency", description=__doc__
+    )
+    parser.add_argument("--latency-ms", type=float, default=20.0)
+    parser.add_argument("--seconds", type=float, default=8.0, help="of a drain at 300")
+    parser.add_argument("--auto-seconds", type=float, default=40.0, help="of the one with auto")
+    parser.add_argument("--only", choices=tuple(KINDS), action="append")
+    parser.add_argument("--chart", type=Path, default=Path("auto_concurrency.svg"))
+    given = parser.parse_args()
+    per_s = SLOTS / (given.latency_ms / 1000) / FAN_OUT
+    runs: dict[str, list[Run]] = {}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Broker(Path(folder) / "broker", die_with_parent=True, say=print) as broker,
+    ):
+        settings = ClientSettings.load(broker.bootstrap_servers)
+        create_topic(settings, TOPIC)
+        most = int(per_s * max(given.seconds, given.auto_seconds))
+        fill(settings, TOPIC, ((b"one key", b"", 0) for _ in range(most)))
+        for kind in given.only or KINDS:
+            runs[kind] = []
+            for concurrency in (*map(str, KINDS[kind][1]), "auto"):
+                seconds = given.auto_seconds if concurrency == "auto" else given.seconds
+                until = int(per_s * seconds)
+                runs[kind].append(
+                    _drain(broker.bootstrap_servers, kind, concurrency, until, given.latency_ms)
+                )
+                print(_row(kind, runs[kind][-1]), flush=True)
+    good = [_judge(kind, found) for kind, found in runs.items()]
+    draw(
+        {kind: [(int(r.concurrency), r.rate) for r in found[:-1]] for kind, found in runs.items()},
+        {
+            kind: (settled, _number(found[-1].auto, "best_sub_messages_per_s"))
+            for kind, found in runs.items()
+            if (settled := int(_number(found[-1].auto, "settled")))
+        },
+        {kind: found[-1].trace for kind, found in runs.items()},
+        SLOTS,
+        given.chart,
+    )
+    print(f"chart: {given.chart}")
+    raise SystemExit(0 if all(good) else 1)
+
+
+def _drain(bootstrap: str, kind: str, concurrency: str, until: int, latency_ms: float) -> Run:
+    handler, _, more = KINDS[kind]
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "trace"
+        command = [
+            *(sys.executable, "-m", "drainer", "run", "--topic", TOPIC, "-b", bootstrap),
+            *("--group", f"{handler}-{concurrency}", "--from", "earliest", "--until", str(until)),
+            *("--handler", f"{HANDLER}:{handler}", "--concurrency", concurrency, *more),
+            *("--set", f"latency_ms={latency_ms}", "--set", f"trace={trace}"),
+            *("--plan", str(Path(folder) / "plan.json"), "--yes", "--json", "--quiet"),
+        ]
+        done = subprocess.run(command, capture_output=True, check=False)
+        if done.returncode != 0:
+            raise SystemExit(f"{' '.join(command)}\nexit {done.returncode}\n{done.stderr.decode()}")
+        points = [line.split() for line in trace.read_text().splitlines()]
+    summary = orjson.loads(done.stdout)
+    begun = float(points[0][0])
+    return Run(
+        concurrency,
+        summary["sub_messages_per_s"],
+        summary["failures"],
+        summary.get("concurrency", {}),
+        tuple((float(at) - begun, int(inside)) for at, inside, _ in points),
+    )
+
+
+def _row(kind: str, run: Run) -> str:
+    failed = f"  {run.failures:,} attempts failed" if run.failures else ""
+    return f"{kind:>15}  concurrency {run.concurrency:>5}  {run.rate:>9,.0f}/s{failed}"
+
+
+def _judge(kind: str, runs: Sequence[Run]) -> bool:
+    *fixed, auto = runs
+    most = max(run.rate for run in fixed)
+    best = min(int(run.concurrency) for run in fixed if run.rate >= ENOUGH * most)
+    settled = int(_number(auto.auto, "settled"))
+    rate = _number(auto.auto, "best_sub_messages_per_s")
+    near = (1 - WITHIN) * best <= settled <= (1 + WITHIN) * best
+    print(
+        f"\na downstream that {kind} past {SLOTS}: the best fixed value is {best}, auto settled at"
+        f" {settled}: {settled / best - 1:+.0%}, {'within' if near else 'NOT within'} {WITHIN:.0%}"
+        f"\n  {rate:,.0f}/s there, {rate / most:.1%} of the best; {auto.rate:,.0f}/s with the"
+        f" search, {auto.rate / most:.1%}; {auto.auto.get('why')}"
+    )
+    return near and rate >= AT_LEAST * most
+
+
+def _number(found: dict[str, object], name: str) -> float:
+    value = found.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Handlers whose downstream has 300 slots; each acts differently when more is asked of it.
+
+``--set latency_ms=20`` is what it takes unloaded, ``--set trace=FILE`` where the handler writes
+down, ten times a second, how many were in it and how many were done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from time import monotonic
+
+from drainer import Context, Handler, Message, SubMessage
+
+SLOTS = 300
+FAN_OUT = 50
+TRACE_S = 0.1
+
+
+class TooMany(Exception):
+    """What a downstream with a limit answers to one too many."""
+
+
+class Pool(Handler):
+    """Whoever comes when all slots are taken waits for one."""
+
+    async def open(self, context: Context) -> None:
+        self.latency_s = float(context.options.get("latency_ms", "20")) / 1000
+        self.slots = asyncio.Semaphore(SLOTS)
+        self.inside = self.done = 0
+        trace = context.options.get("trace")
+        self.tracing = asyncio.create_task(self.trace(trace)) if trace else None
+
+    def split(self, message: Message) -> Iterable[SubMessage]:
+        first = message.offset * FAN_OUT
+        return [SubMessage(number, None) for number in range(first, first + FAN_OUT)]
+
+    async def handle(self, sub: SubMessage) -> None:
+        self.inside += 1
+        try:
+            await self.ask()
+        finally:
+            self.inside -= 1
+        self.done += 1
+
+    async def ask(self) -> None:
+        async with self.slots:
+            await asyncio.sleep(self.latency_s)
+
+    async def trace(self, path: str) -> None:
+        with Path(path).open("w", buffering=1) as file:  # noqa: ASYNC230 - a line now and then
+            while True:
+                file.write(f"{monotonic()} {self.inside} {self.done}\n")
+                await asyncio.sleep(TRACE_S)
+
+    async def close(self) -> None:
+        if self.tracing is not None:
+            self.tracing.cancel()
+
+
+class Degrading(Pool):
+    """Past 300 all become slower, by more than there are more of them: throughput falls."""
+
+    async def ask(self) -> None:
+        crowd = max(1.0, self.inside / SLOTS)
+        await asyncio.sleep(self.latency_s * crowd**1.7)
+
+
+class Refusing(Pool):
+    """The 301st is refused, after a moment."""
+
+    async def ask(self) -> None:
+        if self.inside > SLOTS:
+            await asyncio.sleep(self.latency_s / 4)
+            raise TooMany(f"429: more than {SLOTS} at once")
+        await asyncio.sleep(self.latency_s)

@@ -1,0 +1,233 @@
+"""Workers up to a limit that changes while they run: never more, nobody forgotten, all in order."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of, random_log, tick
+
+from drainer.core.concurrency import Concurrency
+from drainer.core.failures import FailureSettings, OnFailure
+from drainer.core.knee import Knee
+from drainer.core.trial import Interval
+from drainer.engine import limiter, local
+from drainer.engine.local import LocalDrain
+from drainer.engine.settings import LocalSettings
+from drainer.handler import Context
+from drainer.message import SubMessage
+
+MOST = 40
+AUTO = LocalSettings(concurrency=Concurrency.auto(MOST), plan_interval_s=0.02)
+both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
+Kind = type[OnTheLoop | OnThreads]
+
+
+class Scripted(Knee):
+    """Goes through some limits, one a look, and stays at the last."""
+
+    def __init__(self, limits: Sequence[int], first: int, most: int) -> None:
+        super().__init__(first, most)
+        self._script = iter(limits)
+        self.heard: list[Interval] = []
+
+    def hear(self, interval: Interval) -> int:
+        self.heard.append(interval)
+        self.limit = next(self._script, self.limit)
+        return self.limit
+
+
+Script = Callable[..., list[Scripted]]
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    """Tells the next drains which limits they get; gives where they will be found."""
+
+    def write(*limits: int) -> list[Scripted]:
+        made: list[Scripted] = []
+
+        def make(first: int, most: int) -> Scripted:
+            made.append(Scripted(limits, first, most))
+            return made[-1]
+
+        monkeypatch.setattr(local, "Knee", make)
+        monkeypatch.setattr(limiter, "LOOK_S", 0.001)
+        return made
+
+    return write
+
+
+def handler_of(kind: Kind, step: Callable[[], None]) -> OnTheLoop | OnThreads:
+    async def on_the_loop(sub: SubMessage) -> None:
+        step()
+        await tick()
+
+    return OnTheLoop(on_the_loop) if kind is OnTheLoop else OnThreads(lambda sub: step())
+
+
+@pytest.mark.parametrize("seed", range(8))
+@both_kinds
+def test_order_and_account_hold_while_the_limit_goes_up_and_down(
+    kind: Kind, seed: int, script: Script, tmp_path: Path
+) -> None:
+    random = Random(seed)
+    script(*(random.randint(1, MOST) for _ in range(200)))
+    logs = {number: random_log(random, 150, "abcdefgh") for number in range(3)}
+    rehearsal = Rehearsal(tmp_path, logs, AUTO)
+    handler = handler_of(kind, lambda: None)
+
+    summary = rehearsal.drain(handler)
+
+    assert summary.exit_code == 0
+    assert handler.account.breaches == []
+    assert sorted(handler.account.began) == sorted(rehearsal.places)
+
+
+@pytest.mark.parametrize("limits", [(1,), (40, 1), (40, 1, 40, 3), (2, 1, 2, 1, 2, 1)])
+@both_kinds
+def test_a_drain_ends_whatever_the_limit_was_last(
+    kind: Kind, limits: Sequence[int], script: Script, tmp_path: Path
+) -> None:
+    script(*limits)
+    rehearsal = Rehearsal(tmp_path, {0: log_of(*([f"k{n}"] for n in range(400)))}, AUTO)
+
+    summary = rehearsal.drain(handler_of(kind, lambda: None))
+
+    assert summary.exit_code == 0
+    assert summary.sub_messages.done == 400
+
+
+def test_no_more_begin_than_the_limit_of_the_moment(script: Script, tmp_path: Path) -> None:
+    made = script(*([40] * 20 + [3] * 20) * 50)
+    running, most = 0, dict.fromkeys((3, 20, 40), 0)
+
+    async def count(sub: SubMessage) -> None:
+        nonlocal running
+        running += 1
+        most[made[0].limit] = max(most[made[0].limit], running)
+        await tick()
+        running -= 1
+
+    rehearsal = Rehearsal(tmp_path, {0: log_of(*([f"k{n}"] for n in range(6_000)))}, AUTO)
+    rehearsal.drain(OnTheLoop(count))
+
+    assert most[3] <= 3
+    assert 20 < most[40] <= 40
+
+
+def test_threads_are_made_and_ended_with_the_limit(script: Script, tmp_path: Path) -> None:
+    made = script(*[40] * 30, *[2] * 10_000)
+    busy, most, late = 0, 0, 0
+    lock = threading.Lock()
+    nap = threading.Event()
+
+    def count(sub: SubMessage) -> None:
+        nonlocal busy, most, late
+        with lock:
+            busy += 1
+            most = max(most, busy)
+            if len(made[0].heard) > 300:  # by then those that are too many have ended
+                late = max(late, busy)
+        nap.wait(0.002)
+        with lock:
+            busy -= 1
+
+    rehearsal = Rehearsal(tmp_path, {0: log_of(*([f"k{n}"] for n in range(2_000)))}, AUTO)
+    summary = rehearsal.drain(OnThreads(count))
+
+    assert summary.exit_code == 0
+    assert 20 < most <= 40
+    assert late == 2
+
+
+@both_kinds
+def test_the_handler_is_told_the_most_there_may_be(
+    kind: Kind, script: Script, tmp_path: Path
+) -> None:
+    script()
+    told = []
+
+    class Curious(kind):  # type: ignore[misc, valid-type]
+        def open(self, context: Context) -> None:
+            told.append(context.concurrency)
+
+    settings = LocalSettings(concurrency=Concurrency.auto())
+    Rehearsal(tmp_path, {0: log_of(["a"])}, settings).drain(Curious())
+
+    assert told == [2_000 if kind is OnTheLoop else 200]
+
+
+def test_a_worker_that_came_later_is_timed_out_too(script: Script, tmp_path: Path) -> None:
+    script(4)
+    hung: list[SubMessage] = []
+
+    async def hang(sub: SubMessage) -> None:
+        if len(hung) < 4:
+            hung.append(sub)
+            await asyncio.sleep(60)
+
+    rehearsal = Rehearsal(
+        tmp_path,
+        {0: log_of(*([f"k{n}"] for n in range(50)))},
+        LocalSettings(concurrency=Concurrency(1, 4, 4, is_auto=True)),
+        failures=FailureSettings(retries=0, timeout_s=0.05, on_failure=OnFailure.SKIP),
+    )
+    summary = rehearsal.drain(OnTheLoop(hang))
+
+    assert len(hung) == 4
+    assert summary.sub_messages.skipped == summary.failures.timeouts == 4
+
+
+@both_kinds
+def test_what_is_measured_is_what_was_done(kind: Kind, script: Script, tmp_path: Path) -> None:
+    made = script()
+    failing = iter([True] * 30)
+
+    def sometimes() -> None:
+        if next(failing, False):
+            raise ConnectionError
+
+    drains: list[LocalDrain] = []
+    rehearsal = Rehearsal(
+        tmp_path,
+        {0: log_of(*([f"k{n}"] for n in range(1_000)))},
+        AUTO,
+        prepare=drains.append,
+        failures=FailureSettings(retries=2, retry_delay_s=0.001, breaker=False),
+    )
+    rehearsal.drain(handler_of(kind, sometimes))
+
+    knee = made[0]
+    drains[0]._limiter.look()  # type: ignore[union-attr]
+    assert sum(each.done for each in knee.heard) == 1_000
+    assert sum(each.failed for each in knee.heard) == 30
+    assert all(0 <= each.in_flight <= 20 for each in knee.heard)
+    assert all(each.seconds > 0 for each in knee.heard)
+
+
+def test_status_and_summary_tell_where_it_stands(script: Script, tmp_path: Path) -> None:
+    script(33)
+    rehearsal = Rehearsal(tmp_path, {0: log_of(*([f"k{n}"] for n in range(2_000)))}, AUTO)
+
+    summary = rehearsal.drain(handler_of(OnTheLoop, lambda: None))
+
+    last = rehearsal.statuses[-1]
+    assert last.auto is not None
+    assert (last.concurrency, last.auto.limit, last.auto.most) == (33, 33, MOST)
+    told = summary.as_json()["concurrency"]
+    assert isinstance(told, dict)
+    assert (told["auto"], told["limit"], told["most"], told["settled"]) == (True, 33, MOST, None)
+
+
+def test_a_fixed_concurrency_is_not_touched(tmp_path: Path) -> None:
+    rehearsal = Rehearsal(tmp_path, {0: log_of(["a"])}, LocalSettings(concurrency=3))
+
+    summary = rehearsal.drain(OnTheLoop())
+
+    assert rehearsal.statuses[-1].auto is None
+    assert "concurrency" not in summary.as_json()
