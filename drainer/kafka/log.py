@@ -18,7 +18,7 @@ AGAIN_S = 60.0  # before the same complaint is logged again
 # For a log that is wanted (view/log.py); on a terminal, errors tell what matters of them.
 _LOGGER = logging.getLogger("drainer.librdkafka")
 _LOGGER.addHandler(logging.NullHandler())
-logging.getLogger("drainer").propagate = False  # to handlers that somebody's handler.py has set up
+logging.getLogger("drainer").propagate = False  # to what somebody's handler has set up for itself
 
 # "host:9092/bootstrap: Connect to ... failed: Connection refused (after 0ms in state CONNECT, 3
 # identical error(s) suppressed)": how long it took and in which state helps nobody.

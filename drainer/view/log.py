@@ -27,7 +27,7 @@ from drainer.view import figures
 from drainer.view.lines import LineView, start_line, status_line
 from drainer.view.terminal import Terminal
 
-OURS = "drainer"  # the logger above all of drainer's own; the events of a terminal are its own
+OURS = "drainer"  # the name of the terminal's logger, and above those of other packages
 PARTITIONS_TOLD = 8  # in a line about progress: those with most to go
 LINE_MOST = 16_384  # characters of what a handler prints without a newline
 
@@ -37,6 +37,10 @@ class LogTerminal(Terminal):
 
     There is nobody to ask, and what is laid out for the eye elsewhere is told in fields.
     """
+
+    def __init__(self, logger: logging.Logger, json: bool, quiet: bool, debug: bool) -> None:
+        super().__init__(json, quiet, debug)
+        self._logger = logger
 
     @property
     def is_interactive(self) -> bool:
@@ -48,7 +52,7 @@ class LogTerminal(Terminal):
 
     def event(self, level: int, event: str, message: str, **fields: object) -> None:
         """One line of the log. Raises nothing when nobody reads it any more."""
-        logging.getLogger(OURS).log(level, {"event": event, "message": message, **fields})
+        self._logger.log(level, {"event": event, "message": message, **fields})
 
     def say(self, text: str) -> None:
         if text:
@@ -175,22 +179,21 @@ def logging_as_json(
     stream = stderr or sys.stderr
     handler = _Handler(stream)
     handler.setFormatter(_Formatter())
-    ours, everybody = logging.getLogger(OURS), logging.getLogger()
-    level = ours.level
-    ours.setLevel(logging.WARNING if quiet else logging.INFO)
-    printed = _Printed(ours)
-    ours.propagate = False
-    for logger in (ours, everybody):
-        logger.addHandler(handler)
+    # Not of logging's own tree: a handler's dictConfig() switches off whatever it finds there.
+    logger = logging.Logger(OURS, logging.WARNING if quiet else logging.INFO)
+    logger.addHandler(handler)
+    others = (logging.getLogger(), logging.getLogger(OURS))
+    printed = _Printed(stream, logger)
+    for other in others:
+        other.addHandler(handler)
     try:
         # Typeshed wants a TextIO; nothing that prints needs more than what this has.
         with redirect_stderr(cast(TextIO, printed)):
-            yield LogTerminal(json, quiet, debug, stderr=stream)
-        printed.rest()
+            yield LogTerminal(logger, json, quiet, debug)
     finally:
-        for logger in (ours, everybody):
-            logger.removeHandler(handler)
-        ours.setLevel(level)
+        printed.rest()
+        for other in others:
+            other.removeHandler(handler)
 
 
 class _Handler(logging.StreamHandler[TextIO]):
@@ -234,13 +237,22 @@ class _Formatter(BaseJsonFormatter):
 class _Printed(io.TextIOBase):
     """Takes what is printed, and gives it to the log line by line."""
 
-    def __init__(self, logger: logging.Logger) -> None:
+    def __init__(self, real: TextIO, logger: logging.Logger) -> None:
+        self._real = real
         self._logger = logger
         self._lock = threading.Lock()
         self._begun = ""
 
     def writable(self) -> bool:
         return True
+
+    def fileno(self) -> int:
+        # For a child process of the handler's, whose output is its own.
+        return self._real.fileno()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._real.encoding
 
     def write(self, text: str) -> int:
         with self._lock:

@@ -135,10 +135,10 @@ def _figures(status: Status, share: float) -> Iterator[Line]:
         f"{count(status.running)} of {count(status.concurrency)} busy",
         f"{count(status.lanes_ready)} of {count(status.lanes)} lanes wait for one",
     )
-    if status.latency_recent is not None:
-        yield _field("latency", figures.latency(status.latency_recent), "of the last seconds")
     if status.auto is not None:
         yield _field("concurrency", f"{count(status.auto.limit)} (auto, {status.auto.why})")
+    if status.latency_recent is not None:
+        yield _field("latency", figures.latency(status.latency_recent), "of the last seconds")
     ending = share >= 1 or status.stopping is not None
     if not ending:
         yield _field("limited by", limit(status))

@@ -122,6 +122,31 @@ def test_what_a_handler_prints_and_logs_is_part_of_the_log(
     assert {line["message"] for line in of(outcome.err, "log")} == {f"logged {n}" for n in range(3)}
 
 
+SETS_UP_LOGGING = """
+import logging.config
+
+logging.config.dictConfig({
+    "version": 1,
+    "handlers": {"own": {"class": "logging.StreamHandler"}},
+    "root": {"handlers": ["own"], "level": "INFO"},
+})
+"""
+
+
+def test_a_handler_that_sets_up_logging_for_itself_does_not_switch_the_log_off(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(distinct(3))
+    file = command.home / "talks.py"
+    file.write_text(SETS_UP_LOGGING + HANDLER)
+    what = ["--topic", topic.name, "--group", "g", "-b", command.bootstrap, "--from", "earliest"]
+    outcome = command("run", *what, "--handler", f"{file}:Talks", "--yes", *AS_JSON)
+
+    assert of(outcome.err, "summary")
+    printed = {line["message"] for line in of(outcome.err, "output")}
+    assert {f"logged {n}" for n in range(3)} <= printed  # by its own handler now
+
+
 @pytest.mark.parametrize("password", [PASSWORD, "wrong-hush"])
 def test_no_secret_is_in_the_log_nor_in_the_metrics(
     own_command: Command, own_broker: Broker, make_topic: MakeTopic, password: str

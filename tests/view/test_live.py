@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from drainer.core.latency import Latency
 from drainer.core.progress import Counts
 from drainer.engine.status import FailureStatus, Status
 from drainer.view.held import HeldOutput
@@ -60,6 +61,14 @@ def test_a_frame_tells_a_concurrency_that_is_found() -> None:
     found = [line for line in frame(auto=samples.AUTO) if line.startswith("concurrency")]
     assert found == ["concurrency    310 (auto, trying whether more helps)"]
     assert not [line for line in frame() if line.startswith("concurrency")]
+
+
+def test_how_long_the_handler_takes_is_in_the_frame_once_it_is_known() -> None:
+    latency = Latency.of(100, 0.02, [n / 1_000 for n in range(101)])
+
+    assert not any(line.startswith("latency") for line in frame())
+    (told,) = [line for line in frame(latency_recent=latency) if line.startswith("latency")]
+    assert "p50 50ms, p95 0.1s, p99 0.1s   of the last seconds" in told
 
 
 def failing(**changes: int) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import logging
+import subprocess
 import sys
 import threading
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -266,6 +268,16 @@ def test_a_log_that_nobody_reads_any_more_stops_nothing() -> None:
     with logging_as_json(json=False, quiet=False, debug=False, stderr=Gone()) as terminal:
         terminal.say("who is there?")
         print("anybody?", file=sys.stderr)
+
+
+def test_a_child_process_of_a_handler_has_a_standard_error(tmp_path: Path) -> None:
+    with (
+        (tmp_path / "err").open("w+") as err,
+        logging_as_json(json=False, quiet=False, debug=False, stderr=err),
+    ):
+        subprocess.run(["sh", "-c", "echo ouch >&2"], stderr=sys.stderr, check=True)
+
+    assert (tmp_path / "err").read_text() == "ouch\n"
 
 
 def test_after_it_logging_is_what_it_was() -> None:

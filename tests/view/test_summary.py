@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import orjson
 
+from drainer.core.latency import Latency
 from drainer.core.progress import Counts
 from drainer.engine.status import FailureStatus, PartitionResult, Summary
 from drainer.errors import Halted, Interrupted
@@ -40,6 +41,14 @@ def test_a_drain_that_ended_well_proves_it() -> None:
     assert "resume" not in text
     row = next(line for line in text.splitlines() if "9000" in line)
     assert row.split() == ["0", "9000", "9000", "9000", "✓"]
+
+
+def test_how_long_the_handler_took_is_told() -> None:
+    latency = Latency.of(100, 0.02, [n / 2_000 for n in range(101)])
+
+    assert "p50 25ms, p95 48ms, p99 50ms  (of handle, in this run)" in shown(
+        samples.summary(latency=latency)
+    )
 
 
 def test_an_account_that_does_not_add_up_is_loud_even_when_quiet() -> None:
