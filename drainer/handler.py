@@ -15,7 +15,8 @@ class Context:
     """What a handler is told when it is opened.
 
     ``options`` are the ``--set name=value`` pairs, as they were typed. ``concurrency`` is how many
-    calls of ``handle`` this process makes at once: the size for a connection pool.
+    calls of ``handle`` this process makes at once: the size for a connection pool. With
+    ``--concurrency auto`` it is the most that it may become: open connections as they are needed.
     """
 
     topic: str

@@ -12,6 +12,7 @@ from drainer import sandbox
 from drainer.cli import options as o
 from drainer.cli.answer import answering
 from drainer.cli.draining import connect
+from drainer.cli.values import parse_concurrency
 from drainer.demo.emergency import CONCURRENCY, MESSAGES, UPDATE_S
 from drainer.demo.performance import perform
 from drainer.demo.story import Demo, Size
@@ -26,8 +27,15 @@ def demo(
         int, typer.Option(envvar="DRAINER_DEMO_MESSAGES", min=1, help="Messages in the backlog.")
     ] = MESSAGES,
     concurrency: Annotated[
-        int, typer.Option("--concurrency", "-c", min=1, help="Updates at once.")
-    ] = CONCURRENCY,
+        str,
+        typer.Option(
+            "--concurrency",
+            "-c",
+            metavar="N|auto|auto:MAX",
+            callback=o.insist_on_concurrency,
+            help="Updates at once.",
+        ),
+    ] = str(CONCURRENCY),
     record: Annotated[
         Path | None, typer.Option(help="Keep a picture of the terminal in this SVG file.")
     ] = None,
@@ -50,7 +58,9 @@ def demo(
     with answering(terminal), TemporaryDirectory(prefix="drainer-demo-") as folder:
         servers = bootstrap_server or sandbox.up(say=terminal.say).bootstrap_servers
         settings = ClientSettings.load(servers)
-        story = Demo(settings, Path(folder), Size(messages, UPDATE_S, concurrency))
+        at_once = parse_concurrency(concurrency)
+        size = Size(messages, UPDATE_S, at_once.most, at_once.is_auto)
+        story = Demo(settings, Path(folder), size)
         with connect(settings) as cluster:
             perform(terminal, story, cluster)
         if isinstance(terminal, RecordingTerminal) and record:

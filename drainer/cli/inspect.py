@@ -7,13 +7,18 @@ from typing import Annotated
 import typer
 
 from drainer.cli import options as o
+from drainer.cli import rules as r
 from drainer.cli.answer import answering
 from drainer.cli.draining import connect
+from drainer.core.rules import RuleSettings
+from drainer.core.sieve import Sieve
+from drainer.engine.status import RuleStatus
+from drainer.errors import UsageError
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
 from drainer.operations.inspect import SAMPLE_MESSAGES, SAMPLE_MOST, Look
 from drainer.operations.inspect import inspect as look_at
-from drainer.view.inspect import show_inspection
+from drainer.view.inspect import show_inspection, show_rules_asked
 from drainer.view.reading import ReadingView
 from drainer.view.report.file import ReportFile
 from drainer.view.report.write import write_inspection_report
@@ -53,6 +58,10 @@ def inspect(
     sample: Sample = SAMPLE_MESSAGES,
     full: Full = False,
     seed: Seed = 0,
+    skip_key: r.SkipKeys = None,
+    skip: r.Skips = None,
+    rules: r.RulesFile = None,
+    limit_per_key: r.LimitPerKey = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
     report: o.ReportPath = None,
@@ -64,16 +73,30 @@ def inspect(
 
     Reads only: nothing is handled or committed, and the group may be active. With a handler, whose
     split is called and nothing else, it tells how the work is spread over sub-keys, and names a hot
-    one.
+    one; and what rules would leave out.
 
     Examples:
 
     - `drainer inspect --topic orders --group indexer -b localhost:9092`
     - `drainer inspect --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --full`
+    - `drainer inspect --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --skip "payload.kind == 'set_email'"`
     """  # noqa: E501 - an example has to be on one line to be copied
     terminal = Terminal(json=json, quiet=quiet, debug=debug)
     with answering(terminal):
         page = ReportFile(report) if report else None
+        asked = r.rule_settings(
+            RuleSettings(),
+            skip_key=skip_key,
+            skip=skip,
+            rules=rules,
+            limit_per_key=limit_per_key,
+            over_limit=None,
+        )
+        if asked.limit_per_key is not None and not full:
+            raise UsageError(
+                "what a limit would leave out shows only when all is read", hint="add --full"
+            )
+        sieve = Sieve(asked)
         look = Look(
             topic=topic,
             group=group,
@@ -83,11 +106,15 @@ def inspect(
             until=until,
             messages=None if full else sample,
             seed=seed,
+            rule=sieve.skips if asked else None,
         )
         settings = ClientSettings.load(bootstrap_server, client_config, client_property or ())
         with connect(settings) as cluster, ReadingView(terminal) as view:
             found = look_at(cluster, look, view.update)
         show_inspection(terminal, found)
+        status = RuleStatus.of(sieve)
+        if asked:
+            show_rules_asked(terminal, asked, found, status)
         if json:
-            terminal.data(found.as_json())
+            terminal.data({**found.as_json(), "undecided": status.as_json()["undecided"]})
         write_inspection_report(terminal, page, found)

@@ -27,7 +27,7 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-def _concurrency(text: str) -> str:
+def insist_on_concurrency(text: str) -> str:
     # Looked at where it was said: a flag, a variable, or a profile file.
     try:
         parse_concurrency(text)
@@ -133,7 +133,7 @@ Concurrency = Annotated[
         "-c",
         envvar="DRAINER_CONCURRENCY",
         metavar="N|auto|auto:MAX",
-        callback=_concurrency,
+        callback=insist_on_concurrency,
         help="Sub-messages in the handler at once. More drains faster until the downstream"
         " saturates; each may be handled again after a crash. auto finds where throughput stops"
         " growing, up to 2,000 (200 for a handler on threads) or MAX.",

@@ -6,9 +6,11 @@ import typer
 
 from drainer.cli import options as o
 from drainer.cli import policy as p
+from drainer.cli import rules as r
 from drainer.cli.answer import answering, speaking
 from drainer.cli.draining import confirm_and_drain, connect, local_settings, settings_of_plan
 from drainer.cli.metrics import serving
+from drainer.core.rules import RuleSettings
 from drainer.operations.resume import prepare_resume
 from drainer.store.plan_file import PlanFile
 from drainer.view.action import show_plan_of_action
@@ -35,6 +37,12 @@ def resume(
     breaker: p.UseBreaker = None,
     max_outage: p.MaxOutage = None,
     rate: p.RateOption = None,
+    skip_key: r.SkipKeys = None,
+    skip: r.Skips = None,
+    rules: r.RulesFile = None,
+    limit_per_key: r.LimitPerKey = None,
+    over_limit: r.OverLimitOption = None,
+    no_rules: r.NoRules = False,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
     report: o.ReportPath = None,
@@ -49,8 +57,8 @@ def resume(
 ) -> None:
     """Go on with a drain that was interrupted, halted or killed.
 
-    What is to be drained is in the plan, and what to do when the handler fails; only how to drain
-    it can be said anew.
+    What is to be drained is in the plan, what to do when the handler fails, and what rules leave
+    out; only how to drain it can be said anew.
 
     Examples:
 
@@ -81,9 +89,17 @@ def resume(
             max_outage=max_outage,
             rate=rate,
         )
+        ruled = r.rule_settings(
+            RuleSettings() if no_rules else loaded.plan.rules,
+            skip_key=skip_key,
+            skip=skip,
+            rules=rules,
+            limit_per_key=limit_per_key,
+            over_limit=over_limit,
+        )
         settings = settings_of_plan(loaded.plan, bootstrap_server, client_config, client_property)
         with connect(settings) as cluster:
-            prepared = prepare_resume(cluster, file, loaded, running, failures)
+            prepared = prepare_resume(cluster, file, loaded, running, failures, rules=ruled)
             show_plan_of_action(terminal, prepared.action)
             raise typer.Exit(
                 confirm_and_drain(

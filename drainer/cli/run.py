@@ -6,10 +6,12 @@ import typer
 
 from drainer.cli import options as o
 from drainer.cli import policy as p
+from drainer.cli import rules as r
 from drainer.cli.answer import answering, speaking
 from drainer.cli.draining import confirm_and_drain, connect, local_settings, tell_dry_run
 from drainer.cli.metrics import serving
 from drainer.core.order import Order
+from drainer.core.rules import RuleSettings
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
 from drainer.operations.start import Request, prepare
@@ -45,6 +47,11 @@ def run(
     breaker: p.UseBreaker = None,
     max_outage: p.MaxOutage = None,
     rate: p.RateOption = None,
+    skip_key: r.SkipKeys = None,
+    skip: r.Skips = None,
+    rules: r.RulesFile = None,
+    limit_per_key: r.LimitPerKey = None,
+    over_limit: r.OverLimitOption = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
     report: o.ReportPath = None,
@@ -101,6 +108,14 @@ def run(
                 breaker=breaker,
                 max_outage=max_outage,
                 rate=rate,
+            ),
+            rules=r.rule_settings(
+                RuleSettings(),
+                skip_key=skip_key,
+                skip=skip,
+                rules=rules,
+                limit_per_key=limit_per_key,
+                over_limit=over_limit,
             ),
         )
         with connect(settings) as cluster:

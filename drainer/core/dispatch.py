@@ -14,6 +14,8 @@ from drainer.core.lanes import Lanes
 from drainer.core.ledger import Ledger
 from drainer.core.order import LANE_OF, LANE_OF_MESSAGE, Order
 from drainer.core.progress import Counts, Outcome, Progress, Range
+from drainer.core.rules import RuleAccount, RuleSettings
+from drainer.core.sieve import Sieve
 from drainer.errors import SplitFailed
 from drainer.message import Barrier, Message, SubMessage
 
@@ -41,7 +43,7 @@ class Dispatcher:
 
     ``parked`` are the lanes (``repr`` of their keys) that an earlier run parked behind a dead
     letter, and the partitions that it parked behind a barrier. What ``selects`` says no to stays
-    pending, and holds back nothing.
+    pending, and holds back nothing. What a rule of ``sieve`` takes out never enters a lane.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Dispatcher:
         order: Order = Order.SUB_KEY,
         parked: Iterable[str] = (),
         selects: Callable[[SubMessage], bool] | None = None,
+        sieve: Sieve | None = None,
     ) -> None:
         self.ledgers = dict(ledgers)
         self.parked = set(parked)
@@ -57,6 +60,8 @@ class Dispatcher:
         self.leaves_something = bool(self.parked)  # whether not all will be done in this run
         self._newly_parked: list[str] = []
         self._selects = selects
+        self.sieve = sieve or Sieve(RuleSettings())
+        self._sift = self.sieve.sift if self.sieve.settings else None
         self._lane_of = LANE_OF.get(order)
         for ledger in self.ledgers.values():
             ledger.lane_of = LANE_OF_MESSAGE.get(order)
@@ -107,11 +112,13 @@ class Dispatcher:
         size = message.size + MESSAGE_BYTES + SUB_MESSAGE_BYTES * len(sequence)
         done = self.ledgers[partition].deliver(message, keys, size)
         gate = self._gates.get(partition) if self._gates else None
+        if self._selects is not None:
+            done |= self._leave_alone(sequence, done, self._selects)
+        if self._sift is not None:
+            done |= self._sift(message, sequence, done)
         if partition in self._shut:
             self._leave_alone(sequence, done, lambda sub: False)
             return
-        if self._selects is not None:
-            done |= self._leave_alone(sequence, done, self._selects)
         lane_of = self._lane_of
         push = self.lanes.push
         for index, sub in enumerate(sequence):
@@ -138,7 +145,7 @@ class Dispatcher:
         their order.
         """
         ledger = self.ledgers[messages[0].origin.partition]
-        exact = self._gates or self._shut or self._lane_of or self._selects
+        exact = self._gates or self._shut or self._lane_of or self._selects or self._sift
         if exact or not ledger.fresh(messages):
             for message in messages:
                 if self.wants(message):
@@ -173,6 +180,13 @@ class Dispatcher:
         message = sub.message
         message.ledger.finish(message, sub.index, outcome)
         self.lanes.finish(sub)
+        if self._gates:
+            self._finished_behind_gate(sub)
+
+    def finish_apart(self, sub: SubMessage, outcome: Outcome) -> None:
+        """Ends a sub-message that a rule kept out of the lanes."""
+        message = sub.message
+        message.ledger.finish(message, sub.index, outcome)
         if self._gates:
             self._finished_behind_gate(sub)
 
@@ -229,6 +243,16 @@ class Dispatcher:
         """Lanes parked behind a dead letter since it was last asked, for the journal."""
         found, self._newly_parked = self._newly_parked, []
         return found
+
+    def ruled(self) -> RuleAccount:
+        """What the rules did over all runs: what the plan holds."""
+        return self.sieve.account({n: ledger.position for n, ledger in self.ledgers.items()})
+
+    def newly_ruled(self) -> RuleAccount | None:
+        """What of that the journal holds beside what finished."""
+        if self._sift is None:
+            return None
+        return self.sieve.changes({n: ledger.position for n, ledger in self.ledgers.items()})
 
     def progress(self) -> dict[int, Progress]:
         """All that is finished, by partition: what the plan holds."""
@@ -307,12 +331,19 @@ class Dispatcher:
                 self._push(waiting.popleft())
                 continue
             first = self.ledgers[partition].first_pending
-            if first is not sub.message or len(first.sub_keys) - first.left != sub.index:
+            if first is not sub.message or not _is_next(sub):
                 return
             gate.running = True
             self.lanes.push_alone(waiting.popleft())
         if not waiting and not gate.running:
             del self._gates[partition]
+
+
+def _is_next(sub: SubMessage) -> bool:
+    # Whether all before it in its message is finished; by rules some behind it may be, too.
+    before = (1 << sub.index) - 1
+    part = sub.message.part
+    return not before or (part is not None and part.bits & before == before)
 
 
 def _all_of(partition: int) -> str:

@@ -54,7 +54,6 @@ class Knee:
         self.settled: int | None = None
         self.best_per_s: float | None = None
         self.bound = True  # whether it is the limit that binds
-        self.changes = 0
         self._why = "beginning"
         self._now_s = 0.0
         self._points: dict[int, Point] = {}  # of this search
@@ -67,7 +66,7 @@ class Knee:
         self._strange = 0  # trials in a row that are far from it
         self._probing = 0  # the limit that is tried beside the settled one; 0 for none
         self._up_next = False  # the search has just been there
-        self._probe_at_s = 0.0
+        self._rests_since_s = 0.0
         self._probe_after_s = PROBE_AFTER_S
         self._errors = Errors()
         self._bad: int | None = None  # the least limit that met errors
@@ -108,8 +107,6 @@ class Knee:
         return True
 
     def _go_to(self, limit: int, why: str) -> None:
-        if limit != self.limit:
-            self.changes += 1
         self._why = why
         wait = max(limit, self.limit)
         self._step_from, self._target = self.limit, limit
@@ -220,7 +217,7 @@ class Knee:
         self._strange = self._probing = 0
         self._points = {}
         self._go_to(limit, why)
-        self._probe_at_s = self._now_s + self._probe_after_s
+        self._rests_since_s = self._now_s
 
     def _look_after(self, trial: Trial, found: Point) -> None:
         ratio = found.rate / max(self._reference, 1e-9)
@@ -234,7 +231,7 @@ class Knee:
             self._reference += 0.3 * (found.rate - self._reference)
             self.best_per_s = self._reference
         pause_s = max(self._probe_after_s, PROBE_SHARE * trial.seconds)
-        if self._strange or self._now_s < self._probe_at_s - self._probe_after_s + pause_s:
+        if self._strange or self._now_s < self._rests_since_s + pause_s:
             self._trial = Trial(trial.limit)
             return
         self._probe(trial.limit)

@@ -23,6 +23,7 @@ from drainer.core.progress import (
     encode_ranges,
 )
 from drainer.core.redrive import RedriveSettings
+from drainer.core.rules import RuleAccount, RuleSettings
 from drainer.errors import PlanRefused
 
 FORMAT = "drainer-plan/1"
@@ -61,6 +62,8 @@ class OffsetPlan:
     the lanes (``repr`` of their keys) that wait behind a dead letter. ``redrive`` is there when the
     topic is one of dead letters, which the handler gets as what they were. ``latency`` is the
     handler's, over all runs.
+    topic is one of dead letters, which the handler gets as what they were. ``ruled`` is what
+    ``rules`` did, those of earlier runs among them.
     """
 
     drain_id: str
@@ -82,6 +85,8 @@ class OffsetPlan:
     parked: tuple[str, ...] = ()
     redrive: RedriveSettings | None = None
     latency: Latency | None = None
+    rules: RuleSettings = field(default_factory=RuleSettings)
+    ruled: RuleAccount = field(default_factory=RuleAccount)
 
     def watermark(self, partition: int) -> int:
         """The offset that is safe to commit: the least over all claims."""
@@ -103,11 +108,21 @@ class OffsetPlan:
                 messages, subs = messages + progress.messages, subs + progress.sub_messages
         return messages, subs
 
-    def merge(self, later: Mapping[int, Progress], parked: Iterable[str] = ()) -> OffsetPlan:
+    def merge(
+        self,
+        later: Mapping[int, Progress],
+        parked: Iterable[str] = (),
+        ruled: RuleAccount | None = None,
+    ) -> OffsetPlan:
         """The plan with later records of its one claim added (see ``Progress.merge``)."""
         known = self.claims[ALL]
         merged = {n: p.merge(later[n]) if n in later else p for n, p in known.items()}
-        return replace(self, claims={ALL: merged}, parked=tuple(sorted({*self.parked, *parked})))
+        return replace(
+            self,
+            claims={ALL: merged},
+            parked=tuple(sorted({*self.parked, *parked})),
+            ruled=self.ruled if ruled is None else self.ruled.merge(ruled),
+        )
 
     def check(self) -> None:
         """Raises PlanRefused when the plan contradicts itself or the laws."""
@@ -127,6 +142,10 @@ class OffsetPlan:
                     f"partition {number}: offset {part.committed} was committed, past the"
                     f" watermark {self.watermark(number)}"
                 )
+        _, subs = self.counts()
+        skipped, dead = self.ruled.skipped_by.values(), self.ruled.dead_by.values()
+        if sum(skipped) > subs.skipped or sum(dead) > subs.dead:
+            raise _refuse("rules have skipped or given up more than was")
 
     def encode(self) -> bytes:
         """The file's bytes: indented JSON with a digest over all of it."""
@@ -177,6 +196,8 @@ class OffsetPlan:
             "failures": self.failures.as_json(),
             "parked": list(self.parked),
             "redrive": None if self.redrive is None else self.redrive.as_json(),
+            "rules": self.rules.as_json(),
+            "ruled": self.ruled.as_json(),
             "partitions": {
                 str(number): _partition_as_json(part) for number, part in self.partitions.items()
             },
@@ -218,6 +239,8 @@ class OffsetPlan:
             parked=fields.texts(body["parked"]),
             redrive=fields.optional(RedriveSettings.from_json, body["redrive"]),
             latency=fields.optional(Latency.from_json, body["latency"]),
+            rules=RuleSettings.from_json(body["rules"]),
+            ruled=RuleAccount.from_json(body["ruled"]),
         )
 
 

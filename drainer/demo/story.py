@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from drainer.core.concurrency import Concurrency
 from drainer.core.order import Order
 from drainer.core.simulate import simulate
 from drainer.demo.emergency import (
@@ -48,6 +49,7 @@ class Size:
     messages: int = MESSAGES
     update_s: float = UPDATE_S
     concurrency: int = CONCURRENCY
+    auto: bool = False  # found while draining, with that as the most
 
     @property
     def sub_messages(self) -> int:
@@ -68,7 +70,8 @@ class Demo:
         self.group = f"{GROUP}-{secrets.token_hex(3)}"
         self.index = Index()
         self.plan_path = folder / f"{self.topic}.plan.json"
-        self.running = LocalSettings(concurrency=size.concurrency, grace_s=10 + size.update_s)
+        at_once = Concurrency.auto(size.concurrency) if size.auto else size.concurrency
+        self.running = LocalSettings(concurrency=at_once, grace_s=10 + size.update_s)
         self._handler = LoadedHandler(REFERENCE, Reindex(self.index, size.update_s))
 
     def fill(self) -> int:

@@ -9,6 +9,7 @@ from drainer.core.bundles import Bundling
 from drainer.core.concurrency import Concurrency
 from drainer.core.failures import FailureSettings
 from drainer.core.redrive import RedriveSettings
+from drainer.core.rules import RuleSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class PlanOfAction:
     makes_topic: str | None = None  # for dead letters
     redrive: RedriveSettings | None = None  # when the topic holds dead letters
     bundling: Bundling | None = None  # when the handler takes several sub-messages at once
+    rules: RuleSettings = field(default_factory=RuleSettings)
 
     @property
     def offsets(self) -> int:
@@ -90,4 +92,5 @@ class PlanOfAction:
             "failures": self.failures.as_json(),
             "makes_topic": self.makes_topic,
             "redrive": None if self.redrive is None else self.redrive.as_json(),
+            "rules": self.rules.as_json(),
         }

@@ -107,7 +107,9 @@ class AsyncWorkers:
 
     def wake(self) -> None:
         for _ in range(min(self._starter.ready, len(self._sleepers))):
-            _wake(self._sleepers.popleft())
+            sleeper = self._sleepers.popleft()
+            if not sleeper.done():
+                sleeper.set_result(None)
 
     def begin_no_more(self) -> None:
         self._stopping = True

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 from time import monotonic
-from typing import Protocol
 
 from drainer.core.admission import Admission, Rate
 from drainer.core.breaker import Breaker
@@ -17,6 +16,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.failures import AfterDead, FailurePolicy, FailureSettings, Fate, Verdict
 from drainer.core.progress import Outcome
 from drainer.core.retries import Retries
+from drainer.engine.apart import Apart, DeadLetters
 from drainer.engine.status import FailureStatus
 from drainer.engine.workers import Starter, TimedOut
 from drainer.errors import DrainerError, Halted, HandleFailed, ThreadsOverdue
@@ -29,22 +29,6 @@ KINDS_MOST = 50  # errors told apart; what comes then is counted by its type alo
 KIND_LENGTH = 160
 
 _STUCK_HINT = "find out what they wait for; resume handles them again"
-
-Told = Callable[[DrainerError | None], None]
-
-
-class DeadLetters(Protocol):
-    """Where dead letters go (kafka/dead_letters.py)."""
-
-    @property
-    def trouble(self) -> str | None:
-        """Why nothing is acknowledged; None while it is."""
-
-    def send(self, sub: SubMessage, error: BaseException, told: Told) -> None:
-        """Writes one; ``told`` is called from any thread, once it is safe or when it can't be."""
-
-    def close(self, timeout_s: float) -> None:
-        """Waits for what is not acknowledged yet, that long at most. Blocks."""
 
 
 class Failures:
@@ -86,6 +70,7 @@ class Failures:
         self._kinds: Counter[str] = Counter()
         self._types: Counter[str] = Counter()
         self._letters = 0  # on their way
+        self._apart = Apart(dispatcher, sink, self._moved, halt)
         self._failed = self._timeouts = 0
         self._last_kind = self._outage = ""
         self.late: set[SubMessage] = set()  # overdue, and still in their threads
@@ -107,7 +92,7 @@ class Failures:
     @property
     def waiting(self) -> int:
         """Sub-messages that come back by themselves: for a retry, or acknowledged as dead."""
-        return len(self._retries) + self._letters
+        return len(self._retries) + self._letters + self._apart.waiting
 
     @property
     def trouble(self) -> str | None:
@@ -249,6 +234,7 @@ class Failures:
         """Starts nothing while paused; what is in the handler goes on."""
         if paused != self._admission.paused:
             self._admission.paused = paused
+            self._apart.pause(paused)
             self._settle()
             if not paused:
                 self._tick()
@@ -260,6 +246,7 @@ class Failures:
     def stop(self) -> None:
         """Starts nothing any more."""
         self._stopped = True
+        self._apart.stop()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -393,7 +380,9 @@ class Failures:
     @property
     def _finished(self) -> int:
         ledgers = self._dispatcher.ledgers.values()
-        return sum(each.subs_done + each.subs_dead + each.subs_skipped for each in ledgers)
+        finished = sum(each.subs_done + each.subs_dead + each.subs_skipped for each in ledgers)
+        # What rules took out says nothing of how the handler fares.
+        return finished - self._dispatcher.sieve.taken_out + self._dispatcher.sieve.under_way
 
 
 def _counted(count: int, noun: str) -> str:

@@ -109,7 +109,8 @@ class Keeper:
         """Writes what finished into the journal. Raises PlanNotWritten."""
         changes = self._dispatcher.changes()
         if changes:
-            self._file.append(changes, self._dispatcher.newly_parked())
+            dispatcher = self._dispatcher
+            self._file.append(changes, dispatcher.newly_parked(), dispatcher.newly_ruled())
 
     async def save(self, *, commit: bool = True) -> None:
         """Writes the plan as things stand, then commits its watermarks.
@@ -127,6 +128,7 @@ class Keeper:
             claims={ALL: progress},
             parked=tuple(sorted(self._dispatcher.parked)),
             latency=merge_latencies((self._latency_before, self._latencies.overall())),
+            ruled=self._dispatcher.ruled(),
         )
         self._file.start_journal(self.plan.drain_id, self.plan.generation)
         self._call = aside(self._file.write, self.plan)

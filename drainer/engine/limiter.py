@@ -84,6 +84,7 @@ class Limiter:
     def _now(self) -> tuple[float, int, int, int, float]:
         ledgers = self._dispatcher.ledgers.values()
         done = sum(each.subs_done + each.subs_skipped for each in ledgers)
+        done -= sum(self._dispatcher.sieve.skipped_by.values())  # no worker had a part in these
         running = self._knee.limit - self._idle()
         busy_s = process_time() if self._threads else thread_time()
         return monotonic(), done, self._failed(), running, busy_s

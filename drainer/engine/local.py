@@ -20,6 +20,7 @@ from drainer.core.lanes import look_ahead
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan
+from drainer.core.sieve import Sieve
 from drainer.engine.bundles import Bundles
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.failures import Failures
@@ -105,6 +106,7 @@ class LocalDrain:
             Order(plan.order),
             plan.parked,
             handler.selects,
+            Sieve(plan.rules, plan.ruled),
         )
         self._begin_no_more: Callable[[], None] = lambda: None
         self._limiter: Limiter | None = None  # when the concurrency is not fixed
@@ -351,6 +353,7 @@ class LocalDrain:
             failures=self._failures.status(),
             latency=self._latencies.overall(),
             auto=None if self._limiter is None else self._limiter.status(),
+            rules=self._meter.rules(),
         )
 
     def _status(self) -> Status:

@@ -10,7 +10,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts
 from drainer.engine.latencies import Latencies
-from drainer.engine.status import AutoStatus, FailureStatus, PartitionStatus, Status
+from drainer.engine.status import AutoStatus, FailureStatus, PartitionStatus, RuleStatus, Status
 
 WINDOW_S = 5.0  # what "now" means for the rate
 ETA_WINDOW_S = 30.0  # calmer: an estimate that jumps is no help
@@ -96,7 +96,11 @@ class Meter:
             latency=self._latencies.overall(),
             latency_recent=self._latencies.recent(),
             auto=auto,
+            rules=self.rules(),
         )
+
+    def rules(self) -> RuleStatus:
+        return RuleStatus.of(self._dispatcher.sieve)
 
     def _partitions(self, plan: OffsetPlan) -> list[PartitionStatus]:
         return [

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from drainer.core.dispatch import Dispatcher
-from drainer.engine.failures import DeadLetters
+from drainer.engine.apart import DeadLetters
 from drainer.engine.keeper import Committer, Lock
 from drainer.engine.pump import Batch
 from drainer.errors import DrainerError

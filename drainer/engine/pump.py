@@ -15,6 +15,7 @@ from drainer.message import Message, SubMessage
 
 SLICE_S = 0.005  # how long it keeps the event loop before others get a turn
 RESTING_MOST = 50_000  # messages that stay pending; the plan tells each of them
+LETTERS_MOST = 1_000  # of sub-messages above a limit, not yet acknowledged
 PARKED_MOST = 50_000  # lanes, which stay in memory and in the plan
 SLICE_CHECK = 32  # messages between two looks at the clock and at the room
 
@@ -61,6 +62,8 @@ class Pump:
         self._deliver_some = self._deliver_whole if split is None else self._deliver_split
         self._scheduled = False
         self._stopped = False
+        # Rules take some microseconds for each sub-message, so the clock is looked at more often.
+        self._slice_check = 1 if dispatcher.sieve.settings else SLICE_CHECK
         self._loop = asyncio.get_running_loop()
 
     def poke(self) -> None:
@@ -113,6 +116,7 @@ class Pump:
             self._lanes.ready < self.ready_lanes
             and self._lanes.parked < PARKED_MOST
             and self._dispatcher.resting < RESTING_MOST
+            and self._dispatcher.sieve.under_way < LETTERS_MOST
             and self._dispatcher.pending_bytes < self._capacity_bytes
         )
 
@@ -126,7 +130,7 @@ class Pump:
         assert self._split is not None
         split, dispatcher = self._split, self._dispatcher
         count = 0
-        for message in islice(self._messages, SLICE_CHECK):
+        for message in islice(self._messages, self._slice_check):
             count += 1
             if not dispatcher.wants(message):
                 continue
@@ -138,4 +142,4 @@ class Pump:
                     hint="mend the handler, then resume; nothing of this message was handled",
                 ) from error
             dispatcher.deliver(message, subs)
-        return count == SLICE_CHECK
+        return count == self._slice_check

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from drainer.core.latency import Latency
 from drainer.core.progress import Counts
+from drainer.core.sieve import Sieve
 from drainer.errors import DrainerError
 
 
@@ -80,6 +81,39 @@ class AutoStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class RuleStatus:
+    """What the rules took out, over all runs, by their names.
+
+    ``undecided`` counts, in this run, sub-messages that a rule could not be told of, and so did not
+    take out; ``why`` is the first reason of each such rule.
+    """
+
+    skipped_by: Mapping[str, int] = field(default_factory=dict)
+    dead_by: Mapping[str, int] = field(default_factory=dict)
+    undecided: Mapping[str, int] = field(default_factory=dict)
+    why: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, sieve: Sieve) -> RuleStatus:
+        return cls(
+            dict(sieve.skipped_by),
+            dict(sieve.dead_by),
+            dict(sieve.undecided),
+            dict(sieve.why_undecided),
+        )
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "skipped_by": dict(self.skipped_by),
+            "dead_by": dict(self.dead_by),
+            "undecided": {
+                name: {"count": count, "first": self.why.get(name)}
+                for name, count in self.undecided.items()
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """A moment of a drain. Rates are sub-messages per second."""
 
@@ -107,6 +141,7 @@ class Status:
     latency: Latency | None = None  # the handler's, in this run; None until an attempt returned
     latency_recent: Latency | None = None  # of the last ten seconds or so
     auto: AutoStatus | None = None  # when the concurrency is not fixed
+    rules: RuleStatus = RuleStatus()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +171,7 @@ class Summary:
     left_alone: Mapping[str, int] | None = None  # by a redrive: why, and how many records
     latency: Latency | None = None  # the handler's, in this run; None when no attempt returned
     auto: AutoStatus | None = None  # when the concurrency was not fixed
+    rules: RuleStatus = RuleStatus()
 
     @property
     def error(self) -> str | None:
@@ -177,6 +213,7 @@ class Summary:
             "dead_letter_topic": self.failures.dead_letter_topic,
             "errors": [{"error": text, "count": n} for text, n in self.failures.errors],
             "latency": None if self.latency is None else self.latency.as_json(),
+            **self.rules.as_json(),
         }
         if self.auto is not None:
             found["concurrency"] = self.auto.as_json()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from drainer.core.retention import Retention, doom
 from drainer.core.skew import Rule
-from drainer.errors import OffsetMissing, Refused
+from drainer.errors import OffsetMissing, Refused, UsageError
 from drainer.kafka.backlog import (
     Backlog,
     Committed,
@@ -65,6 +65,11 @@ def inspect(cluster: Cluster, look: Look, progress: Progress = lambda *_: None) 
         Refused: when nothing of it can be read.
         UsageError: when ``from_`` or ``until`` make no sense.
     """
+    if look.rule is not None and look.handler is None:
+        raise UsageError(
+            "rules are asked about sub-messages, and only a handler's split makes them",
+            hint="name it with --handler; count has the default one, a sub-message a message",
+        )
     topic = cluster.topic(look.topic)
     asked = look.partitions or topic.partitions
     backlog = _freeze(cluster, look, [n for n in asked if topic.leaders.get(n) != ""] or asked)

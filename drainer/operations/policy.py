@@ -8,8 +8,8 @@ from drainer.core.dead_letter import dead_letter, default_dead_letter_topic
 from drainer.core.failures import AfterDead, FailureSettings, OnFailure
 from drainer.core.plan import OffsetPlan
 from drainer.core.redrive import Redriven
+from drainer.engine.apart import PastLimit, Told
 from drainer.engine.clock import now
-from drainer.engine.failures import Told
 from drainer.engine.workers import TimedOut
 from drainer.errors import Refused
 from drainer.kafka.cluster import Cluster
@@ -20,6 +20,8 @@ from drainer.kafka.dead_topic import (
     make_dead_letter_topic,
 )
 from drainer.message import SubMessage
+
+_REASONS: dict[type, str] = {TimedOut: "timeout", PastLimit: "over-limit"}
 
 DAY_MS = 24 * 60 * 60 * 1000
 
@@ -52,15 +54,22 @@ class Policy:
 
 
 def settle_policy(
-    cluster: Cluster, failures: FailureSettings, *, topic: str, group: str, may_be_drained: bool
+    cluster: Cluster,
+    failures: FailureSettings,
+    *,
+    topic: str,
+    group: str,
+    may_be_drained: bool,
+    writes_letters: bool = False,
 ) -> Policy:
     """Looks whether dead letters can be written, if there may be any; makes nothing.
 
+    ``writes_letters`` is for a rule that makes them, whatever becomes of failures.
     ``may_be_drained`` is for a redrive, whose dead letters go where they came from.
 
     Raises Refused when they can't.
     """
-    if failures.on_failure is not OnFailure.DEAD_LETTER:
+    if failures.on_failure is not OnFailure.DEAD_LETTER and not writes_letters:
         return Policy(failures, None)  # a topic that was named before is kept: letters lie there
     name = failures.dead_letter_topic or default_dead_letter_topic(topic, group)
     if may_be_drained and name == topic and failures.after_dead is AfterDead.PARK:
@@ -93,7 +102,7 @@ class LetterWriter:
         former = sub.letter if isinstance(sub, Redriven) else None
         letter = dead_letter(
             sub.original if isinstance(sub, Redriven) else sub,
-            reason="timeout" if isinstance(error, TimedOut) else "failed",
+            reason=_REASONS.get(type(error), "failed"),
             error=error,
             attempts=sub.attempt + (0 if former is None else former.attempts),
             handler=self._plan.handler,

@@ -6,13 +6,14 @@ there, so that the next redrive finds them, whatever was redriven around them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from drainer.core.failures import FailureSettings
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress
 from drainer.core.redrive import RedriveSettings
+from drainer.core.rules import RuleSettings
 from drainer.engine.settings import LocalSettings
 from drainer.errors import PlanRefused
 from drainer.kafka.cluster import Cluster
@@ -34,6 +35,7 @@ class RedriveRequest:
     group: str | None = None
     plan_path: Path | None = None
     client_config: Path | None = None
+    rules: RuleSettings = field(default_factory=RuleSettings)
 
 
 def prepare_redrive(cluster: Cluster, request: RedriveRequest, running: LocalSettings) -> Prepared:
@@ -50,7 +52,7 @@ def prepare_redrive(cluster: Cluster, request: RedriveRequest, running: LocalSet
         if not loaded.plan.complete:
             file.insist_free()
             plan, deleted = _going_on(cluster, path, loaded, request, group)
-            prepared = prepare_resume(cluster, file, loaded, running, failures, plan)
+            prepared = prepare_resume(cluster, file, loaded, running, failures, plan, request.rules)
             warnings = (*prepared.action.warnings, *deleted)
             return replace(prepared, action=replace(prepared.action, warnings=warnings))
     return prepare(
@@ -63,6 +65,7 @@ def prepare_redrive(cluster: Cluster, request: RedriveRequest, running: LocalSet
             client_config=request.client_config,
             failures=failures,
             redrive=request.redrive,
+            rules=request.rules,
         ),
         running,
     )

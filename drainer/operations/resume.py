@@ -8,12 +8,14 @@ from dataclasses import replace
 from drainer.core.concurrency import Concurrency
 from drainer.core.failures import AfterDead, FailureSettings
 from drainer.core.plan import OffsetPlan
+from drainer.core.rules import RuleSettings
 from drainer.engine.action import PartitionAction, PlanOfAction
 from drainer.engine.settings import LocalSettings
 from drainer.kafka.cluster import Cluster
 from drainer.loader import load_handler
 from drainer.operations.examine import examine, group_offsets, insist
 from drainer.operations.policy import settle_policy
+from drainer.operations.rules import insist_on_rules, rule_warnings
 from drainer.operations.start import Prepared, resumed
 from drainer.store.plan_file import LoadedPlan, PlanFile
 
@@ -25,11 +27,12 @@ def prepare_resume(
     running: LocalSettings,
     failures: FailureSettings | None = None,
     plan: OffsetPlan | None = None,
+    rules: RuleSettings | None = None,
 ) -> Prepared:
     """Looks whether the drain can go on; touches nothing.
 
-    ``plan`` is what to go on with, when that isn't quite what was loaded, and ``failures`` when it
-    isn't what that says.
+    ``plan`` is what to go on with, when that isn't quite what was loaded, ``failures`` and
+    ``rules`` when they aren't what that says.
 
     Raises PlanRefused or GroupActive when it can't.
     """
@@ -38,6 +41,8 @@ def prepare_resume(
     checks = examine(cluster, looked_at)
     insist(checks)
     failures = failures or plan.failures
+    rules = plan.rules if rules is None else rules
+    insist_on_rules(rules, redrives=plan.redrive is not None)
     handler = load_handler(plan.handler)
     if plan.redrive is not None:
         handler = handler.redriving(plan.redrive)
@@ -48,6 +53,7 @@ def prepare_resume(
         topic=plan.topic,
         group=plan.group,
         may_be_drained=plan.redrive is not None,
+        writes_letters=rules.writes_letters,
     )
     parked = plan.parked if failures.after_dead is AfterDead.PARK else ()
     committed = group_offsets(cluster, looked_at)
@@ -77,10 +83,11 @@ def prepare_resume(
         ),
         resumes=True,
         checks=tuple(check.text for check in checks),
-        warnings=(*policy.warnings, *_parked_warning(parked)),
+        warnings=(*policy.warnings, *rule_warnings(rules), *_parked_warning(parked)),
         failures=policy.failures,
         makes_topic=policy.makes,
         redrive=plan.redrive,
+        rules=rules,
     )
     # What the group was found at is what the drain goes on from.
     partitions = {
@@ -92,6 +99,7 @@ def prepare_resume(
         generation=loaded.last_generation,
         failures=policy.failures,
         parked=parked,
+        rules=rules,
     )
     return Prepared(action, resumed(begun), handler, loaded, policy)
 

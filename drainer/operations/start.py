@@ -14,6 +14,7 @@ from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts
 from drainer.core.redrive import RedriveSettings
+from drainer.core.rules import RuleSettings
 from drainer.engine.action import PartitionAction, PlanOfAction
 from drainer.engine.clock import now
 from drainer.engine.settings import LocalSettings
@@ -33,6 +34,7 @@ from drainer.loader import LoadedHandler
 from drainer.operations.group import check_inactive, nobody_in
 from drainer.operations.handover import TakenOver, take_over
 from drainer.operations.policy import Policy, settle_policy
+from drainer.operations.rules import insist_on_rules, rule_warnings
 from drainer.store.plan_file import LoadedPlan, PlanFile
 
 DELETED = "for they are not in the log any more"
@@ -56,6 +58,7 @@ class Request:
     client_config: Path | None = None
     failures: FailureSettings = field(default_factory=FailureSettings)
     redrive: RedriveSettings | None = None
+    rules: RuleSettings = field(default_factory=RuleSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +98,14 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
         from_,
         parse_until(request.until),
     )
+    insist_on_rules(request.rules, redrives=request.redrive is not None)
     policy = settle_policy(
         cluster,
         request.failures,
         topic=request.topic,
         group=request.group,
         may_be_drained=request.redrive is not None,
+        writes_letters=request.rules.writes_letters,
     )
     taken_over = take_over(backlog, from_)
     plan = _new_plan(cluster, request, backlog, taken_over, policy.failures)
@@ -126,7 +131,7 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
     if seen is not None:
         finished = seen.plan.drain_id
         warnings.append(f"the plan of the finished drain {finished} has this name: it is set aside")
-    warnings += policy.warnings
+    warnings += [*policy.warnings, *rule_warnings(request.rules)]
     action = PlanOfAction(
         topic=request.topic,
         topic_id=topic.topic_id,
@@ -156,6 +161,7 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
         failures=policy.failures,
         makes_topic=policy.makes,
         redrive=request.redrive,
+        rules=request.rules,
     )
     return Prepared(action, plan, request.handler, seen, policy)
 
@@ -218,6 +224,7 @@ def _new_plan(
         claims={ALL: taken_over.progress},
         failures=failures,
         redrive=request.redrive,
+        rules=request.rules,
     )
 
 

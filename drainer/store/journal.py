@@ -2,9 +2,9 @@
 
 A line a record: the CRC-32 of the rest in hex, a space, JSON. The first names the drain and says
 how many records its process had appended to earlier journals; each other one holds progress by
-partition, and the lanes that were parked behind a dead letter meanwhile. A record torn by a crash
-or a full disk fails its check and ends the journal. Records only ever add, so that reading one
-twice, or one that the plan has already folded in, changes nothing.
+partition, the lanes that were parked behind a dead letter meanwhile, and what the rules did. A
+record torn by a crash or a full disk fails its check and ends the journal. Records only ever add,
+so that reading one twice, or one that the plan has already folded in, changes nothing.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ import orjson
 from drainer.core import fields
 from drainer.core.plan import decode_progress, encode_progress
 from drainer.core.progress import Progress
+from drainer.core.rules import RuleAccount
 from drainer.errors import PlanNotWritten, PlanRefused
 
-PARKED = "parked"
+PARKED, RULED = "parked", "ruled"
 _SENSELESS = (KeyError, TypeError, ValueError, AttributeError)
 
 
@@ -41,6 +42,7 @@ class JournalContent:
     torn: bool
     parked: tuple[str, ...] = ()
     follows: int = 0
+    ruled: tuple[RuleAccount, ...] = ()
 
 
 class Journal:
@@ -65,7 +67,12 @@ class Journal:
             os.close(self._file)
             raise
 
-    def append(self, changes: Mapping[int, Progress], parked: Sequence[str] = ()) -> None:
+    def append(
+        self,
+        changes: Mapping[int, Progress],
+        parked: Sequence[str] = (),
+        ruled: RuleAccount | None = None,
+    ) -> None:
         """Writes one record; it survives this process from then on (not a loss of power).
 
         Raises PlanNotWritten when the disk takes no more. What it did not take goes first the next
@@ -75,6 +82,8 @@ class Journal:
         body: dict[str, Any] = {str(n): encode_progress(found) for n, found in changes.items()}
         if parked:
             body[PARKED] = parked
+        if ruled is not None:
+            body[RULED] = ruled.as_json()
         self._write(body)
 
     def close(self) -> None:
@@ -111,6 +120,7 @@ def read_journal(path: Path) -> JournalContent:
     follows = 0
     records: list[Mapping[int, Progress]] = []
     parked: list[str] = []
+    ruled: list[RuleAccount] = []
     torn = False
     try:
         for line in lines:
@@ -120,11 +130,13 @@ def read_journal(path: Path) -> JournalContent:
                 drain_id = fields.text(body["drain_id"])
             else:
                 newly = fields.texts(body.pop(PARKED, []))
+                rules = fields.optional(RuleAccount.from_json, body.pop(RULED, None))
                 records.append({fields.number(n): decode_progress(p) for n, p in body.items()})
                 parked += newly
+                ruled += [] if rules is None else [rules]
     except _SENSELESS:
         torn = True
-    return JournalContent(drain_id, tuple(records), torn, tuple(parked), follows)
+    return JournalContent(drain_id, tuple(records), torn, tuple(parked), follows, tuple(ruled))
 
 
 def _checked(line: bytes) -> Any:

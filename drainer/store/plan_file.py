@@ -15,6 +15,7 @@ import filelock
 
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Progress
+from drainer.core.rules import RuleAccount
 from drainer.errors import PlanNotWritten, PlanRefused
 from drainer.store.journal import Journal, read_journal
 
@@ -86,13 +87,15 @@ class PlanFile:
                 written = OffsetPlan.decode(data)
             except PlanRefused as error:
                 raise self._named(error) from None
-            records, parked, torn = self._records_since(written)
+            records, parked, ruled, torn = self._records_since(written)
             if self._read() == data:
                 break  # or a drain that runs has folded journals in, before they were all read
         plan = written
         for record in records:
             plan = plan.merge(record)
         plan = plan.merge({}, parked)
+        for rules in ruled:
+            plan = plan.merge({}, ruled=rules)
         try:
             plan.check()
         except PlanRefused as error:
@@ -152,14 +155,19 @@ class PlanFile:
         if before is not None:
             before.close()
 
-    def append(self, changes: Mapping[int, Progress], parked: Sequence[str] = ()) -> None:
+    def append(
+        self,
+        changes: Mapping[int, Progress],
+        parked: Sequence[str] = (),
+        ruled: RuleAccount | None = None,
+    ) -> None:
         """Adds what finished to the journal.
 
         Raises PlanNotWritten when the disk is full, or was when the journal should have begun.
         """
         if self._journal is None:
             raise self._not_begun or RuntimeError("the journal was not started")
-        self._journal.append(changes, parked)
+        self._journal.append(changes, parked, ruled)
 
     def remove_journals(self) -> None:
         """Drops the journals of a plan that needs none any more."""
@@ -220,9 +228,9 @@ class PlanFile:
 
     def _records_since(
         self, written: OffsetPlan
-    ) -> tuple[list[Mapping[int, Progress]], list[str], bool]:
-        """What journals add to a plan, in order, the lanes that they park, and whether something
-        of them was lost.
+    ) -> tuple[list[Mapping[int, Progress]], list[str], list[RuleAccount], bool]:
+        """What journals add to a plan, in order, the lanes that they park, what rules did, and
+        whether something of them was lost.
 
         A journal is taken only when nothing of those before it is missing. After a loss of power
         something may be, and then the younger one may know of a sub-message and not of an earlier
@@ -230,6 +238,7 @@ class PlanFile:
         """
         records: list[Mapping[int, Progress]] = []
         parked: list[str] = []
+        ruled: list[RuleAccount] = []
         reached, torn = 0, False
         for generation, path in self._journals():
             if generation < written.generation:
@@ -241,11 +250,12 @@ class PlanFile:
             if content.drain_id is None:
                 continue  # never begun
             if generation > written.generation and content.follows > reached:
-                return records, parked, True
+                return records, parked, ruled, True
             parked.extend(content.parked)
+            ruled.extend(content.ruled)
             records.extend(content.records)
             reached = content.follows + len(content.records)
-        return records, parked, torn
+        return records, parked, ruled, torn
 
     def _named(self, error: PlanRefused) -> PlanRefused:
         return PlanRefused(f"{self.path}: {error}", hint=error.hint)

@@ -24,6 +24,7 @@ from drainer.view.layout import (
 )
 from drainer.view.log import LogTerminal
 from drainer.view.policy import policy_fields, redrive_field
+from drainer.view.rules import rule_fields
 from drainer.view.terminal import Terminal
 
 _ORDERS = {
@@ -90,6 +91,7 @@ def _settings(action: PlanOfAction) -> list[Text]:
         field("isolation", action.isolation),
         *([redrive_field(action.redrive)] if action.redrive else []),
         *policy_fields(action.failures, makes_topic=action.makes_topic is not None),
+        *rule_fields(action.rules, letters=_letters(action)),
     ]
 
 
@@ -112,6 +114,11 @@ def _concurrency(concurrency: Concurrency, bundling: Bundling | None) -> tuple[s
         most += f" ({figures.count(concurrency.most_threads)} on threads)"
     begins = f"begins with {figures.count(concurrency.first)}"
     return "auto", f"{begins}, grows while throughput does, to {most} at most"
+
+
+def _letters(action: PlanOfAction) -> str:
+    made = ", which will be made" if action.makes_topic is not None else ""
+    return f"{action.failures.dead_letter_topic}{made}"
 
 
 def _show_partitions(terminal: Terminal, action: PlanOfAction) -> None:

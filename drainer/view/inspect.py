@@ -8,12 +8,15 @@ from rich.text import Text
 
 from drainer.core.contents import Bin
 from drainer.core.kind import UNKNOWN
+from drainer.core.rules import LIMIT, RuleSettings
 from drainer.core.sketch import Share
 from drainer.core.skew import Skew
+from drainer.engine.status import RuleStatus
 from drainer.operations.inspection import Inspection, PartitionInspection
 from drainer.view import figures
 from drainer.view.bars import show_bars
 from drainer.view.layout import HEAD_STYLE, QUIET_STYLE, SHOWN, WARN_STYLE, field, printable, table
+from drainer.view.rules import undecided_lines
 from drainer.view.terminal import Terminal
 
 RETENTION_NEAR_S = 24 * 3600
@@ -40,6 +43,32 @@ def show_inspection(terminal: Terminal, found: Inspection) -> None:
         _show_skew(terminal, found, found.skew)
     if found.failures is not None and found.failures.hint:
         terminal.hint(found.failures.hint)
+
+
+def show_rules_asked(
+    terminal: Terminal, rules: RuleSettings, found: Inspection, status: RuleStatus
+) -> None:
+    """What each rule would leave out of the backlog."""
+    skew, subs = found.skew, found.sub_messages
+    if skew is None or subs is None:
+        return
+    terminal.say("")
+    shares = {share.name: share for share in skew.rules}
+    names = [rule.name for rule in rules.skip] + ([LIMIT] if rules.limit_per_key else [])
+    of = f"{_about(found)}{figures.about(subs.value)} sub-messages"
+    for name in names:
+        share = shares.get(name)
+        if share is None:
+            read = "the backlog" if found.reading.full else "what was read"
+            text, note = f"nothing of {read}", ""
+        else:
+            text = f"{_about(found)}{figures.about(share.share * subs.value)} of {of}"
+            note = f"{_percent(share.share)}" + ("" if found.reading.full else f", {_off(share)}")
+        line = field("would skip", text, note)
+        line.append(f"  {printable(_short(name))}", QUIET_STYLE)
+        terminal.show(line)
+    for line in undecided_lines(status):
+        terminal.show(line)
 
 
 def warnings(found: Inspection) -> list[str]:
@@ -294,7 +323,6 @@ def _show_skew(terminal: Terminal, found: Inspection, skew: Skew) -> None:
     known_kinds = [kind for kind in skew.kinds if kind.name != UNKNOWN]
     if known_kinds:
         _show_shares(terminal, "kinds of sub-messages", skew.kinds, "of all sub-messages")
-    _show_shares(terminal, "rules", skew.rules, "would leave out")
 
 
 def _show_bins(terminal: Terminal, title: str, rows: Sequence[tuple[str, Bin]], note: str) -> None:

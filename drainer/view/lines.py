@@ -112,6 +112,8 @@ def status_line(status: Status) -> str:
         words.append(f"retries {figures.count(failures.retries)}")
     if failures.parked_lanes:
         words.append(f"parked lanes {figures.count(failures.parked_lanes)}")
+    if status.sub_messages.skipped:
+        words.append(f"skipped {figures.count(status.sub_messages.skipped)}")
     if status.sub_messages.dead:
         words.append(f"dead {figures.count(status.sub_messages.dead)}")
     if status.trouble is not None:

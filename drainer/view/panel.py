@@ -25,6 +25,7 @@ from drainer.view.layout import (
     WARN_STYLE,
     printable,
 )
+from drainer.view.rules import skipped_so_far
 
 PARTITIONS_SHOWN = 8
 _WIDEST = 110  # columns; lines longer than this tire the eye
@@ -126,6 +127,8 @@ def _figures(status: Status, share: float) -> Iterator[Line]:
         *([(f", {count(subs.skipped)} skipped", _PLAIN)] if subs.skipped else []),
         *([(", ", _PLAIN), (f"{count(subs.dead)} dead", BAD_STYLE)] if subs.dead else []),
     ]
+    if left_out := skipped_so_far(status.rules):
+        yield _field("left out", printable(left_out))
     if failing := list(_failing(status.failures)):
         yield [("failures".ljust(_LABEL), QUIET_STYLE), *failing]
     now, average = figures.rate(status.rate_now), figures.rate(status.rate_average)

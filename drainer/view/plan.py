@@ -26,6 +26,7 @@ from drainer.view.layout import (
     verdict,
 )
 from drainer.view.policy import policy_fields, redrive_field
+from drainer.view.rules import rule_fields
 from drainer.view.summary import show_account
 from drainer.view.terminal import Terminal
 
@@ -85,6 +86,7 @@ def _fields(plan: OffsetPlan) -> list[Text]:
         field("isolation", plan.isolation),
         *([redrive_field(plan.redrive)] if plan.redrive else []),
         *policy_fields(plan.failures),
+        *rule_fields(plan.rules, plan.ruled, plan.failures.dead_letter_topic),
         *([_parked(plan)] if plan.parked else []),
     ]
 

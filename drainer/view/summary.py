@@ -27,6 +27,7 @@ from drainer.view.layout import (
     table,
 )
 from drainer.view.log import LogTerminal, latency_fields
+from drainer.view.rules import rule_lines
 from drainer.view.terminal import Terminal
 
 ERRORS_SHOWN = 5
@@ -48,7 +49,8 @@ def show_summary(terminal: Terminal, summary: Summary) -> None:
     if summary.status != "empty":
         terminal.say("")
         show_account(terminal, summary.messages, summary.sub_messages, urgent=not summary.conserved)
-    lines = [*_concurrency(summary.auto), *_failures(summary), *_left_alone(summary)]
+    lines = [*_concurrency(summary.auto), *rule_lines(summary.rules)]
+    lines += [*_failures(summary), *_left_alone(summary)]
     if lines:
         terminal.say("")
     for line in lines:

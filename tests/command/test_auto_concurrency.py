@@ -69,3 +69,11 @@ def test_what_is_no_concurrency_is_refused_with_a_hint(command: Command, value: 
     outcome = command("run", "--topic", "t", "--group", "g", "-c", value, code=2)
 
     assert "--concurrency" in outcome.err
+
+
+def test_a_profile_may_say_auto(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(distinct(3))
+    (command.folder / "drainer.toml").write_text('concurrency = "auto:60"\n')
+    what = (*command.what(topic), "--from", "earliest", "--dry-run")
+
+    assert command("run", *what, "--json").answer["concurrency"] == "auto:60"

@@ -31,6 +31,8 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.progress import Counts, Outcome, Progress
+from drainer.core.rules import RuleAccount, RuleSettings, SkipRule
+from drainer.core.sieve import Sieve
 from drainer.errors import SplitFailed
 from drainer.message import Barrier, Message, SubMessage
 
@@ -43,6 +45,9 @@ Spec = tuple[str, ...]  # the sub-keys of a sub-message; none for a barrier
 KEYS = "abcd"
 
 UNHASHABLE: Any = []
+
+KEY_RULE, BARRIER_RULE = SkipRule("b", keys=("b", "c")), SkipRule("stops", when="barrier")
+RULES = [(), (), (KEY_RULE,), (BARRIER_RULE,), (KEY_RULE, BARRIER_RULE)]
 
 
 @dataclass(frozen=True)
@@ -102,8 +107,13 @@ class LawsMachine(RuleBasedStateMachine):
         drawn=st.lists(logs(), min_size=1, max_size=3),
         order=st.sampled_from([Order.SUB_KEY, Order.SUB_KEY, *Order]),
         unselected=st.sampled_from(["", "", "d"]),
+        rules=st.sampled_from(RULES),
     )
-    def start(self, drawn: list[Log], order: Order, unselected: str) -> None:
+    def start(
+        self, drawn: list[Log], order: Order, unselected: str, rules: tuple[SkipRule, ...]
+    ) -> None:
+        self.ruling = RuleSettings(rules)
+        self.written_ruled = RuleAccount()
         self.logs = dict(enumerate(drawn))
         self.order = order
         self.unselected = unselected  # the sub-key of what is left alone
@@ -123,6 +133,7 @@ class LawsMachine(RuleBasedStateMachine):
             self.order,
             self.written_parked,
             (lambda sub: sub.key != self.unselected) if self.unselected else None,
+            Sieve(self.ruling, self.written_ruled),
         )
         self.behind_dead = set(self.written_parked)
         self.shut = {n for n in self.logs if f"partition {n}" in self.behind_dead}
@@ -164,6 +175,14 @@ class LawsMachine(RuleBasedStateMachine):
         partition, offset, index = place
         spec = self.logs[partition].records[offset].specs[index]
         return not self.unselected or spec != (self.unselected,)
+
+    def ruled_out_by(self, place: Place) -> str | None:
+        """The rule that takes it out when it is delivered; of several sub-keys all must fit."""
+        partition, offset, index = place
+        spec = self.logs[partition].records[offset].specs[index]
+        if KEY_RULE in self.ruling.skip and spec and set(spec) <= set(KEY_RULE.keys):
+            return KEY_RULE.name
+        return BARRIER_RULE.name if BARRIER_RULE in self.ruling.skip and not spec else None
 
     def stays_pending(self, place: Place) -> bool:
         """In this run, whatever happens to others."""
@@ -260,6 +279,10 @@ class LawsMachine(RuleBasedStateMachine):
         place = (message.partition, message.offset)
         self.delivered.add(place)
         self.messages[place] = message
+        for index in range(len(record.specs)):
+            sub = (*place, index)
+            if sub not in self.finished and self.is_selected(sub) and self.ruled_out_by(sub):
+                self.note_ended(sub, Outcome.SKIPPED)
         if not record.specs:
             self.finished_messages.add(place)
 
@@ -386,6 +409,7 @@ class LawsMachine(RuleBasedStateMachine):
         for number, progress in self.dispatcher.progress().items():
             self.check_written(number, progress)
             self.plan[number] = written_and_read(progress)
+        self.written_ruled = RuleAccount.from_json(self.dispatcher.ruled().as_json())
         self.written_parked = set(self.dispatcher.parked)
         self.note_written()
 
@@ -396,6 +420,11 @@ class LawsMachine(RuleBasedStateMachine):
         assert self.dispatcher.changes() == {}
         self.written_parked |= set(self.dispatcher.newly_parked())
         assert self.dispatcher.newly_parked() == []
+        ruled = self.dispatcher.newly_ruled()
+        assert (ruled is None) == (not self.ruling)
+        if ruled is not None:
+            ruled = RuleAccount.from_json(ruled.as_json())
+            self.written_ruled = self.written_ruled.merge(ruled)
         self.note_written()
         for number, progress in self.dispatcher.progress().items():
             merged = self.plan[number]
@@ -420,6 +449,9 @@ class LawsMachine(RuleBasedStateMachine):
 
     def note_finished(self, place: Place, outcome: Outcome) -> None:
         del self.running[place]
+        self.note_ended(place, outcome)
+
+    def note_ended(self, place: Place, outcome: Outcome) -> None:
         self.finished[place] = outcome
         partition, offset, _ = place
         count = len(self.logs[partition].records[offset].specs)
@@ -441,6 +473,7 @@ class LawsMachine(RuleBasedStateMachine):
         )
         assert place not in self.finished, "handed out again"
         assert not self.is_out(place), "handed out twice"
+        assert not self.ruled_out_by(place), "handed out against a rule"
         assert not self.stays_pending(place), "handed out though it stays pending"
         assert taken.attempt == 1 + self.attempts[place]
         assert taken.id == f"topic-id:{partition}:{offset}:{index}"
@@ -492,6 +525,11 @@ class LawsMachine(RuleBasedStateMachine):
         )
         for ledger in self.dispatcher.ledgers.values():
             assert ledger.tally() == ledger.counts()
+
+    @invariant()
+    def rules_count_what_they_took_out(self) -> None:
+        found = Counter(rule for place in self.finished if (rule := self.ruled_out_by(place)))
+        assert self.dispatcher.sieve.skipped_by == found
 
     @invariant()
     def the_watermark_is_right(self) -> None:
@@ -554,7 +592,7 @@ class LawsMachine(RuleBasedStateMachine):
             self.drain_all_that_can_be()
         everything = {place for number in self.logs for place in self.places(number)}
         assert set(self.finished) == everything
-        assert self.handed_out == everything
+        assert self.handed_out == {place for place in everything if not self.ruled_out_by(place)}
         assert self.dispatcher.complete
         assert len(self.dispatcher.lanes) == 0
         for number, progress in self.dispatcher.progress().items():
@@ -585,6 +623,7 @@ class LawsMachine(RuleBasedStateMachine):
                 self.note_finished(place, Outcome.DONE)
                 self.dispatcher.finish(sub)
         self.everything_is_accounted_for()
+        self.rules_count_what_they_took_out()
         self.the_watermark_is_right()
         self.memory_is_what_is_pending()
         self.only_what_stays_pending_is_let_go_of()

@@ -89,6 +89,25 @@ def test_memory_does_not_grow_with_the_count_of_sub_keys(monkeypatch: pytest.Mon
     assert heavy.distinct.estimate == pytest.approx(100_000, rel=0.04)
 
 
+def test_what_a_window_holds_is_compared_whole_however_often_it_is_settled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sketch, "TALLIED", 2)
+    windows = [[["hot", n, n + 1]] * (20 + n) for n in range(0, 30, 3)]
+
+    found = metered(*windows, fraction=0.1)
+
+    assert found.hottest[0].low == pytest.approx(1 / 3)
+    assert found.hottest[0].high == pytest.approx(1 / 3)
+
+
+def test_what_was_read_whole_has_no_bounds_even_where_windows_hold_many_sub_keys() -> None:
+    windows = [[[*range(1000), "hot", "hot", n]] for n in range(3)]
+
+    for share in metered(*windows).hottest:
+        assert share.low == share.high
+
+
 def test_the_bound_comes_from_how_windows_differ_and_not_from_how_many_messages_they_hold() -> None:
     alike = metered(*[[["hot", n, n + 1, n + 2]] * 100 for n in range(0, 50, 5)], fraction=0.01)
     apart = metered(

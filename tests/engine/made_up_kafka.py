@@ -21,6 +21,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.failures import FailureSettings, OnFailure
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress, Range
+from drainer.core.rules import RuleSettings
 from drainer.engine.local import LocalDrain
 from drainer.engine.outside import Outside
 from drainer.engine.settings import LocalSettings
@@ -365,6 +366,7 @@ class Rehearsal:
     source_options: dict[str, Any] = field(default_factory=dict)
     failures: FailureSettings = field(default_factory=FailureSettings)
     letters: Letters = field(default_factory=Letters)
+    rules: RuleSettings = field(default_factory=RuleSettings)
     group: Group = field(init=False)
     lock: GroupLock = field(init=False)
     source: BacklogSource = field(init=False)
@@ -392,7 +394,7 @@ class Rehearsal:
         self.file.hold()
         try:
             plan = self._resumed() if self.file.path.exists() else new_plan(self.logs, self.order)
-            plan = replace(plan, failures=self.failures)
+            plan = replace(plan, failures=self.failures, rules=self.rules)
             self.file.write(plan)
             drain = LocalDrain(
                 plan,
@@ -437,6 +439,8 @@ class Rehearsal:
             )
             if self.failures.on_failure is not OnFailure.HALT:
                 self._finished_ever |= set(handler.account.failed)  # and perhaps given up
+            if self.rules:
+                return  # what they took out is finished, and nobody was given it
             assert self.finished_by_the_plan() <= self._finished_ever, "the plan claims too much"
             self._check_commit(
                 {n: o for n, o in self.group.committed.items() if o is not None},

@@ -20,6 +20,7 @@ from made_up_kafka import (
 )
 
 from drainer.core.progress import Progress
+from drainer.core.rules import RuleAccount
 from drainer.engine import local
 from drainer.engine.settings import LocalSettings
 from drainer.handler import Context, Handler
@@ -214,9 +215,14 @@ def test_handlers_that_hold_the_loop_leave_little_unwritten(
     unwritten = most = 0
     append = PlanFile.append
 
-    def note(self: PlanFile, changes: Mapping[int, Progress], parked: Sequence[str]) -> None:
+    def note(
+        self: PlanFile,
+        changes: Mapping[int, Progress],
+        parked: Sequence[str],
+        ruled: RuleAccount | None,
+    ) -> None:
         nonlocal unwritten
-        append(self, changes, parked)
+        append(self, changes, parked, ruled)
         unwritten = 0
 
     async def hold(sub: SubMessage) -> None:

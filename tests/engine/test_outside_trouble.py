@@ -505,7 +505,7 @@ def full_at_write(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def full_at_append(monkeypatch: pytest.MonkeyPatch) -> None:
-    def append(self: PlanFile, changes: object, parked: object = ()) -> None:
+    def append(self: PlanFile, *written: object) -> None:
         raise PlanNotWritten("disk full", hint="make room, then resume")
 
     monkeypatch.setattr(PlanFile, "append", append)

@@ -52,10 +52,10 @@ def values(count: int) -> list[str]:
     return [json.dumps(["hot", f"a{n}", f"b{n % 50}", f"c{n % 7}"]) for n in range(count)]
 
 
-def dated(topic: Topic, timestamps_ms: list[int], value: str = "v") -> None:
+def dated(topic: Topic, timestamps_ms: list[int], value: str = "v", partition: int = 0) -> None:
     producer = Producer({"bootstrap.servers": topic.bootstrap})
     for timestamp_ms in timestamps_ms:
-        producer.produce(topic.name, value, b"k", timestamp=timestamp_ms)
+        producer.produce(topic.name, value, b"k", partition, timestamp=timestamp_ms)
     assert producer.flush(15) == 0
 
 
@@ -176,6 +176,22 @@ def test_ages_are_exact_without_reading(cluster: Cluster, bootstrap: str, topic_
 
     hours = [(b.low / 3600, b.high / 3600, round(b.share * 90)) for b in found.ages if b.share]
     assert hours == [(0.5, 1, 10), (2.5, 3, 40), (4.5, 5, 20), (5.5, 6, 20)]
+
+
+def test_ages_leave_out_what_the_group_has_handled(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    topic = Topic(bootstrap, topic_name, partitions=2)
+    now_ms = round(time.time() * 1000)
+    dated(topic, [now_ms - 11 * HOUR_MS // 2] * 30, partition=0)
+    dated(topic, [now_ms - 7 * HOUR_MS // 2] * 50 + [now_ms - HOUR_MS // 2] * 10, partition=1)
+    cluster.alter_committed("g", topic_name, {0: 0, 1: 50})
+
+    found = inspect(cluster, Look(topic_name, "g"))
+
+    assert [(b.low / 3600, round(b.share * 40)) for b in found.ages if b.share] == [
+        (0.5, 10), (5.5, 30),
+    ]  # fmt: skip
 
 
 def test_bins_are_as_wide_as_a_person_likes_them() -> None:

@@ -86,6 +86,7 @@ class Account:
         self._moves += 1
         insist(place in backlog.specs, f"{place} is not of the backlog")
         insist(place not in self.known, f"{place} is finished, and handled again in one life")
+        insist(place not in backlog.ruled_out, f"{place} is handled against a rule")
         insist(place not in self.running, f"{place} is in the handler already")
         for before in backlog.before[place]:
             if before in together:
@@ -183,6 +184,12 @@ class Account:
         self._world.note(f"{outcome.value} {place}")
         self._finished(place, outcome)
 
+    def rule_out(self, place: Place) -> None:
+        """A rule takes it out when it is delivered."""
+        self._world.insist(place in self._backlog.ruled_out, f"{place} is skipped by which rule?")
+        self._world.tally["ruled out"] += 1
+        self._finished(place, Outcome.SKIPPED)
+
     def _finished(self, place: Place, outcome: Outcome) -> None:
         self._moves += 1
         self.known[place] = outcome
@@ -254,6 +261,9 @@ class Account:
             (subs.done, subs.dead, subs.skipped) == tuple(outcomes[each] for each in Outcome),
             f"the files count {subs}, and say that {len(found)} are finished",
         )
+        ruled_out = sum(p in self._backlog.ruled_out for p in found if p not in self.forgotten)
+        by_rules = plan.ruled.skipped_by
+        insist(sum(by_rules.values()) == ruled_out, f"{by_rules}, and {ruled_out} are ruled out")
         counted = sum(
             offset < plan.claims[ALL][number].watermark or _in_range(plan, number, offset)
             for number, offset in self._backlog.parts
@@ -320,7 +330,8 @@ class Account:
     def check_end(self, plan: OffsetPlan) -> None:
         """The drain says that all is done."""
         insist, backlog = self._world.insist, self._backlog
-        insist(set(self.begun) == set(backlog.specs), "something was never handled")
+        to_do = set(backlog.specs) - backlog.ruled_out
+        insist(set(self.begun) == to_do, "something was never handled")
         insist(
             self.repeats <= self.repeats_allowed,
             f"{self.repeats} repeated, {self.repeats_allowed} would be right",
@@ -343,6 +354,8 @@ class Account:
 
     def _expected(self, place: Place) -> set[Outcome]:
         """How a sub-message may end."""
+        if place in self._backlog.ruled_out:
+            return {Outcome.SKIPPED}
         script = self._backlog.scripts.get(place, Script())
         expected = {Outcome.SKIPPED if script.then is Act.SKIP else Outcome.DONE}
         if self.flaky or script.failures > self.policy.retries:

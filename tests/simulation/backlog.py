@@ -9,6 +9,7 @@ from enum import Enum
 from math import inf
 from random import Random
 
+from drainer.core.rules import RuleSettings, SkipRule
 from drainer.message import Barrier, Message, SubMessage
 
 TOPIC, TOPIC_ID, GROUP = "orders", "0pBNPmLQTQ6kMBJIlPOBWg", "billing"
@@ -85,6 +86,10 @@ class Backlog:
         self._bundle = random.choice([1, 3, 6])
         self._barriers = random.random() < 0.3 and not self.whole
         self._failing = random.choice([0, 0, 0.03, 0.15])
+        self._skipped_keys = random.choice(["", "", "", "ax", "abc"])
+        self._skips_barriers = self._barriers and random.random() < 0.3
+        self.rules = self._rules()
+        self.ruled_out: set[Place] = set()
         self.logs: dict[int, Log] = {}
         self.starts: dict[int, int] = {}
         self.ends: dict[int, int] = {}
@@ -163,6 +168,10 @@ class Backlog:
                 place = (number, offset, index)
                 parts.append(place)
                 self.specs[place] = spec
+                if self._is_ruled_out(spec):
+                    self.ruled_out.add(place)
+                    self.lanes[place], self.before[place] = (), []
+                    continue
                 lanes = self.lanes[place] = self._lanes_of(place, spec, key) if spec else ()
                 if random.random() < self._failing:
                     self.scripts[place] = _script(random)
@@ -173,6 +182,17 @@ class Backlog:
                 else:
                     self.before[place] = since + barrier
                     barrier, since = [place], []
+
+    def _rules(self) -> RuleSettings:
+        rules = []
+        if self._skipped_keys:
+            rules.append(SkipRule("keys", keys=tuple(self._skipped_keys)))
+        if self._skips_barriers:
+            rules.append(SkipRule("barriers", when="barrier"))
+        return RuleSettings(tuple(rules))
+
+    def _is_ruled_out(self, spec: Spec) -> bool:
+        return set(spec) <= set(self._skipped_keys) if spec else self._skips_barriers
 
     def _specs(self, key: bytes, random: Random) -> list[Spec]:
         if self.whole:

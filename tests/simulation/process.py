@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta, tzinfo
 from random import Random
@@ -30,7 +30,7 @@ from drainer.engine import (
 )
 from drainer.kafka import dead_letters, fetch, loss
 from drainer.kafka.dead_topic import DeadLetterTopicInfo
-from drainer.message import SubMessage
+from drainer.message import Message, SubMessage
 from drainer.operations import drain, hold, policy, resume, start
 from drainer.store import journal, plan_file
 from simulation.account import Account, place_of
@@ -225,5 +225,15 @@ def watch(dispatcher: Dispatcher, account: Account) -> None:
         account.conclude(place_of(sub), outcome)
         park_behind(sub, outcome)
 
+    if (sift := dispatcher._sift) is not None:
+
+        def watched_sift(message: Message, subs: Sequence[SubMessage], done: int) -> int:
+            taken = sift(message, subs, done)
+            for index in range(len(subs)):
+                if taken >> index & 1:
+                    account.rule_out((message.partition, message.offset, index))
+            return taken
+
+        dispatcher._sift = watched_sift
     dispatcher.finish = watched_finish  # type: ignore[method-assign]
     dispatcher.park_behind = watched_park_behind  # type: ignore[method-assign]

@@ -174,6 +174,7 @@ class Simulation:
                 order=Order(self.backlog.order),
                 plan_path=self.path,
                 failures=policy,
+                rules=self.backlog.rules,
             )
             prepared = prepare(cluster, request, self.settings)
             if not prepared.action.offsets:

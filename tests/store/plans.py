@@ -16,6 +16,7 @@ from drainer.core.latency import Latency
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
 from drainer.core.redrive import RedriveSettings
+from drainer.core.rules import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
 
 START, END = 100, 200
 
@@ -33,7 +34,7 @@ def progress(
         finished,
         partial or {},
         Counts(read=count + 2, done=count, pending=2),
-        Counts(read=2 * count + 5, done=2 * count - 1, dead=1, pending=5),
+        Counts(read=2 * count + 5, done=2 * count - 3, dead=1, skipped=2, pending=5),
     )
 
 
@@ -75,6 +76,12 @@ PLAN = OffsetPlan(
     parked=("'doc-17'", "(b'eu', 4)"),
     redrive=RedriveSettings(LetterFilter(reasons=("timeout",), errors=("refused",)), 2),
     latency=Latency.of(4_711, 0.0105, [n / 5_000 for n in range(101)]),
+    rules=RuleSettings(
+        (SkipRule("e-mails", when="payload.kind == 'set_email'", keys=("doc-17",)),),
+        limit_per_key=50,
+        over_limit=OverLimit.DEAD_LETTER,
+    ),
+    ruled=RuleAccount({"e-mails": 2}, {LIMIT: 1}, {0: 145}, {"'doc-4'": 50}),
 )
 
 

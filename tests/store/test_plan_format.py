@@ -20,6 +20,7 @@ from drainer.core.latency import Latency
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
 from drainer.core.redrive import RedriveSettings
+from drainer.core.rules import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
 from drainer.errors import PlanRefused
 
 ENCODED = PLAN.encode()
@@ -71,7 +72,25 @@ def plans(draw: st.DrawFn) -> OffsetPlan:
         parked=tuple(draw(st.lists(text, max_size=4))),
         redrive=draw(st.none() | redrives(text)),
         latency=draw(st.none() | latencies),
+        rules=draw(rulings(text)),
+        ruled=draw(ruled(sum(progress.sub_messages.skipped for progress in claim.values()))),
     )
+
+
+@st.composite
+def rulings(draw: st.DrawFn, text: st.SearchStrategy[str]) -> RuleSettings:
+    names = draw(st.sets(text.filter(str.strip).filter(LIMIT.__ne__), max_size=3))
+    keys = st.lists(text, min_size=1, max_size=2).map(tuple)
+    rules = tuple(SkipRule(name, draw(st.none() | text), draw(keys)) for name in names)
+    limit = draw(st.none() | st.integers(1, 2**40))
+    return RuleSettings(rules, limit, draw(st.sampled_from(OverLimit)))
+
+
+@st.composite
+def ruled(draw: st.DrawFn, skipped: int) -> RuleAccount:
+    few = st.dictionaries(st.text("ab'", max_size=3), st.integers(0, 2**40), max_size=3)
+    below = draw(st.dictionaries(st.integers(0, 99), st.integers(0, 2**40), max_size=3))
+    return RuleAccount({"a": draw(st.integers(0, skipped))}, {}, below, draw(few))
 
 
 seconds = st.floats(0, 1e9)
@@ -355,3 +374,32 @@ def test_a_merge_adds_the_lanes_that_were_parked_since() -> None:
     merged = PLAN.merge({}, ["'doc-17'", "'a'"])
     assert merged.parked == ("'a'", "'doc-17'", "(b'eu', 4)")
     assert PLAN.merge({}).parked == PLAN.parked
+
+
+def test_what_rules_did_since_is_added_whole() -> None:
+    later = RuleAccount({"e-mails": 5}, {}, {2: 9}, {"'doc-9'": 50})
+    merged = PLAN.merge({}, ruled=later).ruled
+    assert merged.skipped_by == {"e-mails": 5}
+    assert merged.dead_by == PLAN.ruled.dead_by
+    assert merged.asked_below == {0: 145, 2: 9}
+    assert merged.counts == {"'doc-4'": 50, "'doc-9'": 50}
+    assert PLAN.merge({}).ruled == PLAN.ruled
+
+
+@pytest.mark.parametrize("kind", ["skipped_by", "dead_by"])
+def test_rules_that_took_out_more_than_there_was_are_refused(kind: str) -> None:
+    refused(edited(PLAN, lambda body: put(body, ("ruled", kind), {"a rule": 3})))
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"skip": [{"name": "a", "when": None, "keys": []}]},
+        {"skip": [{"name": "a", "when": "barrier", "keys": []}] * 2},
+        {"limit_per_key": 0},
+        {"over_limit": "bury"},
+    ],
+)
+def test_rules_that_make_no_sense_are_refused(rules: dict[str, Any]) -> None:
+    whole: dict[str, Any] = {"skip": [], "limit_per_key": None, "over_limit": "skip"}
+    refused(edited(PLAN, lambda body: put(body, ("rules",), {**whole, **rules})))

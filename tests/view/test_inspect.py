@@ -163,6 +163,14 @@ def test_sizes_ages_and_the_hottest_are_drawn_as_bars(width: int) -> None:
         assert max(map(len, drawn)) <= min(width, 100)
 
 
+def test_what_came_once_in_a_sample_is_not_called_hot() -> None:
+    lines = lines_of(inspection())
+    bars = lines[lines.index("hottest sub-keys  (of all sub-messages)") + 1 :]
+
+    assert bars[0].startswith("  'app")
+    assert bars[1] == ""
+
+
 def test_no_backlog_is_told_in_a_line() -> None:
     empty = replace(inspection(partition(0, 0), full=True), skew=None)
 

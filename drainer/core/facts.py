@@ -1,0 +1,228 @@
+"""Facts: what an expression is shown of a sub-message: fields and nothing that runs code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from drainer.message import Barrier, Message, SubMessage
+
+
+class CannotTell(Exception):
+    """Raised when an expression has no answer for a sub-message; the text says why."""
+
+
+class Facts:
+    """What an expression may see of one sub-message, looked at when it is asked for."""
+
+    __slots__ = ("_known", "_sub")
+
+    def __init__(self, sub: SubMessage) -> None:
+        self._sub = sub
+        self._known: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        known = self._known
+        if name not in known:
+            known[name] = _FACTS[name](self._sub)
+        return known[name]
+
+
+class View(Mapping[Any, Any]):
+    """The fields of a mapping or an object; what is read of it is shown in the same way.
+
+    It tells an iteration over its types nothing: that would read a whole payload each time.
+    """
+
+    __slots__ = ("fields",)
+
+    def __init__(self, fields: Mapping[Any, Any]) -> None:
+        self.fields = fields
+
+    def __getitem__(self, name: Any) -> Any:
+        return shown(self.fields[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.fields
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, View) and self.fields == other.fields
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def keys(self) -> Any:
+        return ()
+
+    def values(self) -> Any:
+        return ()
+
+
+def shown(value: Any) -> Any:  # noqa: PLR0911, PLR0912 - a table of types
+    """A value as expressions see it. Raises CannotTell when they don't."""
+    kind = type(value)
+    if kind in _AS_THEY_ARE:
+        return value
+    if kind is dict:
+        return View(value)
+    if kind is bytes:
+        return _text(value)
+    if kind in (list, tuple):
+        return tuple(map(shown, value))
+    if isinstance(value, Enum):
+        return shown(value.value)
+    if isinstance(value, Mapping):
+        return View(value)
+    # Two types compare as unequal in this language, so those derived from others become these.
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, Decimal):
+        return Decimal(value)
+    if isinstance(value, datetime):
+        time = value.hour, value.minute, value.second, value.microsecond
+        return datetime(value.year, value.month, value.day, *time, value.tzinfo, fold=value.fold)
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day)
+    if isinstance(value, timedelta):
+        return timedelta(value.days, value.seconds, value.microseconds)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _text(bytes(value))
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, set | frozenset):
+        return set(map(shown, value))
+    fields = _fields(value)
+    if fields is not None:
+        return View(fields)
+    if isinstance(value, tuple | list):
+        return tuple(map(shown, value))
+    raise CannotTell(f"{named(value)} is nothing that expressions can look at")
+
+
+def content(data: Any) -> Any:
+    """A payload as expressions see it: bytes that hold a JSON object or array are that."""
+    if isinstance(data, bytes) and data.lstrip()[:1] in (b"{", b"["):
+        try:
+            return shown(orjson.loads(data))
+        except orjson.JSONDecodeError:
+            return _text(data)
+    return shown(data)
+
+
+_AS_THEY_ARE = frozenset({str, int, float, bool, type(None), Decimal, datetime, timedelta})
+
+
+def _key(sub: SubMessage) -> Any:
+    if sub.keys is not None:
+        raise CannotTell("it has several sub-keys; `keys` has them all")
+    return shown(sub.key)
+
+
+def _keys(sub: SubMessage) -> Any:
+    if isinstance(sub, Barrier):
+        return ()
+    return shown((sub.key,) if sub.keys is None else sub.keys)
+
+
+class _MessageView(View):
+    """A message: its value is only parsed when it is asked for."""
+
+    __slots__ = ()
+
+    def __init__(self, message: Message) -> None:
+        timestamp = message.timestamp
+        super().__init__(
+            {
+                "key": message.key,
+                "value": message.value,
+                "headers": dict(message.headers),
+                "timestamp": None if timestamp is None else datetime.fromtimestamp(0, UTC)
+                + timedelta(milliseconds=timestamp),
+                "offset": message.offset,
+                "partition": message.partition,
+                "topic": message.topic,
+            }
+        )  # fmt: skip
+
+    def __getitem__(self, name: Any) -> Any:
+        return content(self.fields[name]) if name == "value" else super().__getitem__(name)
+
+
+_FACTS: dict[str, Callable[[SubMessage], Any]] = {
+    "key": _key,
+    "keys": _keys,
+    "payload": lambda sub: content(sub.payload),
+    "message": lambda sub: _MessageView(sub.message),
+    "index": lambda sub: sub.index,
+    "barrier": lambda sub: isinstance(sub, Barrier),
+}
+
+
+def _text(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def _fields(value: Any) -> dict[str, Any] | None:
+    """What an object holds itself, by public name; None of what is code."""
+    if isinstance(value, type) or callable(value):
+        return None
+    found: dict[str, Any] = {}
+    for kind in type(value).__mro__:
+        slots = vars(kind).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            descriptor: Any = vars(kind).get(name)
+            if type(descriptor) is _MEMBER:
+                try:
+                    found[name] = descriptor.__get__(value)
+                except AttributeError:  # nothing was put there
+                    continue
+    if isinstance(value, tuple):
+        found |= zip(getattr(value, "_fields", ()), value, strict=False)
+    elif type(value).__module__ == "builtins":
+        return None
+    with_dict = _instance_dict(value)
+    if with_dict is not None:
+        found |= with_dict
+    elif not found:
+        return None
+    return {name: each for name, each in found.items() if not str(name).startswith("_")}
+
+
+def _instance_dict(value: Any) -> dict[str, Any] | None:
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+    return found if type(found) is dict else None
+
+
+class _Slotted:
+    __slots__ = ("a",)
+
+
+_MEMBER = type(vars(_Slotted)["a"])
+
+
+def named(value: Any) -> str:
+    if value is None:
+        return "null"
+    text = f"{type(value).__name__} {value!r}" if type(value) in _AS_THEY_ARE else ""
+    return text[:60] if text else f"a {type(value).__name__}"

@@ -1,0 +1,213 @@
+"""Rules: which sub-messages of a backlog are skipped on purpose, and what came of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from drainer.core import fields
+from drainer.errors import UsageError
+
+LIMIT = "limit-per-key"  # the name of the rule that --limit-per-key is
+
+
+class OverLimit(Enum):
+    """What becomes of a sub-message above the limit of its sub-key."""
+
+    SKIP = "skip"
+    DEAD_LETTER = "dead-letter"
+
+
+@dataclass(frozen=True, slots=True)
+class SkipRule:
+    """Skips what ``when`` is true of, what has one of ``keys`` as its sub-key, or what is both.
+
+    ``when`` is an expression (core/predicate.py), ``keys`` are texts as ``key_text`` gives them.
+    """
+
+    name: str
+    when: str | None = None
+    keys: tuple[str, ...] = ()
+
+    @property
+    def named(self) -> bool:
+        """Whether it has a name other than what it says."""
+        return self != self.typed_key(*self.keys[:1]) and self != self.typed(self.when or "")
+
+    @classmethod
+    def typed_key(cls, key: str = "") -> SkipRule:
+        """As ``--skip-key`` makes it."""
+        return cls(f"skip-key {key}", keys=(key,))
+
+    @classmethod
+    def typed(cls, expression: str) -> SkipRule:
+        """As ``--skip`` makes it."""
+        return cls(" ".join(expression.split()) or "skip", expression)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"name": self.name, "when": self.when, "keys": list(self.keys)}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> SkipRule:
+        return cls(
+            fields.text(body["name"]),
+            fields.optional(fields.text, body["when"]),
+            fields.texts(body["keys"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSettings:
+    """All rules of a drain, in the order in which they are asked; the limit is asked last.
+
+    Raises ValueError when two have one name, or one would never skip anything.
+    """
+
+    skip: tuple[SkipRule, ...] = ()
+    limit_per_key: int | None = None
+    over_limit: OverLimit = OverLimit.SKIP
+
+    def __post_init__(self) -> None:
+        names = Counter([LIMIT, *(rule.name for rule in self.skip)])
+        twice = next((name for name, times in names.items() if times > 1), None)
+        if twice is not None:
+            raise ValueError(f"there are two rules named {twice!r}")
+        for rule in self.skip:
+            if not rule.name.strip():
+                raise ValueError("a rule has no name")
+            if rule.when is None and not rule.keys:
+                raise ValueError(f"rule {rule.name!r} has neither when nor keys")
+        if self.limit_per_key is not None and self.limit_per_key < 1:
+            raise ValueError("limit_per_key is below one")
+
+    def __bool__(self) -> bool:
+        return bool(self.skip) or self.limit_per_key is not None
+
+    @property
+    def writes_letters(self) -> bool:
+        return self.limit_per_key is not None and self.over_limit is OverLimit.DEAD_LETTER
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "skip": [rule.as_json() for rule in self.skip],
+            "limit_per_key": self.limit_per_key,
+            "over_limit": self.over_limit.value,
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> RuleSettings:
+        """Raises KeyError, TypeError or ValueError when the body is not what was written."""
+        return cls(
+            tuple(map(SkipRule.from_json, body["skip"])),
+            fields.optional(fields.whole, body["limit_per_key"]),
+            OverLimit(body["over_limit"]),
+        )
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> RuleSettings:
+        """From the table that a rules file is. Raises UsageError."""
+        _insist_on_names("the file", table, ("skip", "limit_per_key", "over_limit"))
+        rules = table.get("skip", [])
+        if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
+            raise UsageError("skip is no list of tables", hint="begin each rule with [[skip]]")
+        skip = tuple(_rule_of(number, rule) for number, rule in enumerate(rules, 1))
+        limit = _of("limit_per_key", fields.whole, table.get("limit_per_key"), "a whole number")
+        over = table.get("over_limit", OverLimit.SKIP.value)
+        try:
+            return cls(skip, limit, OverLimit(over))
+        except ValueError as error:
+            raise UsageError(str(error), hint=_TABLE_HINT) from None
+
+
+@dataclass(frozen=True, slots=True)
+class RuleAccount:
+    """What rules have done to a backlog, over all runs, and what the limit remembers.
+
+    Attributes:
+        skipped_by: sub-messages skipped, by the rule's name.
+        dead_by: sub-messages that became dead letters, by the rule's name.
+        asked_below: by partition; all that was delivered below this offset has been asked about,
+            and what is still pending of it is to be handled.
+        counts: how many have passed, of the sub-keys with the most (``limit_text``).
+    """
+
+    skipped_by: Mapping[str, int] = field(default_factory=dict)
+    dead_by: Mapping[str, int] = field(default_factory=dict)
+    asked_below: Mapping[int, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.skipped_by or self.dead_by or self.asked_below or self.counts)
+
+    def merge(self, later: RuleAccount) -> RuleAccount:
+        """With a later record added: its accounts are whole, of the limit it tells what is new."""
+        below = self.asked_below
+        return RuleAccount(
+            {**self.skipped_by, **later.skipped_by},
+            {**self.dead_by, **later.dead_by},
+            {**below, **{n: max(o, below.get(n, 0)) for n, o in later.asked_below.items()}},
+            {**self.counts, **later.counts},
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "skipped_by": dict(self.skipped_by),
+            "dead_by": dict(self.dead_by),
+            "asked_below": {str(number): offset for number, offset in self.asked_below.items()},
+            "counts": dict(self.counts),
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> RuleAccount:
+        """Raises KeyError, TypeError, ValueError or AttributeError when it is none."""
+        return cls(
+            _counts(body["skipped_by"]),
+            _counts(body["dead_by"]),
+            {fields.number(n): fields.whole(o) for n, o in body["asked_below"].items()},
+            _counts(body["counts"]),
+        )
+
+
+_TABLE_HINT = (
+    'as in: [[skip]], name = "e-mails", when = "payload.kind == \'set_email\'", or keys = ["app"]'
+)
+
+
+def _rule_of(number: int, table: Mapping[str, Any]) -> SkipRule:
+    where = f"rule {number}"
+    _insist_on_names(where, table, ("name", "when", "keys"))
+    name = _of(f"{where}: name", fields.text, table.get("name"), "text")
+    if name is None:
+        raise UsageError(f"{where} has no name", hint=_TABLE_HINT)
+    where = f"rule {name!r}"
+    return SkipRule(
+        name,
+        _of(f"{where}: when", fields.text, table.get("when"), "text"),
+        _of(f"{where}: keys", fields.texts, table.get("keys"), "a list of texts") or (),
+    )
+
+
+def _of(where: str, kind: Callable[[Any], Any], value: Any, wanted: str) -> Any:
+    try:
+        return fields.optional(kind, value)
+    except TypeError:
+        raise UsageError(f"{where} is {value!r}, and not {wanted}", hint=_TABLE_HINT) from None
+
+
+def _insist_on_names(where: str, table: Mapping[str, Any], known: Iterable[str]) -> None:
+    unknown = sorted(set(table) - set(known))
+    if unknown:
+        raise UsageError(
+            f"{where} has {unknown[0]!r}, which means nothing here",
+            hint=f"it may have {', '.join(known)}",
+        )
+
+
+def _counts(body: Mapping[str, Any]) -> dict[str, int]:
+    found = {fields.text(name): fields.whole(count) for name, count in body.items()}
+    if any(count < 0 for count in found.values()):
+        raise ValueError("a count is below zero")
+    return found

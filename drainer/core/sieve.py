@@ -1,0 +1,150 @@
+"""The sieve: asks the rules about each sub-message that is delivered, and keeps their account."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from drainer.core.dead_letter import key_text
+from drainer.core.facts import CannotTell, Facts
+from drainer.core.limit import KeyLimit
+from drainer.core.predicate import BadExpression, Predicate
+from drainer.core.progress import Outcome
+from drainer.core.redrive import LeftAlone, Redriven
+from drainer.core.rules import LIMIT, RuleAccount, RuleSettings, SkipRule
+from drainer.message import Barrier, Message, SubMessage
+
+
+class Sieve:
+    """The rules of a drain at work.
+
+    A rule takes a sub-message out before it enters a lane: it is finished as skipped at once, or
+    given to ``give_up`` for a dead letter, and ``buried`` once that is safe. ``account`` is what
+    the rules did in earlier runs.
+
+    Raises BadExpression, which names the rule, when one can't be understood.
+    """
+
+    def __init__(self, settings: RuleSettings, account: RuleAccount | None = None) -> None:
+        self.settings = settings
+        self._before = account = account or RuleAccount()
+        self._tests = [_Test(rule) for rule in settings.skip]
+        most = settings.limit_per_key
+        self._limit = None if most is None else KeyLimit(most, account.counts)
+        self._asked_below = account.asked_below
+        self.skipped_by = Counter(account.skipped_by)  # over all runs
+        self.dead_by = Counter(account.dead_by)
+        self.taken_out = 0  # in this run
+        self.under_way = 0  # given up, and not yet safe as a dead letter
+        self.undecided: Counter[str] = Counter()  # in this run: let through, for it can't be told
+        self.why_undecided: dict[str, str] = {}  # the first reason of each rule
+        self.give_up: Callable[[SubMessage], None] = _nowhere
+
+    def skips(self, sub: SubMessage) -> str | None:
+        """The name of the rule that takes a sub-message out; None when it goes to the handler.
+
+        Sub-messages are asked about once, in their order: the limit counts those that pass.
+        """
+        if isinstance(sub, LeftAlone):
+            return None
+        if isinstance(sub, Redriven):
+            sub = sub.original
+        facts: Facts | None = None
+        for test in self._tests:
+            try:
+                if test.of_keys(sub):
+                    if test.predicate is None:
+                        return test.name
+                    facts = facts or Facts(sub)
+                    if test.predicate.matches(sub, facts):
+                        return test.name
+            except CannotTell as reason:
+                self.undecided[test.name] += 1
+                self.why_undecided.setdefault(test.name, str(reason))
+        if self._limit is None or isinstance(sub, Barrier):
+            return None
+        message = sub.message
+        if message.offset < self._asked_below.get(message.partition, 0):
+            return None  # it passed in an earlier run, which counted it
+        return None if self._limit.passes(_keys(sub)) else LIMIT
+
+    def sift(self, message: Message, subs: Sequence[SubMessage], done: int) -> int:
+        """Takes out of a delivered message what the rules say; gives the bits of these.
+
+        ``done`` has the bits of what is not to be asked about.
+        """
+        taken = 0
+        for index, sub in enumerate(subs):
+            if done >> index & 1:
+                continue
+            name = self.skips(sub)
+            if name is None:
+                continue
+            taken |= 1 << index
+            self.taken_out += 1
+            if name == LIMIT and self.settings.writes_letters:
+                self.under_way += 1
+                self.give_up(sub)
+            else:
+                self.skipped_by[name] += 1
+                message.ledger.finish(message, index, Outcome.SKIPPED)
+        return taken
+
+    def buried(self) -> None:
+        """Notes that what was given up is safe as a dead letter."""
+        self.under_way -= 1
+        self.dead_by[LIMIT] += 1
+
+    def account(self, positions: Mapping[int, int]) -> RuleAccount:
+        """All that the plan keeps; ``positions`` are below what was delivered, by partition."""
+        if self._limit is None:
+            counts, below = self._before.counts, self._before.asked_below
+        else:
+            counts, below = self._limit.counts(), self._below(positions)
+        return RuleAccount(dict(self.skipped_by), dict(self.dead_by), below, counts)
+
+    def changes(self, positions: Mapping[int, int]) -> RuleAccount | None:
+        """What a journal's record needs; None when there are no rules."""
+        if not self.settings:
+            return None
+        counts: Mapping[str, int] = {}
+        below: Mapping[int, int] = {}
+        if self._limit is not None:
+            counts, below = self._limit.newly_shut(), self._below(positions)
+        return RuleAccount(dict(self.skipped_by), dict(self.dead_by), below, counts)
+
+    def _below(self, positions: Mapping[int, int]) -> dict[int, int]:
+        before = self._asked_below
+        return {n: max(position, before.get(n, 0)) for n, position in positions.items()}
+
+
+class _Test:
+    """One rule, ready to be asked."""
+
+    def __init__(self, rule: SkipRule) -> None:
+        self.name = rule.name
+        self._wanted = frozenset(rule.keys)
+        try:
+            self.predicate = None if rule.when is None else Predicate(rule.when)
+        except BadExpression as error:
+            who = f"rule {rule.name!r}" if rule.named else "--skip"
+            raise BadExpression(f"{who}: {error}", hint=error.hint) from None
+
+    def of_keys(self, sub: SubMessage) -> bool:
+        """Whether its sub-keys fit: of several all must, for it touches what no rule names."""
+        wanted = self._wanted
+        if not wanted:
+            return True
+        if isinstance(sub, Barrier):
+            return False
+        if sub.keys is None:
+            return key_text(sub.key) in wanted
+        return all(key_text(key) in wanted for key in sub.keys)
+
+
+def _keys(sub: SubMessage) -> tuple[object, ...]:
+    return (sub.key,) if sub.keys is None else sub.keys
+
+
+def _nowhere(sub: SubMessage) -> None:
+    raise RuntimeError(f"{sub} is over its limit, and nobody writes dead letters")

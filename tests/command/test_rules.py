@@ -1,0 +1,264 @@
+"""Rules of a drain, from the command line: what they leave out, over kills and resumes too."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+from collections import Counter
+
+import pytest
+
+from command.conftest import MakeTopic, committed, is_refused
+from command.process import FAST, Command
+from command.record import every_place
+from drainer.kafka.cluster import Cluster
+from kafka.sender import letters_in
+
+MESSAGES = 1500
+KEYS = ("cold-1", "cold-2", "hot", "odd-1", "odd-2")
+
+
+def values(count: int = MESSAGES, seed: int = 5) -> list[str]:
+    """Four operations a message, half of them on one document."""
+    chance = random.Random(seed)
+    return [
+        json.dumps([chance.choice((*KEYS, "hot", "hot", "hot")) for _ in range(4)])
+        for _ in range(count)
+    ]
+
+
+def keys_of(messages: list[str]) -> Counter[str]:
+    return Counter(key for value in messages for key in json.loads(value))
+
+
+def places_of(messages: list[str], *keys: str) -> set[tuple[int, int, int]]:
+    return {
+        place for place in every_place(messages) if json.loads(messages[place[1]])[place[2]] in keys
+    }
+
+
+RULES = ("--skip-key", "hot", "--skip", "key =~ 'odd-.*'")
+
+
+def test_what_rules_leave_out_is_not_handled_and_is_accounted_for(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    messages = values(200)
+    count = keys_of(messages)
+    topic = make_topic(messages)
+    outcome = command.drain(topic, *RULES, "--json")
+    odd = count["odd-1"] + count["odd-2"]
+    by_rule = {"skip-key hot": count["hot"], "key =~ 'odd-.*'": odd}
+    assert outcome.answer["skipped_by"] == by_rule
+    assert outcome.answer["sub_messages"]["skipped"] == sum(by_rule.values())
+    assert outcome.answer["undecided"] == {}
+    assert set(command.record.done()) == places_of(messages, "cold-1", "cold-2")
+    assert committed(cluster, topic) == {0: 200}
+    plan = json.loads(command.plan(topic).read_text())
+    assert plan["ruled"]["skipped_by"] == by_rule
+    assert [rule["name"] for rule in plan["rules"]["skip"]] == list(by_rule)
+    shown = command("plan", "show", str(command.plan(topic)))
+    assert f"({count['hot']:,} skipped so far)" in shown.out + shown.err
+
+
+def test_killed_again_and_again_the_count_of_each_rule_is_exact(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    messages = values()
+    count = keys_of(messages)
+    topic = make_topic(messages)
+    more = (*FAST, "-c", "20", "--buffer", "300KiB")  # so that it is not all read at once
+    running = command.begin(topic, *RULES, *more, pause_ms=4)
+    for done in (200, 500, 900):
+        command.wait_for(running, "done", done)
+        running.kill()
+        plan = str(command.plan(topic))
+        words = ["resume", plan, "--yes", "--json", *more, *command.options(pause_ms=4)]
+        running = command.start(*words)
+    answer = running.ends(0).answer
+    assert answer["skipped_by"] == {
+        "skip-key hot": count["hot"],
+        "key =~ 'odd-.*'": count["odd-1"] + count["odd-2"],
+    }
+    assert answer["sub_messages"]["read"] == 4 * len(messages)
+    assert set(command.record.done()) == places_of(messages, "cold-1", "cold-2")
+    command.record.check_order()
+
+
+def test_the_first_of_each_sub_key_are_handled_and_the_rest_can_be_redriven(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    messages = values(50)
+    count = keys_of(messages)
+    topic = make_topic(messages)
+    limit = ("--limit-per-key", "3", "--over-limit", "dead-letter")
+    outcome = command.drain(topic, *limit, "--json", code=6)
+    over = {key: number - 3 for key, number in count.items()}
+    assert outcome.answer["dead_by"] == {"limit-per-key": sum(over.values())}
+    assert outcome.answer["sub_messages"]["dead"] == sum(over.values())
+    handled = command.record.done()
+    assert Counter(json.loads(messages[o])[i] for _, o, i in handled) == dict.fromkeys(KEYS, 3)
+    for key in KEYS:
+        assert places_of(messages, key) & set(handled) == set(sorted(places_of(messages, key))[:3])
+    dead = f"{topic.name}.{command.group(topic)}.dead"
+    letters = letters_in(topic.bootstrap, dead)
+    assert Counter(letter.key for letter in letters) == over
+    assert {(letter.reason, letter.attempts) for letter in letters} == {("over-limit", 0)}
+    assert f"the rest become dead letters in {dead}, which will be made" in outcome.err
+
+    handler = f"{command.handlers}:OnTheLoop"
+    command(
+        *("redrive", "--dead-letter-topic", dead, "--handler", handler, "-b", topic.bootstrap),
+        *("--reason", "over-limit", "--yes", *command.options()),
+    )
+    assert set(command.record.done()) == every_place(messages)
+
+
+def test_a_sub_key_above_its_limit_stays_so_after_a_kill(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    messages = ['["hot", "hot", "cold"]'] * 400 + ['["cold"]'] * 400
+    topic = make_topic(messages)
+    more = (*FAST, "-c", "5", "--buffer", "64KiB")
+    running = command.begin(topic, "--limit-per-key", "150", *more, pause_ms=5)
+    command.wait_for(running, "done", 220)  # both of them
+    running.kill()
+    answer = command.resume(topic, "--json", *more).answer
+    done = Counter(json.loads(messages[o])[i] for _, o, i in set(command.record.done()))
+    assert done == {"hot": 150, "cold": 150}
+    assert answer["skipped_by"] == {"limit-per-key": 800 + 800 - 300}
+
+
+def test_a_resume_takes_its_rules_from_the_plan_or_from_what_is_said(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    messages = ['["a"]', '["gate"]', '["a"]', '["b"]', '["c"]']
+    topic = make_topic(messages)
+    running = command.begin(
+        topic, "--skip-key", "a", "-c", "1", "--grace", "0s", gate=command.gate, gated="gate"
+    )
+    command.wait_for(running, "begun", 1)
+    running.signal(signal.SIGINT)
+    running.ends(4)
+    plan = str(command.plan(topic))
+    shown = command("plan", "show", plan, "--json").answer
+    assert shown["ruled"]["skipped_by"] == {"skip-key a": 2}
+
+    outcome = command.resume(topic, "--skip-key", "b", "--json")
+    assert outcome.answer["skipped_by"] == {"skip-key a": 2, "skip-key b": 1}
+    assert {place[1] for place in command.record.done()} == {1, 4}
+    assert "sub-key a" not in outcome.err.split("Resume the drain")[1].split("✓")[0]
+
+
+def test_a_resume_can_do_without_rules(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(['["gate"]', *['["a"]'] * 5])
+    limit = ("--limit-per-key", "2", "--skip-key", "b")
+    running = command.begin(topic, *limit, "--grace", "0s", gate=command.gate)
+    command.wait_for(running, "begun", 2)
+    running.signal(signal.SIGINT)
+    running.ends(4)
+    outcome = command.resume(topic, "--no-rules", "--json")
+    assert outcome.answer["skipped_by"] == {"limit-per-key": 3}
+    assert json.loads(command.plan(topic).read_text())["rules"]["limit_per_key"] is None
+
+
+def test_what_can_not_be_told_is_handled_and_reported(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(['["a"]', '["b"]'])
+    outcome = command.drain(topic, "--skip", "payload.kind == 'x'", "--json")
+    assert outcome.answer["undecided"]["payload.kind == 'x'"]["count"] == 2
+    assert "no field 'kind'" in outcome.err
+    assert len(command.record.done()) == 2
+
+
+def test_the_plan_of_action_shows_the_rules_and_what_they_mean(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(['["a"]'])
+    rules = command.folder / "rules.toml"
+    rules.write_text(
+        'limit_per_key = 7\n[[skip]]\nname = "mails"\nwhen = "key == \'m\'"\n'
+        '[[skip]]\nname = "admins"\nkeys = ["x", "y"]\n'
+    )
+    what = [*command.what(topic), "--from", "earliest", "--dry-run", "--json"]
+    outcome = command("run", *what, "--rules", str(rules), "--skip-key", "z")
+    assert "counts as finished and is never handled" in outcome.err
+    for line in (
+        "mails: key == 'm'",
+        "admins: sub-key x or y",
+        "sub-key z",
+        "the first 7 sub-messages; the rest are skipped",
+    ):
+        assert line in outcome.err
+    names = [rule["name"] for rule in outcome.answer["rules"]["skip"]]
+    assert names == ["mails", "admins", "skip-key z"]
+    assert outcome.answer["rules"]["limit_per_key"] == 7
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--skip", "key = 'a'"], "from character 5 on"),
+        (["--skip", "kye == 'a'"], "there is no kye"),
+        (["--skip", "true"], "looks at nothing"),
+        (["--skip", ""], "empty"),
+        (["--rules", "gone.toml"], "gone.toml can't be read"),
+        (["--rules", "spoilt.toml"], "spoilt.toml can't be read"),
+        (["--rules", "wrong.toml"], "rule 'mails': it can't be understood"),
+        (["--rules", "unknown.toml"], "rule 1 has 'wen'"),
+        (["--over-limit", "dead-letter"], "no use without --limit-per-key"),
+        (["--rules", "same.toml", "--skip-key", "a"], "two rules named 'skip-key a'"),
+    ],
+)
+def test_rules_that_can_not_be_understood_are_refused_before_anything_is_touched(
+    command: Command, make_topic: MakeTopic, words: list[str], error: str
+) -> None:
+    topic = make_topic(['["a"]'])
+    files = {
+        "spoilt.toml": "[[skip",
+        "wrong.toml": '[[skip]]\nname = "mails"\nwhen = "key ="\n',
+        "unknown.toml": '[[skip]]\nname = "mails"\nwen = "barrier"\n',
+        "same.toml": '[[skip]]\nname = "skip-key a"\nkeys = ["a"]\n',
+    }
+    for name, text in files.items():
+        (command.folder / name).write_text(text)
+    outcome = command("run", *command.what(topic), "--from", "earliest", "--yes", *words, code=2)
+    assert error in outcome.error
+    is_refused(command, outcome)
+    assert command.left_behind == sorted(files)
+
+
+def test_letters_of_a_redrive_are_not_written_back_for_a_limit(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(['["a"]'])
+    handler = f"{command.handlers}:OnTheLoop"
+    limit = ("--limit-per-key", "1", "--over-limit", "dead-letter")
+    what = ("--dead-letter-topic", topic.name, "--handler", handler, "-b", topic.bootstrap)
+    outcome = command("redrive", *what, *limit, "--yes", code=2)
+    assert "where they came from" in outcome.error
+
+
+def test_inspect_tells_what_rules_would_leave_out(command: Command, make_topic: MakeTopic) -> None:
+    messages = values(200)
+    count = keys_of(messages)
+    topic = make_topic(messages)
+    what = [*command.what(topic), "--from", "earliest", "--full", "--json"]
+    outcome = command("inspect", *what, *RULES, "--skip-key", "nobody")
+    rules = {rule["name"]: rule["count"] for rule in outcome.answer["skew"]["rules"]}
+    odd = count["odd-1"] + count["odd-2"]
+    assert rules == {"skip-key hot": count["hot"], "key =~ 'odd-.*'": odd}
+    assert f"would skip    {count['hot']} of 800 sub-messages" in outcome.err
+    assert "nothing of the backlog  skip-key nobody" in outcome.err
+    limited = command("inspect", *what, "--limit-per-key", "10").answer["skew"]["rules"]
+    assert [(rule["name"], rule["count"]) for rule in limited] == [("limit-per-key", 800 - 50)]
+
+
+def test_inspect_asks_for_what_rules_need(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(['["a"]'])
+    where = ["-b", topic.bootstrap, "--topic", topic.name, "--group", "g", "--from", "earliest"]
+    assert "--handler" in command("inspect", *where, "--skip-key", "a", code=2).hint
+    limit = ("--handler", "count", "--limit-per-key", "3")
+    assert "--full" in command("inspect", *where, *limit, code=2).hint

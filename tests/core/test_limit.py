@@ -1,0 +1,112 @@
+"""The limit per sub-key: never one too few, and how many too many when memory is short."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drainer.core import limit as module
+from drainer.core.limit import KeyLimit, limit_text
+
+keys = st.lists(st.integers(0, 40).map(lambda n: f"k{n * n // 40}"), max_size=300)
+
+
+@given(keys=keys, most=st.integers(1, 5))
+def test_with_a_place_for_each_it_is_exact(keys: list[str], most: int) -> None:
+    limit = KeyLimit(most, places=100)
+    before: Counter[str] = Counter()
+    for key in keys:
+        assert limit.passes([key]) == (before[key] < most)
+        before[key] += 1
+
+
+@given(keys=keys, most=st.integers(1, 8), places=st.integers(2, 20))
+def test_with_fewer_places_nothing_within_the_limit_is_held_back(
+    keys: list[str], most: int, places: int
+) -> None:
+    limit = KeyLimit(most, places=places)
+    passed: Counter[str] = Counter()
+    for key in keys:
+        if limit.passes([key]):
+            passed[key] += 1
+        else:
+            assert passed[key] >= most
+        assert len(limit._counts) <= places
+
+
+def test_what_is_too_many_stays_below_what_is_promised() -> None:
+    places, most = 100, 50
+    limit = KeyLimit(most, places=places)
+    passed = hot = 0
+    for n in range(20_000):  # a stream of new sub-keys, and one that comes again and again
+        passed += limit.passes([f"new-{n}"])
+        if not n % 4 and limit.passes(["hot"]):
+            hot += 1
+            passed += 1
+    assert most <= hot <= most + 4 * passed // places
+
+
+def test_those_that_have_reached_the_limit_keep_their_place() -> None:
+    limit = KeyLimit(3, places=10)
+    for _ in range(3):
+        assert limit.passes(["hot"])
+    for n in range(1000):
+        limit.passes([f"new-{n}"])
+        assert not limit.passes(["hot"])
+
+
+def test_when_they_take_half_of_the_places_new_ones_are_let_through() -> None:
+    limit = KeyLimit(1, places=10)
+    assert all(limit.passes([f"k{n}"]) for n in range(10))
+    assert all(limit.passes(["late"]) for _ in range(5))
+    assert not limit.passes(["k9"])
+
+
+def test_several_sub_keys_are_held_back_when_all_of_them_are() -> None:
+    limit = KeyLimit(1)
+    assert limit.passes(["a"])
+    assert limit.passes(["a", "b"])
+    assert not limit.passes(["a", "b"])
+    assert not limit.passes(["b"])
+    assert limit.passes(["b", "c"])
+    assert limit.passes([])
+
+
+def test_what_one_tells_another_goes_on_from() -> None:
+    limit = KeyLimit(100)
+    for _ in range(70):
+        limit.passes(["warm"])
+    for _ in range(10):
+        limit.passes(["cool"])
+    assert limit.counts() == {"'warm'": 70}
+    later = KeyLimit(100, limit.counts())
+    assert sum(later.passes(["warm"]) for _ in range(100)) == 30
+    assert sum(later.passes(["cool"]) for _ in range(200)) == 100
+    assert later.newly_shut() == {"'warm'": 100, "'cool'": 100}
+    assert later.newly_shut() == {}
+
+
+def test_a_limit_that_was_raised_lets_more_through() -> None:
+    limit = KeyLimit(2)
+    assert [limit.passes(["a"]) for _ in range(3)] == [True, True, False]
+    raised = KeyLimit(3, limit.counts())
+    assert [raised.passes(["a"]) for _ in range(3)] == [True, False, False]
+
+
+def test_the_plan_is_told_of_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEPT_MOST", 5)
+    limit = KeyLimit(1)
+    for n in range(20):
+        limit.passes([n])
+    assert list(limit.counts()) == ["0", "1", "2", "3", "4"]
+    assert limit.newly_shut() == dict.fromkeys(["0", "1", "2", "3", "4"], 1)
+
+
+def test_long_sub_keys_are_told_apart_in_little_room() -> None:
+    texts = {limit_text("x" * 10_000 + end) for end in ("a", "b", "\udcff")}
+    assert len(texts) == 3
+    assert max(map(len, texts)) < 80
+    assert limit_text("short") == "'short'"

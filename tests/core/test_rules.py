@@ -1,0 +1,373 @@
+"""Rules at work: what is taken out before it enters a lane, and what is counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drainer.core.dispatch import Dispatcher
+from drainer.core.ledger import Ledger
+from drainer.core.predicate import BadExpression
+from drainer.core.progress import Counts, Outcome, Progress
+from drainer.core.redrive import LeftAlone
+from drainer.core.rules import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
+from drainer.core.sieve import Sieve
+from drainer.errors import UsageError
+from drainer.message import Barrier, Message, Origin, SubMessage
+
+from .messages import message_at, take, take_all, written_and_read
+
+END = 1000
+
+
+def ruled_by(
+    *rules: SkipRule, limit: int | None = None, over: OverLimit = OverLimit.SKIP, **more: Any
+) -> Dispatcher:
+    """A dispatcher over one partition with these rules."""
+    sieve = Sieve(RuleSettings(rules, limit, over))
+    return Dispatcher({0: Ledger(0, END)}, sieve=sieve, **more)
+
+
+def deliver(dispatcher: Dispatcher, offset: int, *subs: SubMessage | str) -> Message:
+    message = message_at(offset)
+    dispatcher.deliver(
+        message, [SubMessage(s, {"k": s}) if isinstance(s, str) else s for s in subs]
+    )
+    return message
+
+
+def key_rule(*keys: str) -> SkipRule:
+    return SkipRule("keys", keys=keys)
+
+
+def skipped(dispatcher: Dispatcher) -> dict[str, int]:
+    return dict(dispatcher.sieve.skipped_by)
+
+
+def test_what_a_rule_takes_out_never_reaches_a_worker() -> None:
+    dispatcher = ruled_by(key_rule("b"), SkipRule("c's", when="payload.k == 'c'"))
+    deliver(dispatcher, 0, "a", "b", "c")
+    deliver(dispatcher, 1, "b")
+    assert set(take_all(dispatcher)) == {"0[0]"}
+    assert skipped(dispatcher) == {"keys": 2, "c's": 1}
+    assert dispatcher.counts()[1] == Counts(4, skipped=3, pending=1)
+
+
+def test_a_backlog_of_nothing_else_is_complete_without_a_worker() -> None:
+    dispatcher = ruled_by(key_rule("a"))
+    for offset in range(5):
+        deliver(dispatcher, offset, "a", "a")
+    dispatcher.skip_to(0, END)
+    assert dispatcher.complete
+    assert dispatcher.ledgers[0].watermark == END
+    assert dispatcher.counts() == (Counts(5, skipped=5), Counts(10, skipped=10))
+    assert dispatcher.pending_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "typed"),
+    [
+        ("app", "app"),
+        (b"app", "app"),
+        (b"\xff", r"b'\xff'"),
+        (17, "17"),
+        (("eu", 4), "('eu', 4)"),
+        (None, "None"),
+        ("", ""),
+    ],
+)
+def test_a_sub_key_is_named_as_a_person_types_it(key: Hashable, typed: str) -> None:
+    dispatcher = ruled_by(key_rule(typed))
+    deliver(dispatcher, 0, SubMessage(key), SubMessage("another"))
+    assert set(take_all(dispatcher)) == {"0[1]"}
+
+
+def test_the_default_split_is_asked_about_too() -> None:
+    dispatcher = ruled_by(key_rule("k1"), SkipRule("by value", when="payload.kind == 'x'"))
+    origin = Origin("orders", "topic-id", 0)
+    values = [b'{"kind": "x"}', b'{"kind": "y"}', b'{"kind": "y"}', b"no json"]
+    dispatcher.deliver_whole(
+        [Message(origin, n, f"k{n}".encode(), value) for n, value in enumerate(values)]
+    )
+    assert set(take_all(dispatcher)) == {"2[0]", "3[0]"}
+    assert skipped(dispatcher) == {"by value": 1, "keys": 1}
+    assert dispatcher.sieve.undecided == {"by value": 1}
+
+
+def test_one_of_several_sub_keys_is_not_enough() -> None:
+    dispatcher = ruled_by(key_rule("a", "b"))
+    deliver(dispatcher, 0, SubMessage(keys=["a", "c"]), SubMessage(keys=["a", "b"]))
+    assert set(take_all(dispatcher)) == {"0[0]"}
+
+
+def test_a_rule_of_keys_and_an_expression_needs_both() -> None:
+    dispatcher = ruled_by(SkipRule("both", when="payload.n > 1", keys=("a",)))
+    subs = [SubMessage("a", {"n": 2}), SubMessage("a", {"n": 1}), SubMessage("b", {"n": 2})]
+    deliver(dispatcher, 0, *subs)
+    assert set(take_all(dispatcher)) == {"0[1]", "0[2]"}
+
+
+def test_what_can_not_be_told_goes_to_the_handler_and_is_counted() -> None:
+    dispatcher = ruled_by(
+        SkipRule("first", when="payload.gone == 1"), SkipRule("second", when="payload.k == 'b'")
+    )
+    deliver(dispatcher, 0, "a", "b")
+    assert set(take_all(dispatcher)) == {"0[0]"}
+    assert dispatcher.sieve.undecided == {"first": 2}
+    assert "no field 'gone'" in dispatcher.sieve.why_undecided["first"]
+    assert skipped(dispatcher) == {"second": 1}
+
+
+def test_a_barrier_waits_for_what_is_before_it_and_not_for_what_is_skipped_behind_it() -> None:
+    dispatcher = ruled_by(key_rule("x"))
+    deliver(dispatcher, 0, "a", "x", Barrier(), "x", "b", "x")
+    first = take(dispatcher)
+    assert first.index == 0
+    assert dispatcher.take() is None
+    dispatcher.finish(first)
+    barrier = take(dispatcher)
+    assert isinstance(barrier, Barrier)
+    assert dispatcher.take() is None
+    dispatcher.finish(barrier)
+    assert take(dispatcher).key == "b"
+
+
+def test_a_barrier_is_not_let_through_early_by_what_is_skipped_behind_it() -> None:
+    dispatcher = ruled_by(key_rule("x"))
+    deliver(dispatcher, 0, "a", "b", Barrier(), "x", "x")
+    running = take_all(dispatcher)
+    assert set(running) == {"0[0]", "0[1]"}
+    dispatcher.finish(running["0[0]"])
+    assert dispatcher.take() is None
+    dispatcher.finish(running["0[1]"])
+    assert isinstance(take(dispatcher), Barrier)
+
+
+def test_a_barrier_that_is_skipped_holds_nothing_back() -> None:
+    dispatcher = ruled_by(SkipRule("no drops", when="barrier"))
+    deliver(dispatcher, 0, "a", Barrier(), "b")
+    assert set(take_all(dispatcher)) == {"0[0]", "0[2]"}
+
+
+def test_what_is_behind_a_parked_lane_is_skipped_all_the_same() -> None:
+    dispatcher = ruled_by(SkipRule("n", when="payload.n == 1"), parked=["'a'"])
+    deliver(dispatcher, 0, SubMessage("a", {"n": 1}), SubMessage("a", {"n": 2}))
+    assert dispatcher.take() is None
+    assert dispatcher.counts()[1] == Counts(2, skipped=1, pending=1)
+    assert dispatcher.resting == 1
+
+
+def test_what_is_behind_a_parked_barrier_is_skipped_all_the_same() -> None:
+    dispatcher = ruled_by(key_rule("x"), parked=["partition 0"])
+    deliver(dispatcher, 0, "x", "a")
+    deliver(dispatcher, 1, "x")
+    assert dispatcher.counts()[1] == Counts(3, skipped=2, pending=1)
+
+
+def test_what_is_left_alone_is_not_asked_about() -> None:
+    dispatcher = ruled_by(
+        SkipRule("all", when="index >= 0"), selects=lambda sub: not isinstance(sub, LeftAlone)
+    )
+    deliver(dispatcher, 0, LeftAlone(0, "no letter"))
+    deliver(dispatcher, 1, "a")
+    assert dispatcher.counts()[1] == Counts(2, skipped=1, pending=1)
+
+
+def test_an_earlier_run_s_part_is_not_asked_about_again() -> None:
+    first = ruled_by(key_rule("x"))
+    deliver(first, 0, "x", "a", "x")
+    sieve = Sieve(first.sieve.settings, first.ruled())
+    second = Dispatcher({0: Ledger(0, END, first.progress()[0])}, sieve=sieve)
+    deliver(second, 0, "x", "a", "x")
+    assert skipped(second) == {"keys": 2}
+    assert set(take_all(second)) == {"0[1]"}
+
+
+def test_rules_of_an_earlier_run_stay_in_the_account() -> None:
+    first = ruled_by(key_rule("x"))
+    deliver(first, 0, "x")
+    second = Sieve(RuleSettings((SkipRule("new", keys=("y",)),)), first.ruled())
+    assert second.account({}).skipped_by == {"keys": 1}
+    none = Sieve(RuleSettings(), first.ruled())
+    assert none.account({}).skipped_by == {"keys": 1}
+    assert none.changes({}) is None
+
+
+def test_the_first_of_each_sub_key_are_handled_in_order() -> None:
+    dispatcher = ruled_by(limit=2)
+    for offset in range(4):
+        deliver(dispatcher, offset, "a", "b", "a")
+    handled = []
+    while (sub := dispatcher.take()) is not None:
+        handled.append((sub.key, sub.message.offset, sub.index))
+        dispatcher.finish(sub)
+    assert sorted(handled) == [("a", 0, 0), ("a", 0, 2), ("b", 0, 1), ("b", 1, 1)]
+    assert skipped(dispatcher) == {LIMIT: 8}
+
+
+def test_what_other_rules_skip_does_not_count_for_the_limit() -> None:
+    dispatcher = ruled_by(SkipRule("early", when="message.offset < 2"), limit=1)
+    for offset in range(4):
+        deliver(dispatcher, offset, "a")
+    assert set(take_all(dispatcher)) == {"2[0]"}
+    assert skipped(dispatcher) == {"early": 2, LIMIT: 1}
+
+
+def test_a_barrier_has_no_limit() -> None:
+    dispatcher = ruled_by(limit=1)
+    for offset in range(3):
+        deliver(dispatcher, offset, Barrier())
+        dispatcher.finish(take(dispatcher))
+    assert skipped(dispatcher) == {}
+
+
+def test_above_the_limit_a_letter_is_dead_once_it_is_safe() -> None:
+    dispatcher = ruled_by(limit=1, over=OverLimit.DEAD_LETTER)
+    given_up: list[SubMessage] = []
+    dispatcher.sieve.give_up = given_up.append
+    deliver(dispatcher, 0, "a", "a", Barrier())
+    dispatcher.finish(take(dispatcher))
+    assert [sub.index for sub in given_up] == [1]
+    assert dispatcher.take() is None, "the barrier waits for the letter"
+    assert dispatcher.counts()[1] == Counts(3, done=1, pending=2)
+    dispatcher.sieve.buried()
+    dispatcher.finish_apart(given_up[0], Outcome.DEAD)
+    assert isinstance(take(dispatcher), Barrier)
+    assert dispatcher.ruled().dead_by == {LIMIT: 1}
+    assert dispatcher.died == 1
+
+
+keys_of_messages = st.lists(
+    st.lists(st.sampled_from("abc"), min_size=1, max_size=4), min_size=1, max_size=25
+)
+
+
+@given(data=st.data(), messages=keys_of_messages, most=st.integers(1, 4))
+def test_a_limit_over_crashes_holds_back_nothing_within_it(
+    data: st.DataObject, messages: list[list[str]], most: int
+) -> None:
+    """Of each sub-key the first N that ever passed stay due, whatever is written and lost."""
+    settings = RuleSettings((), most)
+    progress, ruled = Progress(0), RuleAccount()
+    handled: set[tuple[int, int]] = set()
+    crashes = 0
+    while True:
+        dispatcher = Dispatcher(
+            {0: Ledger(0, len(messages), progress)}, sieve=Sieve(settings, ruled)
+        )
+        for offset in range(progress.watermark, len(messages)):
+            message = message_at(offset)
+            if dispatcher.wants(message):
+                dispatcher.deliver(message, [SubMessage(key) for key in messages[offset]])
+            for _ in range(data.draw(st.integers(0, 3))):
+                sub = dispatcher.take()
+                if sub is not None:
+                    handled.add((sub.message.offset, sub.index))
+                    dispatcher.finish(sub)
+            match data.draw(st.sampled_from(["plan", "journal", "nothing", "nothing", "crash"])):
+                case "plan":
+                    progress = written_and_read(dispatcher.progress()[0])
+                    ruled = dispatcher.ruled()
+                    dispatcher.changes()
+                    dispatcher.newly_ruled()
+                case "journal":
+                    if changes := dispatcher.changes():
+                        progress = progress.merge(written_and_read(changes[0]))
+                        news = dispatcher.newly_ruled()
+                        assert news is not None
+                        ruled = ruled.merge(RuleAccount.from_json(news.as_json()))
+                case "crash" if crashes < 3:
+                    crashes += 1
+                    break
+        else:
+            while (sub := dispatcher.take()) is not None:
+                handled.add((sub.message.offset, sub.index))
+                dispatcher.finish(sub)
+            break
+    assert dispatcher.complete
+    by_key = Counter(messages[offset][index] for offset, index in handled)
+    totals = Counter(key for keys in messages for key in keys)
+    for key, total in totals.items():
+        assert by_key[key] >= min(most, total), f"{key} had too few"
+        assert by_key[key] <= most * (1 + crashes), f"{key} had too many"
+        first = [(o, i) for o, keys in enumerate(messages) for i, k in enumerate(keys) if k == key]
+        assert handled.issuperset(first[: min(most, total)]), "the first of them"
+
+
+def test_a_sub_key_that_is_shut_stays_so_after_a_resume() -> None:
+    first = ruled_by(limit=3)
+    for offset in range(5):
+        deliver(first, offset, "a")
+    done = take(first)
+    first.finish(done)
+    progress, ruled = first.progress()[0], RuleAccount.from_json(first.ruled().as_json())
+    second = Dispatcher({0: Ledger(0, END, progress)}, sieve=Sieve(first.sieve.settings, ruled))
+    for offset in range(1, 8):
+        if second.wants(message_at(offset)):
+            deliver(second, offset, "a")
+    handled = []
+    while (sub := second.take()) is not None:
+        handled.append(sub.message.offset)
+        second.finish(sub)
+    assert handled == [1, 2], "what had passed is due, and nothing else"
+    assert skipped(second) == {LIMIT: 5}
+
+
+def test_a_journal_is_told_of_the_limit_only_what_is_new() -> None:
+    dispatcher = ruled_by(limit=1)
+    deliver(dispatcher, 0, "a", "a")
+    found = dispatcher.newly_ruled()
+    assert found == RuleAccount({LIMIT: 1}, {}, {0: 1}, {"'a'": 1})
+    deliver(dispatcher, 1, "a")
+    assert dispatcher.newly_ruled() == RuleAccount({LIMIT: 2}, {}, {0: 2}, {})
+
+
+@pytest.mark.parametrize(
+    ("table", "error"),
+    [
+        ({"skips": []}, "the file has 'skips'"),
+        ({"skip": {}}, "no list of tables"),
+        ({"skip": [1]}, "no list of tables"),
+        ({"skip": [{"when": "barrier"}]}, "rule 1 has no name"),
+        ({"skip": [{"name": "", "when": "barrier"}]}, "no name"),
+        ({"skip": [{"name": "a"}]}, "'a' has neither when nor keys"),
+        ({"skip": [{"name": "a", "keys": "x"}]}, "'x', and not a list"),
+        ({"skip": [{"name": "a", "keys": [1]}]}, "and not a list of texts"),
+        ({"skip": [{"name": "a", "when": 1}]}, "1, and not text"),
+        ({"skip": [{"name": 1, "when": "barrier"}]}, "1, and not text"),
+        ({"skip": [{"name": "a", "where": "barrier"}]}, "rule 1 has 'where'"),
+        ({"skip": [{"name": "a", "keys": ["x"]}] * 2}, "two rules named 'a'"),
+        ({"skip": [{"name": LIMIT, "keys": ["x"]}]}, "two rules named"),
+        ({"limit_per_key": 0}, "below one"),
+        ({"limit_per_key": "5"}, "and not a whole number"),
+        ({"over_limit": "drop"}, "'drop'"),
+    ],
+)
+def test_a_rules_file_that_makes_no_sense_is_told_why(table: dict[str, Any], error: str) -> None:
+    with pytest.raises(UsageError, match=error) as raised:
+        RuleSettings.from_table(table)
+    assert raised.value.hint
+
+
+def test_a_rule_that_can_not_be_understood_is_named() -> None:
+    with pytest.raises(
+        BadExpression, match="rule 'mails': it can't be understood from character 14"
+    ):
+        Sieve(RuleSettings((SkipRule("mails", when="payload.kind = 'x'"),)))
+    with pytest.raises(BadExpression, match=r"^--skip: it can't be understood"):
+        Sieve(RuleSettings((SkipRule.typed("payload.kind = 'x'"),)))
+
+
+def test_asking_alone_counts_nothing_as_skipped() -> None:
+    sieve = Sieve(RuleSettings((key_rule("b"),), limit_per_key=1))
+    subs = [SubMessage(key) for key in "aab"]
+    for index, sub in enumerate(subs):
+        sub.message, sub.index = message_at(0), index
+    assert [sieve.skips(sub) for sub in subs] == [None, LIMIT, "keys"]
+    assert sieve.taken_out == 0
+    assert not sieve.skipped_by

@@ -1,0 +1,79 @@
+"""What docs/rules.md says of expressions and files is what they do."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from drainer.core.facts import CannotTell
+from drainer.core.limit import KEPT_FROM, KEPT_MOST, PLACES
+from drainer.core.predicate import FUNCTIONS, NAMES, Predicate
+from drainer.core.rules import RuleSettings
+from drainer.core.sieve import Sieve
+from drainer.message import Message, Origin, SubMessage
+
+TEXT = (Path(__file__).parents[2] / "docs/rules.md").read_text()
+PAYLOAD = json.loads(re.findall(r"```json\n(.+?)```", TEXT, re.DOTALL)[0])
+
+
+def rows_after(words: str) -> list[tuple[str, str]]:
+    table = TEXT.split(words)[1].split("\n\n")[1]
+    return [
+        (expression, said)
+        for expression, said in re.findall(r"^\| `(.+?)` \| (.*) \|$", table, re.MULTILINE)
+    ]
+
+
+TRUE, UNDECIDED = rows_after("all of these are true:"), rows_after("none of these can be told:")
+
+
+def sub() -> SubMessage:
+    made = SubMessage("app-admin", PAYLOAD)
+    at_ms = round(datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp() * 1000)
+    headers = [("source", b"importer")]
+    made.message = Message(Origin("orders", "id", 0), 1, b"k", b"{}", at_ms, headers)
+    made.index = 0
+    return made
+
+
+def test_all_rows_were_found() -> None:
+    assert (len(TRUE), len(UNDECIDED)) == (12, 4)
+
+
+@pytest.mark.parametrize("expression", [expression for expression, _ in TRUE])
+def test_what_is_said_to_be_true_is(expression: str) -> None:
+    assert Predicate(expression).matches(sub())
+
+
+@pytest.mark.parametrize(("expression", "why"), UNDECIDED)
+def test_what_is_said_not_to_be_told_is_not(expression: str, why: str) -> None:
+    with pytest.raises(CannotTell) as raised:
+        Predicate(expression).matches(sub())
+    assert why.startswith("the same") or why in str(raised.value)
+
+
+def test_numbers_and_texts_are_unequal_as_it_says() -> None:
+    (expression,) = re.findall(r"so `(.+?)` is true", TEXT)
+    assert Predicate(expression).matches(sub())
+
+
+def test_the_file_is_one() -> None:
+    (text,) = re.findall(r"```toml\n(.+?)```", TEXT, re.DOTALL)
+    rules = RuleSettings.from_table(tomllib.loads(text))
+    assert Sieve(rules).skips(sub()) is None
+    assert [rule.name for rule in rules.skip] == ["old e-mails", "the admins' renames"]
+
+
+def test_names_functions_and_bounds_are_all_there() -> None:
+    for name in NAMES:
+        assert f"`{name}`" in TEXT
+    for name in FUNCTIONS:
+        assert f"${name}" in TEXT or name == "re_groups"
+    for number in (PLACES, PLACES // 2, KEPT_MOST):
+        assert f"{number:,}" in TEXT
+    assert f"to {KEPT_FROM}." in TEXT
