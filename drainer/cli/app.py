@@ -9,7 +9,19 @@ from typing import Annotated
 import typer
 
 from drainer import __version__
-from drainer.cli import certify, dead, demo, inspect, metrics, plan, redrive, resume, run, sandbox
+from drainer.cli import (
+    certify,
+    dead,
+    demo,
+    estimate,
+    inspect,
+    metrics,
+    plan,
+    redrive,
+    resume,
+    run,
+    sandbox,
+)
 from drainer.cli.answer import answering
 from drainer.cli.profile import apply_profile
 from drainer.view.terminal import Terminal
@@ -30,6 +42,7 @@ app.add_typer(metrics.app, name="metrics")
 app.add_typer(sandbox.app, name="sandbox")
 app.command("redrive")(redrive.redrive)
 app.command("certify")(certify.certify)
+app.command("estimate")(estimate.estimate)
 app.command("demo")(demo.demo)
 
 

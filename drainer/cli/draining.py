@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -15,6 +16,7 @@ from drainer.cli.answer import insist_on_yes
 from drainer.cli.values import parse_concurrency, parse_duration, parse_pairs, parse_size
 from drainer.core.plan import OffsetPlan
 from drainer.engine.action import PlanOfAction
+from drainer.engine.deadline import DeadlineWatch
 from drainer.engine.history import History
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status
@@ -69,14 +71,20 @@ def settings_of_plan(
 
 
 def tell_dry_run(
-    terminal: Terminal, action: PlanOfAction, report: ReportFile | None = None
+    terminal: Terminal,
+    action: PlanOfAction,
+    estimated: Mapping[str, object] | None = None,
+    *,
+    report: ReportFile | None = None,
 ) -> None:
     """The end of a run that only looked."""
     terminal.say("a dry run: nothing was touched")
-    if report is not None:
-        terminal.warn("a dry run has no report; `drainer inspect --report` has one of the backlog")
+    if report is not None and (estimated or {}).get("estimate") is None:
+        terminal.warn("no report was written: without an estimate a dry run has none")
     if terminal.json:
-        terminal.data({"status": "dry-run", "exit_code": 0, **action.as_json()})
+        terminal.data(
+            {"status": "dry-run", "exit_code": 0, **action.as_json(), **(estimated or {})}
+        )
 
 
 def confirm_and_drain(
@@ -87,6 +95,7 @@ def confirm_and_drain(
     metrics: MetricsServer | None,
     *,
     yes: bool,
+    deadline: datetime | None = None,
     report: ReportFile | None = None,
 ) -> int:
     """Drains what was prepared, once a person said yes; gives the exit code."""
@@ -108,13 +117,16 @@ def confirm_and_drain(
     with progress_view(terminal) as view:
         give_up = partial(_end_at_once, terminal, view, prepared.action.plan_path)
 
-        def observe(status: Status) -> None:
+        def show(status: Status) -> None:
             if measure is not None:
                 measure(status)
             if report is not None:
                 history.add(status)
             view.update(status)
 
+        observe = show
+        if deadline is not None:
+            observe = DeadlineWatch(deadline, prepared.action.failures.rate, show)
         summary = drain(cluster, prepared, running, observe, terminal.say, give_up)
     if metrics is not None:
         metrics.end(summary)

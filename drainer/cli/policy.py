@@ -17,6 +17,12 @@ from drainer.core.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.errors import UsageError
 
 NEW_DRAIN = FailureSettings(retries=3)
+NOTHING_SAID: dict[str, Any] = dict.fromkeys(
+    (
+        *("retries", "retry_delay", "retry_max_delay", "timeout", "on_failure", "after_dead"),
+        *("dead_letter_topic", "max_dead", "max_consecutive", "breaker", "max_outage", "rate"),
+    )
+)
 
 _FAILING = "When the handler fails (kept in the plan)"
 

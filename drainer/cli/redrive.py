@@ -151,7 +151,7 @@ def redrive(
             prepared = prepare_redrive(cluster, request, running)
             show_plan_of_action(terminal, prepared.action)
             if dry_run:
-                tell_dry_run(terminal, prepared.action, page)
+                tell_dry_run(terminal, prepared.action, report=page)
                 return
             raise typer.Exit(
                 confirm_and_drain(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from drainer.cli import estimating as e
 from drainer.cli import options as o
 from drainer.cli import policy as p
 from drainer.cli import rules as r
@@ -43,6 +44,7 @@ def resume(
     limit_per_key: r.LimitPerKey = None,
     over_limit: r.OverLimitOption = None,
     no_rules: r.NoRules = False,
+    deadline: e.Deadline = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
     report: o.ReportPath = None,
@@ -72,6 +74,7 @@ def resume(
     ):
         page = ReportFile(report) if report else None
         running = local_settings(concurrency, buffer, plan_interval, grace, set_)
+        by = e.given_deadline(deadline)
         file = PlanFile(plan)
         loaded = file.load()
         failures = p.failure_settings(
@@ -101,8 +104,7 @@ def resume(
         with connect(settings) as cluster:
             prepared = prepare_resume(cluster, file, loaded, running, failures, rules=ruled)
             show_plan_of_action(terminal, prepared.action)
-            raise typer.Exit(
-                confirm_and_drain(
-                    terminal, cluster, prepared, running, metrics, yes=yes, report=page
-                )
+            code = confirm_and_drain(
+                terminal, cluster, prepared, running, metrics, yes=yes, deadline=by, report=page
             )
+            raise typer.Exit(code)

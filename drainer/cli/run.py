@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from drainer.cli import estimating as e
 from drainer.cli import options as o
 from drainer.cli import policy as p
 from drainer.cli import rules as r
@@ -12,6 +13,7 @@ from drainer.cli.draining import confirm_and_drain, connect, local_settings, tel
 from drainer.cli.metrics import serving
 from drainer.core.order import Order
 from drainer.core.rules import RuleSettings
+from drainer.errors import UsageError
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
 from drainer.operations.start import Request, prepare
@@ -52,6 +54,9 @@ def run(
     rules: r.RulesFile = None,
     limit_per_key: r.LimitPerKey = None,
     over_limit: r.OverLimitOption = None,
+    latency: e.LatencyOption = None,
+    latency_from: e.LatencyFrom = None,
+    deadline: e.Deadline = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
     report: o.ReportPath = None,
@@ -72,7 +77,7 @@ def run(
     Examples:
 
     - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092`
-    - `drainer run --topic orders --group indexer --handler count -b localhost:9092 --dry-run`
+    - `drainer run --topic orders --group indexer --handler count -b localhost:9092 --dry-run --latency 10ms --deadline 08:00`
     - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --retries 5 --on-failure dead-letter --max-dead 1%`
     - `drainer run --topic orders --group indexer --handler print -b localhost:9092 --partition 3 --from earliest --yes --json`
     """  # noqa: E501 - an example has to be on one line to be copied
@@ -83,6 +88,12 @@ def run(
     ):
         page = ReportFile(report) if report else None
         running = local_settings(concurrency, buffer, plan_interval, grace, set_)
+        given = e.given_latency(latency, latency_from)
+        if given is not None and not dry_run:
+            raise UsageError(
+                "--latency and --latency-from are for an estimate", hint="add --dry-run"
+            )
+        by = e.given_deadline(deadline)
         settings = ClientSettings.load(bootstrap_server, client_config, client_property or ())
         request = Request(
             topic=topic,
@@ -122,10 +133,12 @@ def run(
             prepared = prepare(cluster, request, running)
             show_plan_of_action(terminal, prepared.action)
             if dry_run:
-                tell_dry_run(terminal, prepared.action, page)
+                measured = latency_from is not None
+                asking = e.Asking(given, by, order, running, request.failures.rate, measured)
+                found = e.estimate_dry_run(terminal, cluster, prepared.plan, request, asking)
+                tell_dry_run(terminal, prepared.action, found, report=page)
                 return
-            raise typer.Exit(
-                confirm_and_drain(
-                    terminal, cluster, prepared, running, metrics, yes=yes, report=page
-                )
+            code = confirm_and_drain(
+                terminal, cluster, prepared, running, metrics, yes=yes, deadline=by, report=page
             )
+            raise typer.Exit(code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 
 from drainer.core.concurrency import Concurrency
 from drainer.errors import UsageError
@@ -11,6 +12,7 @@ from drainer.errors import UsageError
 _SIZES = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 _DURATIONS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "": 1}
 _AUTO = re.compile(r"^auto(?::0*([1-9]\d{0,6}))?$")
+_CLOCK = re.compile(r"^([01]?\d|2[0-3]):([0-5]\d)$")
 _NUMBER = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*$")
 
 
@@ -45,6 +47,40 @@ def parse_concurrency(text: str) -> Concurrency:
             hint="auto finds it while draining; auto:500 goes no further than 500",
         )
     return Concurrency.fixed(int(text))
+
+
+def parse_deadline(text: str, now: datetime) -> datetime:
+    """``08:00`` (the next one, local time), ``6h`` from now, or an ISO 8601 time.
+
+    ``now`` has a time zone, and so has the result. Raises UsageError, also when it has passed.
+    """
+    word = text.strip()
+    if clock := _CLOCK.match(word):
+        # Without a zone first: where the clocks change tonight, 08:00 is the new 08:00.
+        today = now.astimezone().replace(tzinfo=None, second=0, microsecond=0)
+        at = today.replace(hour=int(clock[1]), minute=int(clock[2]))
+        return next(
+            moment
+            for days in range(3)
+            if (moment := (at + timedelta(days=days)).astimezone()) > now
+        )
+    match = _NUMBER.match(word)
+    if match is not None and match[2].lower() in _DURATIONS and match[2]:
+        return now.astimezone() + timedelta(seconds=float(match[1]) * _DURATIONS[match[2].lower()])
+    try:
+        found = datetime.fromisoformat(word).astimezone()
+    except (ValueError, OverflowError, OSError):
+        found = None
+    if found is None or "-" not in word:
+        raise UsageError(
+            f"--deadline {text!r} is no time",
+            hint="say 08:00 (the next one), 6h from now, or 2026-11-21T08:00",
+        )
+    if found <= now:
+        raise UsageError(
+            f"--deadline {text!r} has passed", hint="say a time to come, or how long: 6h"
+        )
+    return found
 
 
 def parse_pairs(texts: Iterable[str], option: str) -> dict[str, str]:

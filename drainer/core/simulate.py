@@ -1,15 +1,66 @@
-"""How long work takes, by running the real lanes on a virtual clock."""
+"""How long work takes, by running the real dispatcher and its lanes on a virtual clock.
+
+The engine's own rules are played: how far the pump reads ahead, in which slices, when a worker is
+woken, and that one event loop does all of it, one thing after the other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+import sys
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, islice
+from typing import Protocol
 
+from drainer.core.admission import Admission, Rate
+from drainer.core.breaker import Breaker
+from drainer.core.dispatch import Dispatcher
 from drainer.core.lanes import Lanes, look_ahead
+from drainer.core.ledger import Ledger
 from drainer.core.order import LANE_OF, Order
-from drainer.message import Message, SubMessage
+from drainer.core.retries import Retries
+from drainer.message import Barrier, Message, SubMessage
+
+# The engine's (engine/pump.py, engine/local.py, engine/failures.py).
+SLICE_S = 0.005
+SLICE_CHECK = 32
+WATCH_INTERVAL_S = 0.05
+TICK_LEAST_S = 0.001
+BUFFER_BYTES = 256 * 1024 * 1024
+NOTE_EVERY = 8192  # sub-messages between two journal records: nobody reads them here
+
+Split = tuple[Message, Iterable[SubMessage]]
+
+
+class Starter(Protocol):
+    """Whom workers ask for work, as in engine/workers.py: the dispatcher, or what stands before it.
+
+    One that holds starts back also has ``next_at_s``: when it is worth asking again, or None.
+    """
+
+    @property
+    def lanes(self) -> Lanes: ...
+
+    def take(self) -> SubMessage | None: ...
+
+    def finish_and_take(self, sub: SubMessage) -> SubMessage | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What the process itself takes, in seconds, beside what the handler waits for.
+
+    ``sub_message_s`` is the event loop's for each sub-message, from delivery to its end;
+    ``message_s`` its further share for each message: the split, and what the fetch thread takes
+    from the interpreter. The first message is there after ``begin_s``, and each further one
+    ``fetch_s`` after the one before it.
+    """
+
+    sub_message_s: float = 0.0
+    message_s: float = 0.0
+    fetch_s: float = 0.0
+    begin_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,72 +74,200 @@ class Simulated:
     work_s: float
     longest_lane_s: float
     bound_s: float
+    messages: int
+    sub_messages: int
 
 
 def simulate(
-    messages: Iterable[tuple[Message, Iterable[SubMessage]]],
+    messages: Iterable[Split],
     *,
     order: Order,
     concurrency: int,
     latency_s: Callable[[SubMessage], float],
+    costs: Costs = Costs(),
+    rate: float | None = None,
+    buffer_bytes: int = BUFFER_BYTES,
+    before: Callable[[Dispatcher, Callable[[], float]], Starter] | None = None,
 ) -> Simulated:
     """Drains split messages on a virtual clock, reading on as far as the engine would.
 
-    Sub-messages with several sub-keys hold a place in each lane; barriers are not simulated.
+    ``latency_s`` is asked once for each start. ``before`` makes what stands before the dispatcher,
+    given the clock; without it that is what ``rate`` (starts per second) asks for.
     """
-    backlog = _Backlog(messages, order, latency_s)
-    lanes, ready = backlog.lanes, look_ahead(concurrency)
-    now = 0.0
-    ties = count()  # sub-messages themselves have no order
-    running: list[tuple[float, int, SubMessage]] = []
-    while True:
-        if lanes.ready < ready:
-            backlog.read(ready)
-        while len(running) < concurrency and (sub := lanes.take()) is not None:
-            heappush(running, (now + latency_s(sub), next(ties), sub))
-        if not running:
-            break
-        now, _, finished = heappop(running)
-        lanes.finish(finished)
-    longest = max(backlog.lane_s.values(), default=0.0)
-    bound = max(backlog.work_s / concurrency, longest)
-    return Simulated(now, backlog.work_s, longest, bound)
+    play = _Play(messages, order, concurrency, latency_s, costs, buffer_bytes)
+    if before is not None:
+        play.use(before(play.dispatcher, lambda: play.now))
+    elif rate is not None:
+        play.use(_held_to(rate, play.dispatcher, lambda: play.now))
+    play.run()
+    longest = max(play.lane_s.values(), default=0.0)
+    return Simulated(
+        seconds=play.now,
+        work_s=play.work_s,
+        longest_lane_s=longest,
+        bound_s=max(play.work_s / concurrency, longest),
+        messages=play.delivered,
+        sub_messages=play.started,
+    )
 
 
-class _Backlog:
-    """Messages on their way into lanes, and the work that has been seen so far."""
+def _held_to(rate: float, dispatcher: Dispatcher, clock: Callable[[], float]) -> Admission:
+    return Admission(
+        dispatcher, Retries(), Breaker(), Rate(rate, 0.0), clock, recovered=lambda: None
+    )
+
+
+class _Play:
+    """One drain on a virtual clock; ``now`` is when the event loop is free again."""
 
     def __init__(
         self,
-        messages: Iterable[tuple[Message, Iterable[SubMessage]]],
+        messages: Iterable[Split],
         order: Order,
+        concurrency: int,
         latency_s: Callable[[SubMessage], float],
+        costs: Costs,
+        buffer_bytes: int,
     ) -> None:
-        self.lanes = Lanes()
+        self.dispatcher = Dispatcher({}, order)
+        self.now = 0.0
         self.work_s = 0.0
         self.lane_s: dict[Hashable, float] = {}
-        self._unread = iter(messages)
+        self.delivered = self.started = 0
+        self._lanes = self.dispatcher.lanes
+        self._unread: Iterator[Split] = iter(messages)
+        self._all_read = False
+        self._starving = False  # what was fetched is delivered, and more is to come
         self._lane_of = LANE_OF.get(order)
         self._latency_s = latency_s
+        self._costs = costs
+        self._capacity_bytes = max(1, buffer_bytes // 2)
+        self._ready_most = look_ahead(concurrency)
+        self._idle = concurrency
+        self._poked = True
+        self._running: list[tuple[float, int, SubMessage]] = []
+        self._ties = count()  # sub-messages themselves have no order
+        self.use(self.dispatcher)
 
-    def read(self, ready: int) -> None:
-        """Reads on until so many lanes are ready, or nothing is left."""
-        lanes = self.lanes
-        while lanes.ready < ready and (split := next(self._unread, None)) is not None:
-            message, subs = split
-            for sub in subs:
-                sub.message = message
-                self._push(sub)
+    def use(self, starter: Starter) -> None:
+        self._starter = starter
+        self._take = starter.take
+        self._holds_back = starter is not self.dispatcher
 
-    def _push(self, sub: SubMessage) -> None:
-        took = self._latency_s(sub)
-        self.work_s += took
-        if self._lane_of is None and sub.keys is not None:
-            self.lanes.push_to_all(sub, sub.keys)
-            keys: tuple[Hashable, ...] = sub.keys
-        else:
-            key = sub.key if self._lane_of is None else self._lane_of(sub)
-            self.lanes.push(sub, key)
-            keys = (key,)
-        for each in keys:
-            self.lane_s[each] = self.lane_s.get(each, 0.0) + took
+    def run(self) -> None:
+        watch_s = WATCH_INTERVAL_S
+        while True:
+            if self._poked:
+                self._poked = False
+                if self._pump():
+                    self._wake()
+            self._finish_what_is_due()
+            if self._poked and not self._starving and self._has_room():
+                continue
+            next_s = self._next_s(watch_s)
+            if next_s is None:
+                return
+            self.now = max(self.now, next_s)
+            if self.now >= watch_s:
+                self._poked = True
+                watch_s = self.now + WATCH_INTERVAL_S
+            if self._holds_back and self._idle:
+                self._wake()
+
+    def _next_s(self, watch_s: float) -> float | None:
+        times = [self._running[0][0]] if self._running else []
+        if not self._all_read:
+            if self._starving and self._has_room():
+                costs = self._costs
+                times.append(costs.begin_s + (self.delivered + SLICE_CHECK) * costs.fetch_s)
+                self._poked = True
+            elif self._has_room() or not times:
+                times.append(watch_s)
+        if self._holds_back and self._idle and self._lanes.ready:
+            held_s = getattr(self._starter, "next_at_s", None)
+            if held_s is not None:
+                times.append(max(held_s, self.now + TICK_LEAST_S))
+        return min(times, default=None)
+
+    def _has_room(self) -> bool:
+        return (
+            not self._all_read
+            and self._lanes.ready < self._ready_most
+            and self.dispatcher.pending_bytes < self._capacity_bytes
+        )
+
+    def _pump(self) -> bool:
+        """Delivers for a slice; whether it delivered anything."""
+        costs, moved = self._costs, False
+        slice_end = self.now + SLICE_S
+        self._starving = False
+        while self._has_room():
+            most = self._arrived()
+            if not most:
+                self._starving = True
+                break
+            came = 0
+            for message, subs in islice(self._unread, most):
+                self._deliver(message, subs)
+                came += 1
+            self.now += came * costs.message_s
+            self.delivered += came
+            self._all_read = came < most
+            moved = True
+            if self.now > slice_end:
+                self._poked = True
+                break
+        return moved
+
+    def _arrived(self) -> int:
+        """How many messages could be delivered now, up to a look at the clock."""
+        since_s = self.now - self._costs.begin_s
+        if since_s < 0:
+            return 0
+        if not self._costs.fetch_s:
+            return SLICE_CHECK
+        # Half a message more: what was waited for is not missed by a rounding.
+        return min(SLICE_CHECK, int(since_s / self._costs.fetch_s + 0.5) - self.delivered)
+
+    def _deliver(self, message: Message, subs: Iterable[SubMessage]) -> None:
+        ledgers, partition = self.dispatcher.ledgers, message.partition
+        if partition not in ledgers:
+            ledgers[partition] = Ledger(message.offset, sys.maxsize)
+        self.dispatcher.deliver(message, subs)
+
+    def _wake(self) -> None:
+        while self._idle and (sub := self._take()) is not None:
+            self._idle -= 1
+            self._start(sub)
+
+    def _start(self, sub: SubMessage) -> None:
+        took_s = self._latency_s(sub)
+        self.started += 1
+        self.work_s += took_s
+        if not isinstance(sub, Barrier):
+            lane_s = self.lane_s
+            if self._lane_of is not None:
+                key = self._lane_of(sub)
+                lane_s[key] = lane_s.get(key, 0.0) + took_s
+            else:
+                for key in (sub.key,) if sub.keys is None else sub.keys:
+                    lane_s[key] = lane_s.get(key, 0.0) + took_s
+        heappush(self._running, (self.now + took_s, next(self._ties), sub))
+
+    def _finish_what_is_due(self) -> None:
+        running, due_s = self._running, self.now
+        finish_and_take, lanes = self._starter.finish_and_take, self._lanes
+        cost_s = self._costs.sub_message_s
+        while running and running[0][0] <= due_s:
+            finished = heappop(running)[2]
+            self.now += cost_s
+            sub = finish_and_take(finished)
+            if sub is None:
+                self._idle += 1
+                self._poked = True
+            else:
+                self._start(sub)
+                if not self.started % NOTE_EVERY:
+                    self.dispatcher.changes()
+            if self._idle and lanes.ready:
+                self._wake()

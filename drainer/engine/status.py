@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
+from drainer.core.deadline import Outlook
 from drainer.core.latency import Latency
 from drainer.core.progress import Counts
 from drainer.core.sieve import Sieve
@@ -114,6 +116,16 @@ class RuleStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadlineStatus:
+    """When all shall be drained, and whether it will be. ``warning`` is the outlook when it became
+    sure that it won't; None until then."""
+
+    at: datetime
+    outlook: Outlook
+    warning: Outlook | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """A moment of a drain. Rates are sub-messages per second."""
 
@@ -142,6 +154,7 @@ class Status:
     latency_recent: Latency | None = None  # of the last ten seconds or so
     auto: AutoStatus | None = None  # when the concurrency is not fixed
     rules: RuleStatus = RuleStatus()
+    deadline: DeadlineStatus | None = None  # when there is one
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import OffsetPlan
+from drainer.engine.canary import FirstMessages
 from drainer.engine.local import LocalDrain
-from drainer.engine.outside import Outside
+from drainer.engine.outside import Outside, Source
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, PlanNotWritten, PlanRefused
@@ -31,8 +32,9 @@ def drain(
     observe: Callable[[Status], None],
     say: Callable[[str], None],
     give_up: Callable[[], None] = lambda: None,
+    first: int | None = None,
 ) -> Summary:
-    """Drains and gives the summary.
+    """Drains and gives the summary; of the ``first`` messages only, when that is said.
 
     ``give_up`` is called as ``LocalDrain`` says: from another thread, to end the process.
 
@@ -44,13 +46,13 @@ def drain(
         prepared.policy.make(cluster)
         if prepared.action.resumes:
             file.write(prepared.plan)
-            return _drain(cluster, prepared, running, observe, give_up, file, lock)
+            return _drain(cluster, prepared, running, observe, give_up, file, lock, first)
         aside = file.set_aside(prepared.seen.plan) if prepared.seen else None
         try:
             _write_first(file, prepared.plan)
             if aside is not None:
                 say(f"the finished plan is kept as {aside}")
-            return _drain(cluster, prepared, running, observe, give_up, file, lock)
+            return _drain(cluster, prepared, running, observe, give_up, file, lock, first)
         except DrainerError:  # by the handler's open() at the latest: nothing was handled yet
             file.take_back(prepared.plan, aside)
             if aside is not None:
@@ -96,13 +98,14 @@ def _drain(
     give_up: Callable[[], None],
     file: PlanFile,
     lock: GroupLock,
+    first: int | None,
 ) -> Summary:
     plan = prepared.plan
     committer = Committer(cluster, plan.group, plan.topic)
 
-    def open_source(dispatcher: Dispatcher, notify: Callable[[], None]) -> FetchThread:
+    def open_source(dispatcher: Dispatcher, notify: Callable[[], None]) -> Source:
         unfetched = {n: ledger for n, ledger in dispatcher.ledgers.items() if not ledger.complete}
-        return FetchThread(
+        thread = FetchThread(
             cluster.settings,
             group=plan.group,
             origins={n: Origin(plan.topic, plan.topic_id, n) for n in unfetched},
@@ -114,6 +117,7 @@ def _drain(
             load_bytes=running.buffer_bytes // 2,
             notify=notify,
         )
+        return thread if first is None else FirstMessages(thread, first, dispatcher)
 
     topic = prepared.policy.topic
     letters = None if topic is None else LetterWriter(cluster, plan, topic.name)

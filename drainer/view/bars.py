@@ -39,7 +39,7 @@ def show_comparison(
         stressed = number == len(rows) - 1
         style = "green" if stressed else "yellow"
         line = Text(f"  {printable(label):<{labels}}  ")
-        line.append(_bar(share, room), style)
+        line.append(bar_of(share, room), style)
         line.append(f"  {printable(text)}", HEAD_STYLE if stressed else "")
         terminal.show(line)
 
@@ -68,7 +68,7 @@ def show_bars(
     largest = longest or max(value for _, value, _ in rows) or 1.0
     for (label, value, text), width in zip(rows, cells, strict=True):
         line = Text(f"  {printable(label)}{' ' * (max(cells) - width)}  ")
-        drawn = _bar(min(1.0, value / largest), room)
+        drawn = bar_of(min(1.0, value / largest), room)
         line.append(drawn, "cyan")
         line.append(f"{' ' * (room - cell_len(drawn))}  {printable(text):>{texts}}")
         terminal.show(line)
@@ -86,7 +86,8 @@ def _shares(values: Sequence[float], log: bool) -> list[float]:
     return [(math.log10(value) - floor) / span if value > 0 else 0.0 for value in values]
 
 
-def _bar(share: float, room: int) -> str:
+def bar_of(share: float, room: int) -> str:
+    """A bar over this share of so many characters; anything above 0 can be seen."""
     eighths = round(share * room * 8)
     if share > 0:
         eighths = max(1, eighths)

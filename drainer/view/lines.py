@@ -7,6 +7,7 @@ from typing import Self
 
 from drainer.engine.status import Status
 from drainer.view import figures
+from drainer.view.deadline import deadline_warning, deadline_words
 from drainer.view.panel import share_finished
 from drainer.view.terminal import Terminal
 
@@ -28,6 +29,7 @@ class LineView:
         self._due_s: float | None = None  # None until the first line is written
         self._trouble: str | None = None
         self._stopping: str | None = None
+        self._warned = False  # of the deadline
 
     def __enter__(self) -> Self:
         return self
@@ -56,6 +58,9 @@ class LineView:
         if status.trouble != self._trouble:
             self._trouble = status.trouble
             self._tell_trouble(status.trouble)
+        if not self._warned and (warning := deadline_warning(status)) is not None:
+            self._warned = True
+            self._terminal.warn(warning)
         if status.elapsed_s >= self._due_s:
             self._say(status)
 
@@ -100,6 +105,7 @@ def status_line(status: Status) -> str:
         f"{finished} of ~{total} messages",
         f"{figures.rate(status.rate_now)} sub-messages/s (avg {figures.rate(status.rate_average)})",
         f"eta {figures.duration(status.eta_s)}",
+        *_deadline(status),
         f"lanes {status.running} running {status.lanes_ready} waiting",
         f"buffer {figures.size(status.buffered_bytes)}",
     ]
@@ -126,6 +132,10 @@ def _concurrency(status: Status) -> str:
     if status.auto is None:
         return figures.count(status.concurrency)
     return f"auto, {figures.count(status.auto.most)} at most"
+
+
+def _deadline(status: Status) -> list[str]:
+    return [] if status.deadline is None else [f"deadline {deadline_words(status.deadline)}"]
 
 
 def _committed(status: Status) -> str:

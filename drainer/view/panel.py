@@ -16,6 +16,7 @@ from rich.style import Style
 
 from drainer.engine.status import FailureStatus, PartitionStatus, Status
 from drainer.view import figures
+from drainer.view.deadline import deadline_warning, deadline_words
 from drainer.view.layout import (
     BAD_STYLE,
     GOOD_STYLE,
@@ -112,6 +113,9 @@ def _total(share: float, status: Status, width: int) -> Line:
 def _alarms(status: Status) -> Iterator[Line]:
     if status.trouble is not None:
         yield [("! ", WARN_STYLE), (printable(status.trouble), WARN_STYLE)]
+    late = status.deadline is not None and status.deadline.outlook.late
+    if late and (warning := deadline_warning(status)) is not None:
+        yield [("! ", BAD_STYLE), (printable(warning), BAD_STYLE)]
     if status.stopping is not None:
         yield [("■ stopping: ", WARN_STYLE), (printable(status.stopping), WARN_STYLE)]
 
@@ -142,6 +146,10 @@ def _figures(status: Status, share: float) -> Iterator[Line]:
         yield _field("concurrency", f"{count(status.auto.limit)} (auto, {status.auto.why})")
     if status.latency_recent is not None:
         yield _field("latency", figures.latency(status.latency_recent), "of the last seconds")
+    if status.deadline is not None:
+        late = status.deadline.outlook.late
+        words = printable(deadline_words(status.deadline))
+        yield [("deadline".ljust(_LABEL), QUIET_STYLE), (words, BAD_STYLE if late else _PLAIN)]
     ending = share >= 1 or status.stopping is not None
     if not ending:
         yield _field("limited by", limit(status))

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
-from drainer.cli.values import parse_concurrency, parse_duration, parse_pairs, parse_size
+from drainer.cli.values import (
+    parse_concurrency,
+    parse_deadline,
+    parse_duration,
+    parse_pairs,
+    parse_size,
+)
 from drainer.core.concurrency import Concurrency
 from drainer.errors import UsageError
 
@@ -137,3 +145,44 @@ def test_what_is_no_concurrency_is_refused(text: str) -> None:
 def test_a_number_is_a_fixed_concurrency() -> None:
     assert Concurrency.of(7) == Concurrency.fixed(7)
     assert Concurrency.of(Concurrency.auto()) == Concurrency.auto()
+
+
+NOW = datetime(2026, 11, 20, 18, 0, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "hours"), [("6h", 6), ("90m", 1.5), ("0.5h", 0.5), (" 30s ", 1 / 120)]
+)
+def test_a_deadline_may_be_so_long_from_now(text: str, hours: float) -> None:
+    assert parse_deadline(text, NOW) == NOW + timedelta(hours=hours)
+
+
+@pytest.mark.parametrize("text", ["08:00", "8:00", "23:59", "00:00"])
+def test_a_time_of_day_is_the_next_one_here(text: str) -> None:
+    found = parse_deadline(text, NOW)
+    assert NOW < found <= NOW + timedelta(hours=25)
+    assert found.strftime("%H:%M") == text.rjust(5, "0")
+    assert found.utcoffset() is not None
+
+
+def test_the_time_that_it_is_now_is_tomorrows() -> None:
+    here = NOW.astimezone()
+    found = parse_deadline(here.strftime("%H:%M"), here)
+    assert timedelta(hours=22) < found - here < timedelta(hours=26)
+
+
+def test_a_deadline_may_be_a_moment() -> None:
+    assert parse_deadline("2026-11-21T08:00+00:00", NOW) == datetime(2026, 11, 21, 8, tzinfo=UTC)
+    assert parse_deadline("2026-11-21T08:00", NOW).astimezone().hour == 8
+
+
+@pytest.mark.parametrize("text", ["", "soon", "25:00", "12:60", "6 parsecs", "20261121", "8"])
+def test_what_is_no_deadline_is_refused(text: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_deadline(text, NOW)
+    assert "08:00" in str(refused.value.hint)
+
+
+def test_a_deadline_that_has_passed_is_refused() -> None:
+    with pytest.raises(UsageError, match="has passed"):
+        parse_deadline("2026-11-20T17:59+00:00", NOW)

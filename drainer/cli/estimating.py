@@ -1,0 +1,252 @@
+"""What ``estimate`` and ``run --dry-run`` share: the options, and what is done with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from drainer.cli.answer import insist_on_yes
+from drainer.cli.values import parse_deadline
+from drainer.core.concurrency import Concurrency
+from drainer.core.distribution import Distribution
+from drainer.core.order import Order
+from drainer.core.plan import OffsetPlan
+from drainer.engine.settings import LocalSettings
+from drainer.errors import EXIT_DONE, Refused, UsageError
+from drainer.kafka.backlog import Backlog
+from drainer.kafka.cluster import Cluster
+from drainer.operations.canary import send_canary
+from drainer.operations.estimate import (
+    Estimate,
+    Question,
+    estimate,
+    estimate_typical,
+    forecast_json,
+)
+from drainer.operations.latency import latency_from
+from drainer.operations.measurement import backlog_of, look_at, remaining
+from drainer.operations.start import Request, prepare
+from drainer.store.plan_file import PlanFile
+from drainer.view.action import show_plan_of_action
+from drainer.view.estimate import show_canary, show_estimate, show_typical, show_way_on
+from drainer.view.progress import progress_view
+from drainer.view.summary import show_summary
+from drainer.view.terminal import Terminal
+
+_HOW_LONG = "How long it will take"
+
+LatencyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--latency",
+        envvar="DRAINER_LATENCY",
+        metavar="10ms|p50=8ms,p99=120ms",
+        help="How long the handler takes for one sub-message: one duration, or quantiles.",
+        rich_help_panel=_HOW_LONG,
+    ),
+]
+LatencyFrom = Annotated[
+    Path | None,
+    typer.Option(
+        "--latency-from",
+        envvar="DRAINER_LATENCY_FROM",
+        metavar="FILE",
+        help="The same from an earlier drain of this handler: its plan, or what --json printed.",
+        rich_help_panel=_HOW_LONG,
+    ),
+]
+Deadline = Annotated[
+    str | None,
+    typer.Option(
+        "--deadline",
+        envvar="DRAINER_DEADLINE",
+        metavar="08:00|6h|ISO-TIME",
+        help="By when it has to be drained: the next 08:00 here, a time from now, or a moment."
+        " Says whether that will be met, as soon as it won't, and why.",
+        rich_help_panel=_HOW_LONG,
+    ),
+]
+
+
+def given_latency(
+    latency: str | None, latency_from_: Path | None
+) -> tuple[Distribution, str] | None:
+    """The latency that was given and where it is from; None when there is none.
+
+    Raises UsageError when both were given, or one can't be understood.
+    """
+    if latency is not None and latency_from_ is not None:
+        raise UsageError(
+            "--latency and --latency-from both say how long the handler takes",
+            hint="say one of them",
+        )
+    if latency is not None:
+        return Distribution.parse(latency), f"--latency {latency}"
+    if latency_from_ is not None:
+        return latency_from(latency_from_), str(latency_from_)
+    return None
+
+
+def given_deadline(text: str | None) -> datetime | None:
+    """The deadline, with its time zone. Raises UsageError."""
+    return None if text is None else parse_deadline(text, datetime.now(UTC))
+
+
+def _at_most(request: Request, running: LocalSettings) -> int:
+    # Where a drain settles that finds its own, only the drain knows: what it may become is told.
+    concurrency = Concurrency.of(running.concurrency)
+    return concurrency.most_for(threads=not request.handler.is_async)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What was asked, as it was understood; no latency when a canary is to find it out."""
+
+    latency: tuple[Distribution, str] | None
+    deadline: datetime | None
+    order: Order
+    running: LocalSettings
+    rate: float | None
+    measured: bool = False  # the latency, in a drain
+
+
+def estimate_and_show(
+    terminal: Terminal, cluster: Cluster, backlog: Backlog, request: Request, asking: Asking
+) -> Estimate:
+    """Samples the backlog, simulates, and shows what came of it. Raises Refused."""
+    assert asking.latency is not None
+    latency, source = asking.latency
+    running = asking.running
+    measured = look_at(
+        cluster,
+        backlog,
+        request.handler,
+        request.group,
+        concurrency=_at_most(request, running),
+        options=running.options,
+        say=terminal.say,
+    )
+    found = estimate(
+        backlog,
+        request.group,
+        measured,
+        Question(
+            latency=latency,
+            latency_source=source,
+            measured=asking.measured,
+            order=asking.order,
+            concurrency=_at_most(request, running),
+            buffer_bytes=running.buffer_bytes,
+            rate=asking.rate,
+            deadline=asking.deadline,
+        ),
+        datetime.now(UTC),
+        terminal.say,
+    )
+    show_estimate(terminal, found)
+    return found
+
+
+def estimate_dry_run(
+    terminal: Terminal, cluster: Cluster, plan: OffsetPlan, request: Request, asking: Asking
+) -> dict[str, object]:
+    """The estimate that a dry run ends with; gives what its ``--json`` has beside the rest.
+
+    Without a latency it is told for some typical ones. A handler that can't split is told, too.
+    """
+    backlog = remaining(cluster, plan)
+    terminal.say("")
+    try:
+        if asking.latency is not None:
+            found = estimate_and_show(terminal, cluster, backlog, request, asking)
+            return {"estimate": found.as_json()}
+        running = asking.running
+        measured = look_at(
+            cluster,
+            backlog,
+            request.handler,
+            request.group,
+            concurrency=_at_most(request, running),
+            options=running.options,
+            say=terminal.say,
+        )
+        concurrency = _at_most(request, running)
+        typical = estimate_typical(
+            measured, asking.order, concurrency, running.buffer_bytes, asking.rate
+        )
+    except Refused as error:
+        terminal.warn(f"no estimate: {error}")
+        return {"estimate": None}
+    show_typical(terminal, typical, asking.deadline)
+    return {
+        "estimate": None,
+        "typical": [
+            {"latency_s": latency.mean_s, **forecast_json(each)} for latency, each in typical
+        ],
+    }
+
+
+def send_canary_and_estimate(
+    terminal: Terminal,
+    cluster: Cluster,
+    request: Request,
+    asking: Asking,
+    first: int,
+    yes: bool,
+) -> int:
+    """Handles the first messages, once a person said yes, and estimates the rest from them.
+
+    Gives the exit code.
+    """
+    prepared = prepare(cluster, request, asking.running)
+    action = prepared.action
+    if not action.offsets:
+        nothing = replace(asking, latency=(Distribution.constant(0.0), "nothing to handle"))
+        found = estimate_and_show(terminal, cluster, backlog_of(cluster, request), request, nothing)
+        if terminal.json:
+            terminal.data({**head_of(request), "canary": None, "estimate": found.as_json()})
+        return EXIT_DONE
+    show_plan_of_action(terminal, action)
+    messages = f"{min(first, action.offsets):,} message{'' if first == 1 else 's'}"
+    insist_on_yes(
+        terminal,
+        f"Handle the first {messages} of {action.topic} for {action.group}, for real?",
+        yes=yes,
+    )
+    with progress_view(terminal) as view:
+        canary = send_canary(cluster, prepared, asking.running, first, view.update, terminal.say)
+    summary = canary.summary
+    if not canary.over:
+        show_summary(terminal, summary)
+        return summary.exit_code
+    show_canary(terminal, summary)
+    latency = canary.latency or Distribution.constant(0.0)
+    source = f"a canary of {summary.messages.done:,} messages, {canary.calls:,} calls"
+    plan = PlanFile(action.plan_path).load().plan
+    found = estimate_and_show(
+        terminal,
+        cluster,
+        remaining(cluster, plan),
+        request,
+        replace(asking, latency=(latency, source), measured=True),
+    )
+    if not plan.complete:
+        show_way_on(terminal, action.plan_path)
+    if terminal.json:
+        answer = {**head_of(request), "exit_code": summary.exit_code, "plan": summary.plan}
+        terminal.data({**answer, "canary": summary.as_json(), "estimate": found.as_json()})
+    return summary.exit_code
+
+
+def head_of(request: Request) -> dict[str, object]:
+    """How an estimate's ``--json`` begins."""
+    return {
+        "status": "estimated",
+        "exit_code": EXIT_DONE,
+        "topic": request.topic,
+        "group": request.group,
+    }

@@ -1,0 +1,160 @@
+"""A distribution of times to draw from: how long a handler takes for one sub-message."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from statistics import NormalDist
+
+from drainer.errors import UsageError
+
+Point = tuple[float, float]  # share of the calls, 0 to 1, and the seconds that so many stay below
+
+STEPS = 20  # straight pieces between two quantiles that were named
+_EDGE = 1e-4  # what the share of a p0 or p100 is taken for
+_NORMAL = NormalDist()
+_UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "": 1.0}
+_DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*$", re.IGNORECASE)
+_QUANTILE = re.compile(r"^\s*p(\d+(?:\.\d+)?)\s*$", re.IGNORECASE)
+_FORM = "say one duration, as in 10ms, or quantiles, as in p50=8ms,p99=120ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A distribution by its quantiles, straight between two of them.
+
+    ``points`` rise in share and never fall in seconds; the first is at 0 and the last at 1.
+    """
+
+    points: tuple[Point, ...]
+
+    @classmethod
+    def constant(cls, seconds: float) -> Distribution:
+        return cls(((0.0, seconds), (1.0, seconds)))
+
+    @classmethod
+    def parse(cls, text: str) -> Distribution:
+        """``10ms``, or ``p50=8ms,p99=120ms``: the quantiles that are known, in any order.
+
+        Nothing is shorter than the least of them or longer than the greatest. Between two of them
+        it goes as a log-normal distribution does, as latencies mostly do. Raises UsageError.
+        """
+        if "=" not in text:
+            return cls.constant(_seconds(text, text))
+        points: dict[float, float] = {}
+        for part in text.split(","):
+            name, _, value = part.partition("=")
+            match = _QUANTILE.match(name)
+            if match is None or not 0 <= float(match[1]) <= 100:
+                raise UsageError(f"{part.strip()!r} is no quantile of a latency", hint=_FORM)
+            share = float(match[1]) / 100
+            if share in points:
+                raise UsageError(f"{text!r} names {name.strip()} twice", hint=_FORM)
+            points[share] = _seconds(value, text)
+        return cls(_filled(points, text))
+
+    @classmethod
+    def from_percentiles(cls, seconds: Sequence[float]) -> Distribution:
+        """From p0, p1, … p100 (or any number of them, evenly apart).
+
+        Raises ValueError when they are none, fall, or are no times.
+        """
+        if not seconds or not all(math.isfinite(each) and each >= 0 for each in seconds):
+            raise ValueError("percentiles are a list of seconds")
+        if any(behind < before for before, behind in itertools.pairwise(seconds)):
+            raise ValueError("percentiles must not fall")
+        if len(seconds) == 1:
+            return cls.constant(seconds[0])
+        last = len(seconds) - 1
+        return cls(tuple((number / last, float(each)) for number, each in enumerate(seconds)))
+
+    @classmethod
+    def from_times(cls, times_s: Sequence[float]) -> Distribution:
+        """From what calls took. Raises ValueError when there are none."""
+        ordered = sorted(times_s)
+        if not ordered:
+            raise ValueError("no calls were timed")
+        last = len(ordered) - 1
+        return cls.from_percentiles([ordered[round(last * share / 100)] for share in range(101)])
+
+    @property
+    def mean_s(self) -> float:
+        return sum(
+            (share - before) * (seconds + seconds_before) / 2
+            for (before, seconds_before), (share, seconds) in zip(
+                self.points, self.points[1:], strict=False
+            )
+        )
+
+    def quantile(self, share: float) -> float:
+        """The seconds that this share of the calls stays below."""
+        points = self.points
+        number = bisect_right(points, (share, math.inf))
+        if number >= len(points):
+            return points[-1][1]
+        if number == 0:
+            return points[0][1]
+        (before, low), (after, high) = points[number - 1], points[number]
+        return low + (high - low) * (share - before) / (after - before)
+
+    def draw(self, random: Random) -> float:
+        """The seconds of one call, by the inverse of the distribution."""
+        return self.quantile(random.random())
+
+    def draws(self, count: int, random: Random) -> list[float]:
+        """Many calls, in no order; each part of the distribution has its due share of them.
+
+        So the mean of a few thousand is that of the distribution, with no luck in it.
+        """
+        drawn = [self.quantile((number + 0.5) / count) for number in range(count)]
+        random.shuffle(drawn)
+        return drawn
+
+    def later(self, seconds: float) -> Distribution:
+        """The same with each call so much longer."""
+        return Distribution(tuple((share, each + seconds) for share, each in self.points))
+
+    def as_json(self) -> Mapping[str, object]:
+        return {
+            "mean_s": round(self.mean_s, 6),
+            "p50_s": round(self.quantile(0.5), 6),
+            "p99_s": round(self.quantile(0.99), 6),
+        }
+
+
+def _filled(points: dict[float, float], text: str) -> tuple[Point, ...]:
+    ordered = sorted(points.items())
+    filled = [(0.0, ordered[0][1])]
+    for (share, seconds), (behind, more) in itertools.pairwise(ordered):
+        if more < seconds:
+            raise UsageError(
+                f"{text!r}: p{behind * 100:g} is less than p{share * 100:g}",
+                hint="a higher quantile is never shorter",
+            )
+        filled += _between((share, seconds), (behind, more))
+    filled += [ordered[-1], (1.0, ordered[-1][1])]
+    return tuple(filled)
+
+
+def _between(low: Point, high: Point) -> Iterator[Point]:
+    # The first of these points, and more on the curve of a log-normal distribution through both.
+    yield low
+    if not 0 < low[1] < high[1]:
+        return
+    z_low, z_high = (_NORMAL.inv_cdf(min(max(share, _EDGE), 1 - _EDGE)) for share, _ in (low, high))
+    for step in range(1, STEPS):
+        z = z_low + (z_high - z_low) * step / STEPS
+        yield _NORMAL.cdf(z), low[1] * (high[1] / low[1]) ** (step / STEPS)
+
+
+def _seconds(text: str, whole: str) -> float:
+    match = _DURATION.match(text)
+    unit = None if match is None else _UNITS_S.get(match[2].lower())
+    if match is None or unit is None:
+        raise UsageError(f"--latency {whole!r} is no latency", hint=_FORM)
+    return float(match[1]) * unit

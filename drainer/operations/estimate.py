@@ -1,0 +1,221 @@
+"""Estimating a drain: its backlog is sampled, and the real lanes run on it on a virtual clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from drainer.core.distribution import Distribution
+from drainer.core.forecast import (
+    Forecast,
+    Setting,
+    forecast,
+    least_concurrency,
+)
+from drainer.core.order import Order
+from drainer.core.workload import Hottest, Workload
+from drainer.engine.loop import hurried_interpreter
+from drainer.kafka.backlog import Backlog
+from drainer.operations.measurement import Measured, Say, Teller
+
+TABLE = (0.1, 0.3, 1, 3, 10)  # of the concurrency that is asked for
+TABLE_MOST = 30_000  # sub-messages that are simulated for each of these, and for other orders
+ORDERS = (Order.SUB_KEY, Order.KEY, Order.PARTITION)
+TYPICAL_S = (0.001, 0.01, 0.1)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is to be estimated, beside the backlog.
+
+    ``latency_source`` is where the latency is known from, in words.
+    """
+
+    latency: Distribution
+    latency_source: str
+    measured: bool  # in a drain, so that what the event loop adds is in it
+    order: Order
+    concurrency: int
+    buffer_bytes: int
+    rate: float | None = None
+    deadline: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a deadline is met: by ``margin_s``, or missed by as much below zero.
+
+    ``least_concurrency`` would do; None when none does.
+    """
+
+    deadline: datetime
+    left_s: float
+    margin_s: float
+    least_concurrency: int | None
+
+    @property
+    def met(self) -> bool:
+        return self.margin_s >= 0
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "at": self.deadline.isoformat(timespec="seconds"),
+            "met": self.met,
+            "left_s": round(self.left_s, 1),
+            "margin_s": round(self.margin_s, 1),
+            "least_concurrency": self.least_concurrency,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """How long a drain will take.
+
+    Attributes:
+        topic: its name.
+        group: whose backlog it is.
+        question: what was asked.
+        workload: what the backlog is made of.
+        setting: what it was simulated with: latency, and what the process itself costs.
+        orders: by order, at the concurrency that was asked for.
+        table: other concurrencies, rising, at the order that was asked for.
+        verdict: on the deadline; None when there is none.
+        notes: what it can't know here, a sentence each.
+    """
+
+    topic: str
+    group: str
+    question: Question
+    workload: Workload
+    setting: Setting
+    orders: dict[Order, Forecast]
+    table: tuple[Forecast, ...]
+    verdict: Verdict | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def asked(self) -> Forecast:
+        """The one for the order and the concurrency that were asked for."""
+        return self.orders[self.question.order]
+
+    def as_json(self) -> dict[str, object]:
+        """What ``--json`` has as ``estimate``."""
+        question, workload, costs = self.question, self.workload, self.setting.costs
+        return {
+            **{order.value: forecast_json(each) for order, each in self.orders.items()},
+            "order": question.order.value,
+            "concurrency": question.concurrency,
+            "messages": workload.messages,
+            "sub_messages": workload.sub_messages,
+            "sampled_messages": workload.sampled_messages,
+            "latency": {**question.latency.as_json(), "source": question.latency_source},
+            "costs": {
+                "sub_message_s": costs.sub_message_s,
+                "message_s": costs.message_s,
+                "split_s": self.setting.split_s,
+                "fetch_s": costs.fetch_s,
+            },
+            "rate": question.rate,
+            "table": [
+                {"concurrency": each.concurrency, **forecast_json(each)} for each in self.table
+            ],
+            "deadline": None if self.verdict is None else self.verdict.as_json(),
+            "notes": list(self.notes),
+        }
+
+
+def estimate(
+    backlog: Backlog,
+    group: str,
+    measured: Measured,
+    question: Question,
+    now: datetime,
+    say: Say = lambda text: None,
+) -> Estimate:
+    """Simulates all that is asked; takes a few seconds."""
+    tell = Teller(say)
+    workload = measured.workload
+    setting = Setting(
+        latency=question.latency if question.measured else question.latency.later(measured.late_s),
+        costs=measured.costs,
+        split_s=measured.split_s,
+        rate=question.rate,
+        buffer_bytes=question.buffer_bytes,
+    )
+    asked, order = question.concurrency, question.order
+    found: dict[int, Forecast] = {}
+
+    def at(concurrency: int) -> Forecast:
+        if concurrency not in found:
+            tell(f"simulating {order.value} order with {concurrency:,} at once")
+            found[concurrency] = forecast(workload, setting, order, concurrency, TABLE_MOST)
+        return found[concurrency]
+
+    with hurried_interpreter():
+        tell(f"simulating {order.value} order with {asked:,} at once")
+        found[asked] = forecast(workload, setting, order, asked)
+        orders = {
+            each: found[asked]
+            if each is order
+            else forecast(workload, setting, each, asked, TABLE_MOST)
+            for each in dict.fromkeys((*ORDERS, order))
+        }
+        table = sorted({max(1, round(asked * times)) for times in TABLE} | {asked})
+        rows = tuple(at(concurrency) for concurrency in table)
+        verdict = None
+        if question.deadline is not None:
+            left_s = (question.deadline - now).total_seconds()
+            least = least_concurrency(at, left_s, found[asked])
+            verdict = Verdict(question.deadline, left_s, left_s - found[asked].seconds, least)
+    return Estimate(
+        topic=backlog.topic,
+        group=group,
+        question=question,
+        workload=workload,
+        setting=setting,
+        orders=orders,
+        table=rows,
+        verdict=verdict,
+        notes=tuple(_notes(workload)),
+    )
+
+
+def estimate_typical(
+    measured: Measured, order: Order, concurrency: int, buffer_bytes: int, rate: float | None
+) -> list[tuple[Distribution, Forecast]]:
+    """How long it would take with some latencies that handlers often have."""
+    found = []
+    with hurried_interpreter():
+        for latency_s in TYPICAL_S:
+            latency = Distribution.constant(latency_s)
+            setting = Setting(latency, measured.costs, measured.split_s, rate, buffer_bytes)
+            made = forecast(measured.workload, setting, order, concurrency, TABLE_MOST)
+            found.append((latency, made))
+    return found
+
+
+def _notes(workload: Workload) -> list[str]:
+    notes = ["retries, failures and a downstream that slows down under load are not in it"]
+    if not workload.whole:
+        notes.append(
+            f"from {workload.sampled_messages:,} messages read evenly over the backlog, a sample"
+        )
+    return notes
+
+
+def forecast_json(found: Forecast) -> dict[str, object]:
+    """A forecast in an answer of ``--json``."""
+    return {
+        "seconds": round(found.seconds, 3),
+        "bound": found.bound,
+        "serial_seconds": round(found.serial_s, 3),
+        "hottest": _hottest_json(found.hottest),
+        "bounds": {name: round(seconds, 3) for name, seconds in found.bounds.items()},
+    }
+
+
+def _hottest_json(hottest: Hottest | None) -> dict[str, object] | None:
+    if hottest is None:
+        return None
+    key = hottest.key if isinstance(hottest.key, str) else repr(hottest.key)
+    return {"key": key, "sub_messages": round(hottest.sub_messages)}

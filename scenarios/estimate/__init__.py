@@ -1,0 +1,1 @@
+"""How near an estimate is to the drain that follows it."""

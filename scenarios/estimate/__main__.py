@@ -1,0 +1,213 @@
+"""Estimates each of some backlogs, drains it, and prints both with their ratio.
+
+Uniform sub-keys, Zipf's law, one hot row, and a downstream with two modes; messages of 1 and of 50
+operations; several concurrencies. Each backlog is as long as takes some seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import secrets
+import subprocess
+import sys
+import tempfile
+from bisect import bisect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from drainer import sandbox
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.fill import create_topic, delete_topic, fill
+from drainer.kafka.settings import ClientSettings
+
+HANDLERS = Path(__file__).with_name("handlers.py")
+SEED = 1
+WITHIN = 0.10  # an estimate may be off by so much
+SUB_KEYS = 20_000
+SUB_MESSAGES_MOST = 400_000
+PROCESS_S = 10e-6  # of a sub-message, roughly: how long a backlog has to be for a given time
+ONE_KEY = b"customer-4711"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What a backlog is like. ``hottest`` is the share of the hottest sub-key, roughly."""
+
+    name: str
+    skew: float = 0.0
+    hot_share: float = 0.0
+    usual_ms: float = 10.0
+    slow_ms: float = 10.0
+    slow_share: float = 0.0
+    latency: str = "10ms"
+    hottest: float = 0.0
+
+    @property
+    def mean_s(self) -> float:
+        return (self.usual_ms * (1 - self.slow_share) + self.slow_ms * self.slow_share) / 1000
+
+    def sub_messages(self, concurrency: int, seconds: float) -> int:
+        """How many take about so long."""
+        each_s = max(self.mean_s / concurrency, self.mean_s * self.hottest, PROCESS_S)
+        return min(SUB_MESSAGES_MOST, round(seconds / each_s))
+
+    def records(self, fan_out: int) -> Iterator[tuple[bytes, bytes, int]]:
+        """(key, value, partition) of every message."""
+        keys = self._sub_keys()
+        for _ in range(SUB_MESSAGES_MOST // fan_out):
+            if fan_out == 1:
+                yield str(next(keys)).encode(), b"{}", 0
+            else:
+                yield ONE_KEY, orjson.dumps([next(keys) for _ in range(fan_out)]), 0
+
+    def _sub_keys(self) -> Iterator[int]:
+        chance = random.Random(SEED)
+        weights = list(accumulate(1 / rank**self.skew for rank in range(1, SUB_KEYS + 1)))
+        while True:
+            if chance.random() < self.hot_share:
+                yield SUB_KEYS
+            else:
+                yield bisect(weights, chance.random() * weights[-1])
+
+
+WORKLOADS = {
+    "uniform": Workload("uniform"),
+    "zipf": Workload("Zipf(1.1)", skew=1.1, hottest=0.14),
+    "hot-row": Workload("one hot row, 4%", hot_share=0.04, hottest=0.04),
+    "bimodal": Workload(
+        "bimodal: 5 ms, and 100 ms for 5%",
+        usual_ms=5.0,
+        slow_ms=100.0,
+        slow_share=0.05,
+        latency="p95=5ms,p95.01=100ms",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table."""
+
+    workload: Workload
+    fan_out: int
+    concurrency: int
+    sub_messages: int
+    estimated_s: float
+    bound: str
+    drained_s: float
+
+    @property
+    def ratio(self) -> float:
+        return self.estimated_s / self.drained_s
+
+
+class Bench:
+    """A topic for each workload and fan-out, filled once and removed at the end."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._settings = ClientSettings.load(bootstrap)
+        self._topics: dict[tuple[str, int], str] = {}
+        self._groups: list[str] = []
+
+    def compare(self, workload: Workload, fan_out: int, concurrency: int, seconds: float) -> Row:
+        topic = self._topic(workload, fan_out)
+        group = f"estimate-{secrets.token_hex(3)}"
+        self._groups.append(group)
+        messages = max(1, workload.sub_messages(concurrency, seconds) // fan_out)
+        what = [
+            *("--topic", topic, "--group", group, "-b", self._bootstrap, "--from", "earliest"),
+            *("--handler", f"{HANDLERS}:{'Whole' if fan_out == 1 else 'Bundle'}"),
+            *("--until", str(messages), "--concurrency", str(concurrency), "--json", "--quiet"),
+            *("--set", f"usual_ms={workload.usual_ms}", "--set", f"slow_ms={workload.slow_ms}"),
+            *("--set", f"slow_share={workload.slow_share}"),
+        ]
+        with tempfile.TemporaryDirectory() as folder:
+            estimated = _answer("estimate", *what, "--latency", workload.latency, folder=folder)
+            drained = _answer("run", *what, "--yes", folder=folder)
+        found = estimated["estimate"]["sub-key"]
+        row = Row(
+            workload,
+            fan_out,
+            concurrency,
+            drained["sub_messages"]["done"],
+            found["seconds"],
+            found["bound"],
+            drained["elapsed_s"],
+        )
+        print(_line(row), flush=True)
+        return row
+
+    def _topic(self, workload: Workload, fan_out: int) -> str:
+        known = self._topics.get((workload.name, fan_out))
+        if known is not None:
+            return known
+        topic = self._topics[workload.name, fan_out] = f"estimate-{secrets.token_hex(3)}"
+        create_topic(self._settings, topic)
+        fill(self._settings, topic, workload.records(fan_out))
+        return topic
+
+    def close(self) -> None:
+        with Cluster.connect(self._settings) as cluster:
+            for group in self._groups:
+                cluster.delete_group(group)
+        for topic in self._topics.values():
+            delete_topic(self._settings, topic)
+
+
+def _answer(*words: str, folder: str) -> dict[str, Any]:
+    found = subprocess.run(
+        [sys.executable, "-m", "drainer", *words], cwd=folder, capture_output=True, check=False
+    )
+    if found.returncode != 0:
+        raise RuntimeError(f"{' '.join(words)}\nexit {found.returncode}\n{found.stderr.decode()}")
+    answer: dict[str, Any] = json.loads(found.stdout)
+    return answer
+
+
+def _line(row: Row) -> str:
+    off = "" if abs(row.ratio - 1) <= WITHIN else " OFF"
+    return (
+        f"| {row.workload.name} | {row.fan_out} | {row.concurrency:,} | {row.sub_messages:,} |"
+        f" {row.estimated_s:.2f} s ({row.bound}) | {row.drained_s:.2f} s | {row.ratio:.3f}{off} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m scenarios.estimate", description=__doc__)
+    parser.add_argument(
+        "-b", "--bootstrap-server", help="brokers; default: the sandbox, brought up"
+    )
+    parser.add_argument("--only", choices=WORKLOADS, action="append", help="some of the workloads")
+    parser.add_argument("--fan-out", type=int, action="append", help="default: 1 and 50")
+    parser.add_argument("--concurrency", type=int, action="append", help="default: 10, 100, 1000")
+    parser.add_argument("--seconds", type=float, default=8.0, help="that a drain shall take")
+    given = parser.parse_args()
+    bootstrap = given.bootstrap_server or sandbox.up(say=print).bootstrap_servers
+    bench = Bench(bootstrap)
+    rows: list[Row] = []
+    print("| workload | operations a message | at once | sub-messages | estimated | drained | |")
+    print("|---|---|---|---|---|---|---|")
+    try:
+        for name in given.only or WORKLOADS:
+            for fan_out in given.fan_out or (1, 50):
+                for concurrency in given.concurrency or (10, 100, 1000):
+                    row = bench.compare(WORKLOADS[name], fan_out, concurrency, given.seconds)
+                    rows.append(row)
+    finally:
+        bench.close()
+    worst = max(rows, key=lambda row: abs(row.ratio - 1))
+    print(f"\nthe worst is {worst.ratio:.3f}: {worst.workload.name}, C={worst.concurrency}")
+    if abs(worst.ratio - 1) > WITHIN:
+        raise SystemExit("an estimate was off by more than a tenth")
+
+
+if __name__ == "__main__":
+    main()

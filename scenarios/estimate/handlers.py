@@ -1,0 +1,32 @@
+"""The handlers that are drained with: a downstream that takes its time, some calls more of it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable
+
+import orjson
+
+from drainer import Context, Handler, Message, SubMessage
+
+
+class Whole(Handler):
+    """A message is one sub-message (the default split); its key is the sub-key."""
+
+    def open(self, context: Context) -> None:
+        self.usual_s = float(context.options["usual_ms"]) / 1000
+        self.slow_s = float(context.options["slow_ms"]) / 1000
+        self.slow_share = float(context.options["slow_share"])
+
+    async def handle(self, sub: SubMessage) -> None:
+        slow = random.random() < self.slow_share
+        await asyncio.sleep(self.slow_s if slow else self.usual_s)
+
+
+class Bundle(Whole):
+    """A message is a JSON list of documents' ids, each an operation."""
+
+    def split(self, message: Message) -> Iterable[SubMessage]:
+        for document in orjson.loads(message.value or b"[]"):
+            yield SubMessage(document)

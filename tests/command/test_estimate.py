@@ -1,0 +1,243 @@
+"""``drainer estimate``: how long it will take, and what binds; a canary that counts as drained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command.conftest import MakeTopic, committed, distinct, operations, same
+from command.process import Command
+from command.record import every_place
+from drainer.kafka.cluster import Cluster
+from drainer.store.plan_file import PlanFile
+from kafka.topic import Topic
+
+CEILING = 1.35  # of the time that theory gives: a busy machine costs more
+
+
+def estimated(command: Command, topic: Topic, *more: str, **options: object) -> dict[str, Any]:
+    what = [*command.what(topic), *command.options(**options), "--from", "earliest"]
+    answer = command("estimate", *what, *more, "--json").answer
+    assert answer["status"] == "estimated"
+    assert answer["exit_code"] == 0
+    found = answer["estimate"]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_it_tells_each_order_what_binds_it_and_the_serial_time(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    topic = make_topic(distinct(500))
+    found = estimated(command, topic, "--latency", "20ms", "-c", "50")
+    assert found["messages"] == found["sub_messages"] == found["sampled_messages"] == 500
+    parallel, serial = found["sub-key"], found["partition"]
+    assert 0.2 <= parallel["seconds"] < 10 * CEILING
+    assert parallel["bound"] == "concurrency"
+    assert 0.02 <= parallel["serial_seconds"] < 0.03
+    assert 10 <= serial["seconds"] < 10 * CEILING
+    assert serial["bound"] == found["key"]["bound"] == "hottest lane"
+    assert serial["serial_seconds"] == pytest.approx(10, rel=0.2)
+    assert [row["concurrency"] for row in found["table"]] == [5, 15, 50, 150, 500]
+    assert found["table"][0]["seconds"] > found["table"][2]["seconds"]
+    assert found["deadline"] is None
+    assert command.left_behind == []  # no plan
+    assert not command.record.path.exists()  # nothing was handled, and the handler not opened
+    assert committed(cluster, topic) == {0: None}
+
+
+def test_a_hot_row_is_named(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(same(100) + distinct(100))
+    what = [*command.what(topic), "--from", "earliest"]
+    outcome = command("estimate", *what, "--latency", "20ms", "-c", "100")
+    assert outcome.out == ""
+    assert "hottest lane: sub-key 'hot' has 100 sub-messages (50.0%), one at a time" in outcome.err
+    assert "takes about 2." in outcome.err
+
+
+@pytest.mark.parametrize(("deadline", "met", "least"), [("30s", True, 1), ("1s", False, None)])
+def test_a_deadline_is_met_or_missed_and_the_least_concurrency_told(
+    command: Command, make_topic: MakeTopic, deadline: str, met: bool, least: int | None
+) -> None:
+    topic = make_topic(same(100) + distinct(100))
+    found = estimated(command, topic, "--latency", "40ms", "-c", "20", "--deadline", deadline)
+    verdict = found["deadline"]
+    assert verdict["met"] is met
+    assert (verdict["margin_s"] > 0) is met
+    assert verdict["least_concurrency"] == least  # a hot lane bears no more than one
+
+
+def test_a_rate_binds(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(distinct(200))
+    found = estimated(command, topic, "--latency", "1ms", "--rate", "50/s")
+    assert found["sub-key"]["bound"] == "rate"
+    assert found["sub-key"]["seconds"] == pytest.approx(4, rel=0.1)
+
+
+def test_barriers_are_waited_for(command: Command, make_topic: MakeTopic) -> None:
+    values = ['["a"]', '["b"]', "[null]"] * 20
+    found = estimated(command, make_topic(values), "--latency", "50ms")
+    assert found["sub-key"]["seconds"] >= 2.0
+    assert found["sub-key"]["bound"] == "order"
+
+
+def test_an_empty_backlog_takes_no_time(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    found = estimated(command, topic, "--latency", "10ms")
+    assert found["sub-key"]["seconds"] == 0
+    assert found["sub-key"]["bound"] == "nothing"
+
+
+def test_it_does_not_mind_a_group_that_is_at_work(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(distinct(10))
+    consumer = topic.live_member(command.group(topic), "checkout-7")
+    try:
+        assert estimated(command, topic, "--latency", "1ms")["messages"] == 10
+    finally:
+        consumer.close()
+
+
+def test_a_canary_is_drained_by_all_rules_and_the_rest_is_estimated(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    values = operations(300)
+    topic = make_topic(values)
+    what = [*command.what(topic), *command.options(pause_ms=5), "--from", "earliest"]
+    answer = command("estimate", *what, "--canary", "40", "--yes", "--json").answer
+    assert answer["canary"]["status"] == "canary"
+    assert answer["canary"]["messages"] == {
+        "read": 40, "done": 40, "dead": 0, "skipped": 0, "pending": 0
+    }  # fmt: skip
+    assert answer["estimate"]["messages"] == 260
+    assert 0.005 <= answer["estimate"]["latency"]["mean_s"] < 0.1
+    assert "canary" in answer["estimate"]["latency"]["source"]
+    assert committed(cluster, topic) == {0: 40}
+    assert PlanFile(command.plan(topic)).load().plan.watermark(0) == 40
+    assert set(command.record.done()) == every_place(values[:40])
+    summary = command.resume(topic, "--json").answer
+    assert summary["messages"]["done"] == 300
+    assert committed(cluster, topic) == {0: 300}
+    assert set(command.record.done()) == every_place(values)
+    assert not command.record.repeats()
+    command.record.check_order()
+
+
+def test_a_canary_larger_than_the_backlog_drains_it(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    topic = make_topic(operations(10), partitions=2)
+    what = [*command.what(topic), *command.options(), "--from", "earliest"]
+    answer = command("estimate", *what, "--canary", "1000", "--yes", "--json").answer
+    assert answer["canary"]["messages"]["done"] == 20
+    assert answer["estimate"]["messages"] == 0
+    assert committed(cluster, topic) == {0: 10, 1: 10}
+
+
+def test_a_canary_that_halts_ends_as_a_drain_does(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(distinct(50))
+    what = [*command.what(topic), *command.options(fail="0/7/0"), "--from", "earliest"]
+    outcome = command("estimate", *what, "--canary", "20", "--yes", code=5)
+    assert "handle failed for sub-message" in outcome.error
+    assert outcome.resume_words[0] == "resume"
+    command.resume(topic)
+    assert len(set(command.record.done())) == 50
+
+
+def test_a_canary_asks_first(command: Command, make_topic: MakeTopic, cluster: Cluster) -> None:
+    topic = make_topic(distinct(10))
+    what = [*command.what(topic), *command.options(), "--from", "earliest"]
+    outcome = command("estimate", *what, "--canary", "5", code=3)
+    assert "confirmation" in outcome.error
+    assert command.left_behind == []
+    assert committed(cluster, topic) == {0: None}
+
+
+def percentiles(file: Path, **more: object) -> str:
+    latency = {"count": 101, "mean_s": 0.02, "percentiles_s": [0.02] * 101}
+    file.write_text(json.dumps({"format": "x", "latency": latency, **more}))
+    return str(file)
+
+
+def test_the_latency_of_an_earlier_drain_is_taken(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(distinct(100))
+    file = percentiles(command.home / "summary.json")
+    found = estimated(command, topic, "--latency-from", file, "-c", "10")
+    assert found["latency"]["mean_s"] == 0.02
+    assert 0.2 <= found["sub-key"]["seconds"] < 1.0
+
+
+WRONG: list[tuple[list[str], str, str]] = [
+    ([], "how long does the handler take", "--latency 10ms"),
+    (["--latency", "quick"], "'quick' is no latency", "10ms"),
+    (["--latency", "10ms", "--canary", "5"], "--canary measures", "say one"),
+    (["--latency", "10ms", "--deadline", "tomorrow"], "--deadline 'tomorrow'", "08:00"),
+    (["--latency", "10ms", "--deadline", "2020-01-01T00:00"], "has passed", "6h"),
+    (["--latency-from", "nowhere.json"], "nowhere.json can't be read", "plan"),
+    (["--latency", "10ms", "--latency-from", "x"], "both say", "one"),
+]
+
+
+@pytest.mark.parametrize(("words", "error", "hint"), WRONG, ids=[each[1] for each in WRONG])
+def test_what_makes_no_sense_is_refused_with_the_way_out(
+    command: Command, words: list[str], error: str, hint: str
+) -> None:
+    what = ["--topic", "t", "--group", "g", "--handler", "count", "-b", "localhost:1"]
+    outcome = command("estimate", *what, *words, code=2)
+    assert error in outcome.error
+    assert hint in outcome.hint
+
+
+def test_a_plan_without_a_latency_is_refused(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(distinct(5))
+    file = command.home / "plan.json"
+    file.write_text(json.dumps({"format": "drainer-plan/1", "latency": None}))
+    outcome = command("estimate", *command.what(topic), "--latency-from", str(file), code=2)
+    assert "holds no measured latency" in outcome.error
+
+
+def test_a_split_that_fails_is_told_and_nothing_touched(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(["no json"])
+    what = [*command.what(topic), *command.options(), "--from", "earliest"]
+    outcome = command("estimate", *what, "--latency", "1ms", code=3)
+    assert f"split failed at {topic.name}/0/0" in outcome.error
+    assert command.left_behind == []
+
+
+def test_a_dry_run_has_the_estimate_too(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(distinct(300))
+    what = [*command.what(topic), *command.options(), "--from", "earliest", "--dry-run"]
+    answer = command("run", *what, "--latency", "10ms", "--deadline", "1h", "--json").answer
+    assert answer["status"] == "dry-run"
+    assert answer["estimate"]["sub-key"]["seconds"] > 0
+    assert answer["estimate"]["deadline"]["met"] is True
+    typical = command("run", *what, "--json").answer
+    assert typical["estimate"] is None
+    assert [each["latency_s"] for each in typical["typical"]] == [0.001, 0.01, 0.1]
+    told = command("run", *what)
+    assert "--latency 10ms" in told.hint
+
+
+def test_a_latency_is_for_a_dry_run_only(command: Command, make_topic: MakeTopic) -> None:
+    outcome = command("run", *command.what(make_topic()), "--latency", "1ms", code=2)
+    assert outcome.hint == "add --dry-run"
+
+
+def test_a_drain_that_will_miss_its_deadline_says_so_once_and_why(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(distinct(20))
+    outcome = command.drain(topic, "--deadline", "8s", "-c", "2", pause_ms=1000)
+    assert outcome.err.count("will be missed") == 1
+    assert "every worker is busy" in outcome.err
+    assert "too late" in outcome.err
+
+
+def test_a_drain_that_makes_its_deadline_says_so(command: Command, make_topic: MakeTopic) -> None:
+    outcome = command.drain(make_topic(distinct(100)), "--deadline", "1h")
+    assert "makes it, with 1h 00m to spare" in outcome.err or "59m" in outcome.err
+    assert "will be missed" not in outcome.err

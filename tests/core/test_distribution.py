@@ -1,0 +1,69 @@
+"""A handler's latency, as it is typed or was measured."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drainer.core.distribution import Distribution
+from drainer.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("10ms", 0.01), ("0.5 s", 0.5), ("250us", 0.00025), ("2", 2.0), ("1m", 60)],
+)
+def test_one_duration_is_the_latency_of_every_call(text: str, seconds: float) -> None:
+    latency = Distribution.parse(text)
+    assert latency.mean_s == pytest.approx(seconds)
+    assert latency.quantile(0.01) == latency.quantile(0.99) == pytest.approx(seconds)
+
+
+def test_the_quantiles_that_were_named_are_those_of_the_latency() -> None:
+    latency = Distribution.parse("p99=120ms, p50=8ms")
+    assert latency.quantile(0.5) == pytest.approx(0.008)
+    assert latency.quantile(0.99) == pytest.approx(0.12)
+    assert latency.quantile(0.0) == pytest.approx(0.008)
+    assert latency.quantile(1.0) == pytest.approx(0.12)
+    assert 0.012 < latency.mean_s < 0.02  # straight between the two it would be twice as much
+
+
+@pytest.mark.parametrize(
+    "text", ["", "fast", "-1ms", "10 parsecs", "p50=8ms,p50=9ms", "p101=1s", "x=1s", "p50=", "p9ms"]
+)
+def test_what_is_no_latency_is_refused_with_the_form_it_should_have(text: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        Distribution.parse(text)
+    assert "10ms" in str(refused.value.hint)
+
+
+def test_a_higher_quantile_that_is_shorter_is_refused() -> None:
+    with pytest.raises(UsageError, match="p99 is less than p50"):
+        Distribution.parse("p50=10ms,p99=5ms")
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=101).map(sorted))
+def test_quantiles_never_fall_and_the_mean_lies_between_them(seconds: list[float]) -> None:
+    latency = Distribution.from_percentiles(seconds)
+    found = [latency.quantile(share / 50) for share in range(51)]
+    assert all(behind >= before for before, behind in pairwise(found))
+    assert seconds[0] - 1e-9 <= latency.mean_s <= seconds[-1] + 1e-9
+
+
+@pytest.mark.parametrize("seconds", [[], [0.2, 0.1], [-1.0], [float("nan")], [float("inf")]])
+def test_percentiles_that_make_no_sense_are_refused(seconds: list[float]) -> None:
+    with pytest.raises(ValueError, match="percentiles"):
+        Distribution.from_percentiles(seconds)
+
+
+def test_what_is_drawn_has_the_mean_of_the_distribution() -> None:
+    latency = Distribution.from_times([0.005] * 95 + [0.1] * 5)
+    drawn = latency.draws(10_000, Random(7))
+    assert sum(drawn) / len(drawn) == pytest.approx(latency.mean_s, rel=1e-3)
+    assert drawn != sorted(drawn)
+    one_by_one = [latency.draw(chance) for chance in [Random(7)] for _ in range(10_000)]
+    assert sum(one_by_one) / 10_000 == pytest.approx(latency.mean_s, rel=0.1)

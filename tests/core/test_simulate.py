@@ -1,0 +1,154 @@
+"""The simulated drain: never faster than can be, and as fast as the lanes allow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drainer.core.order import Order
+from drainer.core.simulate import Costs, Simulated, simulate
+from drainer.message import Barrier, Message, SubMessage
+
+from .messages import message_at
+
+Spec = list[str | list[str] | None]  # sub-keys, several of them, or a barrier
+
+KEYS = st.sampled_from("abcde")
+SPECS = st.lists(st.lists(st.one_of(KEYS, st.lists(KEYS, min_size=1, max_size=3)), max_size=4))
+
+
+def backlog(specs: list[Spec], partitions: int = 1) -> list[tuple[Message, list[SubMessage]]]:
+    return [
+        (
+            message_at(offset, offset % partitions, b"one"),
+            [
+                Barrier()
+                if spec is None
+                else SubMessage(keys=spec)
+                if isinstance(spec, list)
+                else SubMessage(spec)
+                for spec in message
+            ],
+        )
+        for offset, message in enumerate(specs)
+    ]
+
+
+def drained(
+    specs: list[Spec],
+    concurrency: int,
+    order: Order = Order.SUB_KEY,
+    latency_s: Callable[[SubMessage], float] = lambda _: 1.0,
+    **more: Any,
+) -> Simulated:
+    return simulate(
+        backlog(specs), order=order, concurrency=concurrency, latency_s=latency_s, **more
+    )
+
+
+@given(SPECS, st.integers(1, 6), st.sampled_from(list(Order)), st.randoms(use_true_random=False))
+def test_it_is_never_below_the_lower_bound_and_handles_each_once(
+    specs: list[Spec], concurrency: int, order: Order, chance: object
+) -> None:
+    seen: list[SubMessage] = []
+
+    def latency_s(sub: SubMessage) -> float:
+        seen.append(sub)
+        return 0.1 + chance.random()  # type: ignore[attr-defined,no-any-return]
+
+    found = drained(specs, concurrency, order, latency_s)
+    assert found.seconds >= found.bound_s - 1e-9
+    assert found.seconds >= found.work_s / concurrency - 1e-9
+    assert len(seen) == len({id(sub) for sub in seen}) == sum(map(len, specs))
+    assert found.seconds <= found.work_s + 1e-9  # somebody is always at work
+
+
+@given(st.lists(st.lists(KEYS, max_size=4)), st.integers(1, 6))
+def test_with_one_sub_key_each_it_is_within_work_by_workers_plus_the_longest_lane(
+    specs: list[Spec], concurrency: int
+) -> None:
+    found = drained(specs, concurrency)
+    assert found.seconds <= found.work_s / concurrency + found.longest_lane_s + 1e-9
+
+
+def test_one_lane_takes_what_its_sub_messages_take_one_after_the_other() -> None:
+    took = count(1)
+    assert drained([["a"]] * 10, 5, latency_s=lambda _: float(next(took))).seconds == 55.0
+
+
+def test_distinct_sub_keys_go_in_rounds_of_as_many_as_there_are_workers() -> None:
+    assert drained([[f"k{n}"] for n in range(10)], 4).seconds == 3.0
+
+
+def test_key_order_and_partition_order_are_serial_where_sub_key_order_is_not() -> None:
+    specs: list[Spec] = [["a", "b", "c"], ["d", "e"]]
+    assert drained(specs, 9).seconds == 1.0
+    assert drained(specs, 9, Order.KEY).seconds == drained(specs, 9, Order.PARTITION).seconds == 5.0
+
+
+def test_a_barrier_waits_for_all_before_it_and_all_behind_wait_for_it() -> None:
+    assert drained([["a", "b"], [None], ["c", "d"]], 9).seconds == 3.0
+
+
+def test_a_sub_message_with_two_sub_keys_waits_in_both_lanes() -> None:
+    assert drained([["a", "b", ["a", "b"], "b"]], 9).seconds == 3.0
+
+
+def test_a_rate_holds_starts_back() -> None:
+    specs: list[Spec] = [[f"k{n}"] for n in range(201)]
+    found = drained(specs, 100, latency_s=lambda _: 0.01, rate=100.0)
+    assert found.seconds == pytest.approx(2.0, rel=0.05)
+
+
+def test_what_stands_before_the_dispatcher_decides_who_starts() -> None:
+    asked: list[float] = []
+
+    def before(dispatcher: object, clock: Callable[[], float]) -> object:
+        class Counting:
+            lanes = dispatcher.lanes  # type: ignore[attr-defined]
+
+            def take(self) -> SubMessage | None:
+                asked.append(clock())
+                return dispatcher.take()  # type: ignore[attr-defined,no-any-return]
+
+            def finish_and_take(self, sub: SubMessage) -> SubMessage | None:
+                dispatcher.finish(sub)  # type: ignore[attr-defined]
+                return self.take()
+
+        return Counting()
+
+    assert drained([["a"], ["a"], ["a"]], 2, before=before).seconds == 3.0
+    assert asked[0] == 0.0
+    assert max(asked) == 3.0
+
+
+def test_one_processor_bounds_many_workers() -> None:
+    specs: list[Spec] = [[f"k{n}"] for n in range(20_000)]
+    found = drained(specs, 1000, latency_s=lambda _: 0.01, costs=Costs(sub_message_s=1e-4))
+    assert found.seconds == pytest.approx(20_000 * 1e-4, rel=0.05)
+
+
+def test_the_fetch_bounds_the_drain_that_is_faster_than_it() -> None:
+    specs: list[Spec] = [[f"k{n}"] for n in range(5_000)]
+    costs = Costs(fetch_s=1e-3, begin_s=0.5)
+    found = drained(specs, 100, latency_s=lambda _: 0.001, costs=costs)
+    assert found.seconds == pytest.approx(5.5, rel=0.02)
+
+
+def test_a_full_buffer_hides_what_is_behind_a_hot_lane() -> None:
+    hot: list[Spec] = [["hot"]] * 400
+    others: list[Spec] = [[f"k{n}"] for n in range(400)]
+    wide = drained(hot + others, 10)
+    narrow = drained(hot + others, 10, buffer_bytes=20_000)
+    assert wide.seconds == 400.0
+    assert narrow.seconds > wide.seconds + 5
+
+
+def test_an_empty_backlog_takes_no_time() -> None:
+    found = drained([], 10)
+    assert (found.seconds, found.bound_s, found.messages) == (0.0, 0.0, 0)

@@ -1,0 +1,183 @@
+"""A sampled backlog, drawn on: hot keys keep their share, rare ones stay rare."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from drainer.core.distribution import Distribution
+from drainer.core.forecast import (
+    CONCURRENCY,
+    CPU,
+    LANE,
+    ORDER,
+    RATE,
+    Setting,
+    forecast,
+    least_concurrency,
+)
+from drainer.core.order import Order
+from drainer.core.simulate import Costs, simulate
+from drainer.core.workload import Keys, Stretch, Workload
+from drainer.message import Barrier, Message, SubMessage
+
+from .messages import message_at
+
+TEN_MS = Setting(Distribution.constant(0.01))
+
+
+def made_of(
+    messages: list[tuple[Message, list[SubMessage]]], stand_for: float | None = None, parts: int = 1
+) -> Workload:
+    """The workload of messages of one partition; ``stand_for`` of the backlog, in ``parts``."""
+    keys = Keys()
+    shapes = [keys.shape(message, subs) for message, subs in messages]
+    size = -(-len(shapes) // parts)
+    pieces = [shapes[at : at + size] for at in range(0, len(shapes), size)]
+    whole = len(shapes) if stand_for is None else stand_for
+    return Workload([Stretch(0, piece, whole * len(piece) / len(shapes)) for piece in pieces], keys)
+
+
+def with_a_hot_key(
+    count: int, share: float, seed: int = 1
+) -> list[tuple[Message, list[SubMessage]]]:
+    chance = Random(seed)
+    return [
+        (
+            message_at(n, 0, b"one"),
+            [SubMessage("hot" if chance.random() < share else chance.randrange(10**9))],
+        )
+        for n in range(count)
+    ]
+
+
+def drawn_keys(workload: Workload, messages: int) -> Counter[object]:
+    return Counter(sub.key for _, subs in workload.draw(messages) for sub in subs)
+
+
+def test_a_backlog_that_was_read_as_a_whole_is_drawn_as_it_is() -> None:
+    original = [
+        (message_at(n, 0, b"one"), [SubMessage(n % 3), SubMessage(keys=[n % 2, "x"]), Barrier()])
+        for n in range(20)
+    ]
+    workload = made_of(original)
+    assert workload.whole
+    drawn = list(workload.draw(workload.messages))
+    assert [message.offset for message, _ in drawn] == list(range(20))
+    names = workload._keys.of
+    for (_, before), (_, after) in zip(original, drawn, strict=True):
+        assert names[after[0].key] == before[0].key  # type: ignore[call-overload]
+        assert after[1].keys is not None
+        assert tuple(names[key] for key in after[1].keys) == before[1].keys  # type: ignore[call-overload]
+        assert isinstance(after[2], Barrier)
+
+
+def test_the_forecast_of_a_whole_backlog_is_its_exact_drain() -> None:
+    original = with_a_hot_key(3_000, 0.05)
+    for order in (Order.SUB_KEY, Order.KEY, Order.PARTITION):
+        exact = simulate(
+            with_a_hot_key(3_000, 0.05), order=order, concurrency=50, latency_s=lambda _: 0.01
+        )
+        found = forecast(made_of(original), TEN_MS, order, 50)
+        assert found.seconds == pytest.approx(exact.seconds, rel=1e-9)
+        assert found.serial_s == pytest.approx(exact.longest_lane_s)
+
+
+def test_a_hot_key_keeps_its_share_and_rare_ones_stay_distinct() -> None:
+    workload = made_of(with_a_hot_key(5_000, 0.05), stand_for=1_000_000, parts=10)
+    keys = drawn_keys(workload, 50_000)
+    (_, hottest), (_, next_one) = keys.most_common(2)
+    assert hottest == pytest.approx(2_500, rel=0.1)
+    assert next_one == 1  # though each stretch was drawn ten times
+    found = workload.hottest(Order.SUB_KEY)
+    assert found is not None
+    assert found.key == "hot"
+    assert found.sub_messages == pytest.approx(50_000, rel=0.1)
+
+
+def test_each_stretch_is_drawn_in_its_place() -> None:
+    early = [(message_at(n), [SubMessage("early")]) for n in range(100)]
+    late = [(message_at(100 + n), [SubMessage("late")]) for n in range(100)]
+    workload = made_of(early + late, stand_for=2_000, parts=2)
+    keys = [workload._keys.of[subs[0].key] for _, subs in workload.draw(2_000)]  # type: ignore[call-overload]
+    assert keys == ["early"] * 1000 + ["late"] * 1000
+
+
+@pytest.mark.parametrize("messages", [1, 7, 100, 999, 5_000])
+def test_as_many_are_drawn_as_were_asked_for(messages: int) -> None:
+    workload = made_of(with_a_hot_key(130, 0.1), stand_for=5_000, parts=7)
+    assert sum(1 for _ in workload.draw(messages)) == messages
+
+
+def test_partitions_take_turns() -> None:
+    keys = Keys()
+    stretches = [
+        Stretch(n, [keys.shape(message_at(0, n), [SubMessage(n)])], 5_000) for n in range(2)
+    ]
+    drawn = [message.partition for message, _ in Workload(stretches, keys).draw(10_000)]
+    assert Counter(drawn) == {0: 5_000, 1: 5_000}
+    assert {0, 1} == set(drawn[:5_000])
+
+
+def test_what_is_scaled_is_near_what_is_simulated_as_a_whole() -> None:
+    for share, concurrency in ((0.0, 100), (0.05, 10), (0.05, 100)):
+        messages = with_a_hot_key(60_000, share)
+        exact = forecast(made_of(messages), TEN_MS, Order.SUB_KEY, concurrency)
+        scaled = forecast(
+            made_of(messages[::12], stand_for=60_000, parts=10),
+            TEN_MS,
+            Order.SUB_KEY,
+            concurrency,
+            most=6_000,
+        )
+        assert scaled.bound == exact.bound == (LANE if share * concurrency > 1 else CONCURRENCY)
+        assert scaled.seconds == pytest.approx(exact.seconds, rel=0.08)
+
+
+def test_it_says_what_binds() -> None:
+    workload = made_of(with_a_hot_key(2_000, 0.0))
+    slow = Setting(Distribution.constant(0.01), Costs(sub_message_s=0.01))
+    held = Setting(Distribution.constant(0.01), rate=50.0)
+    assert forecast(workload, TEN_MS, Order.SUB_KEY, 10).bound == CONCURRENCY
+    assert forecast(workload, TEN_MS, Order.KEY, 10).bound == LANE
+    assert forecast(workload, slow, Order.SUB_KEY, 1000).bound == CPU
+    assert forecast(workload, held, Order.SUB_KEY, 1000).bound == RATE
+
+
+def test_an_empty_backlog_takes_no_time_at_all() -> None:
+    found = forecast(Workload((), Keys()), TEN_MS, Order.SUB_KEY, 10)
+    assert (found.seconds, found.serial_s, found.hottest) == (0.0, 0.0, None)
+
+
+def test_the_least_concurrency_that_is_enough_is_found() -> None:
+    workload = made_of(with_a_hot_key(5_000, 0.0))
+
+    def at(concurrency: int) -> float:
+        return forecast(workload, TEN_MS, Order.SUB_KEY, concurrency).seconds
+
+    known = forecast(workload, TEN_MS, Order.SUB_KEY, 10)
+    found = least_concurrency(lambda c: forecast(workload, TEN_MS, Order.SUB_KEY, c), 1.0, known)
+    assert found is not None
+    assert at(found) <= 1.0
+    assert at(found * 9 // 10) > 1.0
+
+
+def test_no_concurrency_makes_a_hot_lane_shorter() -> None:
+    workload = made_of(with_a_hot_key(5_000, 0.5))
+    known = forecast(workload, TEN_MS, Order.SUB_KEY, 10)
+    never = least_concurrency(lambda c: forecast(workload, TEN_MS, Order.SUB_KEY, c), 10.0, known)
+    assert never is None
+
+
+def test_what_no_bound_explains_goes_on_at_its_pace() -> None:
+    def with_barriers(count: int) -> list[tuple[Message, list[SubMessage]]]:
+        return [(message_at(n), [Barrier() if n % 3 == 0 else SubMessage(n)]) for n in range(count)]
+
+    exact = forecast(made_of(with_barriers(6_000)), TEN_MS, Order.SUB_KEY, 50)
+    scaled = forecast(
+        made_of(with_barriers(600), stand_for=6_000), TEN_MS, Order.SUB_KEY, 50, most=600
+    )
+    assert exact.bound == scaled.bound == ORDER
+    assert scaled.seconds == pytest.approx(exact.seconds, rel=0.05)

@@ -1,0 +1,101 @@
+"""A canary's source: no more than the first messages, and the drain ends once they are done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from made_up_kafka import OnTheLoop, Rehearsal, log_of, tick
+
+from drainer.core.dispatch import Dispatcher
+from drainer.core.failures import FailureSettings, OnFailure
+from drainer.engine.calibration import calibrate
+from drainer.engine.canary import CanaryOver, FirstMessages, Timed
+from drainer.engine.outside import Source
+from drainer.loader import LoadedHandler
+from drainer.message import SubMessage
+
+
+class CanaryRehearsal(Rehearsal):
+    """A rehearsal of which only the first messages are drained while ``first`` says how many."""
+
+    first: int | None = None
+
+    def _open_source(self, dispatcher: Dispatcher, notify: Callable[[], None]) -> Source:  # type: ignore[override]
+        source = super()._open_source(dispatcher, notify)
+        return source if self.first is None else FirstMessages(source, self.first, dispatcher)
+
+
+async def slowly(sub: SubMessage) -> None:
+    await tick()
+
+
+@pytest.mark.parametrize("first", [1, 31, 32, 33, 50, 64, 100])
+def test_it_ends_when_so_many_are_done_and_a_resume_does_the_rest(
+    tmp_path: Path, first: int
+) -> None:
+    logs = {0: log_of(*[[f"k{n % 7}", f"k{n % 5}"] for n in range(150)], holes=3)}
+    rehearsal = CanaryRehearsal(tmp_path, logs)
+    rehearsal.first = first
+    handler = OnTheLoop(slowly)
+    summary = rehearsal.drain(handler)
+    assert isinstance(summary.cause, CanaryOver)
+    assert summary.messages.done == first
+    assert summary.messages.pending == 0
+    assert {offset for _, offset, _ in handler.account.finished} == set(range(first))
+    assert rehearsal.group.committed == {0: first}
+    rehearsal.first = None
+    again = OnTheLoop(slowly)
+    rehearsal.drain(again)
+    assert set(handler.account.finished) | set(again.account.finished) == rehearsal.places
+    assert not set(handler.account.finished) & set(again.account.finished)
+    assert not handler.account.breaches + again.account.breaches
+
+
+def test_more_than_there_are_is_the_whole_drain(tmp_path: Path) -> None:
+    rehearsal = CanaryRehearsal(tmp_path, {0: log_of(*[["a"]] * 10)})
+    rehearsal.first = 1000
+    summary = rehearsal.drain(OnTheLoop())
+    assert summary.cause is None
+    assert summary.status == "done"
+
+
+def test_what_is_parked_does_not_keep_it_from_ending(tmp_path: Path) -> None:
+    async def fail(sub: SubMessage) -> None:
+        if sub.key == "bad":
+            raise ValueError("no")
+
+    failures = FailureSettings(retries=0, on_failure=OnFailure.PARK)
+    logs = {0: log_of(*[["bad" if n == 3 else f"k{n}"] for n in range(20)])}
+    rehearsal = CanaryRehearsal(tmp_path, logs, failures=failures)
+    rehearsal.first = 10
+    summary = rehearsal.drain(OnTheLoop(fail))
+    assert isinstance(summary.cause, CanaryOver)
+    assert (summary.messages.done, summary.messages.pending) == (9, 1)
+
+
+def test_calls_are_timed_those_that_fail_too() -> None:
+    async def once(sub: SubMessage) -> None:
+        await tick()
+        if sub.key == "bad":
+            raise ValueError("no")
+
+    timed = Timed(LoadedHandler("handlers.py:Accounting", SimpleNamespace(handle=once)))
+    assert timed.handler.is_async
+    assert timed.latency is None
+    asyncio.run(timed.handler.handle(SubMessage("good")))
+    with pytest.raises(ValueError, match="no"):
+        asyncio.run(timed.handler.handle(SubMessage("bad")))
+    assert len(timed.times_s) == 2
+    assert timed.latency is not None
+    assert timed.latency.mean_s >= 0.0005
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_the_engine_costs_something_and_not_much(is_async: bool) -> None:
+    found = calibrate(fan_out=5.0, concurrency=10, is_async=is_async)
+    assert 1e-7 < found.sub_message_s < 0.01
+    assert 0 <= found.late_s <= 0.001
