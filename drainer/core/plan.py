@@ -61,9 +61,7 @@ class OffsetPlan:
     each selector over sub-keys the progress by partition; times are ISO 8601 in UTC. ``parked`` are
     the lanes (``repr`` of their keys) that wait behind a dead letter. ``redrive`` is there when the
     topic is one of dead letters, which the handler gets as what they were. ``latency`` is the
-    handler's, over all runs.
-    topic is one of dead letters, which the handler gets as what they were. ``ruled`` is what
-    ``rules`` did, those of earlier runs among them.
+    handler's, over all runs. ``ruled`` is what ``rules`` did, those of earlier runs among them.
     """
 
     drain_id: str

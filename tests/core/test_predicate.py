@@ -222,7 +222,7 @@ def test_a_field_is_found_in_whatever_holds_it(payload: Any) -> None:
         ({"a": Decimal("1.50")}, "payload.a == 1.5"),
         ({"a": UUID(int=1)}, "payload.a =~ '0000.*1'"),
         ({"a": date(2026, 1, 2)}, "payload.a == d'2026-01-02'"),
-        ({"a": {"x", "y"}}, "'x' in payload.a"),
+        ({"a": {"x"}}, "'x' in payload.a"),
         ({3: "x"}, "payload[3] == 'x'"),
     ],
     ids=repr,
