@@ -9,6 +9,7 @@ from drainer.engine.action import PlanOfAction
 from drainer.engine.history import History
 from drainer.engine.status import Summary
 from drainer.loader import describe
+from drainer.operations.estimate import Estimate
 from drainer.operations.inspection import Inspection
 from drainer.view.layout import field
 from drainer.view.report.file import ReportFile, ReportNotWritten
@@ -46,6 +47,19 @@ def write_inspection_report(terminal: Terminal, file: ReportFile | None, found: 
         from drainer.view.report.inspect import inspection_page  # noqa: PLC0415
 
         return inspection_page(found, datetime.now().astimezone())
+
+    write_or_warn(terminal, file, page)
+
+
+def write_estimate_report(terminal: Terminal, file: ReportFile | None, found: Estimate) -> None:
+    """Writes the report of an estimate, if one is wanted."""
+    if file is None:
+        return
+
+    def page() -> str:
+        from drainer.view.report.estimate import estimate_page  # noqa: PLC0415
+
+        return estimate_page(found, datetime.now().astimezone())
 
     write_or_warn(terminal, file, page)
 
