@@ -134,7 +134,7 @@ def run(
             show_plan_of_action(terminal, prepared.action)
             if dry_run:
                 measured = latency_from is not None
-                asking = e.Asking(given, by, order, running, request.failures.rate, measured)
+                asking = e.Asking(given, by, order, running, request.failures.rate, measured, page)
                 found = e.estimate_dry_run(terminal, cluster, prepared.plan, request, asking)
                 tell_dry_run(terminal, prepared.action, found, report=page)
                 return

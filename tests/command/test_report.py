@@ -113,9 +113,27 @@ def test_an_inspection_has_a_report(command: Command, make_topic: MakeTopic) -> 
     assert command.record.path.exists() is False
 
 
-def test_a_dry_run_says_that_it_has_none(command: Command, make_topic: MakeTopic) -> None:
+def test_an_estimate_has_a_report(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(operations(300))
+    what = [*command.what(topic), "--from", "earliest", "--latency", "10ms"]
+    more = ["--deadline", "6h", "--report", "r.html"]
+    outcome = command("estimate", *what, *more, "--json", "--quiet")
+    assert outcome.answer["estimate"]["deadline"]["met"]
+    text = Reader(command.folder / "r.html").text
+    assert f"Estimate for draining {topic.name} for group {command.group(topic)} Takes" in text
+    assert "✓ It makes the deadline" in text
+    assert command.left_behind == ["r.html"]
+
+
+def test_a_dry_run_with_an_estimate_has_a_report(command: Command, make_topic: MakeTopic) -> None:
+    more = ("--dry-run", "--latency", "10ms", "--report", "r.html")
+    command.drain(make_topic(operations(300)), *more)
+    assert "Estimate for draining" in Reader(command.folder / "r.html").text
+
+
+def test_a_dry_run_without_one_says_so(command: Command, make_topic: MakeTopic) -> None:
     outcome = command.drain(make_topic(operations(10)), "--dry-run", "--report", "r.html")
-    assert "warning: a dry run has no report" in outcome.err
+    assert "warning: no report was written" in outcome.err
     assert command.left_behind == []
 
 

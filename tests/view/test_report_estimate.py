@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from core.messages import message_at
 from drainer.core.forecast import CONCURRENCY, CPU, LANE, Forecast, Setting
-from drainer.core.latency import Latency
+from drainer.core.distribution import Distribution
 from drainer.core.order import Order
 from drainer.core.workload import Hottest, Keys, Stretch, Workload
 from drainer.message import SubMessage
@@ -17,7 +17,7 @@ from drainer.view.report.estimate import estimate_page
 
 from .test_report import ENDED, EVIL, Reader
 
-TEN_MS = Latency.constant(0.01)
+TEN_MS = Distribution.constant(0.01)
 
 
 def forecast(order: Order, concurrency: int, seconds: float) -> Forecast:
@@ -74,13 +74,10 @@ def test_a_deadline_that_is_met_tells_what_would_do() -> None:
 
 
 def test_a_deadline_that_is_missed_tells_what_would_make_it() -> None:
-    assert (
-        "✗ It misses the deadline, by 1m 40s; a concurrency of 300 would make it."
-        in shown(estimate(verdict=by(900, -100, 300)))
+    assert "✗ It misses the deadline, by 1m 40s; a concurrency of 300 would make it." in shown(
+        estimate(verdict=by(900, -100, 300))
     )
-    assert "by 10m 00s; no concurrency is enough." in shown(
-        estimate(verdict=by(400, -600, None))
-    )
+    assert "by 10m 00s; no concurrency is enough." in shown(estimate(verdict=by(400, -600, None)))
 
 
 def test_a_deadline_that_is_over_has_no_line_to_be_drawn() -> None:
