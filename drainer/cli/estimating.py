@@ -34,9 +34,9 @@ from drainer.store.plan_file import PlanFile
 from drainer.view.action import show_plan_of_action
 from drainer.view.estimate import show_canary, show_estimate, show_typical, show_way_on
 from drainer.view.progress import progress_view
-from drainer.view.summary import show_summary
 from drainer.view.report.file import ReportFile
 from drainer.view.report.write import write_estimate_report
+from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
 
 _HOW_LONG = "How long it will take"

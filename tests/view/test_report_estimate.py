@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 from core.messages import message_at
-from drainer.core.forecast import CONCURRENCY, CPU, LANE, Forecast, Setting
 from drainer.core.distribution import Distribution
+from drainer.core.forecast import CONCURRENCY, CPU, LANE, Forecast, Setting
 from drainer.core.order import Order
 from drainer.core.workload import Hottest, Keys, Stretch, Workload
 from drainer.message import SubMessage
