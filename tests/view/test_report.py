@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from drainer.core.bundles import Bundling
 from drainer.core.concurrency import Concurrency
 from drainer.core.latency import Latency
 from drainer.core.progress import Counts
 from drainer.engine.history import History
-from drainer.engine.status import AutoStatus, FailureStatus, PartitionResult, Summary
+from drainer.engine.status import AutoStatus, FailureStatus, PartitionResult, RuleStatus, Summary
 from drainer.errors import GroupJoined
 from drainer.view.report.chart import Clock, Line, over_time, zone
 from drainer.view.report.drain import drain_page
@@ -285,3 +286,17 @@ def test_a_concurrency_that_was_found_is_told_and_drawn() -> None:
     text = Reader(drain_page(about, replace(summary(), auto=auto), course, ENDED)).text
     assert "10 on average, of up to 319 that concurrency allows" in text
     assert "concurrency auto, settled at 300" in text
+
+
+def test_what_rules_took_out_is_told_by_their_names() -> None:
+    rules = RuleStatus({"emails": 4_800}, {"limit": 7}, {EVIL: 3}, {EVIL: "no field 'kind'"})
+    text = shown(replace(summary(), rules=rules))
+    assert "emails 4,800 0 0 limit 0 7 0" in text
+    assert f"{EVIL} 0 0 3 no field 'kind'" in text
+    assert "What rules took out" not in shown()
+
+
+def test_with_many_in_a_call_concurrency_counts_calls() -> None:
+    bundling = Bundling(most=50)
+    text = shown(bundling=bundling)
+    assert "90 on average, in 1,000 calls that concurrency allows" in text

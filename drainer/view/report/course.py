@@ -15,10 +15,13 @@ LOG_FROM = 30  # times that the slowest is above the fastest
 POINTS_MOST = 240  # of a line; more can't be told apart on a page
 
 
-def course(history: History, begun: datetime, whole: Latency | None) -> list[Chart]:
+def course(
+    history: History, begun: datetime, whole: Latency | None, *, bundled: bool = False
+) -> list[Chart]:
     """The charts, none when it was over too soon; ``begun`` has the zone to tell the time in.
 
-    ``whole`` is how long the handler took in the whole run.
+    ``whole`` is how long the handler took in the whole run. With ``bundled`` a call of it
+    takes many sub-messages, and concurrency counts calls.
     """
     stretches = history.evenly(POINTS_MOST)
     if len(stretches) < 3:
@@ -31,7 +34,7 @@ def course(history: History, begun: datetime, whole: Latency | None) -> list[Cha
     return [
         _throughput(stretches, clock),
         _to_go(stretches, clock, history),
-        _in_handler(stretches, clock),
+        _in_handler(stretches, clock, bundled=bundled),
         *_latency(stretches, clock, whole),
         _lanes(stretches, clock),
         *_failing(stretches, clock),
@@ -79,25 +82,25 @@ def _to_go(stretches: Sequence[Stretch], clock: Clock, history: History) -> Char
     )
 
 
-def _in_handler(stretches: Sequence[Stretch], clock: Clock) -> Chart:
+def _in_handler(stretches: Sequence[Stretch], clock: Clock, *, bundled: bool) -> Chart:
     samples = sum(stretch.samples for stretch in stretches)
     mean = sum(stretch.running * stretch.samples for stretch in stretches) / samples
     most = max(stretch.concurrency for stretch in stretches)
     allows = figures.count(most)
     if min(stretch.concurrency for stretch in stretches) < most:
         allows = f"up to {allows}"
+    within = f"in {allows} calls" if bundled else f"of {allows}"
+    lines = [Line("in the handler", [s.running for s in stretches], "c1", filled=True)]
+    if not bundled:
+        limits = [s.concurrency for s in stretches]
+        lines.append(Line("concurrency", limits, "c2", dashed=True, stepped=True))
     return over_time(
         "in-handler",
         "In the handler",
-        f"Sub-messages in the handler at once: {figures.rate(mean)} on average, of"
-        f" {allows} that concurrency allows.",
+        f"Sub-messages in the handler at once: {figures.rate(mean)} on average, {within} that"
+        " concurrency allows.",
         clock,
-        [
-            Line("in the handler", [s.running for s in stretches], "c1", filled=True),
-            Line(
-                "concurrency", [s.concurrency for s in stretches], "c2", dashed=True, stepped=True
-            ),
-        ],
+        lines,
         "",
     )
 

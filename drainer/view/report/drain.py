@@ -37,6 +37,15 @@ class HotRow:
 
 
 @dataclass(frozen=True, slots=True)
+class RuleRow:
+    name: str
+    skipped: int
+    dead: int
+    undecided: int
+    why: str  # the first reason of those
+
+
+@dataclass(frozen=True, slots=True)
 class TroubleRow:
     at: str
     lasted_s: float
@@ -69,7 +78,7 @@ def drain_page(action: PlanOfAction, summary: Summary, history: History, ended: 
         resume=_resume(summary),
         partitions=_partitions(summary),
         shown=SHOWN,
-        charts=course(history, begun, summary.latency),
+        charts=course(history, begun, summary.latency, bundled=action.bundling is not None),
         troubles=[
             TroubleRow(
                 f"{begun + timedelta(seconds=trouble.begins_s):%H:%M:%S}",
@@ -80,6 +89,7 @@ def drain_page(action: PlanOfAction, summary: Summary, history: History, ended: 
         ],
         troubles_more=history.troubles_more,
         zone=zone(begun),
+        rules=_rules(summary),
         failures=_failures(summary),
         errors_shown=ERRORS_SHOWN,
         dead_commands=_dead_commands(action, summary),
@@ -144,6 +154,22 @@ def _failures(summary: Summary) -> str:
         (found.parked_lanes, counted(found.parked_lanes, "parked lane")),
     )
     return ", ".join(text for number, text in words if number)
+
+
+def _rules(summary: Summary) -> list[RuleRow]:
+    rules = summary.rules
+    names = dict.fromkeys((*rules.skipped_by, *rules.dead_by, *rules.undecided))
+    rows = [
+        RuleRow(
+            name,
+            rules.skipped_by.get(name, 0),
+            rules.dead_by.get(name, 0),
+            rules.undecided.get(name, 0),
+            rules.why.get(name, ""),
+        )
+        for name in names
+    ]
+    return sorted(rows, key=lambda row: (-row.skipped - row.dead, row.name))
 
 
 def _dead_commands(action: PlanOfAction, summary: Summary) -> str | None:
