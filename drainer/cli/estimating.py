@@ -34,6 +34,8 @@ from drainer.store.plan_file import PlanFile
 from drainer.view.action import show_plan_of_action
 from drainer.view.estimate import show_canary, show_estimate, show_typical, show_way_on
 from drainer.view.progress import progress_view
+from drainer.view.report.file import ReportFile
+from drainer.view.report.write import write_estimate_report
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
 
@@ -112,6 +114,7 @@ class Asking:
     running: LocalSettings
     rate: float | None
     measured: bool = False  # the latency, in a drain
+    report: ReportFile | None = None  # where the estimate is written to as well
 
 
 def estimate_and_show(
@@ -148,6 +151,7 @@ def estimate_and_show(
         terminal.say,
     )
     show_estimate(terminal, found)
+    write_estimate_report(terminal, asking.report, found)
     return found
 
 
@@ -222,6 +226,8 @@ def send_canary_and_estimate(
     summary = canary.summary
     if not canary.over:
         show_summary(terminal, summary)
+        if asking.report is not None:
+            terminal.warn("no report was written: the canary was stopped before its end")
         return summary.exit_code
     show_canary(terminal, summary)
     latency = canary.latency or Distribution.constant(0.0)

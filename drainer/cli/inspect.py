@@ -20,6 +20,8 @@ from drainer.operations.inspect import SAMPLE_MESSAGES, SAMPLE_MOST, Look
 from drainer.operations.inspect import inspect as look_at
 from drainer.view.inspect import show_inspection, show_rules_asked
 from drainer.view.reading import ReadingView
+from drainer.view.report.file import ReportFile
+from drainer.view.report.write import write_inspection_report
 from drainer.view.terminal import Terminal
 
 Sample = Annotated[
@@ -62,6 +64,7 @@ def inspect(
     limit_per_key: r.LimitPerKey = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
+    report: o.ReportPath = None,
     json: o.Json = False,
     quiet: o.Quiet = False,
     debug: o.Debug = False,
@@ -80,6 +83,7 @@ def inspect(
     """  # noqa: E501 - an example has to be on one line to be copied
     terminal = Terminal(json=json, quiet=quiet, debug=debug)
     with answering(terminal):
+        page = ReportFile(report) if report else None
         asked = r.rule_settings(
             RuleSettings(),
             skip_key=skip_key,
@@ -113,3 +117,4 @@ def inspect(
             show_rules_asked(terminal, asked, found, status)
         if json:
             terminal.data({**found.as_json(), "undecided": status.as_json()["undecided"]})
+        write_inspection_report(terminal, page, found)

@@ -35,8 +35,8 @@ def show_inspection(terminal: Terminal, found: Inspection) -> None:
     if (hot := hot_row(found)) is not None:
         terminal.show(Text(printable(hot), WARN_STYLE))
     terminal.say("")
-    for line in _fields(found):
-        terminal.show(line)
+    for label, value, note in fields(found):
+        terminal.show(field(label, value, note))
     terminal.say("")
     _show_partitions(terminal, found)
     _show_contents(terminal, found)
@@ -128,21 +128,22 @@ def _headline(found: Inspection) -> Text:
     return Text.assemble((printable(title), HEAD_STYLE), (state, HEAD_STYLE))
 
 
-def _fields(found: Inspection) -> list[Text]:
+def fields(found: Inspection) -> list[tuple[str, str, str]]:
+    """A label, a value and a note for each thing that is known of the whole backlog."""
     return [
-        field(
+        (
             "backlog",
             f"{_about(found)}{figures.counted(found.messages, 'message')}",
             f"{figures.counted(found.offsets, 'offset')}" + _holes(found),
         ),
-        field("bytes", *_bytes(found)),
-        field("arrivals", *_arrivals(found)),
-        field("retention", *_retention(found)),
-        field("group", *_group(found)),
-        field("replication", _replication(found)),
-        field("isolation", found.isolation),
-        *([field("handler", found.handler)] if found.handler else []),
-        field("read", *_reading(found)),
+        ("bytes", *_bytes(found)),
+        ("arrivals", *_arrivals(found)),
+        ("retention", *_retention(found)),
+        ("group", *_group(found)),
+        ("replication", _replication(found), ""),
+        ("isolation", found.isolation, ""),
+        *([("handler", found.handler, "")] if found.handler else []),
+        ("read", *_reading(found)),
     ]
 
 
