@@ -18,7 +18,7 @@ from drainer.engine.history import (
     Trouble,
     rates,
 )
-from drainer.engine.status import FailureStatus, PartitionStatus, Status
+from drainer.engine.status import FailureStatus, PartitionStatus, RuleStatus, Status
 from view.samples import status
 
 TWO_DAYS = 2 * 24 * 3600 * 2  # statuses, two a second
@@ -135,6 +135,13 @@ def test_failures_are_those_at_the_end_of_a_stretch() -> None:
         history.add(at(n / 2, failures=FailureStatus(failures=n, retries=n // 2)))
     last = history.stretches[-1]
     assert (last.failures, last.retries) == (99, 49)
+
+
+def test_what_rules_took_out_is_no_failure() -> None:
+    history = History(10)
+    counts = Counts(100, done=60, skipped=40)
+    history.add(at(1.0, sub_messages=counts, rules=RuleStatus({"e-mails": 37})))
+    assert history.stretches[-1].skipped == 3
 
 
 def test_a_trouble_lasts_until_it_is_gone() -> None:

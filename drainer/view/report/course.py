@@ -152,6 +152,11 @@ def _lanes(stretches: Sequence[Stretch], clock: Clock) -> Chart:
     )
 
 
+def _named(lines: Sequence[Line]) -> str:
+    # One line alone has no legend.
+    return lines[0].label if len(lines) == 1 else "of each"
+
+
 def _failing(stretches: Sequence[Stretch], clock: Clock) -> list[Chart]:
     first = stretches[0]
     lines = [
@@ -171,7 +176,7 @@ def _failing(stretches: Sequence[Stretch], clock: Clock) -> list[Chart]:
         over_time(
             "failing",
             "Failures, added up",
-            "How many there had been in this run: where a line rises, they came.",
+            f"How many {_named(lines)} there had been in this run: where a line rises, they came.",
             clock,
             lines,
             "",
