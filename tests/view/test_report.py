@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from html.parser import HTMLParser
 from pathlib import Path
 
+import orjson
 import pytest
 
 from drainer.core.bundles import Bundling
@@ -38,14 +39,20 @@ class Reader(HTMLParser):
         self.tags: list[str] = []
         self.links: list[str] = []
         self.words: list[str] = []
+        self.data = ""
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if ("type", "application/json") in attrs:
+            tag = "data"
         self.tags.append(tag)
         self.links += [value or "" for name, value in attrs if name in ("src", "href")]
 
     def handle_data(self, data: str) -> None:
-        self.words.append(data)
+        if self.tags and self.tags[-1] == "data":
+            self.data += data
+        else:
+            self.words.append(data)
 
     @property
     def text(self) -> str:
@@ -165,6 +172,14 @@ def test_what_comes_from_messages_is_never_markup() -> None:
     assert "\x1b" not in page
     assert "\x00" not in page
     assert "\\x1b[31m" in read.text
+
+
+def test_the_page_holds_for_programs_what_the_command_prints() -> None:
+    ended = replace(summary(), plan=EVIL)
+    read = Reader(made(ended))
+
+    assert orjson.loads(read.data) == orjson.loads(orjson.dumps(ended.as_json()))
+    assert "<" not in read.data
 
 
 def test_a_page_loads_nothing_and_says_so_to_the_browser() -> None:

@@ -62,6 +62,7 @@ def drain_page(action: PlanOfAction, summary: Summary, history: History, ended: 
     return render(
         "drain.html",
         ended,
+        summary.as_json(),
         title=f"{headline}: {action.topic} for {action.group}",
         style=style,
         mark=mark,

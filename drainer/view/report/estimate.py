@@ -20,6 +20,7 @@ def estimate_page(found: Estimate, now: datetime) -> str:
     return render(
         "estimate.html",
         now,
+        {"estimate": found.as_json()},
         title=f"Estimate: {found.topic} for {found.group}",
         found=found,
         asked=found.asked,

@@ -27,6 +27,7 @@ def inspection_page(found: Inspection, now: datetime) -> str:
     return render(
         "inspect.html",
         now,
+        found.as_json(),
         title=f"Backlog of {found.topic} for {found.group.name}",
         found=found,
         headline=_headline(found),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 
+import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from drainer import __version__
 from drainer.view import figures
@@ -34,12 +37,25 @@ class Moment:
         )
 
 
-def render(template: str, now: datetime, **values: object) -> str:
-    """A page. All text is escaped; only a ``Markup`` is not, as the charts are."""
+def render(template: str, now: datetime, data: Mapping[str, object], **values: object) -> str:
+    """A page. All text is escaped; only a ``Markup`` is not, as the charts are.
+
+    ``data`` is what the command's ``--json`` prints: it goes along, for programs.
+    """
     page = _templates().get_template(template)
     return page.render(
-        version=__version__, written=Moment.of(now), host=platform.node() or "unknown", **values
+        version=__version__,
+        written=Moment.of(now),
+        host=platform.node() or "unknown",
+        data=_data(data),
+        **values,
     )
+
+
+def _data(data: Mapping[str, object]) -> Markup:
+    # In such an element nothing is markup but its own end, and a comment.
+    text = orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS, default=str).decode()
+    return Markup(text.replace("<", "\\u003c"))
 
 
 @cache
