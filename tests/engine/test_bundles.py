@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 from made_up_kafka import Accounting, Rehearsal, log_of, place_of
 
+from drainer.core import breaker
 from drainer.core.bundles import Bundle
 from drainer.core.failures import FailureSettings, OnFailure
 from drainer.engine import local
 from drainer.engine.bundles import Bundles
 from drainer.engine.settings import LocalSettings
-from drainer.handler import Fatal, Retry
+from drainer.handler import Fatal, Retry, Skip
 from drainer.message import SubMessage
 
 LOG = log_of(*([f"k{n % 10}"] for n in range(100)))  # offset n is in lane n % 10
@@ -258,3 +259,27 @@ def test_a_call_waits_to_be_full_and_the_last_one_no_longer_than_it_may(tmp_path
 
     assert summary.exit_code == 0
     assert sorted(map(len, handler.calls)) == [4, 8, 8]
+
+
+def test_a_folded_call_that_is_skipped_shows_that_the_downstream_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(breaker, "PROBE_FIRST_S", 0.01)
+
+    class SkippingTheFolded(Folding):
+        tries = 0
+
+        async def handle(self, sub: SubMessage) -> None:
+            self.tries += 1
+            if 2 < self.tries < 3 + breaker.FAILURES:
+                raise ConnectionError("away")
+            if self.tries > 2 and len(sub.folded) > 1:
+                raise Skip("only one by one")
+            self.note([sub])
+
+    log = log_of(*([f"k{n % 100}"] for n in range(3000)))
+    handler = SkippingTheFolded()
+    summary = Rehearsal(tmp_path, {0: log}, failures=replace(QUICK, retries=5)).drain(handler)
+
+    assert summary.exit_code == 0
+    assert summary.failures.outages == 1
