@@ -23,11 +23,12 @@ class Bundles:
         dispatcher: Dispatcher,
         failures: Failures,
         wake: Callable[[], None],
+        awaits: Callable[[], bool],
     ) -> None:
         self._dispatcher = dispatcher
         self._failures = failures
         self._wake = wake
-        self._bundler = Bundler(dispatcher, bundling, monotonic, self._wait)
+        self._bundler = Bundler(dispatcher, bundling, monotonic, self._wait, awaits)
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -75,7 +76,9 @@ class Bundles:
 
     def _look_again(self) -> None:
         self._wake()
-        self._wait()  # if the loop was early, or another call waits by now
+        due_s = self._bundler.due_s
+        if due_s is not None and due_s > monotonic():  # the loop was early
+            self._wait()  # else whoever is free next takes it
 
 
 def _may_be_split(error: BaseException) -> bool:

@@ -170,7 +170,13 @@ class LocalDrain:
         )
         make_workers = AsyncWorkers if self._handler.is_async else ThreadWorkers
         bundling = self._handler.bundling
-        self._bundles = bundling and Bundles(bundling, dispatcher, failures, self._wake)
+        self._bundles = bundling and Bundles(
+            bundling,
+            dispatcher,
+            failures,
+            self._wake,
+            lambda: self._pump.awaits,
+        )
         heard_by = self._bundles or failures
         self._workers: Workers = make_workers(
             self._before(failures.starter),
