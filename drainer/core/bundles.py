@@ -124,6 +124,7 @@ class Bundler:
         self._looks_behind = bundling.coalesce is not None or bundling.of is BatchOf.LANE
         self._clock = clock
         self._waits_since_s: float | None = None  # for a call to be full
+        self.calls = 0  # that have done their work
         self.use(inner)
 
     def use(self, inner: Inner) -> None:
@@ -166,6 +167,7 @@ class Bundler:
 
     def finish(self, bundle: Bundle) -> None:
         """Ends what a call has done."""
+        self.calls += 1
         bundle.unfold()
         finish = self._inner.finish
         for lead, followers in bundle.runs:
