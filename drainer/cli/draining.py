@@ -115,7 +115,7 @@ def confirm_and_drain(
         question = f"Redrive these letters of {action.topic}?"
     insist_on_yes(terminal, question, yes=yes)
     with progress_view(terminal) as view:
-        give_up = partial(_end_at_once, terminal, view, prepared.action.plan_path)
+        give_up = partial(end_at_once, terminal, view, prepared.action.plan_path)
 
         def show(status: Status) -> None:
             if measure is not None:
@@ -135,8 +135,8 @@ def confirm_and_drain(
     return summary.exit_code
 
 
-def _end_at_once(terminal: Terminal, view: ProgressView, plan: Path) -> NoReturn:
-    # Called from another thread: the main one is in the handler, and won't leave it.
+def end_at_once(terminal: Terminal, view: ProgressView, plan: Path) -> NoReturn:
+    """Ends the process from another thread: the main one is in the handler, and won't leave it."""
     telling = threading.Thread(target=_tell_the_end, args=(terminal, view, plan), daemon=True)
     telling.start()
     telling.join(TELL_S)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from drainer.cli.answer import insist_on_yes
+from drainer.cli.draining import end_at_once
 from drainer.cli.values import parse_deadline
 from drainer.core.concurrency import Concurrency
 from drainer.core.distribution import Distribution
@@ -146,6 +148,7 @@ def estimate_and_show(
             buffer_bytes=running.buffer_bytes,
             rate=asking.rate,
             deadline=asking.deadline,
+            bundled=request.handler.bundling is not None,
         ),
         datetime.now(UTC),
         terminal.say,
@@ -222,7 +225,10 @@ def send_canary_and_estimate(
         yes=yes,
     )
     with progress_view(terminal) as view:
-        canary = send_canary(cluster, prepared, asking.running, first, view.update, terminal.say)
+        give_up = partial(end_at_once, terminal, view, action.plan_path)
+        canary = send_canary(
+            cluster, prepared, asking.running, first, view.update, terminal.say, give_up
+        )
     summary = canary.summary
     if not canary.over:
         show_summary(terminal, summary)

@@ -160,7 +160,11 @@ class LocalDrain:
         )
         make_workers = AsyncWorkers if self._handler.is_async else ThreadWorkers
         bundling = self._handler.bundling
-        self._bundles = bundling and Bundles(bundling, dispatcher, failures, self._wake)
+        self._bundles: Bundles | None = None
+        if bundling is not None:
+            self._bundles = Bundles(
+                bundling, dispatcher, failures, self._wake, lambda: self._pump.awaits
+            )
         heard_by = self._bundles or failures
         self._workers: Workers = make_workers(
             self._before(failures.starter),
@@ -195,12 +199,14 @@ class LocalDrain:
             failed=self._end,
         )
         if concurrency.is_auto:
+            bundles = self._bundles
             self._limiter = Limiter(
                 Knee(first, most),
                 dispatcher,
                 lambda: failures.failed_attempts,
                 lambda: self._workers.idle,
                 self._limit,
+                calls=None if bundles is None else lambda: bundles.calls,
                 threads=not self._handler.is_async,
             )
         ending = Ending(

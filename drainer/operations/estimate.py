@@ -39,6 +39,7 @@ class Question:
     buffer_bytes: int
     rate: float | None = None
     deadline: datetime | None = None
+    bundled: bool = False  # whether the handler takes several sub-messages at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,7 @@ def estimate(
         orders=orders,
         table=rows,
         verdict=verdict,
-        notes=tuple(_notes(workload)),
+        notes=tuple(_notes(workload, bundled=question.bundled)),
     )
 
 
@@ -194,8 +195,13 @@ def estimate_typical(
     return found
 
 
-def _notes(workload: Workload) -> list[str]:
+def _notes(workload: Workload, *, bundled: bool) -> list[str]:
     notes = ["retries, failures and a downstream that slows down under load are not in it"]
+    if bundled:
+        notes.append(
+            "each sub-message is taken for a call of its own; the handler takes several at once, so"
+            " it will take less"
+        )
     if not workload.whole:
         notes.append(
             f"from {workload.sampled_messages:,} messages read evenly over the backlog, a sample"
