@@ -28,6 +28,7 @@ from drainer.operations.estimate import (
     estimate,
     estimate_typical,
     forecast_json,
+    left_out,
 )
 from drainer.operations.latency import latency_from
 from drainer.operations.measurement import backlog_of, look_at, remaining
@@ -130,6 +131,7 @@ def estimate_and_show(
         request.group,
         concurrency=_at_most(request, running),
         options=running.options,
+        rules=request.rules,
         say=terminal.say,
     )
     found = estimate(
@@ -145,7 +147,7 @@ def estimate_and_show(
             buffer_bytes=running.buffer_bytes,
             rate=asking.rate,
             deadline=asking.deadline,
-            bundled=request.handler.bundling is not None,
+            left_out=left_out(request),
         ),
         datetime.now(UTC),
         terminal.say,
@@ -175,6 +177,7 @@ def estimate_dry_run(
             request.group,
             concurrency=_at_most(request, running),
             options=running.options,
+            rules=request.rules,
             say=terminal.say,
         )
         concurrency = _at_most(request, running)
@@ -185,6 +188,8 @@ def estimate_dry_run(
         terminal.warn(f"no estimate: {error}")
         return {"estimate": None}
     show_typical(terminal, typical, asking.deadline)
+    for each in left_out(request):
+        terminal.say(each)
     return {
         "estimate": None,
         "typical": [
