@@ -28,6 +28,7 @@ from drainer.operations.estimate import (
     estimate,
     estimate_typical,
     forecast_json,
+    left_out,
 )
 from drainer.operations.latency import latency_from
 from drainer.operations.measurement import backlog_of, look_at, remaining
@@ -133,6 +134,7 @@ def estimate_and_show(
         request.group,
         concurrency=_at_most(request, running),
         options=running.options,
+        rules=request.rules,
         say=terminal.say,
     )
     found = estimate(
@@ -148,7 +150,7 @@ def estimate_and_show(
             buffer_bytes=running.buffer_bytes,
             rate=asking.rate,
             deadline=asking.deadline,
-            bundled=request.handler.bundling is not None,
+            left_out=left_out(request),
         ),
         datetime.now(UTC),
         terminal.say,
@@ -179,6 +181,7 @@ def estimate_dry_run(
             request.group,
             concurrency=_at_most(request, running),
             options=running.options,
+            rules=request.rules,
             say=terminal.say,
         )
         concurrency = _at_most(request, running)
@@ -189,6 +192,8 @@ def estimate_dry_run(
         terminal.warn(f"no estimate: {error}")
         return {"estimate": None}
     show_typical(terminal, typical, asking.deadline)
+    for each in left_out(request):
+        terminal.say(each)
     return {
         "estimate": None,
         "typical": [

@@ -136,7 +136,10 @@ class Bundler:
     def ready(self) -> int:
         """How many calls could start now."""
         ready = self._inner.ready
-        return 0 if self._lingers(ready) else -(-ready // self._bundling.lanes)
+        if self._lingers(ready):
+            return 0
+        alone = min(ready, self.lanes.urgent_ones)  # perhaps: a barrier, or what has failed
+        return alone + -(-(ready - alone) // self._bundling.lanes)
 
     @property
     def due_s(self) -> float | None:

@@ -243,6 +243,11 @@ class Lanes:
         """The sub-message that is next whatever lanes hold: one that had its turn before."""
         return self._urgent[0] if self._urgent else None
 
+    @property
+    def urgent_ones(self) -> int:
+        """How many of those that are ready had their turn before."""
+        return len(self._urgent)
+
     def behind(self, sub: SubMessage) -> SubMessage | None:
         """What is next in the lane of a started sub-message; None when it may not start yet."""
         lane = sub.lane

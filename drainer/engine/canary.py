@@ -82,8 +82,9 @@ class FirstMessages:
 
     def _all_done(self) -> bool:
         # Or nothing more can be done for them: what is parked stays pending.
-        lanes = self._dispatcher.lanes
-        return self._delivered and not (lanes.running or lanes.ready or lanes.held)
+        lanes, sieve = self._dispatcher.lanes, self._dispatcher.sieve
+        waits = lanes.running or lanes.ready or lanes.held or sieve.under_way
+        return self._delivered and not waits
 
 
 class Timed:

@@ -17,6 +17,7 @@ from drainer.core.workload import Hottest, Workload
 from drainer.engine.loop import hurried_interpreter
 from drainer.kafka.backlog import Backlog
 from drainer.operations.measurement import Measured, Say, Teller
+from drainer.operations.start import Request
 
 TABLE = (0.1, 0.3, 1, 3, 10)  # of the concurrency that is asked for
 TABLE_MOST = 30_000  # sub-messages that are simulated for each of these, and for other orders
@@ -39,7 +40,7 @@ class Question:
     buffer_bytes: int
     rate: float | None = None
     deadline: datetime | None = None
-    bundled: bool = False  # whether the handler takes several sub-messages at once
+    left_out: tuple[str, ...] = ()  # of the drain, a sentence each
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +178,7 @@ def estimate(
         orders=orders,
         table=rows,
         verdict=verdict,
-        notes=tuple(_notes(workload, bundled=question.bundled)),
+        notes=(*_notes(workload), *question.left_out),
     )
 
 
@@ -195,13 +196,21 @@ def estimate_typical(
     return found
 
 
-def _notes(workload: Workload, *, bundled: bool) -> list[str]:
-    notes = ["retries, failures and a downstream that slows down under load are not in it"]
-    if bundled:
-        notes.append(
+def left_out(request: Request) -> tuple[str, ...]:
+    """What a drain would do that is not simulated, a sentence each."""
+    found = []
+    if request.handler.bundling is not None:
+        found.append(
             "each sub-message is taken for a call of its own; the handler takes several at once, so"
             " it will take less"
         )
+    if request.rules.limit_per_key is not None:
+        found.append("--limit-per-key is not in it: it will take less")
+    return tuple(found)
+
+
+def _notes(workload: Workload) -> list[str]:
+    notes = ["retries, failures and a downstream that slows down under load are not in it"]
     if not workload.whole:
         notes.append(
             f"from {workload.sampled_messages:,} messages read evenly over the backlog, a sample"

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from drainer.core.dispatch import identify
 from drainer.core.plan import OffsetPlan
+from drainer.core.rules import RuleSettings
+from drainer.core.sieve import Sieve
 from drainer.core.simulate import Costs
 from drainer.core.workload import Keys, Stretch, Workload
 from drainer.engine.calibration import Real, calibrate
@@ -91,12 +94,14 @@ def look_at(
     *,
     concurrency: int,
     options: Mapping[str, str] | None = None,
+    rules: RuleSettings | None = None,
     say: Say = lambda text: None,
 ) -> Measured:
     """Samples and splits a backlog, and measures what fetch, split and engine cost here.
 
-    Nothing of it is handled, and no group is touched. Raises Refused when the topic can't be read
-    or ``split`` fails.
+    What ``rules`` skip is left out; a limit is not asked, for of a sample it says nothing. Nothing
+    is handled, and no group is touched. Raises Refused when the topic can't be read or ``split``
+    fails.
     """
     tell = Teller(say)
     tell("reading a sample of the backlog")
@@ -108,7 +113,7 @@ def look_at(
         tell("splitting it")
         splitter = _Splitter(handler, _context(backlog.topic, group, concurrency, options))
         try:
-            workload, split_s = _split(sample, splitter)
+            workload, split_s = _split(sample, _Ruled(splitter, rules or RuleSettings()))
         except BaseException:
             splitter.close()
             raise
@@ -172,7 +177,22 @@ class _Splitter:
             asyncio.run(self._handler.close())
 
 
-def _split(sample: Sample, split: _Splitter) -> tuple[Workload, float]:
+class _Ruled:
+    """Calls a splitter, and leaves out what rules skip."""
+
+    def __init__(self, splitter: _Splitter, rules: RuleSettings) -> None:
+        self._splitter = splitter
+        self._sieve = Sieve(replace(rules, limit_per_key=None)) if rules.skip else None
+
+    def __call__(self, message: Message) -> Sequence[SubMessage]:
+        subs = self._splitter(message)
+        if self._sieve is None:
+            return subs
+        identify(message, subs)
+        return [sub for sub in subs if self._sieve.skips(sub) is None]
+
+
+def _split(sample: Sample, split: _Ruled) -> tuple[Workload, float]:
     """The workload, and what it took to split one message."""
     lengths = {number: end - start for number, (start, end) in sample.ranges.items()}
     looked_at = dict.fromkeys(lengths, 0)
@@ -196,7 +216,7 @@ def _split(sample: Sample, split: _Splitter) -> tuple[Workload, float]:
     return Workload(stretches, keys), spent_s / max(1, count)
 
 
-def _first_fan_out(sample: Sample, split: _Splitter) -> float:
+def _first_fan_out(sample: Sample, split: _Ruled) -> float:
     some = sample.messages[:: max(1, len(sample.messages) // 100)]
     return sum(len(split(message)) for message in some) / max(1, len(some))
 

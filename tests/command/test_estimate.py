@@ -253,6 +253,20 @@ def test_a_dry_run_has_the_estimate_too(command: Command, make_topic: MakeTopic)
     assert "--latency 10ms" in told.hint
 
 
+def test_a_dry_run_estimates_what_the_rules_let_pass(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(same(300) + distinct(100))
+    what = [*command.what(topic), *command.options(), "--from", "earliest", "--dry-run"]
+    with_rules = ["--skip-key", "hot", "--limit-per-key", "5", "--latency", "20ms"]
+    found = command("run", *what, *with_rules, "-c", "100", "--json").answer["estimate"]
+    assert found["sub_messages"] == 100
+    assert found["sub-key"]["seconds"] < 3
+    assert any("--limit-per-key is not in it" in note for note in found["notes"])
+    outcome = command("run", *what, "--limit-per-key", "5")
+    assert "--limit-per-key is not in it" in outcome.err
+
+
 def test_a_latency_is_for_a_dry_run_only(command: Command, make_topic: MakeTopic) -> None:
     outcome = command("run", *command.what(make_topic()), "--latency", "1ms", code=2)
     assert outcome.hint == "add --dry-run"

@@ -21,7 +21,7 @@ from drainer.engine.bundles import Bundles
 from drainer.engine.local import LocalDrain
 from drainer.engine.settings import LocalSettings
 from drainer.handler import Fatal, Retry, Skip
-from drainer.message import SubMessage
+from drainer.message import Barrier, SubMessage
 
 LOG = log_of(*([f"k{n % 10}"] for n in range(100)))  # offset n is in lane n % 10
 HOT = log_of(*(["hot"] for _ in range(300)))
@@ -260,6 +260,23 @@ def test_a_call_waits_to_be_full_and_the_last_one_no_longer_than_it_may(tmp_path
 
     assert summary.exit_code == 0
     assert sorted(map(len, handler.calls)) == [4, 8, 8]
+
+
+def test_other_partitions_are_handled_beside_a_barrier(tmp_path: Path) -> None:
+    others = asyncio.Event()
+
+    class AroundABarrier(BatchesOnTheLoop):
+        async def handle_batch(self, subs: Sequence[SubMessage]) -> None:
+            self.note(subs)
+            if isinstance(subs[0], Barrier):
+                await asyncio.wait_for(others.wait(), 5)
+            else:
+                others.set()
+
+    log = log_of([None]), log_of(["a", "b", "c"])
+    rehearsal = Rehearsal(tmp_path, dict(enumerate(log)))
+    rehearsal.source_options = {"batch": 1}
+    assert rehearsal.drain(AroundABarrier()).exit_code == 0
 
 
 def test_a_hot_lane_does_not_wait_for_others_that_can_not_come(tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ from made_up_kafka import OnTheLoop, Rehearsal, log_of, tick
 from drainer.core.bundles import Bundle
 from drainer.core.dispatch import Dispatcher
 from drainer.core.failures import FailureSettings, OnFailure
+from drainer.core.rules import OverLimit, RuleSettings
 from drainer.engine.calibration import calibrate
 from drainer.engine.canary import CanaryOver, FirstMessages, Timed
 from drainer.engine.outside import Source
+from drainer.engine.status import Status
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
 
@@ -76,6 +78,22 @@ def test_what_is_parked_does_not_keep_it_from_ending(tmp_path: Path) -> None:
     summary = rehearsal.drain(OnTheLoop(fail))
     assert isinstance(summary.cause, CanaryOver)
     assert (summary.messages.done, summary.messages.pending) == (9, 1)
+
+
+def test_it_waits_for_letters_above_a_limit_and_what_is_behind_them(tmp_path: Path) -> None:
+    rehearsal = CanaryRehearsal(tmp_path, {0: log_of(["a"], ["a"], [None], ["b"], ["c"])})
+    rehearsal.rules = RuleSettings(limit_per_key=1, over_limit=OverLimit.DEAD_LETTER)
+    rehearsal.letters.keeps_silent = True
+    rehearsal.first = 4
+
+    def answer(status: Status) -> None:
+        if status.sub_messages.read == 4:
+            rehearsal.letters.answer()
+
+    rehearsal.observe = answer
+    summary = rehearsal.drain(OnTheLoop())
+    assert isinstance(summary.cause, CanaryOver)
+    assert (summary.messages.done, summary.messages.dead, summary.messages.pending) == (3, 1, 0)
 
 
 def test_calls_are_timed_those_that_fail_too() -> None:

@@ -516,7 +516,7 @@ def test_what_other_threads_have_done_counts_when_one_result_ends_the_drain() ->
             2,
             0.0,
             failed,
-            cast(Any, None),
+            nobody,
             ended.append,
             lambda: None,
             lambda took, gap: 0,
