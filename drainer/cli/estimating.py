@@ -23,16 +23,23 @@ from drainer.operations.canary import send_canary
 from drainer.operations.estimate import (
     Estimate,
     Question,
+    drain_seconds,
     estimate,
     estimate_typical,
     forecast_json,
 )
 from drainer.operations.latency import latency_from
-from drainer.operations.measurement import backlog_of, look_at, remaining
+from drainer.operations.measurement import Measured, backlog_of, look_at, remaining
 from drainer.operations.start import Request, prepare
 from drainer.store.plan_file import PlanFile
 from drainer.view.action import show_plan_of_action
-from drainer.view.estimate import show_canary, show_estimate, show_typical, show_way_on
+from drainer.view.estimate import (
+    show_canary,
+    show_estimate,
+    show_skipped,
+    show_typical,
+    show_way_on,
+)
 from drainer.view.progress import progress_view
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
@@ -118,37 +125,54 @@ def estimate_and_show(
     terminal: Terminal, cluster: Cluster, backlog: Backlog, request: Request, asking: Asking
 ) -> Estimate:
     """Samples the backlog, simulates, and shows what came of it. Raises Refused."""
-    assert asking.latency is not None
-    latency, source = asking.latency
-    running = asking.running
-    measured = look_at(
+    measured = _measured(terminal, cluster, backlog, request, asking)
+    question = _question(request, asking)
+    found = estimate(backlog, request.group, measured, question, datetime.now(UTC), terminal.say)
+    show_estimate(terminal, found)
+    return found
+
+
+def estimate_seconds(
+    terminal: Terminal, cluster: Cluster, request: Request, asking: Asking
+) -> float | None:
+    """How long a drain takes; None, once that is told, when nobody can say."""
+    try:
+        backlog = backlog_of(cluster, request)
+        measured = _measured(terminal, cluster, backlog, request, asking)
+    except Refused as error:
+        terminal.warn(f"no estimate: {error}")
+        return None
+    return drain_seconds(measured, _question(request, asking))
+
+
+def _measured(
+    terminal: Terminal, cluster: Cluster, backlog: Backlog, request: Request, asking: Asking
+) -> Measured:
+    return look_at(
         cluster,
         backlog,
         request.handler,
         request.group,
-        concurrency=_at_most(request, running),
-        options=running.options,
+        concurrency=_at_most(request, asking.running),
+        options=asking.running.options,
+        rules=request.rules,
         say=terminal.say,
     )
-    found = estimate(
-        backlog,
-        request.group,
-        measured,
-        Question(
-            latency=latency,
-            latency_source=source,
-            measured=asking.measured,
-            order=asking.order,
-            concurrency=_at_most(request, running),
-            buffer_bytes=running.buffer_bytes,
-            rate=asking.rate,
-            deadline=asking.deadline,
-        ),
-        datetime.now(UTC),
-        terminal.say,
+
+
+def _question(request: Request, asking: Asking) -> Question:
+    assert asking.latency is not None
+    latency, source = asking.latency
+    return Question(
+        latency=latency,
+        latency_source=source,
+        measured=asking.measured,
+        order=asking.order,
+        concurrency=_at_most(request, asking.running),
+        buffer_bytes=asking.running.buffer_bytes,
+        rate=asking.rate,
+        deadline=asking.deadline,
     )
-    show_estimate(terminal, found)
-    return found
 
 
 def estimate_dry_run(
@@ -165,15 +189,7 @@ def estimate_dry_run(
             found = estimate_and_show(terminal, cluster, backlog, request, asking)
             return {"estimate": found.as_json()}
         running = asking.running
-        measured = look_at(
-            cluster,
-            backlog,
-            request.handler,
-            request.group,
-            concurrency=_at_most(request, running),
-            options=running.options,
-            say=terminal.say,
-        )
+        measured = _measured(terminal, cluster, backlog, request, asking)
         concurrency = _at_most(request, running)
         typical = estimate_typical(
             measured, asking.order, concurrency, running.buffer_bytes, asking.rate
@@ -181,9 +197,11 @@ def estimate_dry_run(
     except Refused as error:
         terminal.warn(f"no estimate: {error}")
         return {"estimate": None}
+    show_skipped(terminal, measured.skipped, whole=measured.workload.whole)
     show_typical(terminal, typical, asking.deadline)
     return {
         "estimate": None,
+        "skipped": None if measured.skipped is None else measured.skipped.as_json(),
         "typical": [
             {"latency_s": latency.mean_s, **forecast_json(each)} for latency, each in typical
         ],
