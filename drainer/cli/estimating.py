@@ -13,8 +13,9 @@ from drainer.cli.answer import insist_on_yes
 from drainer.cli.values import parse_deadline
 from drainer.core.concurrency import Concurrency
 from drainer.core.distribution import Distribution
+from drainer.core.forecast import Forecast
 from drainer.core.order import Order
-from drainer.core.plan import OffsetPlan
+from drainer.engine.action import PlanOfAction
 from drainer.engine.settings import LocalSettings
 from drainer.errors import EXIT_DONE, Refused, UsageError
 from drainer.kafka.backlog import Backlog
@@ -30,7 +31,7 @@ from drainer.operations.estimate import (
 )
 from drainer.operations.latency import latency_from
 from drainer.operations.measurement import Measured, backlog_of, look_at, remaining
-from drainer.operations.start import Request, prepare
+from drainer.operations.start import Prepared, Request, prepare
 from drainer.store.plan_file import PlanFile
 from drainer.view.action import show_plan_of_action
 from drainer.view.estimate import (
@@ -41,6 +42,7 @@ from drainer.view.estimate import (
     show_way_on,
 )
 from drainer.view.progress import progress_view
+from drainer.view.retention import doomed_warning
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
 
@@ -176,32 +178,44 @@ def _question(request: Request, asking: Asking) -> Question:
 
 
 def estimate_dry_run(
-    terminal: Terminal, cluster: Cluster, plan: OffsetPlan, request: Request, asking: Asking
-) -> dict[str, object]:
-    """The estimate that a dry run ends with; gives what its ``--json`` has beside the rest.
+    terminal: Terminal, cluster: Cluster, prepared: Prepared, request: Request, asking: Asking
+) -> tuple[PlanOfAction, dict[str, object]]:
+    """The plan of action and the estimate of a dry run; gives what its ``--json`` has of both.
 
-    Without a latency it is told for some typical ones. A handler that can't split is told, too.
+    Looks before it shows anything, so that retention which is too near is told first of all.
+    Without a latency the time is told for some typical ones. A handler that can't split is told.
     """
-    backlog = remaining(cluster, plan)
-    terminal.say("")
+    backlog = remaining(cluster, prepared.plan)
+    action, found = prepared.action, None
+    typical: list[tuple[Distribution, Forecast]] = []
     try:
-        if asking.latency is not None:
-            found = estimate_and_show(terminal, cluster, backlog, request, asking)
-            return {"estimate": found.as_json()}
-        running = asking.running
         measured = _measured(terminal, cluster, backlog, request, asking)
-        concurrency = _at_most(request, running)
-        typical = estimate_typical(
-            measured, asking.order, concurrency, running.buffer_bytes, asking.rate
-        )
+        if asking.latency is not None:
+            question = _question(request, asking)
+            found = estimate(
+                backlog, request.group, measured, question, datetime.now(UTC), terminal.say
+            )
+        else:
+            concurrency, buffer = _at_most(request, asking.running), asking.running.buffer_bytes
+            typical = estimate_typical(measured, asking.order, concurrency, buffer, asking.rate)
     except Refused as error:
+        show_plan_of_action(terminal, action)
+        terminal.say("")
         terminal.warn(f"no estimate: {error}")
-        return {"estimate": None}
+        return action, {"estimate": None}
+    too_near = doomed_warning(measured.doomed, None if found is None else found.asked.seconds)
+    if too_near is not None:
+        action = replace(action, warnings=(too_near, *action.warnings))
+    show_plan_of_action(terminal, action)
+    terminal.say("")
+    if found is not None:
+        show_estimate(terminal, found, warned=True)
+        return action, {"estimate": found.as_json()}
     show_skipped(terminal, measured.skipped, whole=measured.workload.whole)
     show_typical(terminal, typical, asking.deadline)
-    return {
+    return action, {
         "estimate": None,
-        "skipped": None if measured.skipped is None else measured.skipped.as_json(),
+        "rules_skip": None if measured.skipped is None else measured.skipped.as_json(),
         "typical": [
             {"latency_s": latency.mean_s, **forecast_json(each)} for latency, each in typical
         ],

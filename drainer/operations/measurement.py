@@ -68,6 +68,7 @@ def backlog_of(cluster: Cluster, request: Request) -> Backlog:
 
 def remaining(cluster: Cluster, plan: OffsetPlan) -> Backlog:
     """What of a plan's backlog is still to be drained, but for what finished past a watermark."""
+    logs = cluster.log_bounds(plan.topic, tuple(plan.partitions), cluster.settings.isolation)
     return Backlog(
         cluster_id=plan.cluster_id,
         topic=plan.topic,
@@ -79,8 +80,8 @@ def remaining(cluster: Cluster, plan: OffsetPlan) -> Backlog:
                 min(plan.watermark(number), part.end),
                 part.end,
                 part.committed,
-                part.start,
-                part.end,
+                logs[number].start,
+                logs[number].end,
                 part.leader_epoch,
             )
             for number, part in plan.partitions.items()

@@ -18,7 +18,7 @@ from drainer.operations.splitting import Skipped
 from drainer.view import figures
 from drainer.view.bars import bar_of
 from drainer.view.layout import HEAD_STYLE, QUIET_STYLE, command, field, printable, table, verdict
-from drainer.view.retention import retention_warning
+from drainer.view.retention import doomed_warning
 from drainer.view.summary import show_account
 from drainer.view.terminal import Terminal
 
@@ -36,18 +36,14 @@ _BINDING = {
 _CLOCK, _DATE = "%H:%M", "%Y-%m-%d %H:%M"
 
 
-def show_estimate(terminal: Terminal, estimate: Estimate) -> None:
+def show_estimate(terminal: Terminal, estimate: Estimate, *, warned: bool = False) -> None:
     """The answer first, then why, by order and by concurrency, and what it rests on.
 
-    Before all of it, that retention would be quicker than the drain.
+    Before all of it, that retention would be quicker than the drain, unless that was ``warned`` of.
     """
-    doomed = estimate.doomed
-    if doomed is not None and estimate.too_late:
-        terminal.warn(
-            retention_warning(
-                doomed.in_s, doomed.by, doomed.partition, doomed.offset, estimate.asked.seconds
-            )
-        )
+    too_near = doomed_warning(estimate.doomed, estimate.asked.seconds)
+    if too_near is not None and not warned:
+        terminal.warn(too_near)
     terminal.show(_headline(estimate))
     if not estimate.workload.messages:
         return

@@ -16,11 +16,10 @@ from drainer.operations.inspection import Inspection, PartitionInspection
 from drainer.view import figures
 from drainer.view.bars import show_bars
 from drainer.view.layout import HEAD_STYLE, QUIET_STYLE, SHOWN, WARN_STYLE, field, printable, table
-from drainer.view.retention import retention_warning
+from drainer.view.retention import doomed_warning
 from drainer.view.rules import undecided_lines
 from drainer.view.terminal import Terminal
 
-RETENTION_NEAR_S = 24 * 3600
 NAME_WIDTH = 40
 FEWEST_BARS = 2  # one bar compares nothing
 NAMED = 5  # partitions or members that are named in a line
@@ -80,15 +79,8 @@ def warnings(found: Inspection, drained_in_s: float | None = None) -> list[str]:
     Retention is too near when it is sooner than the drain would end, where that is known.
     """
     said: list[str] = []
-    doomed = found.doomed
-    doom = doomed.doom if doomed is not None else None
-    near_s = RETENTION_NEAR_S if drained_in_s is None else drained_in_s
-    if doomed is not None and doom is not None and doom.in_s < near_s:
-        said.append(
-            retention_warning(
-                doom.in_s, doom.by, doomed.partition, doomed.head_offset, drained_in_s
-            )
-        )
+    if (too_near := doomed_warning(found.head_doomed, drained_in_s)) is not None:
+        said.append(too_near)
     if found.lost:
         where = _list([part for part in found.partitions if part.lost])
         said.append(
