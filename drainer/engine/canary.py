@@ -15,7 +15,7 @@ from drainer.engine.outside import Source
 from drainer.engine.pump import Batch
 from drainer.errors import DrainerError, Interrupted
 from drainer.loader import LoadedHandler
-from drainer.message import Message, SubMessage
+from drainer.message import Message
 
 OVER = "the canary is over"
 TIMES_MOST = 100_000  # calls that are remembered
@@ -92,28 +92,30 @@ class Timed:
     def __init__(self, handler: LoadedHandler) -> None:
         self.times_s: list[float] = []
         self.handler = copy(handler)
-        handle = handler.handle
-
-        async def on_the_loop(sub: SubMessage) -> Any:
-            begun_s = time.perf_counter()
-            try:
-                return await cast(Callable[[SubMessage], Awaitable[Any]], handle)(sub)
-            finally:
-                self._note(time.perf_counter() - begun_s)
-
-        def plainly(sub: SubMessage) -> Any:
-            begun_s = time.perf_counter()
-            try:
-                return handle(sub)
-            finally:
-                self._note(time.perf_counter() - begun_s)
-
-        self.handler.handle = cast(Any, on_the_loop if handler.is_async else plainly)
+        self.handler.handle = cast(Any, self._timed(handler.handle, handler.is_async))
+        self.handler.handle_bundle = cast(Any, self._timed(handler.handle_bundle, handler.is_async))
 
     @property
     def latency(self) -> Distribution | None:
         """None when nothing was handled."""
         return Distribution.from_times(self.times_s) if self.times_s else None
+
+    def _timed(self, handle: Callable[[Any], Any], is_async: bool) -> Callable[[Any], Any]:
+        async def on_the_loop(work: Any) -> Any:
+            begun_s = time.perf_counter()
+            try:
+                return await cast(Awaitable[Any], handle(work))
+            finally:
+                self._note(time.perf_counter() - begun_s)
+
+        def plainly(work: Any) -> Any:
+            begun_s = time.perf_counter()
+            try:
+                return handle(work)
+            finally:
+                self._note(time.perf_counter() - begun_s)
+
+        return on_the_loop if is_async else plainly
 
     def _note(self, took_s: float) -> None:
         if len(self.times_s) < TIMES_MOST:
