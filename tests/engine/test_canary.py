@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from made_up_kafka import OnTheLoop, Rehearsal, log_of, tick
 
+from drainer.core.bundles import Bundle
 from drainer.core.dispatch import Dispatcher
 from drainer.core.failures import FailureSettings, OnFailure
 from drainer.engine.calibration import calibrate
@@ -92,6 +93,24 @@ def test_calls_are_timed_those_that_fail_too() -> None:
     assert len(timed.times_s) == 2
     assert timed.latency is not None
     assert timed.latency.mean_s >= 0.0005
+
+
+def test_calls_with_many_sub_messages_are_timed_as_one() -> None:
+    async def batch(subs: list[SubMessage]) -> None:
+        await tick()
+
+    timed = Timed(LoadedHandler("handlers.py:Together", SimpleNamespace(handle_batch=batch)))
+    bundle = Bundle()
+    bundle.subs = [SubMessage("a"), SubMessage("b")]
+    asyncio.run(timed.handler.handle_bundle(bundle))
+    assert len(timed.times_s) == 1
+    assert timed.times_s[0] >= 0.0005
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_sub_message_in_a_call_with_others_costs_something_and_no_more(is_async: bool) -> None:
+    found = calibrate(fan_out=5.0, concurrency=10, is_async=is_async, bundles=True)
+    assert 1e-7 < found.together_s <= found.sub_message_s
 
 
 @pytest.mark.parametrize("is_async", [True, False])
