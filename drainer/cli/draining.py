@@ -17,6 +17,7 @@ from drainer.cli.values import parse_concurrency, parse_duration, parse_pairs, p
 from drainer.core.plan import OffsetPlan
 from drainer.engine.action import PlanOfAction
 from drainer.engine.deadline import DeadlineWatch
+from drainer.engine.history import History
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status
 from drainer.errors import EXIT_INTERRUPTED, Interrupted
@@ -25,6 +26,8 @@ from drainer.kafka.settings import ClientSettings
 from drainer.operations.drain import drain
 from drainer.operations.start import Prepared, nothing_to_drain
 from drainer.view.progress import ProgressView, progress_view
+from drainer.view.report.file import ReportFile
+from drainer.view.report.write import write_drain_report
 from drainer.view.summary import show_cut_short, show_summary
 from drainer.view.terminal import Terminal
 
@@ -68,10 +71,16 @@ def settings_of_plan(
 
 
 def tell_dry_run(
-    terminal: Terminal, action: PlanOfAction, estimated: Mapping[str, object] | None = None
+    terminal: Terminal,
+    action: PlanOfAction,
+    estimated: Mapping[str, object] | None = None,
+    *,
+    report: ReportFile | None = None,
 ) -> None:
     """The end of a run that only looked."""
     terminal.say("a dry run: nothing was touched")
+    if report is not None and (estimated or {}).get("estimate") is None:
+        terminal.warn("no report was written: without an estimate a dry run has none")
     if terminal.json:
         terminal.data(
             {"status": "dry-run", "exit_code": 0, **action.as_json(), **(estimated or {})}
@@ -87,8 +96,10 @@ def confirm_and_drain(
     *,
     yes: bool,
     deadline: datetime | None = None,
+    report: ReportFile | None = None,
 ) -> int:
     """Drains what was prepared, once a person said yes; gives the exit code."""
+    history = History()
     plan = prepared.plan
     measure = metrics.begin(plan.topic, plan.group, plan.drain_id) if metrics else None
     if not prepared.action.resumes and not prepared.action.offsets:
@@ -96,6 +107,7 @@ def confirm_and_drain(
         if metrics is not None:
             metrics.end(summary)
         show_summary(terminal, summary)
+        write_drain_report(terminal, report, prepared.action, summary, history)
         return summary.exit_code
     action = prepared.action
     question = f"Drain {action.topic} for {action.group}?"
@@ -103,11 +115,13 @@ def confirm_and_drain(
         question = f"Redrive these letters of {action.topic}?"
     insist_on_yes(terminal, question, yes=yes)
     with progress_view(terminal) as view:
-        give_up = partial(_end_at_once, terminal, view, prepared.action.plan_path)
+        give_up = partial(end_at_once, terminal, view, prepared.action.plan_path)
 
         def show(status: Status) -> None:
             if measure is not None:
                 measure(status)
+            if report is not None:
+                history.add(status)
             view.update(status)
 
         observe = show
@@ -117,11 +131,12 @@ def confirm_and_drain(
     if metrics is not None:
         metrics.end(summary)
     show_summary(terminal, summary)
+    write_drain_report(terminal, report, action, summary, history)
     return summary.exit_code
 
 
-def _end_at_once(terminal: Terminal, view: ProgressView, plan: Path) -> NoReturn:
-    # Called from another thread: the main one is in the handler, and won't leave it.
+def end_at_once(terminal: Terminal, view: ProgressView, plan: Path) -> NoReturn:
+    """Ends the process from another thread: the main one is in the handler, and won't leave it."""
     telling = threading.Thread(target=_tell_the_end, args=(terminal, view, plan), daemon=True)
     telling.start()
     telling.join(TELL_S)

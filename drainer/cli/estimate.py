@@ -21,6 +21,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
 from drainer.operations.measurement import backlog_of
 from drainer.operations.start import Request
+from drainer.view.report.file import ReportFile
 from drainer.view.terminal import Terminal
 
 
@@ -60,6 +61,7 @@ def estimate(
     set_: o.Set = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
+    report: o.ReportPath = None,
     yes: o.Yes = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
@@ -79,6 +81,7 @@ def estimate(
     """  # noqa: E501 - an example has to be on one line to be copied
     terminal = Terminal(json=json, quiet=quiet, debug=debug)
     with answering(terminal):
+        page = ReportFile(report) if report else None
         given = e.given_latency(latency, latency_from)
         if given is None and canary is None:
             raise UsageError(
@@ -99,7 +102,7 @@ def estimate(
         )
         failures = p.failure_settings(p.NEW_DRAIN, **{**p.NOTHING_SAID, "rate": rate})
         by, measured = e.given_deadline(deadline), latency_from is not None
-        asking = e.Asking(given, by, order, running, failures.rate, measured)
+        asking = e.Asking(given, by, order, running, failures.rate, measured, report=page)
         request = Request(
             topic=topic,
             group=group,

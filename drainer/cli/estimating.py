@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from drainer.cli.answer import insist_on_yes
+from drainer.cli.draining import end_at_once
 from drainer.cli.values import parse_deadline
 from drainer.core.concurrency import Concurrency
 from drainer.core.distribution import Distribution
@@ -42,6 +44,8 @@ from drainer.view.estimate import (
     show_way_on,
 )
 from drainer.view.progress import progress_view
+from drainer.view.report.file import ReportFile
+from drainer.view.report.write import write_estimate_report
 from drainer.view.retention import doomed_warning
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
@@ -121,6 +125,7 @@ class Asking:
     running: LocalSettings
     rate: float | None
     measured: bool = False  # the latency, in a drain
+    report: ReportFile | None = None  # where the estimate is written to as well
 
 
 def estimate_and_show(
@@ -131,6 +136,7 @@ def estimate_and_show(
     question = _question(request, asking)
     found = estimate(backlog, request.group, measured, question, datetime.now(UTC), terminal.say)
     show_estimate(terminal, found)
+    write_estimate_report(terminal, asking.report, found)
     return found
 
 
@@ -210,6 +216,7 @@ def estimate_dry_run(
     terminal.say("")
     if found is not None:
         show_estimate(terminal, found, warned=True)
+        write_estimate_report(terminal, asking.report, found)
         return action, {"estimate": found.as_json()}
     show_skipped(terminal, measured.skipped, whole=measured.workload.whole)
     show_typical(terminal, typical, asking.deadline)
@@ -250,10 +257,15 @@ def send_canary_and_estimate(
         yes=yes,
     )
     with progress_view(terminal) as view:
-        canary = send_canary(cluster, prepared, asking.running, first, view.update, terminal.say)
+        give_up = partial(end_at_once, terminal, view, action.plan_path)
+        canary = send_canary(
+            cluster, prepared, asking.running, first, view.update, terminal.say, give_up
+        )
     summary = canary.summary
     if not canary.over:
         show_summary(terminal, summary)
+        if asking.report is not None:
+            terminal.warn("no report was written: the canary was stopped before its end")
         return summary.exit_code
     show_canary(terminal, summary)
     latency = canary.latency or Distribution.constant(0.0)

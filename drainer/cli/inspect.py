@@ -24,6 +24,8 @@ from drainer.operations.inspect import inspect as look_at
 from drainer.operations.start import Request
 from drainer.view.inspect import show_inspection, show_rules_asked
 from drainer.view.reading import ReadingView
+from drainer.view.report.file import ReportFile
+from drainer.view.report.write import write_inspection_report
 from drainer.view.terminal import Terminal
 
 Sample = Annotated[
@@ -69,6 +71,7 @@ def inspect(
     concurrency: o.Concurrency = "100",
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
+    report: o.ReportPath = None,
     json: o.Json = False,
     quiet: o.Quiet = False,
     debug: o.Debug = False,
@@ -88,6 +91,7 @@ def inspect(
     """  # noqa: E501 - an example has to be on one line to be copied
     terminal = Terminal(json=json, quiet=quiet, debug=debug)
     with answering(terminal):
+        page = ReportFile(report) if report else None
         asked = r.rule_settings(
             RuleSettings(),
             skip_key=skip_key,
@@ -144,3 +148,4 @@ def inspect(
         if json:
             undecided = status.as_json()["undecided"]
             terminal.data({**found.as_json(), "undecided": undecided, "drain_seconds": seconds})
+        write_inspection_report(terminal, page, found, seconds)

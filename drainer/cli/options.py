@@ -284,6 +284,17 @@ Debug = Annotated[
     bool,
     typer.Option("--debug", envvar="DRAINER_DEBUG", help="Show tracebacks.", rich_help_panel=_TALK),
 ]
+ReportPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        envvar="DRAINER_REPORT",
+        metavar="FILE.html",
+        help="Write what was found, with charts, as one HTML page that needs nothing but itself. An"
+        " earlier report is written over; any other file is not.",
+        rich_help_panel=_TALK,
+    ),
+]
 MetricsPort = Annotated[
     int | None,
     typer.Option(

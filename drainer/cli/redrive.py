@@ -22,6 +22,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
 from drainer.operations.redrive import RedriveRequest, prepare_redrive
 from drainer.view.action import show_plan_of_action
+from drainer.view.report.file import ReportFile
 
 DEAD_AGAIN = replace(p.NEW_DRAIN, on_failure=OnFailure.DEAD_LETTER)
 
@@ -84,6 +85,7 @@ def redrive(
     over_limit: r.OverLimitOption = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
+    report: o.ReportPath = None,
     metrics_port: o.MetricsPort = None,
     metrics_host: o.MetricsHost = "127.0.0.1",
     metrics_linger: o.MetricsLinger = "0s",
@@ -110,6 +112,7 @@ def redrive(
         answering(terminal),
         serving(terminal, metrics_port, metrics_host, metrics_linger) as metrics,
     ):
+        page = ReportFile(report) if report else None
         running = local_settings(concurrency, buffer, plan_interval, grace, set_)
         settings = ClientSettings.load(bootstrap_server, client_config, client_property or ())
         letters = LetterFilter(tuple(reason or ()), tuple(sub_key or ()), tuple(error or ()))
@@ -148,8 +151,10 @@ def redrive(
             prepared = prepare_redrive(cluster, request, running)
             show_plan_of_action(terminal, prepared.action)
             if dry_run:
-                tell_dry_run(terminal, prepared.action)
+                tell_dry_run(terminal, prepared.action, report=page)
                 return
             raise typer.Exit(
-                confirm_and_drain(terminal, cluster, prepared, running, metrics, yes=yes)
+                confirm_and_drain(
+                    terminal, cluster, prepared, running, metrics, yes=yes, report=page
+                )
             )

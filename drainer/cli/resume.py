@@ -15,6 +15,7 @@ from drainer.core.rules import RuleSettings
 from drainer.operations.resume import prepare_resume
 from drainer.store.plan_file import PlanFile
 from drainer.view.action import show_plan_of_action
+from drainer.view.report.file import ReportFile
 
 
 def resume(
@@ -46,6 +47,7 @@ def resume(
     deadline: e.Deadline = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
+    report: o.ReportPath = None,
     metrics_port: o.MetricsPort = None,
     metrics_host: o.MetricsHost = "127.0.0.1",
     metrics_linger: o.MetricsLinger = "0s",
@@ -70,6 +72,7 @@ def resume(
         answering(terminal),
         serving(terminal, metrics_port, metrics_host, metrics_linger) as metrics,
     ):
+        page = ReportFile(report) if report else None
         running = local_settings(concurrency, buffer, plan_interval, grace, set_)
         by = e.given_deadline(deadline)
         file = PlanFile(plan)
@@ -102,6 +105,6 @@ def resume(
             prepared = prepare_resume(cluster, file, loaded, running, failures, rules=ruled)
             show_plan_of_action(terminal, prepared.action)
             code = confirm_and_drain(
-                terminal, cluster, prepared, running, metrics, yes=yes, deadline=by
+                terminal, cluster, prepared, running, metrics, yes=yes, deadline=by, report=page
             )
             raise typer.Exit(code)

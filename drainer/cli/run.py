@@ -18,6 +18,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
 from drainer.operations.start import Request, prepare
 from drainer.view.action import show_plan_of_action
+from drainer.view.report.file import ReportFile
 
 
 def run(
@@ -58,6 +59,7 @@ def run(
     deadline: e.Deadline = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
+    report: o.ReportPath = None,
     metrics_port: o.MetricsPort = None,
     metrics_host: o.MetricsHost = "127.0.0.1",
     metrics_linger: o.MetricsLinger = "0s",
@@ -84,6 +86,7 @@ def run(
         answering(terminal),
         serving(terminal, metrics_port, metrics_host, metrics_linger) as metrics,
     ):
+        page = ReportFile(report) if report else None
         running = local_settings(concurrency, buffer, plan_interval, grace, set_)
         given = e.given_latency(latency, latency_from)
         if given is not None and not dry_run:
@@ -130,12 +133,12 @@ def run(
             prepared = prepare(cluster, request, running)
             if dry_run:
                 measured = latency_from is not None
-                asking = e.Asking(given, by, order, running, request.failures.rate, measured)
+                asking = e.Asking(given, by, order, running, request.failures.rate, measured, page)
                 action, found = e.estimate_dry_run(terminal, cluster, prepared, request, asking)
-                tell_dry_run(terminal, action, found)
+                tell_dry_run(terminal, action, found, report=page)
                 return
             show_plan_of_action(terminal, prepared.action)
             code = confirm_and_drain(
-                terminal, cluster, prepared, running, metrics, yes=yes, deadline=by
+                terminal, cluster, prepared, running, metrics, yes=yes, deadline=by, report=page
             )
             raise typer.Exit(code)

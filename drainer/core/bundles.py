@@ -107,7 +107,7 @@ class Bundler:
     """Gives bundles where the dispatcher gives sub-messages, and takes them apart again.
 
     ``clock`` gives seconds that never go back. ``waits`` is called when a call begins to wait for
-    more: look again when it is due.
+    more: look again when it is due. ``awaits`` tells whether more is to be delivered.
     """
 
     def __init__(
@@ -116,12 +116,15 @@ class Bundler:
         bundling: Bundling,
         clock: Callable[[], float],
         waits: Callable[[], None] = lambda: None,
+        awaits: Callable[[], bool] = lambda: True,
     ) -> None:
         self._bundling = bundling
         self._waits = waits
+        self._awaits = awaits
         self._looks_behind = bundling.coalesce is not None or bundling.of is BatchOf.LANE
         self._clock = clock
         self._waits_since_s: float | None = None  # for a call to be full
+        self.calls = 0  # that have done their work
         self.use(inner)
 
     def use(self, inner: Inner) -> None:
@@ -164,6 +167,7 @@ class Bundler:
 
     def finish(self, bundle: Bundle) -> None:
         """Ends what a call has done."""
+        self.calls += 1
         bundle.unfold()
         finish = self._inner.finish
         for lead, followers in bundle.runs:
@@ -251,7 +255,7 @@ class Bundler:
         if not bundling.linger_s:
             return False
         full = ready >= bundling.most if bundling.of is BatchOf.LANES else self._deep()
-        if not ready or full or self.lanes.urgent is not None:
+        if not ready or full or self.lanes.urgent is not None or not self._more(ready):
             self._waits_since_s = None
             return False
         now_s = self._clock()
@@ -259,6 +263,11 @@ class Bundler:
             self._waits_since_s = now_s
             self._waits()
         return now_s < self._waits_since_s + bundling.linger_s
+
+    def _more(self, ready: int) -> bool:
+        # At the end of a backlog, or behind a hot lane, a wait for more would be for nothing.
+        lanes = self.lanes
+        return bool(lanes.running or lanes.held or lanes.ready > ready) or self._awaits()
 
     def _deep(self) -> bool:
         return self.lanes.deepest >= self._bundling.most

@@ -59,7 +59,7 @@ class Knee:
         self._points: dict[int, Point] = {}  # of this search
         self._trial = Trial(self.limit, wait=self.limit)
         self._step_from = self._target = self.limit
-        self._latency_s = 0.0  # now, by the last trial
+        self._latency_s = 0.0  # of a call now, by the last trial
         self._unloaded_s: float | None = None  # in the last search
         self._reference = 0.0  # throughput at the settled limit
         self._peak = 0.0  # and the best that was measured before it was settled on
@@ -121,10 +121,10 @@ class Knee:
             tried = [point.rate for point in self._points.values()]
             more = trial.limit > max(self._points, default=0)
             if trial.exact or (more and found.rate > CLEAR * max(tried, default=0.0)):
-                self._latency_s = found.latency_s
+                self._latency_s = found.call_s
                 self._note(trial, found)
         elif trial.exact:
-            self._latency_s = found.latency_s
+            self._latency_s = found.call_s
             self._errors.rest(found.errors)
             if self._probing:
                 self._judge_probe(trial, found)

@@ -47,6 +47,7 @@ class Sieve:
         """
         if isinstance(sub, LeftAlone):
             return None
+        message = sub.message  # of a redrive's topic, and not where the letter came from
         if isinstance(sub, Redriven):
             sub = sub.original
         facts: Facts | None = None
@@ -63,7 +64,6 @@ class Sieve:
                 self.why_undecided.setdefault(test.name, str(reason))
         if self._limit is None or isinstance(sub, Barrier):
             return None
-        message = sub.message
         if message.offset < self._asked_below.get(message.partition, 0):
             return None  # it passed in an earlier run, which counted it
         return None if self._limit.passes(_keys(sub)) else LIMIT

@@ -26,7 +26,9 @@ class Interval:
     """What was measured since the last look.
 
     ``done`` and ``failed`` are attempts that ended; ``in_flight`` is how many were in the handler,
-    on average; ``busy`` the share of one processor that this process took for itself.
+    on average; ``busy`` the share of one processor that this process took for itself. ``calls`` is
+    in how many calls of the handler they were done, when it takes several in one: throughput is in
+    sub-messages, all else in calls.
     """
 
     seconds: float
@@ -34,11 +36,20 @@ class Interval:
     failed: int
     in_flight: float
     busy: float = 0.0
+    calls: int | None = None
+
+    @property
+    def ended(self) -> int:
+        """Calls, well or badly."""
+        return (self.done if self.calls is None else self.calls) + self.failed
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A limit that was tried: good throughput per second, latency by Little's law, errors."""
+    """A limit that was tried: good throughput per second, latency by Little's law, errors.
+
+    The latency is what throughput times it gives the calls at work for; ``call_s`` that of a call.
+    """
 
     rate: float
     latency_s: float
@@ -46,6 +57,7 @@ class Point:
     errors: float
     busy: float
     error: float  # relative standard error of the throughput
+    call_s: float = 0.0
 
 
 class Trial:
@@ -56,7 +68,7 @@ class Trial:
         self.seconds = 0.0
         self.loose = self.looks = 0
         self._wait = wait
-        self._done = self._failed = 0
+        self._done = self._failed = self._calls = 0
         self._in_flight_s = self._busy_s = 0.0
         self._rates: list[float] = []
 
@@ -73,23 +85,24 @@ class Trial:
         self.looks += 1
         self.loose += interval.in_flight < BOUND * self.limit
         if self._wait > 0:
-            self._wait -= interval.done + interval.failed
+            self._wait -= interval.ended
             return
         self.seconds += interval.seconds
         self._done += interval.done
         self._failed += interval.failed
+        self._calls += interval.ended
         self._in_flight_s += interval.in_flight * interval.seconds
         self._busy_s += interval.busy * interval.seconds
         self._rates.append(interval.done / interval.seconds)
 
     @property
     def long_enough(self) -> bool:
-        return self.seconds >= TRIAL_S and self._done + self._failed >= ROUNDS * self.limit
+        return self.seconds >= TRIAL_S and self._calls >= ROUNDS * self.limit
 
     @property
     def exact(self) -> bool:
         most = max(ENDED_MOST, ROUNDS_MOST * self.limit)
-        if self.seconds >= TRIAL_MOST_S and self._done + self._failed >= most:
+        if self.seconds >= TRIAL_MOST_S and self._calls >= most:
             return True
         return self._error <= EXACT
 
@@ -101,14 +114,14 @@ class Trial:
 
     @property
     def point(self) -> Point:
-        ended = self._done + self._failed
         return Point(
             rate=self._done / self.seconds,
-            latency_s=self._in_flight_s / max(1, ended),
+            latency_s=self._in_flight_s / max(1, self._done + self._failed),
             done=self._done,
-            errors=self._failed / max(1, ended),
+            errors=self._failed / max(1, self._calls),
             busy=self._busy_s / self.seconds,
             error=self._error,
+            call_s=self._in_flight_s / max(1, self._calls),
         )
 
 
@@ -137,12 +150,12 @@ class Errors:
         """Whether more fail now than usual, in the last attempts of at most ``limit`` workers."""
         intervals = self._intervals
         intervals.append(interval)
-        self._ended += interval.done + interval.failed
+        self._ended += interval.ended
         self._failed += interval.failed
         most = max(ATTEMPTS, limit)
-        while self._ended - intervals[0].done - intervals[0].failed >= most:
+        while self._ended - intervals[0].ended >= most:
             oldest = intervals.popleft()
-            self._ended -= oldest.done + oldest.failed
+            self._ended -= oldest.ended
             self._failed -= oldest.failed
         return (
             self._failed >= ERRORS_LEAST

@@ -11,7 +11,7 @@ from drainer.core.bundles import Bundle, Bundler, Bundling, Inner
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.failures import TICK_LEAST_S, Failures
 from drainer.engine.workers import Starter
-from drainer.handler import Fatal, Retry
+from drainer.handler import Fatal, Retry, Skip
 
 
 class Bundles:
@@ -23,13 +23,20 @@ class Bundles:
         dispatcher: Dispatcher,
         failures: Failures,
         wake: Callable[[], None],
+        awaits: Callable[[], bool],
     ) -> None:
         self._dispatcher = dispatcher
         self._failures = failures
         self._wake = wake
-        self._bundler = Bundler(dispatcher, bundling, monotonic, self._wait)
+        self._bundler = Bundler(dispatcher, bundling, monotonic, self._wait, awaits)
         self._timer: asyncio.TimerHandle | None = None
+        self._skipped = 0  # by the handler, one by one
         self._loop = asyncio.get_running_loop()
+
+    @property
+    def calls(self) -> int:
+        """Calls that ended well."""
+        return self._bundler.calls + self._skipped
 
     def before(self, starter: Starter) -> Starter:
         """Whom workers ask instead of this one."""
@@ -44,6 +51,7 @@ class Bundles:
                 self._failures.failed(lead, error)
         elif not others or isinstance(error, Fatal) or not _may_be_split(error):
             bundle.unfold()
+            self._skipped += isinstance(error, Skip)
             self._failures.failed(first, error)
         else:
             self._failures.failed_together(bundle, error, self._bundler.give_back)
@@ -75,7 +83,9 @@ class Bundles:
 
     def _look_again(self) -> None:
         self._wake()
-        self._wait()  # if the loop was early, or another call waits by now
+        due_s = self._bundler.due_s
+        if due_s is not None and due_s > monotonic():  # the loop was early
+            self._wait()  # else whoever is free next takes it
 
 
 def _may_be_split(error: BaseException) -> bool:

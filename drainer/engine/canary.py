@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.distribution import Distribution
@@ -92,19 +92,19 @@ class Timed:
     def __init__(self, handler: LoadedHandler) -> None:
         self.times_s: list[float] = []
         self.handler = copy(handler)
-        self.handler.handle = cast(Any, self._timed(handler.handle, handler.is_async))
-        self.handler.handle_bundle = cast(Any, self._timed(handler.handle_bundle, handler.is_async))
+        self.handler.handle = self._timing(handler.handle)
+        self.handler.handle_bundle = self._timing(handler.handle_bundle)
 
     @property
     def latency(self) -> Distribution | None:
         """None when nothing was handled."""
         return Distribution.from_times(self.times_s) if self.times_s else None
 
-    def _timed(self, handle: Callable[[Any], Any], is_async: bool) -> Callable[[Any], Any]:
+    def _timing(self, handle: Callable[..., Any]) -> Callable[..., Any]:
         async def on_the_loop(work: Any) -> Any:
             begun_s = time.perf_counter()
             try:
-                return await cast(Awaitable[Any], handle(work))
+                return await handle(work)
             finally:
                 self._note(time.perf_counter() - begun_s)
 
@@ -115,7 +115,7 @@ class Timed:
             finally:
                 self._note(time.perf_counter() - begun_s)
 
-        return on_the_loop if is_async else plainly
+        return on_the_loop if self.handler.is_async else plainly
 
     def _note(self, took_s: float) -> None:
         if len(self.times_s) < TIMES_MOST:

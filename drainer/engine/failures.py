@@ -121,8 +121,7 @@ class Failures:
     def failed(self, sub: SubMessage, error: BaseException) -> None:
         """Hears of an attempt that ended with an error."""
         now_s = monotonic()
-        known = sub is self._returned
-        self._returned = None
+        known, self._returned = sub is self._returned, None
         if isinstance(error, Skip):
             self._finish(sub, Outcome.SKIPPED)
         elif isinstance(error, Retry):
@@ -144,9 +143,10 @@ class Failures:
         fails is known.
         """
         now_s = monotonic()
-        known = bundle.members[0] is self._returned
-        self._returned = None
-        if not known and not isinstance(error, Skip):
+        known, self._returned = bundle.members[0] is self._returned, None
+        if isinstance(error, Skip):
+            self._admission.ended(bundle.members[0])  # whoever decides that has not failed
+        elif not known:
             self._count(error)
             why = self._policy.look_for_outage(bundle.members[0], self._done, now_s)
             self._gate()

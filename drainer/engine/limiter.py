@@ -21,6 +21,8 @@ class Limiter:
         failed: how many attempts have failed so far.
         idle: how many workers find nothing to do.
         use: called with each new limit.
+        calls: how many calls of the handler have ended well, when it takes several sub-messages in
+            one; None when each is a call.
         threads: whether the handler runs on threads, and so all of the process is its processor
             time; of an async one it is that of the event loop's thread, whose task this is.
     """
@@ -33,6 +35,7 @@ class Limiter:
         idle: Callable[[], int],
         use: Callable[[int], None],
         *,
+        calls: Callable[[], int] | None = None,
         threads: bool,
     ) -> None:
         self._knee = knee
@@ -40,6 +43,7 @@ class Limiter:
         self._failed = failed
         self._idle = idle
         self._use = use
+        self._calls = calls
         self._threads = threads
         self._found: int | None = None
         self._last = self._now()
@@ -75,16 +79,18 @@ class Limiter:
                 failed=now[2] - before[2],
                 in_flight=(before[3] + now[3]) / 2,
                 busy=(now[4] - before[4]) / seconds,
+                calls=None if self._calls is None else now[5] - before[5],
             )
         )
         self._found = self._knee.settled or self._found
         if self._knee.limit != limit:
             self._use(self._knee.limit)
 
-    def _now(self) -> tuple[float, int, int, int, float]:
+    def _now(self) -> tuple[float, int, int, int, float, int]:
         ledgers = self._dispatcher.ledgers.values()
         done = sum(each.subs_done + each.subs_skipped for each in ledgers)
         done -= sum(self._dispatcher.sieve.skipped_by.values())  # no worker had a part in these
         running = self._knee.limit - self._idle()
         busy_s = process_time() if self._threads else thread_time()
-        return monotonic(), done, self._failed(), running, busy_s
+        calls = done if self._calls is None else self._calls()
+        return monotonic(), done, self._failed(), running, busy_s, calls

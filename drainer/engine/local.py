@@ -23,6 +23,7 @@ from drainer.core.plan import ALL, OffsetPlan
 from drainer.core.sieve import Sieve
 from drainer.engine.bundles import Bundles
 from drainer.engine.coroutines import AsyncWorkers
+from drainer.engine.ending import Ending
 from drainer.engine.failures import Failures
 from drainer.engine.keeper import Keeper
 from drainer.engine.latencies import Latencies
@@ -43,15 +44,8 @@ from drainer.errors import (
     EXIT_HALTED,
     EXIT_INTERRUPTED,
     DrainerError,
-    GroupJoined,
-    Halted,
     HandleFailed,
     Interrupted,
-    LockLost,
-    OffsetMoved,
-    ThreadsOverdue,
-    TopicGone,
-    both,
 )
 from drainer.handler import Context
 from drainer.loader import LoadedHandler, describe
@@ -59,7 +53,6 @@ from drainer.store.plan_file import PlanFile
 
 STATUS_INTERVAL_S = 0.5
 WATCH_INTERVAL_S = 0.05  # how soon trouble in the fetch thread or the lock is seen
-AT_ONCE_S = 1.0  # what the second Ctrl-C leaves to the source and to the handler's close()
 
 STATUS_OF = {
     EXIT_DONE: "done",
@@ -67,8 +60,6 @@ STATUS_OF = {
     EXIT_INTERRUPTED: "interrupted",
     EXIT_HALTED: "halted",
 }
-
-NOT_OURS = (OffsetMoved, GroupJoined, LockLost, TopicGone)  # then nothing may be committed
 
 
 class Signalled(Interrupted):
@@ -110,7 +101,6 @@ class LocalDrain:
         )
         self._begin_no_more: Callable[[], None] = lambda: None
         self._limiter: Limiter | None = None  # when the concurrency is not fixed
-        self._closing = False
         self._hears_signals = False  # before that, Ctrl-C is a KeyboardInterrupt
         self._asked: Signalled | None = None
         self._hung_up = False  # and nobody asked but by that
@@ -170,7 +160,11 @@ class LocalDrain:
         )
         make_workers = AsyncWorkers if self._handler.is_async else ThreadWorkers
         bundling = self._handler.bundling
-        self._bundles = bundling and Bundles(bundling, dispatcher, failures, self._wake)
+        self._bundles: Bundles | None = None
+        if bundling is not None:
+            self._bundles = Bundles(
+                bundling, dispatcher, failures, self._wake, lambda: self._pump.awaits
+            )
         heard_by = self._bundles or failures
         self._workers: Workers = make_workers(
             self._before(failures.starter),
@@ -205,14 +199,29 @@ class LocalDrain:
             failed=self._end,
         )
         if concurrency.is_auto:
+            bundles = self._bundles
             self._limiter = Limiter(
                 Knee(first, most),
                 dispatcher,
                 lambda: failures.failed_attempts,
                 lambda: self._workers.idle,
                 self._limit,
+                calls=None if bundles is None else lambda: bundles.calls,
                 threads=not self._handler.is_async,
             )
+        ending = Ending(
+            dispatcher,
+            self._source,
+            self._pump,
+            failures,
+            self._workers,
+            self._keeper,
+            self._outside,
+            self._handler,
+            settings.grace_s,
+            self._forced,
+            asked=lambda: self._asked,
+        )
         with stop_signals(loop, self._signalled, self._give_up):
             self._hears_signals = True
             try:
@@ -220,7 +229,7 @@ class LocalDrain:
                 self._workers.start()
                 self._source.start()
             except BaseException:
-                await self._stop_at_once()
+                await ending.stop_at_once()
                 raise
             self._end_if_over()  # a plan may have nothing left
             watch = spawn(self._watch(), "watch", self._end)
@@ -230,88 +239,9 @@ class LocalDrain:
             cause = await asyncio.shield(self._ended)
             if limiting is not None:
                 limiting.cancel()
-            cause = await self._stop(cause)
+            cause = await ending.stop(cause)
             watch.cancel()
             return await self._summary(cause)
-
-    async def _stop(self, cause: BaseException | None) -> BaseException | None:
-        """Brings everything to rest; gives what to tell as the reason, None when all is done."""
-        self._pump.stop()
-        self._failures.stop()
-        self._workers.begin_no_more()
-        in_order = asyncio.ensure_future(self._stop_in_order(cause))
-        forced = asyncio.ensure_future(self._forced.wait())
-        await asyncio.wait((in_order, forced), return_when=asyncio.FIRST_COMPLETED)
-        forced.cancel()
-        if in_order.done():
-            return in_order.result()
-        in_order.cancel()
-        await self._stop_at_once()
-        return cause or self._asked
-
-    async def _stop_in_order(self, cause: BaseException | None) -> BaseException | None:
-        stopped = aside(self._source.stop)
-        # Whoever works for the group by now handles what died here: no letter is ours to write.
-        grace_s = 0.0 if isinstance(cause, NOT_OURS) else self._settings.grace_s
-        await (self._let_finish() if grace_s > 0 else self._workers.abandon())
-        if isinstance(cause, ThreadsOverdue) and self.dispatcher.complete:
-            cause = None  # they came back after all
-        await self._close_dead_letters(grace_s)
-        await self._keeper.stop()
-        await stopped
-        cause = await self._close_handler(cause)
-        lost = self._outside.lock.lost  # maybe only now: the first reason hides it
-        try:
-            ours = lost is None and not isinstance(cause, NOT_OURS)
-            await self._keeper.finish(commit=ours)
-        except DrainerError as error:
-            cause = both(cause, error)
-        return cause if lost is None or lost is cause else both(cause, lost)
-
-    async def _stop_at_once(self) -> None:
-        # What finished goes to the journal first; then as much as fits into a moment.
-        with suppress(DrainerError):
-            self._keeper.note()
-        ending = [
-            aside(self._source.stop),
-            asyncio.ensure_future(self._keeper.stop()),
-            asyncio.ensure_future(self._close_dead_letters(0.0)),
-            asyncio.ensure_future(self._workers_away_and_handler_closed()),
-        ]
-        await asyncio.wait(ending, timeout=AT_ONCE_S)
-        for each in ending:
-            each.cancel()
-
-    async def _workers_away_and_handler_closed(self) -> None:
-        await self._workers.abandon()
-        await self._close_handler(None)
-
-    async def _close_dead_letters(self, timeout_s: float) -> None:
-        if self._outside.dead_letters is not None:
-            await aside(self._outside.dead_letters.close, timeout_s)
-
-    async def _close_handler(self, cause: BaseException | None) -> BaseException | None:
-        if self._closing:
-            return cause
-        self._closing = True
-        try:
-            await self._handler.close()
-        except Exception as error:
-            failed = Halted(
-                f"the handler's close() failed: {describe(error)}",
-                hint="all that the plan calls done was handled; whether the handler held something"
-                " of it back until close(), only it knows",
-                cause=error,
-            )
-            return both(cause, failed)
-        return cause
-
-    async def _let_finish(self) -> None:
-        finishing = asyncio.ensure_future(self._workers.drain())
-        finished, _ = await asyncio.wait((finishing,), timeout=self._settings.grace_s)
-        if not finished:
-            finishing.cancel()
-            await self._workers.abandon()
 
     async def _summary(self, cause: BaseException | None) -> Summary:
         self._observe(self._status())

@@ -174,21 +174,26 @@ class ThreadWorkers:
 
     def _collect(self) -> None:
         self._called = False
-        finish = self._starter.finish
-        while self._outbox:
-            sub, error = self._outbox.popleft()
-            if sub in self._overdue:
-                self._overdue.discard(sub)
-                if self._stand_ins > len(self._overdue):  # then one thread more than is needed ends
-                    self._stand_ins -= 1
-                    self._inbox.put(None)
-                self._late.returned(sub)
-            else:
-                self._out -= 1
-            if error is None:
-                finish(sub)
-            else:
-                self._failed(sub, error)
+        try:
+            while self._outbox:
+                self._take_back(*self._outbox.popleft())
+        except BaseException:  # it ends the drain, but what the others have done counts
+            self._loop.call_soon(self._collect)
+            raise
         if self._stopping and self._out <= 0 and not self._overdue:
             self._drained.set()
         self.wake()
+
+    def _take_back(self, sub: SubMessage, error: BaseException | None) -> None:
+        if sub in self._overdue:
+            self._overdue.discard(sub)
+            if self._stand_ins > len(self._overdue):  # then one thread more than is needed ends
+                self._stand_ins -= 1
+                self._inbox.put(None)
+            self._late.returned(sub)
+        else:
+            self._out -= 1
+        if error is None:
+            self._starter.finish(sub)
+        else:
+            self._failed(sub, error)

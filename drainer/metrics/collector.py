@@ -11,12 +11,12 @@ from prometheus_client.registry import Collector
 
 from drainer import __version__
 from drainer.core.progress import Counts
-from drainer.engine.status import PartitionStatus, Status, Summary
+from drainer.engine.status import PartitionStatus, RuleStatus, Status, Summary
 from drainer.metrics import names as n
 
 LANE_LEAST = 10  # waiting: below that no lane is hot, and each scrape would name others
 LANES_MOST = 50  # names of lanes in a run, for each is a series that Prometheus keeps
-LANE_LENGTH = 60
+LABEL_LENGTH = 60
 
 _FAMILIES: dict[n.Kind, type[GaugeMetricFamily | CounterMetricFamily | SummaryMetricFamily]] = {
     n.Kind.GAUGE: GaugeMetricFamily,
@@ -67,9 +67,14 @@ class StatusCollector(Collector):
         yield from self._partitions(status.partitions)
         yield from self._account(n.MESSAGES_READ, n.MESSAGES, n.MESSAGES_PENDING, status.messages)
         yield from self._account(n.SUBS_READ, n.SUBS, n.SUBS_PENDING, status.sub_messages)
+        yield from self._rules(status.rules)
         yield self._one(n.RATE, status.rate_now)
         if status.eta_s is not None:
             yield self._one(n.ETA, status.eta_s)
+        if status.deadline is not None:
+            yield self._one(n.DEADLINE, status.deadline.outlook.left_s)
+            if status.deadline.outlook.margin_s is not None:
+                yield self._one(n.DEADLINE_MARGIN, status.deadline.outlook.margin_s)
         yield from self._work(status)
         yield from self._failures(status)
         yield self._one(n.BUFFERED, status.buffered_bytes)
@@ -96,6 +101,17 @@ class StatusCollector(Collector):
         by_outcome = {"done": counts.done, "dead": counts.dead, "skipped": counts.skipped}
         yield self._family(finished, [((name,), value) for name, value in by_outcome.items()])
         yield self._one(pending, counts.pending)
+
+    def _rules(self, rules: RuleStatus) -> Iterator[Family]:
+        by_outcome = {"skipped": rules.skipped_by, "dead": rules.dead_by}
+        taken = (
+            ((label(rule), outcome), count)
+            for outcome, counts in by_outcome.items()
+            for rule, count in counts.items()
+        )
+        yield self._family(n.RULED_OUT, taken)
+        undecided = (((label(rule),), count) for rule, count in rules.undecided.items())
+        yield self._family(n.UNDECIDED, undecided)
 
     def _work(self, status: Status) -> Iterator[Family]:
         yield self._one(n.IN_FLIGHT, status.running)
@@ -140,7 +156,7 @@ class StatusCollector(Collector):
         yield self._one(n.OUTAGES, failures.outages)
 
     def _lane(self, key: Hashable) -> str:
-        name = lane_name(key)
+        name = label(key)
         if name not in self._lanes:
             if len(self._lanes) >= LANES_MOST:
                 return "another"
@@ -162,12 +178,12 @@ class StatusCollector(Collector):
         return family
 
 
-def lane_name(key: Hashable) -> str:
-    """A sub-key as a label: text as it is, anything else as Python tells it; never long."""
+def label(key: Hashable) -> str:
+    """A sub-key or a rule as a label: text as it is, else as Python tells it; never long."""
     if isinstance(key, bytes):
         key = key.decode(errors="backslashreplace")
     name = key if isinstance(key, str) else repr(key)
-    return name if len(name) <= LANE_LENGTH else name[: LANE_LENGTH - 1] + "…"
+    return name if len(name) <= LABEL_LENGTH else name[: LABEL_LENGTH - 1] + "…"
 
 
 def _state(status: Status | None, summary: Summary | None) -> str:

@@ -78,6 +78,23 @@ _ROWS: tuple[tuple[str, tuple[_Panel, ...]], ...] = (
                 width=12,
             ),
             _Panel(
+                "Deadline",
+                ((_of(n.DEADLINE), "left"), (_of(n.DEADLINE_MARGIN), "to spare")),
+                "s",
+                n.DEADLINE_MARGIN.meaning,
+                width=12,
+                least=None,
+            ),
+            _Panel(
+                "Left out by rules",
+                (
+                    (_by(f"{_GROUP}, rule", _of(n.RULED_OUT)), "{{rule}}"),
+                    (_by(f"{_GROUP}, rule", _of(n.UNDECIDED)), "not told: {{rule}}"),
+                ),
+                meaning=n.RULED_OUT.meaning,
+                width=12,
+            ),
+            _Panel(
                 "Throughput",
                 (
                     (_by(f"{_GROUP}, outcome", _per_second(n.SUBS)), "sub-messages {{outcome}}"),

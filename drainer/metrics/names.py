@@ -70,8 +70,25 @@ SUBS = _counter(
     "sub_messages", "Sub-messages finished, over all runs: done, dead, skipped.", "outcome"
 )
 SUBS_PENDING = _gauge("sub_messages_pending", "Sub-messages delivered and not finished.")
+RULED_OUT = _counter(
+    "sub_messages_ruled_out",
+    "Of these, what a rule took out, by the rule's name: skipped, or dead above --limit-per-key.",
+    "rule",
+    "outcome",
+)
+UNDECIDED = _counter(
+    "sub_messages_undecided",
+    "Sub-messages that a rule could not be told of, and did not take out, in this run.",
+    "rule",
+)
 RATE = _gauge("sub_messages_per_second", "Sub-messages finished, over the last five seconds.")
 ETA = _gauge("eta_seconds", "Until the end at the pace of now; missing while nothing moves.")
+
+DEADLINE = _gauge("deadline_seconds", "Until --deadline; below zero when it has passed.")
+DEADLINE_MARGIN = _gauge(
+    "deadline_margin_seconds",
+    "By how much --deadline will be met at the pace of now; below zero when it will be missed.",
+)
 
 IN_FLIGHT = _gauge("in_flight", "Sub-messages in the handler.")
 CONCURRENCY = _gauge("concurrency", "How many may be in the handler at once.")

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-import re
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 from drainer.core.distribution import Distribution
 from drainer.errors import UsageError
 
-_HINT = "take the plan of a drain that has handled something, or what `drainer run --json` printed"
-_EMBEDDED = re.compile(
-    r"<script[^>]*type=[\"']?application/json[\"']?[^>]*>(.*?)</script>", re.DOTALL | re.IGNORECASE
+_HINT = (
+    "take the plan of a drain that has handled something, what `drainer run --json` printed, or"
+    " what it wrote with --report"
 )
 
 
 def latency_from(path: Path) -> Distribution:
-    """Reads ``latency`` of a plan, of a drain's ``--json``, or of a report that holds one of these.
+    """Reads ``latency`` of a plan, of a drain's ``--json``, or of a report, which holds that.
 
     Raises UsageError when the file can't be read or has none.
     """
@@ -39,9 +39,27 @@ def latency_from(path: Path) -> Distribution:
         ) from None
 
 
+class _Report(HTMLParser):
+    """The data that a page has beside what it shows."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.data: list[str] = []
+        self._inside = False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._inside = tag == "script" and ("type", "application/json") in attrs
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.data.append(data)
+
+
 def _objects(text: str) -> list[Any]:
+    report = _Report(text) if text.lstrip().startswith("<") else None
     found = []
-    for piece in (text, *_EMBEDDED.findall(text), *text.splitlines()):
+    for piece in ["".join(report.data)] if report else [text, *text.splitlines()]:
         try:
             found.append(json.loads(piece))
         except ValueError:
@@ -50,10 +68,5 @@ def _objects(text: str) -> list[Any]:
 
 
 def _measured(data: Any) -> dict[str, Any] | None:
-    # At the top, or one level down: a report holds a summary beside other things.
-    for each in (data, *(data.values() if isinstance(data, dict) else ())):
-        if isinstance(each, dict) and isinstance(each.get("latency"), dict):
-            latency: dict[str, Any] = each["latency"]
-            if latency.get("percentiles_s"):
-                return latency
-    return None
+    latency = data.get("latency") if isinstance(data, dict) else None
+    return latency if isinstance(latency, dict) and latency.get("percentiles_s") else None

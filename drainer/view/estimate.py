@@ -61,17 +61,23 @@ def show_estimate(terminal: Terminal, estimate: Estimate, *, warned: bool = Fals
         terminal.show(line)
 
 
+def skipped_words(skipped: Skipped | None, *, whole: bool) -> str:
+    """What the rules leave out of the work; empty without rules."""
+    if skipped is None:
+        return ""
+    about = "" if whole else "~"
+    return (
+        f"the rules skip {about}{figures.count(skipped.total)} of"
+        f" {about}{figures.counted(skipped.sub_messages, 'sub-message')}"
+    )
+
+
 def show_skipped(terminal: Terminal, skipped: Skipped | None, *, whole: bool) -> None:
-    """What the rules leave out of the work, when there are rules."""
+    """The same, and by rule when there are several."""
     if skipped is None:
         return
     about = "" if whole else "~"
-    terminal.show(
-        Text(
-            f"the rules skip {about}{figures.count(skipped.total)} of"
-            f" {about}{figures.counted(skipped.sub_messages, 'sub-message')}"
-        )
-    )
+    terminal.show(Text(skipped_words(skipped, whole=whole)))
     if len(skipped.by_rule) > 1:
         for name, number in sorted(skipped.by_rule.items(), key=lambda item: -item[1]):
             text = f"  {about}{figures.count(number)} by {figures.shorten(name, NAME_WIDTH)}"

@@ -72,6 +72,16 @@ def duration(seconds: float | None) -> str:
     return f"{round(seconds / _DAY):,} days"
 
 
+def plain_duration(seconds: float) -> str:
+    """A round duration beside a tick: ``2m``, ``1h``, ``0``; any other as ``duration`` has it."""
+    if seconds == 0:
+        return "0"
+    for unit_s, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "m")):
+        if seconds >= unit_s and seconds % unit_s == 0:
+            return f"{seconds / unit_s:,.0f}{unit}"
+    return duration(seconds).replace(".0s", "s")
+
+
 def latency(told: Latency) -> str:
     """``p50 10ms, p95 14ms, p99 0.3s``."""
     at = (("p50", told.p50_s), ("p95", told.p95_s), ("p99", told.p99_s))
@@ -98,6 +108,13 @@ def percent(fraction: float) -> str:
     if fraction >= 1:
         return "100%"
     return f"{math.floor(max(0.0, fraction) * 1000) / 10:.1f}%"
+
+
+def share(fraction: float) -> str:
+    """A part of a whole, rounded: ``38%``, ``5.2%``, ``<0.1%``."""
+    if 0 < fraction < 0.001:
+        return "<0.1%"
+    return f"{fraction * 100:.0f}%" if fraction >= 0.1 else f"{fraction * 100:.1f}%"
 
 
 def shorten(text: str, width: int) -> str:

@@ -20,6 +20,7 @@ from drainer.view.retention import doomed_warning
 from drainer.view.rules import undecided_lines
 from drainer.view.terminal import Terminal
 
+_DAY_S = 24 * 3600
 NAME_WIDTH = 40
 FEWEST_BARS = 2  # one bar compares nothing
 NAMED = 5  # partitions or members that are named in a line
@@ -36,8 +37,8 @@ def show_inspection(
     if (hot := hot_row(found)) is not None:
         terminal.show(Text(printable(hot), WARN_STYLE))
     terminal.say("")
-    for line in _fields(found):
-        terminal.show(line)
+    for label, value, note in fields(found):
+        terminal.show(field(label, value, note))
     terminal.say("")
     _show_partitions(terminal, found)
     _show_contents(terminal, found)
@@ -127,21 +128,22 @@ def _headline(found: Inspection) -> Text:
     return Text.assemble((printable(title), HEAD_STYLE), (state, HEAD_STYLE))
 
 
-def _fields(found: Inspection) -> list[Text]:
+def fields(found: Inspection) -> list[tuple[str, str, str]]:
+    """A label, a value and a note for each thing that is known of the whole backlog."""
     return [
-        field(
+        (
             "backlog",
             f"{_about(found)}{figures.counted(found.messages, 'message')}",
             f"{figures.counted(found.offsets, 'offset')}" + _holes(found),
         ),
-        field("bytes", *_bytes(found)),
-        field("arrivals", *_arrivals(found)),
-        field("retention", *_retention(found)),
-        field("group", *_group(found)),
-        field("replication", _replication(found)),
-        field("isolation", found.isolation),
-        *([field("handler", found.handler)] if found.handler else []),
-        field("read", *_reading(found)),
+        ("bytes", *_bytes(found)),
+        ("arrivals", *_arrivals(found)),
+        ("retention", *_retention(found)),
+        ("group", *_group(found)),
+        ("replication", _replication(found), ""),
+        ("isolation", found.isolation, ""),
+        *([("handler", found.handler, "")] if found.handler else []),
+        ("read", *_reading(found)),
     ]
 
 
@@ -284,13 +286,17 @@ def _show_contents(terminal: Terminal, found: Inspection) -> None:
 
 
 def _age_label(number: int, bins: Sequence[Bin]) -> str:
-    low, high = (
-        figures.duration(age_s).removesuffix(" 00m").removesuffix(" 00s")
-        for age_s in (bins[number].low, bins[number].high)
-    )
+    low, high = (_age(age_s) for age_s in (bins[number].low, bins[number].high))
     if not number:
         return f"up to {high}"
     return f"{low} and more" if number == len(bins) - 1 else f"{low} to {high}"
+
+
+def _age(seconds: float) -> str:
+    # The edges of bins are round: in whole days two of them would be called the same.
+    if seconds >= 2 * _DAY_S:
+        return f"{seconds / _DAY_S:g} days"
+    return figures.duration(seconds).removesuffix(" 00m").removesuffix(" 00s")
 
 
 def _show_skew(terminal: Terminal, found: Inspection, skew: Skew) -> None:

@@ -213,7 +213,7 @@ def _resume(plan: str) -> Text:
 
 def _show_partitions(terminal: Terminal, summary: Summary) -> None:
     # What is not as it should be comes first, so that it is never in the part that isn't shown.
-    by_need = sorted(summary.partitions.items(), key=lambda item: (_rank(item[1]), item[0]))
+    by_need = sorted(summary.partitions.items(), key=lambda item: (rank(item[1]), item[0]))
     shown, rest = by_need[:SHOWN], by_need[SHOWN:]
     rows = table("partition", "end", "watermark", "committed", "")
     for number, part in shown:
@@ -224,14 +224,14 @@ def _show_partitions(terminal: Terminal, summary: Summary) -> None:
             "none" if part.committed is None else str(part.committed),
             _verdict(part),
         )
-    terminal.show(rows, urgent=any(_rank(part) == 0 for part in summary.partitions.values()))
+    terminal.show(rows, urgent=any(rank(part) == 0 for part in summary.partitions.values()))
     if rest:
-        unfinished = sum(_rank(part) < 2 for _, part in rest)
+        unfinished = sum(rank(part) < 2 for _, part in rest)
         tail = f"{unfinished} of them not finished" if unfinished else f"{OK} all at their end"
         terminal.show(Text(f"and {len(rest)} more partitions, {tail}", QUIET_STYLE))
 
 
-def _rank(part: PartitionResult) -> int:
+def rank(part: PartitionResult) -> int:
     """0 what is wrong, 1 what is unfinished, 2 what is as it should be."""
     if part.committed != part.watermark and part.watermark > part.start:
         return 0
@@ -239,7 +239,7 @@ def _rank(part: PartitionResult) -> int:
 
 
 def _verdict(part: PartitionResult) -> Text:
-    match _rank(part):
+    match rank(part):
         case 0 if part.committed is not None and part.committed > part.watermark:
             return Text(f"{BAD} committed past the watermark", BAD_STYLE)
         case 0:

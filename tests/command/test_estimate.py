@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from command.conftest import MakeTopic, committed, distinct, operations, same
-from command.process import Command
+from command.process import BLOCKS_THE_LOOP, Command
 from command.record import every_place
 from drainer.kafka.cluster import Cluster
 from drainer.store.plan_file import PlanFile
@@ -144,6 +145,36 @@ def test_a_canary_that_halts_ends_as_a_drain_does(command: Command, make_topic: 
     assert outcome.resume_words[0] == "resume"
     command.resume(topic)
     assert len(set(command.record.done())) == 50
+
+
+def test_a_canary_that_holds_the_loop_is_stopped_by_the_second_signal(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(distinct(20))
+    what = [*command.what(topic, BLOCKS_THE_LOOP), *command.options(hang=1), "--from", "earliest"]
+    running = command.start("estimate", *what, "--canary", "5", "--yes")
+    command.wait_for(running, "begun", 1)
+    running.signal(signal.SIGINT)
+    running.signal(signal.SIGTERM)
+    assert "held the event loop" in running.ends(4).error
+    command.resume(topic)
+    assert set(command.record.done()) == every_place(distinct(20))
+
+
+def test_a_handler_that_takes_several_at_once_is_told_to_take_less(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(distinct(40))
+    handlers = command.folder / "together.py"
+    handlers.write_text(
+        "import asyncio\nmax_batch = 10\n"
+        "async def handle_batch(subs):\n    await asyncio.sleep(0.05)\n"
+    )
+    what = [*command.what(topic, str(handlers)), "--from", "earliest"]
+    answer = command("estimate", *what, "--canary", "20", "--yes", "--json").answer
+    assert answer["canary"]["messages"]["done"] == 20
+    assert answer["estimate"]["latency"]["mean_s"] >= 0.05
+    assert any("several at once" in note for note in answer["estimate"]["notes"])
 
 
 def test_a_canary_asks_first(command: Command, make_topic: MakeTopic, cluster: Cluster) -> None:

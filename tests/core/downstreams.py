@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from heapq import heappop, heappush
 from math import exp, sqrt
 from random import Random
@@ -87,10 +88,23 @@ class Pool:
             heappush(self._ends_s, self._now_s + self._takes_s(self._random))
 
 
+class Together:
+    """A downstream of which each call does several."""
+
+    def __init__(self, downstream: Flow | Pool, several: int) -> None:
+        self._downstream, self._several = downstream, several
+
+    def look(self, limit: int) -> Interval:
+        seen = self._downstream.look(limit)
+        return replace(seen, done=self._several * seen.done, calls=seen.done)
+
+
 class Watched:
     """A search on a downstream: at each look the limit, what is settled, and what was done."""
 
-    def __init__(self, downstream: Flow | Pool, first: int = 20, most: int = 2_000) -> None:
+    def __init__(
+        self, downstream: Flow | Pool | Together, first: int = 20, most: int = 2_000
+    ) -> None:
         self.downstream = downstream
         self.knee = Knee(first, most)
         self.limits: list[int] = []

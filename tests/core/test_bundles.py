@@ -309,6 +309,32 @@ def test_a_run_of_a_lane_waits_for_more_of_it() -> None:
     assert len(taken(bundler).subs) == 4
 
 
+def test_nothing_waits_for_more_when_nothing_can_come() -> None:
+    awaits = [True]
+    dispatcher = delivered("a", "a", "b")
+    bundling = Bundling(most=3, linger_s=1.0)
+    bundler = Bundler(dispatcher, bundling, lambda: 0.0, awaits=lambda: awaits[0])
+    assert bundler.take() is None, "more is to be delivered"
+    awaits[0] = False
+    first = taken(bundler)
+    assert places(first.members) == [(0, 0), (2, 0)]
+    assert bundler.ready == 0
+    bundler.finish(first)
+    assert places(taken(bundler).members) == [(1, 0)]
+
+
+def test_a_call_waits_for_more_while_others_are_in_the_handler() -> None:
+    dispatcher = delivered("a", "a", "b", "b")
+    now = [0.0]
+    bundling = Bundling(most=2, linger_s=1.0)
+    bundler = Bundler(dispatcher, bundling, lambda: now[0], awaits=lambda: False)
+    first = taken(bundler)
+    dispatcher.deliver(message_at(4), subs_of("c"))
+    assert bundler.take() is None, "a and b are still to come"
+    bundler.finish(first)
+    assert len(taken(bundler).members) == 2
+
+
 # --- the laws ---
 
 one_key = st.sampled_from("abc")

@@ -13,7 +13,7 @@ import pytest
 from drainer.core.knee import PROBE_MOST_S, Knee
 from drainer.core.trial import Interval
 
-from .downstreams import LOOK_S, Flow, Pool, Watched, slots
+from .downstreams import LOOK_S, Flow, Pool, Together, Watched, slots
 
 SEEDS = range(60)
 WELL = 0.95  # of the seeds
@@ -270,3 +270,13 @@ def test_whatever_it_hears_it_stays_within_its_bounds() -> None:
             )
             assert 1 <= knee.limit <= 300, f"seed {seed}"
             assert knee.settled is None or 1 <= knee.settled <= 300, f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_calls_that_do_several_are_measured_as_carefully_as_those_that_do_one(seed: int) -> None:
+    def pool() -> Pool:
+        return Pool(64, lambda random: 0.5 * random.uniform(0.7, 1.3), seed)
+
+    one = Watched(pool()).watch(60)
+    several = Watched(Together(pool(), 200)).watch(60)
+    assert several.limits == one.limits

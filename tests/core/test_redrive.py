@@ -15,6 +15,8 @@ from drainer.core.dead_letter import LetterFilter
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.redrive import LeftAlone, Redriven, RedriveSettings, selects
+from drainer.core.rules import LIMIT, RuleAccount, RuleSettings
+from drainer.core.sieve import Sieve
 from drainer.handler import Handler
 from drainer.loader import as_handler
 from drainer.message import Barrier, Message, SubMessage
@@ -179,3 +181,18 @@ def test_what_is_left_alone_stays_pending_and_holds_back_nothing() -> None:
     assert dispatcher.resting == 2
     assert dispatcher.ledgers[DEAD.partition].watermark == 0
     assert dispatcher.progress()[DEAD.partition].finished == ((1, 2),)
+
+
+def test_a_limit_on_letters_counts_none_of_them_again_after_a_stop() -> None:
+    def delivered(account: RuleAccount | None) -> Dispatcher:
+        sieve = Sieve(RuleSettings(limit_per_key=2), account)
+        dispatcher = Dispatcher({DEAD.partition: Ledger(0, 3)}, selects=selects, sieve=sieve)
+        for offset in range(3):
+            message = as_record(Sample().letter(), offset)
+            dispatcher.deliver(message, list(ALL.split(message)))
+        return dispatcher
+
+    stopped = delivered(None)
+    assert stopped.sieve.skipped_by == {LIMIT: 1}
+    resumed = delivered(stopped.ruled())
+    assert resumed.counts()[1].pending == 3, "all below what was asked about: none is asked again"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from random import Random
 
 import pytest
-from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of, random_log, tick
+from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of, random_log, split_specs, tick
 
 from drainer.core.concurrency import Concurrency
 from drainer.core.failures import FailureSettings, OnFailure
@@ -18,8 +18,8 @@ from drainer.core.trial import Interval
 from drainer.engine import limiter, local
 from drainer.engine.local import LocalDrain
 from drainer.engine.settings import LocalSettings
-from drainer.handler import Context
-from drainer.message import SubMessage
+from drainer.handler import Context, Handler
+from drainer.message import Message, SubMessage
 
 MOST = 40
 AUTO = LocalSettings(concurrency=Concurrency.auto(MOST), plan_interval_s=0.02)
@@ -39,6 +39,25 @@ class Scripted(Knee):
         self.heard.append(interval)
         self.limit = next(self._script, self.limit)
         return self.limit
+
+
+class TogetherOnTheLoop(Handler):
+    """Takes up to eight in a call."""
+
+    max_batch = 8
+    calls = 0
+
+    def split(self, message: Message) -> Iterable[SubMessage]:
+        return split_specs(message)
+
+    async def handle_batch(self, subs: Sequence[SubMessage]) -> None:
+        self.calls += 1
+        await tick()
+
+
+class TogetherOnThreads(TogetherOnTheLoop):
+    def handle_batch(self, subs: Sequence[SubMessage]) -> None:  # type: ignore[override]
+        self.calls += 1
 
 
 Script = Callable[..., list[Scripted]]
@@ -231,3 +250,20 @@ def test_a_fixed_concurrency_is_not_touched(tmp_path: Path) -> None:
 
     assert rehearsal.statuses[-1].auto is None
     assert "concurrency" not in summary.as_json()
+
+
+@pytest.mark.parametrize("kind", [TogetherOnTheLoop, TogetherOnThreads])
+def test_calls_with_several_are_counted_as_calls(
+    kind: type[TogetherOnTheLoop | TogetherOnThreads], script: Script, tmp_path: Path
+) -> None:
+    made = script(20)
+    log = log_of(*([f"k{n}"] for n in range(4_000)))
+    handler = kind()
+    summary = Rehearsal(tmp_path, {0: log}, AUTO).drain(handler)
+
+    heard = made[0].heard
+    assert summary.exit_code == 0
+    assert sum(interval.done for interval in heard) > 0
+    assert all(interval.calls is not None for interval in heard)
+    assert 8 * sum(interval.ended for interval in heard) >= sum(each.done for each in heard)
+    assert 0 < sum(interval.ended for interval in heard) <= handler.calls

@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 from made_up_kafka import Accounting, Rehearsal, log_of, place_of
 
+from drainer.core import breaker
 from drainer.core.bundles import Bundle
 from drainer.core.failures import FailureSettings, OnFailure
 from drainer.engine import local
 from drainer.engine.bundles import Bundles
+from drainer.engine.local import LocalDrain
 from drainer.engine.settings import LocalSettings
-from drainer.handler import Fatal, Retry
+from drainer.handler import Fatal, Retry, Skip
 from drainer.message import SubMessage
 
 LOG = log_of(*([f"k{n % 10}"] for n in range(100)))  # offset n is in lane n % 10
@@ -258,3 +260,71 @@ def test_a_call_waits_to_be_full_and_the_last_one_no_longer_than_it_may(tmp_path
 
     assert summary.exit_code == 0
     assert sorted(map(len, handler.calls)) == [4, 8, 8]
+
+
+def test_a_hot_lane_does_not_wait_for_others_that_can_not_come(tmp_path: Path) -> None:
+    handler = BatchesOnTheLoop()
+    handler.linger_ms = 60_000
+    summary = Rehearsal(tmp_path, {0: HOT}).drain(handler)
+
+    assert summary.exit_code == 0
+    assert len(handler.calls) == 300
+
+
+def test_a_call_that_waits_while_all_workers_are_busy_does_not_keep_the_loop_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    look_again = Bundles._look_again
+
+    def counting(bundles: Bundles) -> None:
+        nonlocal looks
+        looks += 1
+        look_again(bundles)
+
+    monkeypatch.setattr(Bundles, "_look_again", counting)
+
+    drains: list[LocalDrain] = []
+
+    class Slow(BatchesOnTheLoop):
+        linger_ms = 1
+
+        async def handle_batch(self, subs: Sequence[SubMessage]) -> None:
+            drains[0]._wake()  # as if more had been delivered
+            await asyncio.sleep(0.1)
+            self.note(subs)
+
+    rehearsal = Rehearsal(
+        tmp_path,
+        {0: log_of(*([f"k{n}"] for n in range(11)))},
+        settings=LocalSettings(concurrency=1, plan_interval_s=0.02),
+        prepare=drains.append,
+    )
+    handler = Slow()
+    assert rehearsal.drain(handler).exit_code == 0
+    assert list(map(len, handler.calls)) == [8, 3]
+    assert looks < 10
+
+
+def test_a_folded_call_that_is_skipped_shows_that_the_downstream_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(breaker, "PROBE_FIRST_S", 0.01)
+
+    class SkippingTheFolded(Folding):
+        tries = 0
+
+        async def handle(self, sub: SubMessage) -> None:
+            self.tries += 1
+            if 2 < self.tries < 3 + breaker.FAILURES:
+                raise ConnectionError("away")
+            if self.tries > 2 and len(sub.folded) > 1:
+                raise Skip("only one by one")
+            self.note([sub])
+
+    log = log_of(*([f"k{n % 100}"] for n in range(3000)))
+    handler = SkippingTheFolded()
+    summary = Rehearsal(tmp_path, {0: log}, failures=replace(QUICK, retries=5)).drain(handler)
+
+    assert summary.exit_code == 0
+    assert summary.failures.outages == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -95,16 +95,18 @@ def test_calls_are_timed_those_that_fail_too() -> None:
     assert timed.latency.mean_s >= 0.0005
 
 
-def test_calls_with_many_sub_messages_are_timed_as_one() -> None:
-    async def batch(subs: list[SubMessage]) -> None:
+def test_calls_with_several_are_timed() -> None:
+    async def together(subs: Sequence[SubMessage]) -> None:
         await tick()
 
-    timed = Timed(LoadedHandler("handlers.py:Together", SimpleNamespace(handle_batch=batch)))
-    bundle = Bundle()
-    bundle.subs = [SubMessage("a"), SubMessage("b")]
-    asyncio.run(timed.handler.handle_bundle(bundle))
-    assert len(timed.times_s) == 1
-    assert timed.times_s[0] >= 0.0005
+    for handle_batch in (together, len):
+        timed = Timed(LoadedHandler("handlers.py:H", SimpleNamespace(handle_batch=handle_batch)))
+        bundle = Bundle()
+        bundle.subs = bundle.members = [SubMessage("a"), SubMessage("b")]
+        called = timed.handler.handle_bundle(bundle)
+        if timed.handler.is_async:
+            asyncio.run(called)
+        assert len(timed.times_s) == 1
 
 
 @pytest.mark.parametrize("is_async", [True, False])

@@ -22,8 +22,10 @@ from made_up_kafka import (
     tick,
 )
 
+from drainer.core.lanes import Lanes
 from drainer.engine.settings import LocalSettings
-from drainer.errors import Interrupted, Refused
+from drainer.engine.threads import ThreadWorkers
+from drainer.errors import HandleFailed, Interrupted, Refused
 from drainer.message import Message, SubMessage
 
 both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
@@ -469,3 +471,64 @@ def test_a_failure_does_not_wait_longer_than_the_grace(tmp_path: Path) -> None:
     assert summary.exit_code == 5
     assert summary.sub_messages.pending == 2
     assert summary.elapsed_s < 5
+
+
+def test_what_other_threads_have_done_counts_when_one_result_ends_the_drain() -> None:
+    first, second = SubMessage("a"), SubMessage("b")
+    workers: Any = None
+    nobody: Any = None
+
+    class Two:
+        lanes, ready = Lanes(), 0
+
+        def __init__(self) -> None:
+            self.waiting = [second, first]
+            self.finished: list[SubMessage] = []
+            self.finish = self.finished.append
+
+        def take(self) -> SubMessage | None:
+            return self.waiting.pop() if self.waiting else None
+
+        def finish_and_take(self, sub: SubMessage) -> SubMessage | None:
+            raise NotImplementedError
+
+    def handle(sub: SubMessage) -> None:
+        if sub is first:
+            raise ValueError("no")
+        while not workers._outbox:
+            time.sleep(0.0005)
+
+    def failed(sub: SubMessage, error: BaseException) -> None:
+        raise HandleFailed("coalesce, of what was to be next, failed")
+
+    async def play() -> list[SubMessage]:
+        nonlocal workers
+        ended: list[object] = []
+
+        def end(_: object, context: dict[str, object]) -> None:
+            ended.append(context["exception"])
+            workers.begin_no_more()
+
+        asyncio.get_running_loop().set_exception_handler(end)
+        workers = ThreadWorkers(
+            two,
+            handle,
+            2,
+            0.0,
+            failed,
+            cast(Any, None),
+            ended.append,
+            lambda: None,
+            lambda took, gap: 0,
+        )
+        workers.start()
+        workers.wake()
+        while len(workers._outbox) < 2:
+            time.sleep(0.0005)  # noqa: ASYNC251 - the loop hears of both at once
+        await asyncio.sleep(0)
+        await asyncio.wait_for(workers.drain(), 5)
+        assert len(ended) == 1
+        return two.finished
+
+    two = Two()
+    assert asyncio.run(play()) == [second]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from drainer.core.deadline import Outlook
 from drainer.core.latency import Latency
-from drainer.engine.status import FailureStatus, Status
+from drainer.engine.status import DeadlineStatus, FailureStatus, RuleStatus, Status
 from drainer.metrics.collector import LANES_MOST, StatusCollector
 from drainer.metrics.names import METRICS, STATES, Kind
 from view.samples import status, summary
@@ -25,6 +27,8 @@ BUSY = status(
         error_types=(("ValueError", 5), ("TimedOut", 2)),
         in_outage=True,
     ),
+    rules=RuleStatus({"e-mails": 7}, {"limit-per-key": 3}, {"e-mails": 2}),
+    deadline=DeadlineStatus(datetime(2026, 3, 14, 8, tzinfo=UTC), Outlook(3_600.0, -60.0)),
 )
 
 
@@ -59,6 +63,18 @@ class Scraped:
             for sample in family.samples
             if sample.name == name
         ]
+
+
+def test_rules_and_the_deadline_are_told_by_their_own_words() -> None:
+    scraped = Scraped()
+    scraped.collector.update(BUSY)
+
+    name = "drainer_sub_messages_ruled_out_total"
+    assert scraped.value(name, rule="e-mails", outcome="skipped") == 7
+    assert scraped.value(name, rule="limit-per-key", outcome="dead") == 3
+    assert scraped.value("drainer_sub_messages_undecided_total", rule="e-mails") == 2
+    assert scraped.value("drainer_deadline_seconds") == 3_600
+    assert scraped.value("drainer_deadline_margin_seconds") == -60
 
 
 def test_before_the_first_status_a_scrape_is_answered() -> None:

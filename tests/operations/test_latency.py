@@ -24,10 +24,12 @@ def written(folder: Path, text: str) -> Path:
     [
         json.dumps({"status": "done", "latency": MEASURED}),
         json.dumps({"status": "done", "latency": MEASURED}, indent=2),
-        json.dumps({"summary": {"latency": MEASURED}}),
         f'<html><script type="application/json">{json.dumps({"latency": MEASURED})}</script>',
+        "<!doctype html><p>{}</p><script type='application/json'>"
+        + json.dumps({"plan": "a&b", "latency": MEASURED})
+        + "</script>",
     ],
-    ids=["summary", "plan", "inside", "report"],
+    ids=["summary", "plan", "report", "page"],
 )
 def test_it_is_found_in_a_plan_a_summary_and_a_report(tmp_path: Path, text: str) -> None:
     latency = latency_from(written(tmp_path, text))

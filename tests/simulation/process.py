@@ -19,6 +19,7 @@ from drainer.engine import (
     bundles,
     clock,
     coroutines,
+    ending,
     failures,
     keeper,
     limiter,
@@ -160,6 +161,7 @@ def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
     wall = SimpleNamespace(now=wall_clock)
     replacements: list[tuple[Any, str, Any]] = [
         (local, "aside", aside),
+        (ending, "aside", aside),
         (local, "monotonic", world.monotonic),
         (local, "hurried_interpreter", nullcontext),
         (local, "stop_signals", stop_signals),

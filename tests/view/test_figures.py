@@ -121,3 +121,19 @@ class Rude:
 )
 def test_sub_keys_are_shown_whatever_they_are(key: Hashable, text: str) -> None:
     assert figures.sub_key(key, 13 if len(text) == 13 else 12 if "…" in text else 24) == text
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"),
+    [(0, "0.0%"), (0.0004, "<0.1%"), (0.0287, "2.9%"), (0.384, "38%"), (1, "100%")],
+)
+def test_shares_are_rounded(fraction: float, text: str) -> None:
+    assert figures.share(fraction) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0"), (0.003, "3ms"), (1, "1s"), (30, "30s"), (60, "1m"), (14_400, "4h"), (86_400, "1d")],
+)
+def test_round_durations_are_short(seconds: float, text: str) -> None:
+    assert figures.plain_duration(seconds) == text

@@ -174,6 +174,19 @@ def test_sizes_ages_and_the_hottest_are_drawn_as_bars(width: int) -> None:
         assert max(map(len, drawn)) <= min(width, 100)
 
 
+def test_bins_of_half_a_day_are_told_apart() -> None:
+    half_s = 12 * 3600
+    bins = [Bin(number * half_s, (number + 1) * half_s, 0.1) for number in range(10)]
+    lines = lines_of(replace(inspection(), ages=bins))
+
+    drawn = lines[lines.index("message age  (of all offsets)") + 1 :][:10]
+    assert [line.split("  ")[1].strip() for line in drawn][3:6] == [
+        "36h to 2 days",
+        "2 days to 2.5 days",
+        "2.5 days to 3 days",
+    ]
+
+
 def test_what_came_once_in_a_sample_is_not_called_hot() -> None:
     lines = lines_of(inspection())
     bars = lines[lines.index("hottest sub-keys  (of all sub-messages)") + 1 :]

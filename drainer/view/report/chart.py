@@ -1,0 +1,276 @@
+"""Charts as SVG: drawn by matplotlib, coloured by the page they are in, with a text to be read out.
+
+Colours are named, and the page's style says what they are in the light and in the dark.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+import warnings
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import matplotlib
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, PercentFormatter
+
+from drainer.view import figures
+
+_WIDTH, _HEIGHT = 400, 215  # in the units of the page, of which text has 10.5
+_CLOCK_FROM_S = 180  # shorter ones are told in seconds since their beginning
+STEPS = [1, 2, 2.5, 5, 10]
+_SVG = "http://www.w3.org/2000/svg"
+_XLINK = "http://www.w3.org/1999/xlink"
+
+# What matplotlib is told, and what the page's style calls it. No two may be alike.
+INKS = {
+    "muted": "#010101",
+    "grid": "#010102",
+    "bad": "#010103",
+    "trouble": "#010104",
+    "card": "#010105",
+    **{f"c{n}": f"#0102{n:02x}" for n in range(1, 10)},
+}
+_NAMES = {colour: name for name, colour in INKS.items()}
+_COLOUR = re.compile("|".join(_NAMES))
+_LINKED = re.compile(r"#([\w-]+)")
+
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,  # a $ in a sub-key is a $
+    "font.size": 10.5,
+    "axes.edgecolor": INKS["grid"],
+    "axes.labelcolor": INKS["muted"],
+    "xtick.color": INKS["grid"],
+    "ytick.color": INKS["grid"],
+    "xtick.labelcolor": INKS["muted"],
+    "ytick.labelcolor": INKS["muted"],
+    "grid.color": INKS["grid"],
+    "grid.linewidth": 0.7,
+    "axes.linewidth": 0.8,
+    "lines.linewidth": 1.7,
+    "lines.solid_joinstyle": "round",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One line of a chart's legend; ``ink`` is the name of its colour."""
+
+    ink: str
+    label: str
+    dashed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart for a page: what it is, what it tells in a sentence, its legend, and the picture."""
+
+    title: str
+    tells: str
+    keys: tuple[Key, ...]
+    svg: Markup
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Values over the x of a chart, or areas when they are ``filled``."""
+
+    label: str
+    values: Sequence[float]
+    ink: str
+    filled: bool = False
+    dashed: bool = False
+    stepped: bool = False
+
+    @property
+    def key(self) -> Key:
+        return Key(self.ink, self.label, self.dashed)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The x of charts over time: seconds since ``begun``, and the stretches that were trouble."""
+
+    begun: datetime
+    seconds: Sequence[float]
+    troubles: Sequence[tuple[float, float]] = ()
+
+    @property
+    def by_clock(self) -> bool:
+        return bool(self.seconds) and self.seconds[-1] - self.seconds[0] >= _CLOCK_FROM_S
+
+    @property
+    def label(self) -> str:
+        if self.by_clock:
+            return f"time, {zone(self.begun)}"
+        return f"seconds since {self.begun:%H:%M:%S} {zone(self.begun)}"
+
+    def at(self, seconds: float) -> Any:
+        return self.begun + timedelta(seconds=seconds) if self.by_clock else seconds
+
+
+def zone(moment: datetime) -> str:
+    """``UTC`` or ``UTC+01:00``."""
+    offset = f"{moment:%z}"
+    return "UTC" if offset in ("", "+0000") else f"UTC{offset[:3]}:{offset[3:5]}"
+
+
+def over_time(
+    name: str,
+    title: str,
+    tells: str,
+    clock: Clock,
+    lines: Sequence[Line],
+    unit: str,
+    *,
+    stacked: bool = False,
+    log: bool = False,
+) -> Chart:
+    """Lines over time, or areas one upon the other. ``name`` is the chart's own on its page."""
+    with drawn(name, title, tells, [line.key for line in lines]) as drawing:
+        axes = drawing.axes
+        x = [clock.at(seconds) for seconds in clock.seconds]
+        for begins, ends in clock.troubles:
+            axes.axvspan(clock.at(begins), clock.at(ends), color=INKS["trouble"], lw=0, alpha=0.25)
+        if stacked:
+            colours = [INKS[line.ink] for line in lines]
+            axes.stackplot(x, *[line.values for line in lines], colors=colours, alpha=0.85, lw=0)
+        else:
+            for line in lines:
+                _draw(axes, x, line)
+        log = log and any(value > 0 for line in lines for value in line.values)
+        if log:
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
+            if unit == "" and axes.get_ylim()[1] < 1:
+                axes.set_ylim(top=1)
+        scale(axes, unit, log)
+        if len(x) > 1:
+            axes.set_xlim(x[0], x[-1])
+        if clock.by_clock:
+            locator: Any = AutoDateLocator(  # type: ignore[no-untyped-call]
+                minticks=3, maxticks=6, tz=clock.begun.tzinfo
+            )
+            axes.xaxis.set_major_locator(locator)
+            axes.xaxis.set_major_formatter(
+                ConciseDateFormatter(  # type: ignore[no-untyped-call]
+                    locator, tz=clock.begun.tzinfo, show_offset=False
+                )
+            )
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(6, steps=STEPS))
+        axes.set_xlabel(clock.label)
+    return drawing.chart
+
+
+def _draw(axes: Axes, x: Sequence[Any], line: Line) -> None:
+    colour = INKS[line.ink]
+    if line.filled:
+        axes.fill_between(x, line.values, color=colour, alpha=0.16, lw=0)
+    axes.plot(
+        x,
+        line.values,
+        color=colour,
+        linestyle=(0, (4, 3)) if line.dashed else "solid",
+        drawstyle="steps-post" if line.stepped else "default",
+    )
+
+
+def scale(axes: Axes, unit: str, log: bool) -> None:
+    """Ticks of the y axis: of counts when there is no unit; ``s``, ``bytes`` and ``share`` else."""
+    match unit:
+        case "s":
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
+        case "bytes":
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: figures.size(int(value))))
+        case "share":
+            axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=None))
+        case _:
+            axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+    if not log:
+        axes.yaxis.set_major_locator(MaxNLocator(5, steps=STEPS, integer=unit == ""))
+    axes.grid(axis="y")
+
+
+def seconds(value: float) -> str:
+    """A duration beside a tick: short."""
+    if value == 0:
+        return "0"
+    if value < 0.1:
+        return f"{value * 1000:.3g}ms"
+    return f"{value:.3g}s" if value < 60 else figures.plain_duration(value)
+
+
+class Drawing:
+    """A chart that is being drawn: ``axes`` to draw on, and the ``chart`` when that is done."""
+
+    axes: Axes
+    chart: Chart
+
+
+@contextmanager
+def drawn(
+    name: str, title: str, tells: str, keys: Sequence[Key], height: float = _HEIGHT
+) -> Iterator[Drawing]:
+    """Axes to draw on; ``name`` is the chart's own on its page, ``tells`` is what is read out."""
+    # It warns of a cache folder that it can't have, on a drain's own stderr.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    with warnings.catch_warnings(), matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
+        warnings.simplefilter("ignore")  # of glyphs that its font lacks: the browser's has them
+        figure = Figure(figsize=(_WIDTH / 72, height / 72), layout="constrained")
+        figure.patch.set_visible(False)
+        drawing = Drawing()
+        drawing.axes = figure.subplots()
+        drawing.axes.patch.set_visible(False)
+        drawing.axes.spines[["top", "right", "left"]].set_visible(False)
+        drawing.axes.tick_params(axis="y", length=0)
+        drawing.axes.set_axisbelow(True)
+        yield drawing
+        file = io.BytesIO()
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+    svg = _made_ours(file.getvalue(), name, title, tells)
+    drawing.chart = Chart(title, tells, tuple(keys), svg)
+
+
+def _made_ours(drawn: bytes, name: str, title: str, tells: str) -> Markup:
+    """The SVG with the page's colours and a text to be read out; safe to stand in the page."""
+    root = ET.fromstring(drawn)
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag in (f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"):
+                parent.remove(child)  # its style would be the whole page's
+    linked = {
+        found
+        for element in root.iter()
+        for key, value in element.attrib.items()
+        if key != "id"
+        for found in _LINKED.findall(value)
+    }
+    for element in root.iter():
+        if element.get("id") not in linked:
+            element.attrib.pop("id", None)
+        for key in ("style", "fill", "stroke"):
+            if value := element.get(key):
+                element.set(key, _COLOUR.sub(lambda match: f"var(--{_NAMES[match[0]]})", value))
+    for key in ("width", "height", "version"):
+        root.attrib.pop(key, None)
+    root.set("role", "img")
+    root.set("aria-labelledby", f"{name}-title {name}-desc")
+    for place, (tag, text) in enumerate((("title", title), ("desc", tells))):
+        child = ET.Element(f"{{{_SVG}}}{tag}", {"id": f"{name}-{tag}"})
+        child.text = text
+        root.insert(place, child)
+    ET.register_namespace("", _SVG)
+    ET.register_namespace("xlink", _XLINK)
+    return Markup(ET.tostring(root, encoding="unicode"))

@@ -1,0 +1,184 @@
+"""The course of a drain in charts: one for each thing that someone on call asks about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from math import nan
+
+from drainer.core.latency import Latency
+from drainer.engine.history import History, Stretch, rates
+from drainer.view import figures
+from drainer.view.report.chart import Chart, Clock, Line, over_time
+
+LOG_FROM = 30  # times that the slowest is above the fastest
+POINTS_MOST = 240  # of a line; more can't be told apart on a page
+
+
+def course(
+    history: History, begun: datetime, whole: Latency | None, *, bundled: bool = False
+) -> list[Chart]:
+    """The charts, none when it was over too soon; ``begun`` has the zone to tell the time in.
+
+    ``whole`` is how long the handler took in the whole run. With ``bundled`` a call of it
+    takes many sub-messages, and concurrency counts calls.
+    """
+    stretches = history.evenly(POINTS_MOST)
+    if len(stretches) < 3:
+        return []
+    clock = Clock(
+        begun,
+        [stretch.ends_s for stretch in stretches],
+        [(trouble.begins_s, trouble.ends_s) for trouble in history.troubles],
+    )
+    return [
+        _throughput(stretches, clock),
+        _to_go(stretches, clock, history),
+        _in_handler(stretches, clock, bundled=bundled),
+        *_latency(stretches, clock, whole),
+        _lanes(stretches, clock),
+        *_failing(stretches, clock),
+    ]
+
+
+def _throughput(stretches: Sequence[Stretch], clock: Clock) -> Chart:
+    found = rates(stretches, [stretch.finished for stretch in stretches])
+    best = max(range(len(found)), key=found.__getitem__)
+    when = clock.begun + timedelta(seconds=stretches[best + 1].ends_s)
+    return over_time(
+        "throughput",
+        "Throughput",
+        "Sub-messages finished per second; most at"
+        f" {when:%H:%M:%S}: {figures.rate(found[best])}/s.",
+        clock,
+        [Line("sub-messages per second", [found[0], *found], "c1", filled=True)],
+        "per second",
+    )
+
+
+def _to_go(stretches: Sequence[Stretch], clock: Clock, history: History) -> Chart:
+    partitions = history.partitions
+    lines = [
+        Line(
+            f"partition {number}"
+            if number is not None
+            else f"{history.folded:,} smaller partitions together",
+            [stretch.to_go[at] for stretch in stretches],
+            f"c{at + 1}",
+        )
+        for at, number in enumerate(partitions)
+    ]
+    first, last = sum(stretches[0].to_go), sum(stretches[-1].to_go)
+    return over_time(
+        "to-go",
+        "Left above the watermark",
+        "Offsets from the watermark to the end of the backlog, in"
+        f" {figures.counted(len(partitions) - 1 + (history.folded or 1), 'partition')}:"
+        f" {figures.count(first)} at first, {figures.count(last)} at last.",
+        clock,
+        lines,
+        "",
+        stacked=True,
+    )
+
+
+def _in_handler(stretches: Sequence[Stretch], clock: Clock, *, bundled: bool) -> Chart:
+    samples = sum(stretch.samples for stretch in stretches)
+    mean = sum(stretch.running * stretch.samples for stretch in stretches) / samples
+    most = max(stretch.concurrency for stretch in stretches)
+    allows = figures.count(most)
+    if min(stretch.concurrency for stretch in stretches) < most:
+        allows = f"up to {allows}"
+    within = f"in {allows} calls" if bundled else f"of {allows}"
+    lines = [Line("in the handler", [s.running for s in stretches], "c1", filled=True)]
+    if not bundled:
+        limits = [s.concurrency for s in stretches]
+        lines.append(Line("concurrency", limits, "c2", dashed=True, stepped=True))
+    return over_time(
+        "in-handler",
+        "In the handler",
+        f"Sub-messages in the handler at once: {figures.rate(mean)} on average, {within} that"
+        " concurrency allows.",
+        clock,
+        lines,
+        "",
+    )
+
+
+def _latency(stretches: Sequence[Stretch], clock: Clock, whole: Latency | None) -> list[Chart]:
+    known = [stretch.latency_s for stretch in stretches if stretch.latency_s is not None]
+    if not known or whole is None:
+        return []
+    unknown = (nan, nan, nan)
+    values = [stretch.latency_s or unknown for stretch in stretches]
+    spread = max(p99 for _, _, p99 in known) / max(min(p50 for p50, _, _ in known), 1e-6)
+    log = spread > LOG_FROM
+    return [
+        over_time(
+            "latency",
+            "Latency of the handler",
+            "How long attempts took that returned, of the last ten seconds"
+            f"{', on a logarithmic scale' if log else ''}. In the whole run:"
+            f" {figures.latency(whole)}.",
+            clock,
+            [
+                Line("p50", [p50 for p50, _, _ in values], "c1"),
+                Line("p95", [p95 for _, p95, _ in values], "c5"),
+                Line("p99", [p99 for _, _, p99 in values], "c6"),
+            ],
+            "s",
+            log=log,
+        )
+    ]
+
+
+def _lanes(stretches: Sequence[Stretch], clock: Clock) -> Chart:
+    ready = max(stretch.lanes_ready for stretch in stretches)
+    tells = (
+        "Sub-keys with something waiting or running, and those of them that only wait for a worker."
+    )
+    if ready < 1:
+        tells += " None was ever seen waiting: more concurrency would not have helped."
+    return over_time(
+        "lanes",
+        "Lanes",
+        tells,
+        clock,
+        [
+            Line("lanes", [s.lanes for s in stretches], "c3", filled=True),
+            Line("waiting for a worker", [s.lanes_ready for s in stretches], "c4"),
+        ],
+        "",
+    )
+
+
+def _named(lines: Sequence[Line]) -> str:
+    # One line alone has no legend.
+    return lines[0].label if len(lines) == 1 else "of each"
+
+
+def _failing(stretches: Sequence[Stretch], clock: Clock) -> list[Chart]:
+    first = stretches[0]
+    lines = [
+        line
+        for line in (
+            Line("failed attempts", [s.failures for s in stretches], "c2"),
+            Line("retries", [s.retries for s in stretches], "c1", dashed=True),
+            Line("timeouts", [s.timeouts for s in stretches], "c5"),
+            Line("dead letters", [s.dead - first.dead for s in stretches], "bad"),
+            Line("skipped", [s.skipped - first.skipped for s in stretches], "c8"),
+        )
+        if any(line_value for line_value in line.values)
+    ]
+    if not lines:
+        return []
+    return [
+        over_time(
+            "failing",
+            "Failures, added up",
+            f"How many {_named(lines)} there had been in this run: where a line rises, they came.",
+            clock,
+            lines,
+            "",
+        )
+    ]

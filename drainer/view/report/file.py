@@ -1,0 +1,93 @@
+"""The file of a report: looked at before anything begins, written whole at the end."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from drainer.errors import DrainerError, Refused
+
+MARK = b'<meta name="generator" content="drainer">'
+_MARK_WITHIN_BYTES = 1024
+
+
+class ReportRefused(Refused):
+    """Raised when the report could not be written where it is wanted, before anything is done."""
+
+
+class ReportNotWritten(DrainerError):
+    """Raised when the report can't be written after all; what it is about is over and done."""
+
+
+class ReportFile:
+    """Where a report goes to.
+
+    Raises ReportRefused at once when that can't be: so a drain of a night does not end without its
+    report for a typing error. An earlier report is written over, any other file is not.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        folder = self.path.parent
+        if not folder.is_dir():
+            raise ReportRefused(
+                f"there is no folder {folder} for the report",
+                hint="make it, or name another file with --report",
+            )
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise ReportRefused(
+                f"the report can't be written in {folder}: permission denied",
+                hint="name a file in a folder that you can write to with --report",
+            )
+        try:
+            self._look_at_what_is_there()
+        except OSError as error:
+            raise ReportRefused(
+                f"the report can't be written to {self.path}: {error.strerror or error}",
+                hint="name another file with --report",
+            ) from error
+
+    @property
+    def _new(self) -> Path:
+        return self.path.with_name(f".{self.path.name}.new")
+
+    def _look_at_what_is_there(self) -> None:
+        with suppress(FileNotFoundError):
+            self._new.lstat()  # a name that is too long is told by this
+        if not os.path.lexists(self.path):
+            return
+        hint = "name another file with --report, or move this one away"
+        if not self.path.is_file():
+            raise ReportRefused(f"{self.path} is there already, and is no file", hint=hint)
+        with self.path.open("rb") as stream:
+            beginning = stream.read(_MARK_WITHIN_BYTES)
+        if beginning and MARK not in beginning:
+            raise ReportRefused(
+                f"{self.path} is there already, and is no report of drainer's", hint=hint
+            )
+
+    def write(self, page: str) -> None:
+        """Writes the page whole, or leaves what was there. For its owner only, as a plan is: keys
+        and errors may hold what isn't everybody's.
+
+        Raises ReportNotWritten.
+        """
+        new = self._new
+        try:
+            self._look_at_what_is_there()  # it may be the plan's place as well
+        except (Refused, OSError) as error:
+            raise ReportNotWritten(f"the report was not written: {error}") from error
+        try:
+            file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(file, "wb") as stream:
+                stream.write(page.encode("utf-8", "backslashreplace"))
+                stream.flush()
+                os.fsync(stream.fileno())
+            new.replace(self.path)
+        except OSError as error:
+            with suppress(OSError):
+                new.unlink()
+            raise ReportNotWritten(
+                f"the report {self.path} can't be written: {error.strerror or error}"
+            ) from error

@@ -1,0 +1,81 @@
+"""The page: templates filled in, with everything from outside escaped."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+
+import orjson
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from drainer import __version__
+from drainer.view import figures
+from drainer.view.layout import printable
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A time as it is shown: where the command ran, and in UTC."""
+
+    local: str
+    utc: str
+    iso: str
+
+    @classmethod
+    def of(cls, time: datetime) -> Moment:
+        """``time`` has its zone."""
+        utc = time.astimezone(UTC)
+        name = time.tzname() or ""
+        return cls(
+            f"{time:%Y-%m-%d %H:%M:%S} {name}".rstrip(),
+            f"{utc:%Y-%m-%d %H:%M:%S} UTC",
+            utc.isoformat(timespec="seconds"),
+        )
+
+
+def render(template: str, now: datetime, data: Mapping[str, object], **values: object) -> str:
+    """A page. All text is escaped; only a ``Markup`` is not, as the charts are.
+
+    ``data`` is what the command's ``--json`` prints: it goes along, for programs.
+    """
+    page = _templates().get_template(template)
+    return page.render(
+        version=__version__,
+        written=Moment.of(now),
+        host=platform.node() or "unknown",
+        data=_data(data),
+        **values,
+    )
+
+
+def _data(data: Mapping[str, object]) -> Markup:
+    # In such an element nothing is markup but its own end, and a comment.
+    text = orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS, default=str).decode()
+    return Markup(text.replace("<", "\\u003c"))
+
+
+@cache
+def _templates() -> Environment:
+    made = Environment(
+        loader=PackageLoader("drainer.view.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "count": figures.count,
+        "counted": figures.counted,
+        "duration": figures.duration,
+        "rate": figures.rate,
+        "percent": figures.percent,
+        "share": figures.share,
+        "shorten": figures.shorten,
+        "size": figures.size,
+        "printable": printable,
+    }
+    return made

@@ -1,0 +1,83 @@
+"""Writing a report at the end of a command, when what it is about is over and done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from drainer.engine.action import PlanOfAction
+from drainer.engine.history import History
+from drainer.engine.status import Summary
+from drainer.loader import describe
+from drainer.operations.estimate import Estimate
+from drainer.operations.inspection import Inspection
+from drainer.view.layout import field
+from drainer.view.report.file import ReportFile, ReportNotWritten
+from drainer.view.terminal import Terminal
+
+
+def write_drain_report(
+    terminal: Terminal,
+    file: ReportFile | None,
+    action: PlanOfAction,
+    summary: Summary,
+    history: History,
+) -> None:
+    """Writes the report of a drain that just ended, if one is wanted.
+
+    What goes wrong with it is told, and changes nothing: the drain ended as it did.
+    """
+    if file is None:
+        return
+
+    def page() -> str:
+        from drainer.view.report.drain import drain_page  # noqa: PLC0415 - matplotlib is slow
+
+        return drain_page(action, summary, history, datetime.now().astimezone())
+
+    write_or_warn(terminal, file, page)
+
+
+def write_inspection_report(
+    terminal: Terminal,
+    file: ReportFile | None,
+    found: Inspection,
+    drained_in_s: float | None = None,
+) -> None:
+    """Writes the report of a backlog that was looked at, if one is wanted."""
+    if file is None:
+        return
+
+    def page() -> str:
+        from drainer.view.report.inspect import inspection_page  # noqa: PLC0415
+
+        return inspection_page(found, datetime.now().astimezone(), drained_in_s)
+
+    write_or_warn(terminal, file, page)
+
+
+def write_estimate_report(terminal: Terminal, file: ReportFile | None, found: Estimate) -> None:
+    """Writes the report of an estimate, if one is wanted."""
+    if file is None:
+        return
+
+    def page() -> str:
+        from drainer.view.report.estimate import estimate_page  # noqa: PLC0415
+
+        return estimate_page(found, datetime.now().astimezone())
+
+    write_or_warn(terminal, file, page)
+
+
+def write_or_warn(terminal: Terminal, file: ReportFile, page: Callable[[], str]) -> None:
+    """Makes the page and writes it; what goes wrong is told."""
+    try:
+        file.write(page())
+    except ReportNotWritten as error:
+        terminal.warn(str(error))
+    except KeyboardInterrupt:
+        terminal.warn("the report was not written: interrupted")
+    except Exception as error:  # a mistake in a picture must not change how a drain ended
+        terminal.warn(f"the report was not written: {describe(error)}")
+    else:
+        terminal.show(field("report", str(file.path)))

@@ -1,0 +1,163 @@
+"""``--report``: the page of a drain, whichever way it ended, and what is refused before."""
+
+from __future__ import annotations
+
+import signal
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from command.conftest import MakeTopic, is_refused, operations
+from command.process import FAST, Command
+
+LOADS = {"script", "img", "iframe", "object", "embed"}
+
+
+class Reader(HTMLParser):
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.words: list[str] = []
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def test_a_drain_writes_its_report_and_says_where(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(operations(300), partitions=2)
+    outcome = command.drain(topic, "--report", "r.html")
+    path = command.folder / "r.html"
+    assert f"report        {path}" in outcome.err
+    read = Reader(path)
+    assert not LOADS & read.tags
+    assert f"Drain of {topic.name} for group {command.group(topic)} ✓ Drained" in read.text
+    assert "messages 600 600 0 0 0" in read.text
+    assert "sub-messages 1,200 1,200 0 0 0" in read.text
+    assert "0 0 300 300 300 ✓" in read.text
+
+
+def test_json_stays_one_object_and_quiet_stays_quiet(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    outcome = command.drain(make_topic(operations(10)), "--json", "--quiet", "--report", "r.html")
+    assert outcome.answer["status"] == "done"
+    assert outcome.err == ""
+    assert (command.folder / "r.html").exists()
+
+
+def test_one_that_is_stopped_and_the_one_that_goes_on_have_reports(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(operations(200))
+    running = command.begin(topic, *FAST, "--report", "r.html", pause_ms=20, gate=command.gate)
+    command.wait_for(running, "begun", 7)
+    running.signal(signal.SIGINT)
+    command.gate.touch()
+    running.ends(4)
+    read = Reader(command.folder / "r.html")
+    assert "■ Interrupted" in read.text
+    assert f"drainer resume {command.plan(topic)}" in read.text
+    command.resume(topic, "--report", "r.html")
+    read = Reader(command.folder / "r.html")
+    assert "✓ Drained" in read.text
+    assert "Messages finished 200 in all runs of this drain" in read.text
+
+
+def test_one_that_halts_has_a_report_with_the_error(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(operations(20))
+    command.drain(topic, "--report", "r.html", "--retries", "0", code=5, fail="0/7/1")
+    read = Reader(command.folder / "r.html")
+    assert "✗ Halted" in read.text
+    assert "LookupError: the document is locked" in read.text
+    assert "drainer resume" in read.text
+
+
+def test_a_redrive_has_a_report(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(operations(30))
+    letters = f"{topic.name}.dead"
+    dead = ("--on-failure", "dead-letter", "--retries", "0", "--dead-letter-topic", letters)
+    command.drain(topic, *dead, code=6, bad="a-3")
+    what = ["-b", command.bootstrap, "--dead-letter-topic", letters]
+    handler = ["--handler", f"{command.handlers}:OnTheLoop", *command.options()]
+    command("redrive", *what, *handler, "--yes", "--report", "r.html")
+    text = Reader(command.folder / "r.html").text
+    assert f"Redrive of {letters}" in text
+    assert "✓ Redriven" in text
+
+
+def test_an_empty_backlog_has_a_report(command: Command, make_topic: MakeTopic) -> None:
+    command.drain(make_topic(), "--report", "r.html")
+    assert "✓ Nothing to drain" in Reader(command.folder / "r.html").text
+
+
+def test_an_inspection_has_a_report(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(operations(300))
+    what = [*command.what(topic), "--from", "earliest", "--report", "r.html"]
+    outcome = command("inspect", *what, "--json", "--quiet")
+    assert outcome.answer["messages"] == 300
+    assert outcome.err == ""
+    text = Reader(command.folder / "r.html").text
+    assert f"Backlog of {topic.name} for group {command.group(topic)} 300 messages behind" in text
+    assert "Hottest sub-keys" in text
+    assert command.record.path.exists() is False
+
+
+def test_an_estimate_has_a_report(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(operations(300))
+    what = [*command.what(topic), "--from", "earliest", "--latency", "10ms"]
+    more = ["--deadline", "6h", "--report", "r.html"]
+    outcome = command("estimate", *what, *more, "--json", "--quiet")
+    assert outcome.answer["estimate"]["deadline"]["met"]
+    text = Reader(command.folder / "r.html").text
+    assert f"Estimate for draining {topic.name} for group {command.group(topic)} Takes" in text
+    assert "✓ It makes the deadline" in text
+    assert command.left_behind == ["r.html"]
+
+
+def test_a_dry_run_with_an_estimate_has_a_report(command: Command, make_topic: MakeTopic) -> None:
+    more = ("--dry-run", "--latency", "10ms", "--report", "r.html")
+    command.drain(make_topic(operations(300)), *more)
+    assert "Estimate for draining" in Reader(command.folder / "r.html").text
+
+
+def test_a_dry_run_without_one_says_so(command: Command, make_topic: MakeTopic) -> None:
+    outcome = command.drain(make_topic(operations(10)), "--dry-run", "--report", "r.html")
+    assert "warning: no report was written" in outcome.err
+    assert command.left_behind == []
+
+
+def test_a_report_that_could_not_be_written_is_refused_before_anything_begins(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(operations(10))
+    is_refused(command, command.drain(topic, "--report", "missing/r.html", code=3))
+    mine = command.folder / "mine.txt"
+    mine.write_text("mine")
+    is_refused(command, command.drain(topic, "--report", "mine.txt", code=3))
+    assert mine.read_text() == "mine"
+    assert command.left_behind == ["mine.txt"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a disk that is always full")
+def test_a_report_that_can_not_be_written_in_the_end_is_told_and_changes_nothing(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(operations(10))
+    # What is written beside the report first, before it takes its place.
+    (command.folder / ".r.html.new").symlink_to("/dev/full")
+    outcome = command.drain(topic, "--report", "r.html")
+    assert "warning: the report" in outcome.err
+    assert "can't be written: No space left on device" in outcome.err
+    assert "Drained: 10 messages" in outcome.err
+    assert not (command.folder / "r.html").exists()
