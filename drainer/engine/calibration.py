@@ -32,7 +32,9 @@ from drainer.store.plan_file import PlanFile
 SUB_MESSAGES = 30_000
 CONCURRENCY_LEAST, CONCURRENCY_MOST = 400, 1000
 THREADS_MOST = 64
-TOGETHER, CALLS = 50, 20  # sub-messages in a call, and calls at once, where that is measured
+TOGETHER = 50  # sub-messages in a call of a handler that folds
+IN_CALLS_MOST = 20_000  # sub-messages at once: what lies deeper has left the processor's caches
+ROUNDS = 4  # of as many as are in calls at once
 LATENCY_PER_WORKER_S = 10e-6  # so short that the process is what binds, and timers are still used
 BATCH_MESSAGES = 2000
 PARTS = 8  # the median of so many is not moved by what else the machine does in one
@@ -74,38 +76,43 @@ def calibrate(
     concurrency: int,
     is_async: bool,
     real: Real | None = None,
-    bundles: bool = False,
+    bundling: Bundling | None = None,
 ) -> Calibration:
     """Drains messages of ``fan_out`` sub-messages with a handler that only sleeps.
 
     So shortly that nothing but this process binds, and with each sub-message on a lane of its own.
     Of the ``real`` backlog, when there is one that is long enough, the first messages; else of a
-    made-up one. Nothing is committed. Takes about half a second; with ``bundles`` as long again,
-    for calls with many sub-messages.
+    made-up one. Nothing is committed. Takes about half a second; with ``bundling`` as long again,
+    for calls with as many sub-messages as are in them then.
     """
     workers = min(CONCURRENCY_MOST, max(CONCURRENCY_LEAST, concurrency))
     if not is_async:
         workers = min(THREADS_MOST, concurrency)
     make = _OnTheLoop if is_async else _OnThreads
     alone = make(workers * LATENCY_PER_WORKER_S)
-    _drain(alone, fan_out, workers, None, real)
+    _drain(alone, SUB_MESSAGES / max(1.0, fan_out), fan_out, workers, None, real)
     found = Calibration(alone.each_s, _late_s() if is_async else 0.0)
-    if bundles:
-        many = make(CALLS * TOGETHER * LATENCY_PER_WORKER_S / 10)
-        _drain(many, fan_out, CALLS, Bundling(most=TOGETHER), real)
+    if bundling is not None:
+        together = bundling.most if bundling.most > 1 else TOGETHER
+        calls = max(1, min(workers, concurrency, IN_CALLS_MOST // together))
+        in_calls = calls * together
+        many = make(in_calls * LATENCY_PER_WORKER_S / 10)
+        subs = max(SUB_MESSAGES, ROUNDS * in_calls)
+        _drain(many, subs / max(1.0, fan_out), fan_out, calls, Bundling(most=together), real)
         found = replace(found, together_s=min(many.each_s, alone.each_s))
     return found
 
 
 def _drain(
     handler: _Sleeper,
+    most: float,
     fan_out: float,
     workers: int,
     bundling: Bundling | None,
     real: Real | None,
 ) -> None:
     ranges: Mapping[int, tuple[int, int]]
-    messages = max(1, round(SUB_MESSAGES / max(1.0, fan_out)))
+    messages = max(1, round(most))
     if real is not None and sum(end - start for start, end in real.ranges.values()) > messages:
         found, ranges = real, real.ranges
         split = None if real.split is None else partial(handler.split_apart, real.split)

@@ -130,7 +130,7 @@ def look_at(
                 concurrency=concurrency,
                 is_async=handler.is_async,
                 real=real,
-                bundles=bundling is not None,
+                bundling=bundling,
             )
         finally:
             splitter.close()

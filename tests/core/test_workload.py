@@ -291,3 +291,18 @@ def test_a_coalesce_that_fails_is_told_as_in_a_drain() -> None:
 
     with pytest.raises(HandleFailed, match="coalesce raised KeyError: 'price'"):
         Foldable(fails).bits(message_at(0), [SubMessage("x"), SubMessage("x")])
+
+
+def test_what_is_plainly_serial_is_told_without_a_simulation_and_as_it_would_say() -> None:
+    setting = replace(TEN_MS, costs=Costs(sub_message_s=20e-6, begin_s=0.1))
+    workload = made_of(with_a_hot_key(5_000, 0.0))
+    told = forecast(workload, setting, Order.PARTITION, 100)
+    played = simulate(
+        workload.draw(5_000),
+        order=Order.PARTITION,
+        concurrency=100,
+        latency_s=lambda _: 0.01,
+        costs=setting.costs,
+    )
+    assert told.bound == LANE
+    assert told.seconds == pytest.approx(played.seconds, rel=0.01)
