@@ -9,10 +9,12 @@ import typer
 from drainer.cli import estimating as e
 from drainer.cli import options as o
 from drainer.cli import policy as p
+from drainer.cli import rules as r
 from drainer.cli.answer import answering
 from drainer.cli.draining import connect
 from drainer.cli.values import parse_concurrency, parse_pairs, parse_size
 from drainer.core.order import Order
+from drainer.core.rules import RuleSettings
 from drainer.engine.settings import LocalSettings
 from drainer.errors import UsageError
 from drainer.kafka.settings import ClientSettings
@@ -50,6 +52,11 @@ def estimate(
     concurrency: o.Concurrency = "100",
     buffer: o.Buffer = "256MiB",
     rate: p.RateOption = None,
+    skip_key: r.SkipKeys = None,
+    skip: r.Skips = None,
+    rules: r.RulesFile = None,
+    limit_per_key: r.LimitPerKey = None,
+    over_limit: r.OverLimitOption = None,
     plan: o.PlanPath = None,
     set_: o.Set = None,
     client_config: o.ClientConfig = None,
@@ -94,8 +101,8 @@ def estimate(
             options=parse_pairs(set_ or (), "--set"),
         )
         failures = p.failure_settings(p.NEW_DRAIN, **{**p.NOTHING_SAID, "rate": rate})
-        by = e.given_deadline(deadline)
-        asking = e.Asking(given, by, order, running, failures.rate, report=page)
+        by, measured = e.given_deadline(deadline), latency_from is not None
+        asking = e.Asking(given, by, order, running, failures.rate, measured, report=page)
         request = Request(
             topic=topic,
             group=group,
@@ -107,6 +114,14 @@ def estimate(
             plan_path=plan,
             client_config=client_config,
             failures=failures,
+            rules=r.rule_settings(
+                RuleSettings(),
+                skip_key=skip_key,
+                skip=skip,
+                rules=rules,
+                limit_per_key=limit_per_key,
+                over_limit=over_limit,
+            ),
         )
         with connect(settings) as cluster:
             if canary is not None:

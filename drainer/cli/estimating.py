@@ -15,8 +15,9 @@ from drainer.cli.draining import end_at_once
 from drainer.cli.values import parse_deadline
 from drainer.core.concurrency import Concurrency
 from drainer.core.distribution import Distribution
+from drainer.core.forecast import Forecast
 from drainer.core.order import Order
-from drainer.core.plan import OffsetPlan
+from drainer.engine.action import PlanOfAction
 from drainer.engine.settings import LocalSettings
 from drainer.errors import EXIT_DONE, Refused, UsageError
 from drainer.kafka.backlog import Backlog
@@ -25,20 +26,27 @@ from drainer.operations.canary import send_canary
 from drainer.operations.estimate import (
     Estimate,
     Question,
+    drain_seconds,
     estimate,
     estimate_typical,
     forecast_json,
-    left_out,
 )
 from drainer.operations.latency import latency_from
-from drainer.operations.measurement import backlog_of, look_at, remaining
-from drainer.operations.start import Request, prepare
+from drainer.operations.measurement import Measured, backlog_of, look_at, remaining
+from drainer.operations.start import Prepared, Request, prepare
 from drainer.store.plan_file import PlanFile
 from drainer.view.action import show_plan_of_action
-from drainer.view.estimate import show_canary, show_estimate, show_typical, show_way_on
+from drainer.view.estimate import (
+    show_canary,
+    show_estimate,
+    show_skipped,
+    show_typical,
+    show_way_on,
+)
 from drainer.view.progress import progress_view
 from drainer.view.report.file import ReportFile
 from drainer.view.report.write import write_estimate_report
+from drainer.view.retention import doomed_warning
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
 
@@ -124,78 +132,97 @@ def estimate_and_show(
     terminal: Terminal, cluster: Cluster, backlog: Backlog, request: Request, asking: Asking
 ) -> Estimate:
     """Samples the backlog, simulates, and shows what came of it. Raises Refused."""
-    assert asking.latency is not None
-    latency, source = asking.latency
-    running = asking.running
-    measured = look_at(
-        cluster,
-        backlog,
-        request.handler,
-        request.group,
-        concurrency=_at_most(request, running),
-        options=running.options,
-        rules=request.rules,
-        say=terminal.say,
-    )
-    found = estimate(
-        backlog,
-        request.group,
-        measured,
-        Question(
-            latency=latency,
-            latency_source=source,
-            measured=asking.measured,
-            order=asking.order,
-            concurrency=_at_most(request, running),
-            buffer_bytes=running.buffer_bytes,
-            rate=asking.rate,
-            deadline=asking.deadline,
-            left_out=left_out(request),
-        ),
-        datetime.now(UTC),
-        terminal.say,
-    )
+    measured = _measured(terminal, cluster, backlog, request, asking)
+    question = _question(request, asking)
+    found = estimate(backlog, request.group, measured, question, datetime.now(UTC), terminal.say)
     show_estimate(terminal, found)
     write_estimate_report(terminal, asking.report, found)
     return found
 
 
-def estimate_dry_run(
-    terminal: Terminal, cluster: Cluster, plan: OffsetPlan, request: Request, asking: Asking
-) -> dict[str, object]:
-    """The estimate that a dry run ends with; gives what its ``--json`` has beside the rest.
-
-    Without a latency it is told for some typical ones. A handler that can't split is told, too.
-    """
-    backlog = remaining(cluster, plan)
-    terminal.say("")
+def estimate_seconds(
+    terminal: Terminal, cluster: Cluster, request: Request, asking: Asking
+) -> float | None:
+    """How long a drain takes; None, once that is told, when nobody can say."""
     try:
-        if asking.latency is not None:
-            found = estimate_and_show(terminal, cluster, backlog, request, asking)
-            return {"estimate": found.as_json()}
-        running = asking.running
-        measured = look_at(
-            cluster,
-            backlog,
-            request.handler,
-            request.group,
-            concurrency=_at_most(request, running),
-            options=running.options,
-            rules=request.rules,
-            say=terminal.say,
-        )
-        concurrency = _at_most(request, running)
-        typical = estimate_typical(
-            measured, asking.order, concurrency, running.buffer_bytes, asking.rate
-        )
+        backlog = backlog_of(cluster, request)
+        measured = _measured(terminal, cluster, backlog, request, asking)
     except Refused as error:
         terminal.warn(f"no estimate: {error}")
-        return {"estimate": None}
+        return None
+    return drain_seconds(measured, _question(request, asking))
+
+
+def _measured(
+    terminal: Terminal, cluster: Cluster, backlog: Backlog, request: Request, asking: Asking
+) -> Measured:
+    return look_at(
+        cluster,
+        backlog,
+        request.handler,
+        request.group,
+        concurrency=_at_most(request, asking.running),
+        options=asking.running.options,
+        rules=request.rules,
+        say=terminal.say,
+    )
+
+
+def _question(request: Request, asking: Asking) -> Question:
+    assert asking.latency is not None
+    latency, source = asking.latency
+    return Question(
+        latency=latency,
+        latency_source=source,
+        measured=asking.measured,
+        order=asking.order,
+        concurrency=_at_most(request, asking.running),
+        buffer_bytes=asking.running.buffer_bytes,
+        rate=asking.rate,
+        deadline=asking.deadline,
+    )
+
+
+def estimate_dry_run(
+    terminal: Terminal, cluster: Cluster, prepared: Prepared, request: Request, asking: Asking
+) -> tuple[PlanOfAction, dict[str, object]]:
+    """The plan of action and the estimate of a dry run; gives what its ``--json`` has of both.
+
+    Looks before it shows anything, so that retention which is too near is told first of all.
+    Without a latency the time is told for some typical ones. A handler that can't split is told.
+    """
+    backlog = remaining(cluster, prepared.plan)
+    action, found = prepared.action, None
+    typical: list[tuple[Distribution, Forecast]] = []
+    try:
+        measured = _measured(terminal, cluster, backlog, request, asking)
+        if asking.latency is not None:
+            question = _question(request, asking)
+            found = estimate(
+                backlog, request.group, measured, question, datetime.now(UTC), terminal.say
+            )
+        else:
+            concurrency, buffer = _at_most(request, asking.running), asking.running.buffer_bytes
+            typical = estimate_typical(measured, asking.order, concurrency, buffer, asking.rate)
+    except Refused as error:
+        show_plan_of_action(terminal, action)
+        terminal.say("")
+        terminal.warn(f"no estimate: {error}")
+        return action, {"estimate": None}
+    too_near = doomed_warning(measured.doomed, None if found is None else found.asked.seconds)
+    if too_near is not None:
+        action = replace(action, warnings=(too_near, *action.warnings))
+    show_plan_of_action(terminal, action)
+    terminal.say("")
+    if found is not None:
+        show_estimate(terminal, found, warned=True)
+        write_estimate_report(terminal, asking.report, found)
+        return action, {"estimate": found.as_json()}
+    show_skipped(terminal, measured.skipped, whole=measured.workload.whole)
     show_typical(terminal, typical, asking.deadline)
-    for each in left_out(request):
-        terminal.say(each)
-    return {
+    return action, {
         "estimate": None,
+        "rules_skip": None if measured.skipped is None else measured.skipped.as_json(),
         "typical": [
             {"latency_s": latency.mean_s, **forecast_json(each)} for latency, each in typical
         ],

@@ -6,18 +6,22 @@ from typing import Annotated
 
 import typer
 
+from drainer.cli import estimating as e
 from drainer.cli import options as o
 from drainer.cli import rules as r
 from drainer.cli.answer import answering
 from drainer.cli.draining import connect
+from drainer.cli.values import parse_concurrency
 from drainer.core.rules import RuleSettings
 from drainer.core.sieve import Sieve
+from drainer.engine.settings import LocalSettings
 from drainer.engine.status import RuleStatus
 from drainer.errors import UsageError
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
 from drainer.operations.inspect import SAMPLE_MESSAGES, SAMPLE_MOST, Look
 from drainer.operations.inspect import inspect as look_at
+from drainer.operations.start import Request
 from drainer.view.inspect import show_inspection, show_rules_asked
 from drainer.view.reading import ReadingView
 from drainer.view.report.file import ReportFile
@@ -62,6 +66,9 @@ def inspect(
     skip: r.Skips = None,
     rules: r.RulesFile = None,
     limit_per_key: r.LimitPerKey = None,
+    latency: e.LatencyOption = None,
+    latency_from: e.LatencyFrom = None,
+    concurrency: o.Concurrency = "100",
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
     report: o.ReportPath = None,
@@ -73,7 +80,8 @@ def inspect(
 
     Reads only: nothing is handled or committed, and the group may be active. With a handler, whose
     split is called and nothing else, it tells how the work is spread over sub-keys, and names a hot
-    one; and what rules would leave out.
+    one; and what rules would leave out. With a latency, too, it warns when retention would delete
+    the head of the backlog before a drain ends.
 
     Examples:
 
@@ -108,13 +116,36 @@ def inspect(
             seed=seed,
             rule=sieve.skips if asked else None,
         )
+        given = e.given_latency(latency, latency_from)
+        if given is not None and look.handler is None:
+            raise UsageError(
+                "how long a drain takes shows only in what the handler's split makes",
+                hint="name it with --handler; count has the default one, a sub-message a message",
+            )
         settings = ClientSettings.load(bootstrap_server, client_config, client_property or ())
         with connect(settings) as cluster, ReadingView(terminal) as view:
             found = look_at(cluster, look, view.update)
-        show_inspection(terminal, found)
+            seconds = None
+            if given is not None and look.handler is not None and found.messages:
+                running = LocalSettings(concurrency=parse_concurrency(concurrency))
+                request = Request(
+                    topic=topic,
+                    group=group,
+                    handler=look.handler,
+                    partitions=look.partitions,
+                    from_=from_,
+                    until=until,
+                    rules=asked,
+                )
+                asking = e.Asking(
+                    given, None, request.order, running, None, latency_from is not None
+                )
+                seconds = e.estimate_seconds(terminal, cluster, request, asking)
+        show_inspection(terminal, found, seconds)
         status = RuleStatus.of(sieve)
         if asked:
             show_rules_asked(terminal, asked, found, status)
         if json:
-            terminal.data({**found.as_json(), "undecided": status.as_json()["undecided"]})
-        write_inspection_report(terminal, page, found)
+            undecided = status.as_json()["undecided"]
+            terminal.data({**found.as_json(), "undecided": undecided, "drain_seconds": seconds})
+        write_inspection_report(terminal, page, found, seconds)

@@ -131,13 +131,13 @@ def run(
         )
         with connect(settings) as cluster:
             prepared = prepare(cluster, request, running)
-            show_plan_of_action(terminal, prepared.action)
             if dry_run:
                 measured = latency_from is not None
                 asking = e.Asking(given, by, order, running, request.failures.rate, measured, page)
-                found = e.estimate_dry_run(terminal, cluster, prepared.plan, request, asking)
-                tell_dry_run(terminal, prepared.action, found, report=page)
+                action, found = e.estimate_dry_run(terminal, cluster, prepared, request, asking)
+                tell_dry_run(terminal, action, found, report=page)
                 return
+            show_plan_of_action(terminal, prepared.action)
             code = confirm_and_drain(
                 terminal, cluster, prepared, running, metrics, yes=yes, deadline=by, report=page
             )

@@ -233,7 +233,7 @@ class Bundler:
                 break
             into = None
             if coalesce is not None and len(folded) < FOLD_MOST:
-                into = _fold(coalesce, operation, sub, folded)
+                into = fold(coalesce, operation, sub, folded[0])
             if into is not None:
                 lanes.take_behind(lead)
                 folded.append(sub)
@@ -276,10 +276,13 @@ class Bundler:
         return self.lanes.deepest >= self._bundling.most
 
 
-def _fold(
-    coalesce: Coalesce, earlier: SubMessage, later: SubMessage, folded: list[SubMessage]
+def fold(
+    coalesce: Coalesce, earlier: SubMessage, later: SubMessage, first: SubMessage
 ) -> SubMessage | None:
-    first = folded[0]
+    """Asks ``coalesce``; None when they stay apart. ``first`` is where ``earlier`` began.
+
+    Raises HandleFailed when it fails, or gives what it may not.
+    """
     if later.keys is not None or first.keys is not None or first.key != later.key:
         return None  # neighbours in the lane of a message key or a partition
     try:

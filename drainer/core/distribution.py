@@ -28,7 +28,8 @@ _FORM = "say one duration, as in 10ms, or quantiles, as in p50=8ms,p99=120ms"
 class Distribution:
     """A distribution by its quantiles, straight between two of them.
 
-    ``points`` rise in share and never fall in seconds; the first is at 0 and the last at 1.
+    ``points`` never fall, in share or in seconds; the first is at 0 and the last at 1. Two at one
+    share are a step.
     """
 
     points: tuple[Point, ...]
@@ -59,8 +60,14 @@ class Distribution:
         return cls(_filled(points, text))
 
     @classmethod
-    def from_percentiles(cls, seconds: Sequence[float]) -> Distribution:
-        """From p0, p1, … p100 (or any number of them, evenly apart).
+    def from_percentiles(
+        cls, seconds: Sequence[float], mean_s: float | None = None
+    ) -> Distribution:
+        """From p0, p1, … p100 (or any number of them, evenly apart), and the mean if it is known.
+
+        What lies between two of them is not known. With a mean all the calls there took as long as
+        the one or the other, so many of each that the mean is right: a straight line would make of
+        one very late call a hundredth of them that are late, and blur two modes.
 
         Raises ValueError when they are none, fall, or are no times.
         """
@@ -71,7 +78,16 @@ class Distribution:
         if len(seconds) == 1:
             return cls.constant(seconds[0])
         last = len(seconds) - 1
-        return cls(tuple((number / last, float(each)) for number, each in enumerate(seconds)))
+        if mean_s is None:
+            return cls(tuple((number / last, float(each)) for number, each in enumerate(seconds)))
+        low_s, high_s = sum(seconds[:-1]) / last, sum(seconds[1:]) / last
+        slow = (mean_s - low_s) / (high_s - low_s) if high_s > low_s else 0.0
+        slow = min(1.0, max(0.0, slow))  # of the calls between two of them
+        points = [(0.0, float(seconds[0]))]
+        for number, (low, high) in enumerate(itertools.pairwise(seconds)):
+            step = (number + 1 - slow) / last
+            points += [(step, float(low)), (step, float(high))]
+        return cls((*points, (1.0, float(seconds[-1]))))
 
     @classmethod
     def from_times(cls, times_s: Sequence[float]) -> Distribution:
@@ -80,7 +96,8 @@ class Distribution:
         if not ordered:
             raise ValueError("no calls were timed")
         last = len(ordered) - 1
-        return cls.from_percentiles([ordered[round(last * share / 100)] for share in range(101)])
+        percentiles = [ordered[round(last * share / 100)] for share in range(101)]
+        return cls.from_percentiles(percentiles, sum(ordered) / len(ordered))
 
     @property
     def mean_s(self) -> float:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 from math import ceil
 from random import Random
 
+from drainer.core.bundles import Bundling
 from drainer.core.distribution import Distribution
 from drainer.core.order import Order
 from drainer.core.simulate import BUFFER_BYTES, Costs, Simulated, simulate
-from drainer.core.workload import Hottest, Workload
+from drainer.core.workload import Hottest, Workload, as_sampled
 
 DRAWS = 10_007  # latencies that are drawn; no multiple of what sub-messages come in
 SEED = 1
-SIMULATED_MOST = 150_000  # sub-messages; what is behind goes on at the same pace
+SIMULATED_MOST = 100_000  # sub-messages; what is behind goes on at the same pace
 PER_WORKER = 10  # sub-messages at least, so that ramp and tail are told from the pace
 SIMULATED_PER_WORKER_MOST = 200_000
+SERIAL_FROM = 1_000  # sub-messages: with so many the mean latency is that of each part of them
+PLAINLY_SERIAL = 20  # times that one lane takes what all that binds otherwise takes in all
 CLOSE = 0.02  # how near the least concurrency is looked for
 TRIES = 8
 MAKES_WORSE = 1.25  # of the largest bound; so much more is the doing of barriers and several keys
@@ -37,6 +40,8 @@ class Forecast:
         bounds: by what sets it, the least time that it allows for, in seconds.
         serial_s: what the hottest lane takes, one after the other.
         hottest: that lane; None when there is none.
+        calls: of the handler, for all sub-messages.
+        folded: how many sub-messages are done by another one that they were folded into.
     """
 
     order: Order
@@ -46,6 +51,8 @@ class Forecast:
     bounds: Mapping[str, float]
     serial_s: float
     hottest: Hottest | None
+    calls: float = 0.0
+    folded: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,7 @@ class Setting:
     split_s: float = 0.0  # of a message, and in ``costs.message_s`` too
     rate: float | None = None
     buffer_bytes: int = BUFFER_BYTES
+    bundling: Bundling | None = None  # of its coalesce only whether there is one
 
 
 def forecast(
@@ -71,29 +79,43 @@ def forecast(
     What is behind takes as long as the second half of what is simulated: so ramp and tail, which
     both have, are counted once.
     """
-    hottest = workload.hottest(order)
+    hottest = workload.hottest(order, setting.bundling)
     mean_s = setting.latency.mean_s
-    serial_s = 0.0 if hottest is None else hottest.sub_messages * mean_s
+    serial_s = 0.0 if hottest is None else hottest.calls * mean_s
     if not workload.messages:
         return Forecast(order, concurrency, 0.0, NOTHING, {}, 0.0, None)
+    if _plainly_serial(workload, setting, concurrency, serial_s) and hottest is not None:
+        subs = float(workload.sub_messages)
+        bounds = _bounds(workload, setting, concurrency, serial_s, subs, 0.0)
+        costs = setting.costs
+        seconds = serial_s + hottest.calls * costs.sub_message_s + costs.begin_s
+        return Forecast(order, concurrency, seconds, LANE, bounds, serial_s, hottest, subs)
     most = max(most, min(PER_WORKER * concurrency, SIMULATED_PER_WORKER_MOST))
-    bounds = _bounds(workload, setting, concurrency, serial_s)
     if workload.sub_messages <= most:
-        seconds = _simulated(workload, setting, order, concurrency, workload.messages).seconds
+        found = _simulated(workload, setting, order, concurrency, workload.messages)
+        seconds, calls, folded = found.seconds, float(found.calls), float(found.folded)
     else:
         many = max(2, round(workload.messages * most / workload.sub_messages))
         half = _simulated(workload, setting, order, concurrency, many // 2)
         whole = _simulated(workload, setting, order, concurrency, many)
-        pace_s = (whole.seconds - half.seconds) / max(1, whole.messages - half.messages)
-        seconds = whole.seconds + (workload.messages - whole.messages) * max(0.0, pace_s)
+        times = (workload.messages - whole.messages) / max(1, whole.messages - half.messages)
+
+        def drawn_on(until_half: float, until_whole: float) -> float:
+            return until_whole + times * max(0.0, until_whole - until_half)
+
+        seconds = drawn_on(half.seconds, whole.seconds)
+        calls = drawn_on(half.calls, whole.calls)
+        folded = drawn_on(half.folded, whole.folded)
+    if setting.bundling is None:
+        calls, folded = float(workload.sub_messages), 0.0
+    bounds = _bounds(workload, setting, concurrency, serial_s, calls, folded)
     bound = max(bounds, key=lambda name: bounds[name])
     if seconds > MAKES_WORSE * bounds[bound] and (workload.barriers or workload.several):
         bound = ORDER
     elif bound == CPU and bounds[SPLIT] > bounds[CPU] / 2:
         bound = SPLIT
-    return Forecast(
-        order, concurrency, max(seconds, *bounds.values()), bound, bounds, serial_s, hottest
-    )
+    seconds = max(seconds, *bounds.values())
+    return Forecast(order, concurrency, seconds, bound, bounds, serial_s, hottest, calls, folded)
 
 
 def least_concurrency(
@@ -129,6 +151,9 @@ def _simulated(
     workload: Workload, setting: Setting, order: Order, concurrency: int, messages: int
 ) -> Simulated:
     draws = cycle(setting.latency.draws(DRAWS, Random(SEED)))
+    bundling = setting.bundling
+    if bundling is not None and bundling.coalesce is not None:
+        bundling = replace(bundling, coalesce=as_sampled)
     return simulate(
         workload.draw(messages),
         order=order,
@@ -137,20 +162,37 @@ def _simulated(
         costs=setting.costs,
         rate=setting.rate,
         buffer_bytes=setting.buffer_bytes,
+        bundling=bundling,
     )
 
 
-def _bounds(
+def _plainly_serial(
     workload: Workload, setting: Setting, concurrency: int, serial_s: float
+) -> bool:
+    """Whether one lane decides alone: a list schedule ends within its time and that of the rest."""
+    if setting.bundling is not None or workload.barriers or workload.several:
+        return False
+    bounds = _bounds(workload, setting, concurrency, serial_s, workload.sub_messages, 0.0)
+    rest_s = sum(seconds for name, seconds in bounds.items() if name != LANE)
+    return workload.sub_messages >= SERIAL_FROM and serial_s > PLAINLY_SERIAL * rest_s
+
+
+def _bounds(
+    workload: Workload,
+    setting: Setting,
+    concurrency: int,
+    serial_s: float,
+    calls: float,
+    folded: float,
 ) -> dict[str, float]:
     subs, messages, costs = workload.sub_messages, workload.messages, setting.costs
     found = {
-        CONCURRENCY: subs * setting.latency.mean_s / concurrency,
+        CONCURRENCY: calls * setting.latency.mean_s / concurrency,
         LANE: serial_s,
         FETCH: (messages - 1) * costs.fetch_s,
         SPLIT: messages * setting.split_s,
-        CPU: messages * costs.message_s + subs * costs.sub_message_s,
+        CPU: costs.of(messages, subs, calls, folded),
     }
     if setting.rate is not None:
-        found[RATE] = max(0, subs - 1) / setting.rate
+        found[RATE] = max(0.0, subs - folded - 1) / setting.rate
     return found

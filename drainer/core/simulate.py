@@ -11,12 +11,13 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count, islice
-from typing import Protocol
+from typing import Any
 
 from drainer.core.admission import Admission, Rate
 from drainer.core.breaker import Breaker
+from drainer.core.bundles import Bundle, Bundler, Bundling
 from drainer.core.dispatch import Dispatcher
-from drainer.core.lanes import Lanes, look_ahead
+from drainer.core.lanes import look_ahead
 from drainer.core.ledger import Ledger
 from drainer.core.order import LANE_OF, Order
 from drainer.core.retries import Retries
@@ -33,25 +34,13 @@ NOTE_EVERY = 8192  # sub-messages between two journal records: nobody reads them
 Split = tuple[Message, Iterable[SubMessage]]
 
 
-class Starter(Protocol):
-    """Whom workers ask for work, as in engine/workers.py: the dispatcher, or what stands before it.
-
-    One that holds starts back also has ``next_at_s``: when it is worth asking again, or None.
-    """
-
-    @property
-    def lanes(self) -> Lanes: ...
-
-    def take(self) -> SubMessage | None: ...
-
-    def finish_and_take(self, sub: SubMessage) -> SubMessage | None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Costs:
     """What the process itself takes, in seconds, beside what the handler waits for.
 
-    ``sub_message_s`` is the event loop's for each sub-message, from delivery to its end;
+    ``sub_message_s`` is the event loop's for each sub-message, from delivery to its end. In a call
+    with others the second and each further one costs ``together_s`` instead, and ``fold_s`` more
+    when it was folded.
     ``message_s`` its further share for each message: the split, and what the fetch thread takes
     from the interpreter. The first message is there after ``begin_s``, and each further one
     ``fetch_s`` after the one before it.
@@ -61,6 +50,17 @@ class Costs:
     message_s: float = 0.0
     fetch_s: float = 0.0
     begin_s: float = 0.0
+    together_s: float = 0.0
+    fold_s: float = 0.0
+
+    def of(self, messages: float, sub_messages: float, calls: float, folded: float) -> float:
+        """All that the process does for so much."""
+        return (
+            messages * self.message_s
+            + calls * self.sub_message_s
+            + (sub_messages - calls) * self.together_s
+            + folded * self.fold_s
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ class Simulated:
     """What a simulated drain took.
 
     ``seconds`` is never less than ``bound_s``: max(W/C, L) for work W, C workers, longest lane L.
+    ``calls`` of the handler had all sub-messages in them; ``folded`` were done by another one.
     """
 
     seconds: float
@@ -76,6 +77,8 @@ class Simulated:
     bound_s: float
     messages: int
     sub_messages: int
+    calls: int
+    folded: int
 
 
 def simulate(
@@ -83,22 +86,19 @@ def simulate(
     *,
     order: Order,
     concurrency: int,
-    latency_s: Callable[[SubMessage], float],
+    latency_s: Callable[[Any], float],
     costs: Costs = Costs(),
     rate: float | None = None,
     buffer_bytes: int = BUFFER_BYTES,
-    before: Callable[[Dispatcher, Callable[[], float]], Starter] | None = None,
+    bundling: Bundling | None = None,
 ) -> Simulated:
     """Drains split messages on a virtual clock, reading on as far as the engine would.
 
-    ``latency_s`` is asked once for each start. ``before`` makes what stands before the dispatcher,
-    given the clock; without it that is what ``rate`` (starts per second) asks for.
+    ``latency_s`` is asked once for each call: for a sub-message, or with ``bundling`` for a bundle.
+    ``rate`` is in starts per second.
     """
     play = _Play(messages, order, concurrency, latency_s, costs, buffer_bytes)
-    if before is not None:
-        play.use(before(play.dispatcher, lambda: play.now))
-    elif rate is not None:
-        play.use(_held_to(rate, play.dispatcher, lambda: play.now))
+    play.use(rate, bundling)
     play.run()
     longest = max(play.lane_s.values(), default=0.0)
     return Simulated(
@@ -108,6 +108,8 @@ def simulate(
         bound_s=max(play.work_s / concurrency, longest),
         messages=play.delivered,
         sub_messages=play.started,
+        calls=play.calls,
+        folded=play.folded,
     )
 
 
@@ -125,7 +127,7 @@ class _Play:
         messages: Iterable[Split],
         order: Order,
         concurrency: int,
-        latency_s: Callable[[SubMessage], float],
+        latency_s: Callable[[Any], float],
         costs: Costs,
         buffer_bytes: int,
     ) -> None:
@@ -133,7 +135,7 @@ class _Play:
         self.now = 0.0
         self.work_s = 0.0
         self.lane_s: dict[Hashable, float] = {}
-        self.delivered = self.started = 0
+        self.delivered = self.started = self.calls = self.folded = 0
         self._lanes = self.dispatcher.lanes
         self._unread: Iterator[Split] = iter(messages)
         self._all_read = False
@@ -142,17 +144,24 @@ class _Play:
         self._latency_s = latency_s
         self._costs = costs
         self._capacity_bytes = max(1, buffer_bytes // 2)
-        self._ready_most = look_ahead(concurrency)
-        self._idle = concurrency
+        self._concurrency = self._idle = concurrency
+        self._noted = NOTE_EVERY
         self._poked = True
-        self._running: list[tuple[float, int, SubMessage]] = []
+        self._running: list[tuple[float, int, Any]] = []
         self._ties = count()  # sub-messages themselves have no order
-        self.use(self.dispatcher)
 
-    def use(self, starter: Starter) -> None:
-        self._starter = starter
+    def use(self, rate: float | None, bundling: Bundling | None) -> None:
+        """What stands between workers and dispatcher, as in engine/local.py."""
+        starter: Any = self.dispatcher
+        self._admission = self._bundler = None
+        if rate is not None:
+            starter = self._admission = _held_to(rate, self.dispatcher, lambda: self.now)
+        if bundling is not None:
+            starter = self._bundler = Bundler(starter, bundling, lambda: self.now)
         self._take = starter.take
+        self._finish_and_take = starter.finish_and_take
         self._holds_back = starter is not self.dispatcher
+        self._ready_most = look_ahead(self._concurrency * (bundling.lanes if bundling else 1))
 
     def run(self) -> None:
         watch_s = WATCH_INTERVAL_S
@@ -184,9 +193,12 @@ class _Play:
             elif self._has_room() or not times:
                 times.append(watch_s)
         if self._holds_back and self._idle and self._lanes.ready:
-            held_s = getattr(self._starter, "next_at_s", None)
-            if held_s is not None:
-                times.append(max(held_s, self.now + TICK_LEAST_S))
+            for held_s in (
+                self._admission.next_at_s if self._admission else None,
+                self._bundler.due_s if self._bundler else None,
+            ):
+                if held_s is not None:
+                    times.append(max(held_s, self.now + TICK_LEAST_S))
         return min(times, default=None)
 
     def _has_room(self) -> bool:
@@ -240,34 +252,51 @@ class _Play:
             self._idle -= 1
             self._start(sub)
 
-    def _start(self, sub: SubMessage) -> None:
-        took_s = self._latency_s(sub)
-        self.started += 1
+    def _start(self, work: Any) -> None:
+        took_s = self._latency_s(work)
+        self.calls += 1
         self.work_s += took_s
-        if not isinstance(sub, Barrier):
-            lane_s = self.lane_s
-            if self._lane_of is not None:
-                key = self._lane_of(sub)
+        if self._bundler is None:
+            self.started += 1
+            self._hold_lanes(work, took_s)
+        else:
+            members = len(work.members)
+            self.started += members
+            self.folded += members - len(work.subs)
+            for lead, _ in work.runs:
+                self._hold_lanes(lead, took_s)
+        heappush(self._running, (self.now + took_s, next(self._ties), work))
+
+    def _hold_lanes(self, sub: SubMessage, took_s: float) -> None:
+        if isinstance(sub, Barrier):
+            return
+        lane_s = self.lane_s
+        if self._lane_of is not None:
+            key = self._lane_of(sub)
+            lane_s[key] = lane_s.get(key, 0.0) + took_s
+        else:
+            for key in (sub.key,) if sub.keys is None else sub.keys:
                 lane_s[key] = lane_s.get(key, 0.0) + took_s
-            else:
-                for key in (sub.key,) if sub.keys is None else sub.keys:
-                    lane_s[key] = lane_s.get(key, 0.0) + took_s
-        heappush(self._running, (self.now + took_s, next(self._ties), sub))
+
+    def _cost_s(self, work: Bundle) -> float:
+        members = len(work.members)
+        return self._costs.of(0, members, 1, members - len(work.subs))
 
     def _finish_what_is_due(self) -> None:
         running, due_s = self._running, self.now
-        finish_and_take, lanes = self._starter.finish_and_take, self._lanes
-        cost_s = self._costs.sub_message_s
+        finish_and_take, lanes = self._finish_and_take, self._lanes
+        cost_s, bundles = self._costs.sub_message_s, self._bundler is not None
         while running and running[0][0] <= due_s:
             finished = heappop(running)[2]
-            self.now += cost_s
-            sub = finish_and_take(finished)
-            if sub is None:
+            self.now += self._cost_s(finished) if bundles else cost_s
+            work = finish_and_take(finished)
+            if work is None:
                 self._idle += 1
                 self._poked = True
             else:
-                self._start(sub)
-                if not self.started % NOTE_EVERY:
+                self._start(work)
+                if self.started > self._noted:
+                    self._noted = self.started + NOTE_EVERY
                     self.dispatcher.changes()
             if self._idle and lanes.ready:
                 self._wake()

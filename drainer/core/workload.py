@@ -11,23 +11,29 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
 
+from drainer.core.bundles import FOLD_MOST, BatchOf, Bundling
 from drainer.core.order import Order
 from drainer.message import Barrier, Message, Origin, SubMessage
 
 RECURS = 3  # a key seen so often in a sample is in the rest of the backlog too; others are not
 TURN_MESSAGES = 2000  # of a partition, before another one has its turn
 NO_KEY = "no key"
+FOLDS = True  # the payload of a drawn sub-message that is folded into the one before it
 
 Lanes = int | tuple[int, ...] | None  # of a sub-message: its sub-key, several of them, a barrier
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One message of a sample: its key, its bytes, and the lanes of its sub-messages."""
+    """One message of a sample: its key, its bytes, and the lanes of its sub-messages.
+
+    ``folds`` has the bits of those that the handler folds into what is before them in their lane.
+    """
 
     key: int
     size: int
     lanes: tuple[Lanes, ...]
+    folds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +47,14 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Hottest:
-    """The longest lane: its key, and how many sub-messages of the backlog it has."""
+    """The longest lane: its key, and how many sub-messages of the backlog it has.
+
+    ``calls`` is the least number of calls that they take, one after the other.
+    """
 
     key: Hashable
     sub_messages: float
+    calls: float
 
 
 class Workload:
@@ -92,23 +102,22 @@ class Workload:
         """Sub-messages of a message."""
         return self.sampled_sub_messages / max(1, self.sampled_messages)
 
-    def hottest(self, order: Order) -> Hottest | None:
-        """The lane with the most sub-messages in the whole backlog; None when there is none."""
-        if order is Order.PARTITION:
-            found: dict[Hashable, float] = {}
-            for stretch in self.stretches:
-                share = stretch.messages / len(stretch.shapes)
-                subs = sum(len(shape.lanes) for shape in stretch.shapes) * share
-                found[stretch.partition] = found.get(stretch.partition, 0.0) + subs
-            key = max(found, key=lambda each: found[each], default=None)
-            return None if key is None else Hottest(f"partition {key}", found[key])
+    def hottest(self, order: Order, bundling: Bundling | None = None) -> Hottest | None:
+        """The lane that takes the most calls for the whole backlog; None when there is none."""
         if order is Order.NONE:
-            return Hottest(NO_KEY, 1.0) if self.sub_messages else None
-        lanes = self._lanes(order)
-        if not lanes:
+            return Hottest(NO_KEY, 1.0, 1.0) if self.sub_messages else None
+        lanes, folded = self._lanes(order)
+        run = bundling.most if bundling is not None and bundling.of is BatchOf.LANE else 1
+
+        def calls(number: int) -> float:
+            fold = folded.get(number, 0.0)
+            return (lanes[number] - fold + fold / FOLD_MOST) / run
+
+        number = max(lanes, key=calls, default=None)
+        if number is None:
             return None
-        number = max(lanes, key=lambda each: lanes[each])
-        return Hottest(self._keys.of[number], lanes[number])
+        key = f"partition {number}" if order is Order.PARTITION else self._keys.of[number]
+        return Hottest(key, lanes[number], min(lanes[number], max(1.0, calls(number))))
 
     def draw(self, messages: int) -> Iterator[tuple[Message, list[SubMessage]]]:
         """So many messages that are like the backlog; all of it when that is what was sampled.
@@ -146,7 +155,7 @@ class Workload:
                     message.key = cast(Any, key)
                     message.size = shape.size
                     offset += 1
-                    yield message, _sub_messages(shape.lanes, rare_sub_keys, shift)
+                    yield message, _sub_messages(shape, rare_sub_keys, shift)
                 left -= len(stretch.shapes)
                 drawn += 1 if left > 0 else 0
 
@@ -155,17 +164,22 @@ class Workload:
             return frozenset()
         return frozenset(key for key, count in counts.items() if count < RECURS)
 
-    def _lanes(self, order: Order) -> dict[int, float]:
+    def _lanes(self, order: Order) -> tuple[dict[int, float], dict[int, float]]:
+        """Sub-messages of the backlog by lane, and how many of them may be folded."""
         counts = self._message_keys if order is Order.KEY else self._sub_keys
-        rare = self._rare(counts)
+        rare = frozenset() if order is Order.PARTITION else self._rare(counts)
         found: dict[int, float] = {}
+        folded: dict[int, float] = {}
+        last: dict[int, Lanes] = {}
         for stretch in self.stretches:
             share = stretch.messages / len(stretch.shapes)
             for shape in stretch.shapes:
-                for number, weight in _weights(shape, order):
-                    each = weight if number in rare else weight * share
-                    found[number] = found.get(number, 0.0) + each
-        return found
+                for number, weight, folds in _weights(shape, order, stretch.partition, last):
+                    times = 1 if number in rare else share
+                    found[number] = found.get(number, 0.0) + weight * times
+                    if folds:
+                        folded[number] = folded.get(number, 0.0) + folds * times
+        return found, folded
 
 
 class Keys:
@@ -182,7 +196,7 @@ class Keys:
             self.of.append(key)
         return number
 
-    def shape(self, message: Message, subs: Iterable[SubMessage]) -> Shape:
+    def shape(self, message: Message, subs: Iterable[SubMessage], folds: int = 0) -> Shape:
         """What is kept of a message."""
         number = self.number
         return Shape(
@@ -190,6 +204,7 @@ class Keys:
             number(message.key),
             message.size,
             tuple([self._lanes(sub) for sub in subs]),
+            folds,
         )
 
     def _lanes(self, sub: SubMessage) -> Lanes:
@@ -200,15 +215,26 @@ class Keys:
         return tuple(self.number(key) for key in sub.keys)
 
 
-def _sub_messages(lanes: Sequence[Lanes], rare: frozenset[int], shift: int) -> list[SubMessage]:
+def _sub_messages(shape: Shape, rare: frozenset[int], shift: int) -> list[SubMessage]:
+    lanes = shape.lanes
     if not shift:
-        return [_sub_message(each) for each in lanes]
-    return [
-        SubMessage(each + shift if each in rare else each)
-        if type(each) is int
-        else _sub_message(_shifted(each, rare, shift))
-        for each in lanes
-    ]
+        subs = [_sub_message(each) for each in lanes]
+    else:
+        subs = [
+            SubMessage(each + shift if each in rare else each)
+            if type(each) is int
+            else _sub_message(_shifted(each, rare, shift))
+            for each in lanes
+        ]
+    if shape.folds:
+        for index, sub in enumerate(subs):
+            sub.payload = FOLDS if shape.folds >> index & 1 else None
+    return subs
+
+
+def as_sampled(earlier: SubMessage, later: SubMessage) -> SubMessage | None:
+    """The ``coalesce`` of drawn sub-messages: it folds as the handler's did in the sample."""
+    return later if later.payload is FOLDS else None
 
 
 def _sub_message(lanes: Lanes) -> SubMessage:
@@ -225,16 +251,31 @@ def _shifted(lanes: Lanes, rare: frozenset[int], shift: int) -> Lanes:
     return tuple(each + shift if each in rare else each for each in lanes)
 
 
-def _weights(shape: Shape, order: Order) -> Iterator[tuple[int, int]]:
-    if order is Order.KEY:
-        yield shape.key, len(shape.lanes)
+def _weights(
+    shape: Shape, order: Order, partition: int, last: dict[int, Lanes]
+) -> Iterator[tuple[int, int, int]]:
+    """Of a message: each lane, how many sub-messages it gets, and how many may be folded.
+
+    ``last`` is by lane who came last, where a lane is not that of a sub-key.
+    """
+    if order is not Order.SUB_KEY:
+        number = shape.key if order is Order.KEY else partition
+        folds = 0
+        if shape.folds:  # only neighbours are, and here others may stand between them
+            before = (last.get(number), *shape.lanes)
+            folds = sum(
+                shape.folds >> index & (lanes == before[index])
+                for index, lanes in enumerate(shape.lanes)
+            )
+        last[number] = shape.lanes[-1] if shape.lanes else last.get(number)
+        yield number, len(shape.lanes), folds
         return
-    for lanes in shape.lanes:
+    for index, lanes in enumerate(shape.lanes):
         if type(lanes) is int:
-            yield lanes, 1
+            yield lanes, 1, shape.folds >> index & 1
         elif lanes is not None:
             for each in cast(tuple[int, ...], lanes):
-                yield each, 1
+                yield each, 1, 0
 
 
 def _shared_out(shares: Sequence[float], total: int) -> list[int]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, islice, pairwise
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
+from drainer.core.bundles import Bundling
 from drainer.core.dispatch import Dispatcher
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
@@ -31,6 +32,9 @@ from drainer.store.plan_file import PlanFile
 SUB_MESSAGES = 30_000
 CONCURRENCY_LEAST, CONCURRENCY_MOST = 400, 1000
 THREADS_MOST = 64
+TOGETHER = 50  # sub-messages in a call of a handler that folds
+IN_CALLS_MOST = 20_000  # sub-messages at once: what lies deeper has left the processor's caches
+ROUNDS = 4  # of as many as are in calls at once
 LATENCY_PER_WORKER_S = 10e-6  # so short that the process is what binds, and timers are still used
 BATCH_MESSAGES = 2000
 PARTS = 8  # the median of so many is not moved by what else the machine does in one
@@ -46,10 +50,12 @@ class Calibration:
     Attributes:
         sub_message_s: what one sub-message costs the process, from the fetch to its end.
         late_s: how much later than asked an event loop with little to do wakes who waits.
+        together_s: what one costs that is in a call with others.
     """
 
     sub_message_s: float
     late_s: float
+    together_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +71,48 @@ class Real:
 
 
 def calibrate(
-    *, fan_out: float, concurrency: int, is_async: bool, real: Real | None = None
+    *,
+    fan_out: float,
+    concurrency: int,
+    is_async: bool,
+    real: Real | None = None,
+    bundling: Bundling | None = None,
 ) -> Calibration:
     """Drains messages of ``fan_out`` sub-messages with a handler that only sleeps.
 
     So shortly that nothing but this process binds, and with each sub-message on a lane of its own.
     Of the ``real`` backlog, when there is one that is long enough, the first messages; else of a
-    made-up one. Nothing is committed. Takes about half a second.
+    made-up one. Nothing is committed. Takes about half a second; with ``bundling`` as long again,
+    for calls with as many sub-messages as are in them then.
     """
     workers = min(CONCURRENCY_MOST, max(CONCURRENCY_LEAST, concurrency))
     if not is_async:
         workers = min(THREADS_MOST, concurrency)
-    handler = (_OnTheLoop if is_async else _OnThreads)(workers * LATENCY_PER_WORKER_S)
+    make = _OnTheLoop if is_async else _OnThreads
+    alone = make(workers * LATENCY_PER_WORKER_S)
+    _drain(alone, SUB_MESSAGES / max(1.0, fan_out), fan_out, workers, None, real)
+    found = Calibration(alone.each_s, _late_s() if is_async else 0.0)
+    if bundling is not None:
+        together = bundling.most if bundling.most > 1 else TOGETHER
+        calls = max(1, min(workers, concurrency, IN_CALLS_MOST // together))
+        in_calls = calls * together
+        many = make(in_calls * LATENCY_PER_WORKER_S / 10)
+        subs = max(SUB_MESSAGES, ROUNDS * in_calls)
+        _drain(many, subs / max(1.0, fan_out), fan_out, calls, Bundling(most=together), real)
+        found = replace(found, together_s=min(many.each_s, alone.each_s))
+    return found
+
+
+def _drain(
+    handler: _Sleeper,
+    most: float,
+    fan_out: float,
+    workers: int,
+    bundling: Bundling | None,
+    real: Real | None,
+) -> None:
     ranges: Mapping[int, tuple[int, int]]
-    messages = max(1, round(SUB_MESSAGES / max(1.0, fan_out)))
+    messages = max(1, round(most))
     if real is not None and sum(end - start for start, end in real.ranges.values()) > messages:
         found, ranges = real, real.ranges
         split = None if real.split is None else partial(handler.split_apart, real.split)
@@ -96,7 +130,7 @@ def calibrate(
             return _MadeUp(messages, notify)
 
     loaded = LoadedHandler("calibration", handler)
-    loaded.split = split
+    loaded.split, loaded.bundling = split, bundling
     with TemporaryDirectory(prefix="drainer-calibrate-") as folder:
         file = PlanFile(Path(folder) / "plan.json")
         plan = _plan_of(ranges)
@@ -111,7 +145,6 @@ def calibrate(
         ).run()
     if summary.cause is not None and not isinstance(summary.cause, CanaryOver):
         raise summary.cause
-    return Calibration(handler.each_s, _late_s() if is_async else 0.0)
 
 
 def _late_s() -> float:
@@ -138,12 +171,12 @@ def _made_up(fan_out: int, message: Message) -> list[SubMessage]:
 
 
 class _Sleeper:
-    """Notes the time at some of the starts."""
+    """Notes the time at some of the starts. It is a handler of single ones, and of bundles."""
 
     def __init__(self, latency_s: float) -> None:
         self._latency_s = latency_s
         self._begun = 0
-        self._every = SUB_MESSAGES // 50
+        self._every = self._note_at = SUB_MESSAGES // 50
         self._noted: list[tuple[int, float]] = []
         self._keys = count()
 
@@ -168,21 +201,30 @@ class _Sleeper:
         ]
         return median(parts) if parts else 0.0
 
-    def _note(self) -> None:
-        self._begun += 1
-        if not self._begun % self._every:
+    def _note(self, count: int) -> None:
+        self._begun += count
+        if self._begun >= self._note_at:
+            self._note_at = self._begun + self._every
             self._noted.append((self._begun, time.perf_counter()))
 
 
 class _OnTheLoop(_Sleeper):
     async def handle(self, sub: SubMessage) -> None:
-        self._note()
+        self._note(1)
+        await asyncio.sleep(self._latency_s)
+
+    async def handle_batch(self, subs: Sequence[SubMessage]) -> None:
+        self._note(len(subs))
         await asyncio.sleep(self._latency_s)
 
 
 class _OnThreads(_Sleeper):
     def handle(self, sub: SubMessage) -> None:
-        self._note()
+        self._note(1)
+        time.sleep(self._latency_s)
+
+    def handle_batch(self, subs: Sequence[SubMessage]) -> None:
+        self._note(len(subs))
         time.sleep(self._latency_s)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -65,6 +66,14 @@ class Sample:
     def offsets(self) -> int:
         """How many offsets the ranges span: an upper bound for their messages."""
         return sum(end - start for start, end in self.ranges.values())
+
+    def bytes_of_offset(self) -> dict[int, float]:
+        """By partition that was looked at, what one offset has in keys and values, on average."""
+        offsets, sizes = Counter[int](), Counter[int]()
+        for window in self.windows:
+            offsets[window.partition] += window.end - window.start
+            sizes[window.partition] += sum(message.size for message in window.messages)
+        return {number: sizes[number] / max(1, count) for number, count in offsets.items()}
 
     @property
     def whole(self) -> bool:

@@ -17,7 +17,8 @@ from drainer.core.workload import Hottest, Workload
 from drainer.engine.loop import hurried_interpreter
 from drainer.kafka.backlog import Backlog
 from drainer.operations.measurement import Measured, Say, Teller
-from drainer.operations.start import Request
+from drainer.operations.retention import Doomed
+from drainer.operations.splitting import Skipped
 
 TABLE = (0.1, 0.3, 1, 3, 10)  # of the concurrency that is asked for
 TABLE_MOST = 30_000  # sub-messages that are simulated for each of these, and for other orders
@@ -40,7 +41,6 @@ class Question:
     buffer_bytes: int
     rate: float | None = None
     deadline: datetime | None = None
-    left_out: tuple[str, ...] = ()  # of the drain, a sentence each
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,8 @@ class Estimate:
         table: other concurrencies, rising, at the order that was asked for.
         verdict: on the deadline; None when there is none.
         notes: what it can't know here, a sentence each.
+        skipped: what rules leave out, which is no part of the workload; None without rules.
+        doomed: the head of the backlog that retention deletes first; None when that can't be told.
     """
 
     topic: str
@@ -94,6 +96,13 @@ class Estimate:
     table: tuple[Forecast, ...]
     verdict: Verdict | None
     notes: tuple[str, ...] = ()
+    skipped: Skipped | None = None
+    doomed: Doomed | None = None
+
+    @property
+    def too_late(self) -> bool:
+        """Whether retention may delete the head of the backlog before the drain ends."""
+        return self.doomed is not None and self.doomed.in_s < self.asked.seconds
 
     @property
     def asked(self) -> Forecast:
@@ -103,6 +112,7 @@ class Estimate:
     def as_json(self) -> dict[str, object]:
         """What ``--json`` has as ``estimate``."""
         question, workload, costs = self.question, self.workload, self.setting.costs
+        bundling = self.setting.bundling
         return {
             **{order.value: forecast_json(each) for order, each in self.orders.items()},
             "order": question.order.value,
@@ -111,8 +121,15 @@ class Estimate:
             "sub_messages": workload.sub_messages,
             "sampled_messages": workload.sampled_messages,
             "latency": {**question.latency.as_json(), "source": question.latency_source},
+            "retention": None
+            if self.doomed is None
+            else {**self.doomed.as_json(), "sooner_than_the_drain": self.too_late},
+            "rules": None if self.skipped is None else self.skipped.as_json(),
+            "bundling": None if bundling is None else bundling.as_json(),
             "costs": {
                 "sub_message_s": costs.sub_message_s,
+                "together_s": costs.together_s,
+                "fold_s": costs.fold_s,
                 "message_s": costs.message_s,
                 "split_s": self.setting.split_s,
                 "fetch_s": costs.fetch_s,
@@ -137,13 +154,7 @@ def estimate(
     """Simulates all that is asked; takes a few seconds."""
     tell = Teller(say)
     workload = measured.workload
-    setting = Setting(
-        latency=question.latency if question.measured else question.latency.later(measured.late_s),
-        costs=measured.costs,
-        split_s=measured.split_s,
-        rate=question.rate,
-        buffer_bytes=question.buffer_bytes,
-    )
+    setting = _setting(measured, question)
     asked, order = question.concurrency, question.order
     found: dict[int, Forecast] = {}
 
@@ -178,7 +189,30 @@ def estimate(
         orders=orders,
         table=rows,
         verdict=verdict,
-        notes=(*_notes(workload), *question.left_out),
+        notes=tuple(_notes(workload)),
+        skipped=measured.skipped,
+        doomed=measured.doomed,
+    )
+
+
+def drain_seconds(measured: Measured, question: Question) -> float:
+    """How long a drain takes as it is asked for, and nothing else of an estimate."""
+    setting = _setting(measured, question)
+    with hurried_interpreter():
+        found = forecast(measured.workload, setting, question.order, question.concurrency)
+    return found.seconds
+
+
+def _setting(measured: Measured, question: Question) -> Setting:
+    # A latency that was measured has in it how late the event loop is.
+    late_s = 0.0 if question.measured else measured.late_s
+    return Setting(
+        latency=question.latency.later(late_s),
+        costs=measured.costs,
+        split_s=measured.split_s,
+        rate=question.rate,
+        buffer_bytes=question.buffer_bytes,
+        bundling=measured.bundling,
     )
 
 
@@ -190,23 +224,17 @@ def estimate_typical(
     with hurried_interpreter():
         for latency_s in TYPICAL_S:
             latency = Distribution.constant(latency_s)
-            setting = Setting(latency, measured.costs, measured.split_s, rate, buffer_bytes)
+            setting = Setting(
+                latency,
+                measured.costs,
+                measured.split_s,
+                rate,
+                buffer_bytes,
+                measured.bundling,
+            )
             made = forecast(measured.workload, setting, order, concurrency, TABLE_MOST)
             found.append((latency, made))
     return found
-
-
-def left_out(request: Request) -> tuple[str, ...]:
-    """What a drain would do that is not simulated, a sentence each."""
-    found = []
-    if request.handler.bundling is not None:
-        found.append(
-            "each sub-message is taken for a call of its own; the handler takes several at once, so"
-            " it will take less"
-        )
-    if request.rules.limit_per_key is not None:
-        found.append("--limit-per-key is not in it: it will take less")
-    return tuple(found)
 
 
 def _notes(workload: Workload) -> list[str]:
@@ -224,6 +252,8 @@ def forecast_json(found: Forecast) -> dict[str, object]:
         "seconds": round(found.seconds, 3),
         "bound": found.bound,
         "serial_seconds": round(found.serial_s, 3),
+        "calls": round(found.calls),
+        "folded": round(found.folded),
         "hottest": _hottest_json(found.hottest),
         "bounds": {name: round(seconds, 3) for name, seconds in found.bounds.items()},
     }
@@ -233,4 +263,8 @@ def _hottest_json(hottest: Hottest | None) -> dict[str, object] | None:
     if hottest is None:
         return None
     key = hottest.key if isinstance(hottest.key, str) else repr(hottest.key)
-    return {"key": key, "sub_messages": round(hottest.sub_messages)}
+    return {
+        "key": key,
+        "sub_messages": round(hottest.sub_messages),
+        "calls_least": round(hottest.calls),
+    }

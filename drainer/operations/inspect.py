@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from drainer.core.retention import Retention, doom
 from drainer.core.skew import Rule
 from drainer.errors import OffsetMissing, Refused, UsageError
 from drainer.kafka.backlog import (
@@ -24,15 +23,12 @@ from drainer.kafka.sample import sample_backlog
 from drainer.kafka.spans import Span, SpanReader
 from drainer.kafka.topic import Replicas, TopicInfo
 from drainer.loader import LoadedHandler
-from drainer.message import Message
 from drainer.operations.ages import age_bins
 from drainer.operations.inspection import Inspection, PartitionInspection, Reading
+from drainer.operations.retention import READER, Outlook, outlook
 from drainer.operations.survey import Survey
 
-ARRIVALS_S = 300
 SAMPLE_MESSAGES, SAMPLE_MOST = 20_000, 500_000  # a sample lies in memory, half a KiB a message
-READER = "drainer-inspect"
-HEADS_BYTES = 1024 * 1024  # read ahead of the heads of all partitions, and thrown away
 
 Progress = Callable[[int, int], None]  # (offsets that are behind it, offsets in all)
 
@@ -74,15 +70,9 @@ def inspect(cluster: Cluster, look: Look, progress: Progress = lambda *_: None) 
     asked = look.partitions or topic.partitions
     backlog = _freeze(cluster, look, [n for n in asked if topic.leaders.get(n) != ""] or asked)
     config = topic_config(cluster, look.topic)
-    retention = Retention(
-        config.get("cleanup.policy", ""),
-        limit(config.get("retention.ms")),
-        limit(config.get("retention.bytes")),
-    )
-    taken_ms = round(time.time() * 1000)
-    heads = _heads(cluster, backlog)
-    before = cluster.offset_at(look.topic, backlog.partitions, taken_ms - ARRIVALS_S * 1000)
-    dated = [head.timestamp for head in heads.values() if head.timestamp is not None]
+    ahead = outlook(cluster, backlog, config)
+    taken_ms = ahead.taken_ms
+    dated = [head.timestamp for head in ahead.heads.values() if head.timestamp is not None]
     oldest_ms = min(dated, default=None)
     survey = Survey(look.handler, look.rule)
     reading = _read(cluster, backlog, look, survey, progress)
@@ -92,9 +82,7 @@ def inspect(cluster: Cluster, look: Look, progress: Progress = lambda *_: None) 
         part = backlog.partitions.get(number)
         if part is None:
             return _offline(topic, number)
-        return _inspected(
-            topic, part, heads.get(number), before[number], survey, retention, taken_ms
-        )
+        return _inspected(topic, part, survey, ahead)
 
     return Inspection(
         topic=look.topic,
@@ -106,7 +94,7 @@ def inspect(cluster: Cluster, look: Look, progress: Progress = lambda *_: None) 
         taken_ms=taken_ms,
         partitions=tuple(of(number) for number in sorted(set(asked))),
         ages=() if oldest_ms is None else age_bins(cluster, backlog, oldest_ms, taken_ms),
-        retention=retention,
+        retention=ahead.retention,
         min_in_sync=limit(config.get("min.insync.replicas")),
         reading=reading,
         contents=survey.contents(fraction, taken_ms),
@@ -126,18 +114,6 @@ def _freeze(cluster: Cluster, look: Look, partitions: Sequence[int]) -> Backlog:
             raise
         # A drain would not begin where records are gone; here they are a finding.
         return freeze(cluster, look.topic, look.group, partitions, Remaining(), until)
-
-
-def _heads(cluster: Cluster, backlog: Backlog) -> dict[int, Message]:
-    spans = [Span(n, part.start, part.end, most=1) for n, part in backlog.partitions.items()]
-    if not backlog.offsets:
-        return {}
-    found: dict[int, Message] = {}
-    with _reader(cluster, backlog, HEADS_BYTES) as reader:
-        for stretch in reader.read(spans):
-            for message in stretch.messages:
-                found[stretch.span.partition] = message
-    return found
 
 
 def _read(
@@ -168,7 +144,7 @@ def _read_all(cluster: Cluster, backlog: Backlog, survey: Survey, progress: Prog
     reached = {number: part.start for number, part in backlog.partitions.items()}
     if backlog.offsets:
         spans = [Span(n, part.start, part.end) for n, part in backlog.partitions.items()]
-        with _reader(cluster, backlog, None) as reader:
+        with SpanReader(cluster.settings, backlog.topic, backlog.topic_id, READER, None) as reader:
             for stretch in reader.read(spans):
                 number = stretch.span.partition
                 survey.take(number, stretch.messages, stretch.reached - reached[number])
@@ -178,27 +154,16 @@ def _read_all(cluster: Cluster, backlog: Backlog, survey: Survey, progress: Prog
     return time.monotonic() - begun_s - survey.split_s
 
 
-def _reader(cluster: Cluster, backlog: Backlog, prefetch_bytes: int | None) -> SpanReader:
-    return SpanReader(cluster.settings, backlog.topic, backlog.topic_id, READER, prefetch_bytes)
-
-
 def _offline(topic: TopicInfo, number: int) -> PartitionInspection:
     return PartitionInspection(number, "", topic.replicas.get(number, Replicas((), ())))
 
 
 def _inspected(
-    topic: TopicInfo,
-    part: PartitionBacklog,
-    head: Message | None,
-    before: int | None,
-    survey: Survey,
-    retention: Retention,
-    now_ms: int,
+    topic: TopicInfo, part: PartitionBacklog, survey: Survey, ahead: Outlook
 ) -> PartitionInspection:
     number = part.partition
-    # None: no record is that young.
-    arrivals_per_s = 0.0 if before is None else max(0, part.log_end - before) / ARRIVALS_S
     bytes_of_offset = survey.density(number) * survey.mean_bytes(number)
+    head = ahead.heads.get(number)
     head_ms = None if head is None else head.timestamp
     return PartitionInspection(
         partition=number,
@@ -214,15 +179,7 @@ def _inspected(
         lost=0 if part.committed is None else max(0, part.log_start - part.committed),
         head_offset=None if head is None else head.offset,
         head_ms=head_ms,
-        age_s=None if head_ms is None else max(0.0, (now_ms - head_ms) / 1000),
-        arrivals_per_s=arrivals_per_s,
-        doom=None
-        if head is None
-        else doom(
-            retention,
-            now_ms=now_ms,
-            timestamp_ms=head_ms,
-            bytes_behind=(part.log_end - head.offset) * bytes_of_offset,
-            bytes_per_s=arrivals_per_s * bytes_of_offset,
-        ),
+        age_s=None if head_ms is None else max(0.0, (ahead.taken_ms - head_ms) / 1000),
+        arrivals_per_s=ahead.arrivals_per_s(part),
+        doom=ahead.doom(part, bytes_of_offset),
     )

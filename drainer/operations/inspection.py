@@ -13,6 +13,7 @@ from drainer.core.skew import Skew
 from drainer.errors import EXIT_DONE
 from drainer.kafka.group import GroupInfo
 from drainer.kafka.topic import Replicas
+from drainer.operations.retention import Doomed
 
 HOT_SHARE = 0.01  # of a sub-key: with a concurrency of 100, from there on its lane is what binds
 HOT_MESSAGES = 20  # read of it, or it may be chance
@@ -239,6 +240,14 @@ class Inspection:
         """The partition whose head retention may delete first; None when that can't be told."""
         known = [part for part in self.partitions if part.doom is not None]
         return min(known, key=lambda part: part.doom.in_s if part.doom else 0.0, default=None)
+
+    @property
+    def head_doomed(self) -> Doomed | None:
+        """The same, in the form that an estimate has it in."""
+        part = self.doomed
+        if part is None or part.doom is None or part.head_offset is None:
+            return None
+        return Doomed(part.partition, part.head_offset, part.doom.in_s, part.doom.by)
 
     @property
     def retention_s(self) -> float | None:

@@ -29,7 +29,10 @@ def latency_from(path: Path) -> Distribution:
     if not found:
         raise UsageError(f"--latency-from {path} holds no measured latency", hint=_HINT)
     try:
-        return Distribution.from_percentiles(found[0]["percentiles_s"])
+        mean_s = found[0].get("mean_s")
+        return Distribution.from_percentiles(
+            found[0]["percentiles_s"], None if mean_s is None else float(mean_s)
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"--latency-from {path}: its latency makes no sense: {error}", hint=_HINT

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from drainer.core.dispatch import identify
+from drainer.core.bundles import Bundling
 from drainer.core.plan import OffsetPlan
 from drainer.core.rules import RuleSettings
-from drainer.core.sieve import Sieve
 from drainer.core.simulate import Costs
-from drainer.core.workload import Keys, Stretch, Workload
+from drainer.core.workload import Keys, Workload
 from drainer.engine.calibration import Real, calibrate
 from drainer.engine.loop import hurried_interpreter
-from drainer.errors import Refused
 from drainer.handler import Context
 from drainer.kafka.backlog import (
     Backlog,
@@ -26,18 +23,20 @@ from drainer.kafka.backlog import (
 )
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
-from drainer.kafka.sample import Sample, sample_backlog
-from drainer.loader import LoadedHandler, describe
-from drainer.message import Message, Origin, SubMessage
+from drainer.kafka.sample import sample_backlog
+from drainer.loader import LoadedHandler
+from drainer.message import Origin
+from drainer.operations.retention import Doomed, first_doomed
+from drainer.operations.splitting import Skipped, Splitter, split_sample
 from drainer.operations.start import Request
 
 SAMPLED_MOST = 50_000  # messages
-SPLIT_MOST = 1_000_000  # sub-messages
 WHOLE_MOST = 200_000  # messages of a backlog that is read as a whole
 PACE_S, PACE_MESSAGES = 0.3, 100_000  # how long to read on and on, to see how fast that goes
 FIRST_WAIT_S = 10.0
 FETCH_BYTES = 64 * 1024 * 1024  # a default drain's
 QUIET_S = 1.5  # how long nobody needs to be told what is being done
+NO_RULES = RuleSettings()
 
 Say = Callable[[str], None]
 
@@ -50,6 +49,9 @@ class Measured:
     costs: Costs
     split_s: float
     late_s: float = 0.0  # how much later than asked the event loop wakes who waits
+    bundling: Bundling | None = None  # of the handler
+    skipped: Skipped | None = None  # by rules, when there are any; not in the workload
+    doomed: Doomed | None = None  # the head that retention deletes first
 
 
 def backlog_of(cluster: Cluster, request: Request) -> Backlog:
@@ -66,6 +68,7 @@ def backlog_of(cluster: Cluster, request: Request) -> Backlog:
 
 def remaining(cluster: Cluster, plan: OffsetPlan) -> Backlog:
     """What of a plan's backlog is still to be drained, but for what finished past a watermark."""
+    logs = cluster.log_bounds(plan.topic, tuple(plan.partitions), cluster.settings.isolation)
     return Backlog(
         cluster_id=plan.cluster_id,
         topic=plan.topic,
@@ -77,8 +80,8 @@ def remaining(cluster: Cluster, plan: OffsetPlan) -> Backlog:
                 min(plan.watermark(number), part.end),
                 part.end,
                 part.committed,
-                part.start,
-                part.end,
+                logs[number].start,
+                logs[number].end,
                 part.leader_epoch,
             )
             for number, part in plan.partitions.items()
@@ -94,14 +97,13 @@ def look_at(
     *,
     concurrency: int,
     options: Mapping[str, str] | None = None,
-    rules: RuleSettings | None = None,
+    rules: RuleSettings = NO_RULES,
     say: Say = lambda text: None,
 ) -> Measured:
     """Samples and splits a backlog, and measures what fetch, split and engine cost here.
 
-    What ``rules`` skip is left out; a limit is not asked, for of a sample it says nothing. Nothing
-    is handled, and no group is touched. Raises Refused when the topic can't be read or ``split``
-    fails.
+    Nothing of it is handled, and no group is touched. What ``rules`` leave out is no part of the
+    workload. Raises Refused when the topic can't be read, or ``split`` or ``coalesce`` fails.
     """
     tell = Teller(say)
     tell("reading a sample of the backlog")
@@ -111,114 +113,47 @@ def look_at(
         return Measured(Workload((), Keys()), Costs(), 0.0)
     with hurried_interpreter():
         tell("splitting it")
-        splitter = _Splitter(handler, _context(backlog.topic, group, concurrency, options))
+        splitter = Splitter(handler, _context(backlog.topic, group, concurrency, options))
+        bundling = handler.bundling
         try:
-            workload, split_s = _split(sample, _Ruled(splitter, rules or RuleSettings()))
-        except BaseException:
-            splitter.close()
-            raise
-        tell("measuring how fast it can be fetched")
-        begin_s, fetch_s, wrap_s = _fetch_pace(cluster, backlog, group)
-        tell("measuring what a sub-message costs on this machine")
-        real = Real(
-            {n: (part.start, part.end) for n, part in backlog.partitions.items()},
-            lambda dispatcher, notify: _fetch(cluster, backlog, group, notify),
-            None if handler.split is None else splitter,
-        )
-        try:
+            split = split_sample(sample, splitter, handler, rules)
+            tell("measuring how fast it can be fetched")
+            begin_s, fetch_s, wrap_s = _fetch_pace(cluster, backlog, group)
+            tell("measuring what a sub-message costs on this machine")
+            real = Real(
+                {n: (part.start, part.end) for n, part in backlog.partitions.items()},
+                lambda dispatcher, notify: _fetch(cluster, backlog, group, notify),
+                None if handler.split is None else splitter,
+            )
             calibrated = calibrate(
-                fan_out=workload.fan_out,
+                fan_out=split.fan_out,
                 concurrency=concurrency,
                 is_async=handler.is_async,
                 real=real,
+                bundling=bundling,
             )
         finally:
             splitter.close()
-    message_s = split_s + wrap_s
+    tell("looking when retention reaches it")
+    doomed = first_doomed(cluster, backlog, sample.bytes_of_offset())
+    message_s = split.split_s + wrap_s
+    in_each_s = message_s / max(1.0, split.fan_out)
     costs = Costs(
         # What was measured has both, so that they are not counted twice.
-        sub_message_s=max(
-            calibrated.sub_message_s / 2,
-            calibrated.sub_message_s - message_s / max(1.0, workload.fan_out),
-        ),
-        message_s=message_s,
+        sub_message_s=_without(in_each_s, calibrated.sub_message_s),
+        message_s=message_s + split.rules_s,
         fetch_s=fetch_s,
         begin_s=begin_s,
+        together_s=_without(in_each_s, calibrated.together_s),
+        fold_s=split.fold_s,
     )
-    return Measured(workload, costs, split_s, calibrated.late_s)
+    return Measured(
+        split.workload, costs, split.split_s, calibrated.late_s, bundling, split.skipped, doomed
+    )
 
 
-class _Splitter:
-    """Calls ``split``; opens the handler only when it can't do without, and then closes it."""
-
-    def __init__(self, handler: LoadedHandler, context: Context) -> None:
-        self._handler = handler
-        self._context = context
-        self._opened = False
-
-    def __call__(self, message: Message) -> Sequence[SubMessage]:
-        split = self._handler.split
-        if split is None:
-            return [SubMessage(message.key, message.value)]
-        try:
-            return list(split(message))
-        except Exception as error:
-            if not self._opened:
-                self._opened = True
-                asyncio.run(self._handler.open(self._context))
-                return self(message)
-            raise Refused(
-                f"split failed at {message}: {describe(error)}",
-                hint="mend the handler; nothing was handled or committed",
-            ) from error
-
-    def close(self) -> None:
-        if self._opened:
-            asyncio.run(self._handler.close())
-
-
-class _Ruled:
-    """Calls a splitter, and leaves out what rules skip."""
-
-    def __init__(self, splitter: _Splitter, rules: RuleSettings) -> None:
-        self._splitter = splitter
-        self._sieve = Sieve(replace(rules, limit_per_key=None)) if rules.skip else None
-
-    def __call__(self, message: Message) -> Sequence[SubMessage]:
-        subs = self._splitter(message)
-        if self._sieve is None:
-            return subs
-        identify(message, subs)
-        return [sub for sub in subs if self._sieve.skips(sub) is None]
-
-
-def _split(sample: Sample, split: _Ruled) -> tuple[Workload, float]:
-    """The workload, and what it took to split one message."""
-    lengths = {number: end - start for number, (start, end) in sample.ranges.items()}
-    looked_at = dict.fromkeys(lengths, 0)
-    for window in sample.windows:
-        looked_at[window.partition] += window.end - window.start
-    fan_out = _first_fan_out(sample, split)
-    share = min(1.0, SPLIT_MOST / max(1.0, fan_out * len(sample.messages)))
-    keys, stretches = Keys(), []
-    spent_s, count = 0.0, 0
-    for window in sample.windows:
-        shapes = []
-        for message in window.messages[: max(1, round(len(window.messages) * share))]:
-            begun_s = time.perf_counter()
-            subs = split(message)
-            spent_s += time.perf_counter() - begun_s
-            shapes.append(keys.shape(message, subs))
-        count += len(shapes)
-        # Where a log has holes, its windows have them too.
-        times = lengths[window.partition] / max(1, looked_at[window.partition])
-        stretches.append(Stretch(window.partition, shapes, len(window.messages) * times))
-    return Workload(stretches, keys), spent_s / max(1, count)
-
-
-def _first_fan_out(sample: Sample, split: _Ruled) -> float:
-    some = sample.messages[:: max(1, len(sample.messages) // 100)]
-    return sum(len(split(message)) for message in some) / max(1, len(some))
+def _without(in_each_s: float, measured_s: float) -> float:
+    return max(measured_s / 2, measured_s - in_each_s)
 
 
 def _fetch(

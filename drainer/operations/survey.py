@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from drainer.core.contents import Contents, ContentsMeter
 from drainer.core.skew import Rule, Skew, SkewMeter
 from drainer.errors import SplitFailed
-from drainer.loader import LoadedHandler, describe
-from drainer.message import Message, SubMessage
+from drainer.loader import LoadedHandler
+from drainer.message import Message
 from drainer.operations.inspection import SplitFailures
-
-FAILURE_HINT = "a drain halts there: mend split, or see what is at that offset"
+from drainer.operations.splitting import split_one
 
 
 class Survey:
@@ -52,7 +51,7 @@ class Survey:
             begun_s = time.perf_counter()
             for message in messages:
                 try:
-                    self._skew.take(message, self._split_one(message))
+                    self._skew.take(message, split_one(self._split, message))
                 except SplitFailed as error:
                     self._failed += 1
                     self._first = self._first or error
@@ -87,18 +86,6 @@ class Survey:
         if self._first is None:
             return None
         return SplitFailures(self._failed, str(self._first), self._first.hint)
-
-    def _split_one(self, message: Message) -> list[SubMessage]:
-        if self._split is None:
-            return [SubMessage(message.key, message.value)]
-        try:
-            return list(self._split(message))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # also of one that calls sys.exit()
-            raise SplitFailed(
-                f"split failed at {message}: {describe(error)}", hint=FAILURE_HINT
-            ) from error
 
 
 def _per(parts: Counter[int], wholes: Counter[int], number: int, otherwise: float) -> float:

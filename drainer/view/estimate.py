@@ -14,13 +14,16 @@ from drainer.core.forecast import Forecast
 from drainer.core.order import Order
 from drainer.engine.status import Summary
 from drainer.operations.estimate import Estimate, Verdict
+from drainer.operations.splitting import Skipped
 from drainer.view import figures
 from drainer.view.bars import bar_of
 from drainer.view.layout import HEAD_STYLE, QUIET_STYLE, command, field, printable, table, verdict
+from drainer.view.retention import doomed_warning
 from drainer.view.summary import show_account
 from drainer.view.terminal import Terminal
 
 _BAR = 24  # characters
+NAME_WIDTH = 60  # characters of a rule
 _BINDING = {
     f.CONCURRENCY: "concurrency: more at once is faster, as long as the downstream bears it",
     f.LANE: "order: one sub-message at a time",
@@ -33,11 +36,18 @@ _BINDING = {
 _CLOCK, _DATE = "%H:%M", "%Y-%m-%d %H:%M"
 
 
-def show_estimate(terminal: Terminal, estimate: Estimate) -> None:
-    """The answer first, then why, by order and by concurrency, and what it rests on."""
+def show_estimate(terminal: Terminal, estimate: Estimate, *, warned: bool = False) -> None:
+    """The answer first, then why, by order and by concurrency, and what it rests on.
+
+    Before all of it, that retention would be quicker than the drain, unless that was ``warned`` of.
+    """
+    too_near = doomed_warning(estimate.doomed, estimate.asked.seconds)
+    if too_near is not None and not warned:
+        terminal.warn(too_near)
     terminal.show(_headline(estimate))
     if not estimate.workload.messages:
         return
+    show_skipped(terminal, estimate.skipped, whole=estimate.workload.whole)
     terminal.say("")
     if estimate.verdict is not None:
         terminal.show(_verdict(estimate, estimate.verdict))
@@ -49,6 +59,29 @@ def show_estimate(terminal: Terminal, estimate: Estimate) -> None:
     terminal.say("")
     for line in _grounds(estimate):
         terminal.show(line)
+
+
+def skipped_words(skipped: Skipped | None, *, whole: bool) -> str:
+    """What the rules leave out of the work; empty without rules."""
+    if skipped is None:
+        return ""
+    about = "" if whole else "~"
+    return (
+        f"the rules skip {about}{figures.count(skipped.total)} of"
+        f" {about}{figures.counted(skipped.sub_messages, 'sub-message')}"
+    )
+
+
+def show_skipped(terminal: Terminal, skipped: Skipped | None, *, whole: bool) -> None:
+    """The same, and by rule when there are several."""
+    if skipped is None:
+        return
+    about = "" if whole else "~"
+    terminal.show(Text(skipped_words(skipped, whole=whole)))
+    if len(skipped.by_rule) > 1:
+        for name, number in sorted(skipped.by_rule.items(), key=lambda item: -item[1]):
+            text = f"  {about}{figures.count(number)} by {figures.shorten(name, NAME_WIDTH)}"
+            terminal.show(Text(printable(text), QUIET_STYLE))
 
 
 def show_canary(terminal: Terminal, summary: Summary) -> None:
@@ -102,10 +135,13 @@ def binding(estimate: Estimate, found: Forecast) -> str:
             return "order: one sub-message at a time per partition"
         what = "message key" if found.order is Order.KEY else "sub-key"
         share = hottest.sub_messages / max(1, estimate.workload.sub_messages)
+        together = ""
+        if hottest.calls < hottest.sub_messages:
+            together = f", in {figures.counted(round(hottest.calls), 'call')} at least"
         return (
             f"the hottest lane: {what} {figures.sub_key(hottest.key)} has"
             f" {figures.counted(round(hottest.sub_messages), 'sub-message')}"
-            f" ({figures.percent(share)}), one at a time"
+            f" ({figures.percent(share)}){together}, one at a time"
         )
     if found.bound == f.RATE:
         return f"--rate: {figures.rate(estimate.question.rate or 0)} a second"
@@ -191,6 +227,17 @@ def _grounds(estimate: Estimate) -> list[Text]:
         ),
         field("processor", f"{_short(each_s)} for each sub-message", "measured here, now"),
     ]
+    asked, bundling = estimate.asked, estimate.setting.bundling
+    if bundling is not None:
+        folded = f"{figures.count(round(asked.folded))} folded into others"
+        lines.append(
+            field(
+                "calls",
+                f"{figures.count(round(asked.calls))} for"
+                f" {figures.counted(estimate.workload.sub_messages, 'sub-message')}",
+                folded if bundling.coalesce is not None else "",
+            )
+        )
     lines += [field("note" if not n else "", note) for n, note in enumerate(estimate.notes)]
     return lines
 

@@ -16,10 +16,10 @@ from drainer.operations.inspection import Inspection, PartitionInspection
 from drainer.view import figures
 from drainer.view.bars import show_bars
 from drainer.view.layout import HEAD_STYLE, QUIET_STYLE, SHOWN, WARN_STYLE, field, printable, table
+from drainer.view.retention import doomed_warning
 from drainer.view.rules import undecided_lines
 from drainer.view.terminal import Terminal
 
-RETENTION_NEAR_S = 24 * 3600
 _DAY_S = 24 * 3600
 NAME_WIDTH = 40
 FEWEST_BARS = 2  # one bar compares nothing
@@ -27,9 +27,11 @@ NAMED = 5  # partitions or members that are named in a line
 LEAST_SHOWN = 0.0005  # of a share in the lists
 
 
-def show_inspection(terminal: Terminal, found: Inspection) -> None:
-    """All of it; what is urgent also when quiet."""
-    for warning in warnings(found):
+def show_inspection(
+    terminal: Terminal, found: Inspection, drained_in_s: float | None = None
+) -> None:
+    """All of it; what is urgent also when quiet. ``drained_in_s`` is how long a drain takes."""
+    for warning in warnings(found, drained_in_s):
         terminal.warn(warning)
     terminal.show(_headline(found))
     if (hot := hot_row(found)) is not None:
@@ -72,16 +74,14 @@ def show_rules_asked(
         terminal.show(line)
 
 
-def warnings(found: Inspection) -> list[str]:
-    """What can't wait, the most urgent first."""
+def warnings(found: Inspection, drained_in_s: float | None = None) -> list[str]:
+    """What can't wait, the most urgent first.
+
+    Retention is too near when it is sooner than the drain would end, where that is known.
+    """
     said: list[str] = []
-    if found.doomed and found.doomed.doom and found.doomed.doom.in_s < RETENTION_NEAR_S:
-        doom = found.doomed.doom
-        when = f"in {figures.duration(doom.in_s)}" if doom.in_s > 0 else "at any moment"
-        said.append(
-            f"retention may delete the head of the backlog {when}: {doom.by}, offset"
-            f" {found.doomed.head_offset} of partition {found.doomed.partition}"
-        )
+    if (too_near := doomed_warning(found.head_doomed, drained_in_s)) is not None:
+        said.append(too_near)
     if found.lost:
         where = _list([part for part in found.partitions if part.lost])
         said.append(

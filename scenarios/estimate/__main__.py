@@ -1,7 +1,8 @@
 """Estimates each of some backlogs, drains it, and prints both with their ratio.
 
 Uniform sub-keys, Zipf's law, one hot row, and a downstream with two modes; messages of 1 and of 50
-operations; several concurrencies. Each backlog is as long as takes some seconds.
+operations; several concurrencies; a handler that folds a hot row, and one that takes batches. Each
+backlog is as long as takes some seconds.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class Workload:
     slow_share: float = 0.0
     latency: str = "10ms"
     hottest: float = 0.0
+    handler: str = ""  # in place of the one for the fan-out
+    in_a_call: float = 1.0  # sub-messages, roughly
 
     @property
     def mean_s(self) -> float:
@@ -55,7 +58,8 @@ class Workload:
 
     def sub_messages(self, concurrency: int, seconds: float) -> int:
         """How many take about so long."""
-        each_s = max(self.mean_s / concurrency, self.mean_s * self.hottest, PROCESS_S)
+        call_s = max(self.mean_s / concurrency, self.mean_s * self.hottest)
+        each_s = max(call_s / self.in_a_call, PROCESS_S)
         return min(SUB_MESSAGES_MOST, round(seconds / each_s))
 
     def records(self, fan_out: int) -> Iterator[tuple[bytes, bytes, int]]:
@@ -88,6 +92,8 @@ WORKLOADS = {
         slow_share=0.05,
         latency="p95=5ms,p95.01=100ms",
     ),
+    "folded": Workload("a hot row of 38%, folded", hot_share=0.38, handler="Folded", in_a_call=1.6),
+    "together": Workload("20 sub-keys a call", handler="Together", in_a_call=20.0),
 }
 
 
@@ -121,10 +127,11 @@ class Bench:
         topic = self._topic(workload, fan_out)
         group = f"estimate-{secrets.token_hex(3)}"
         self._groups.append(group)
+        handler = workload.handler or ("Whole" if fan_out == 1 else "Bundle")
         messages = max(1, workload.sub_messages(concurrency, seconds) // fan_out)
         what = [
             *("--topic", topic, "--group", group, "-b", self._bootstrap, "--from", "earliest"),
-            *("--handler", f"{HANDLERS}:{'Whole' if fan_out == 1 else 'Bundle'}"),
+            *("--handler", f"{HANDLERS}:{handler}"),
             *("--until", str(messages), "--concurrency", str(concurrency), "--json", "--quiet"),
             *("--set", f"usual_ms={workload.usual_ms}", "--set", f"slow_ms={workload.slow_ms}"),
             *("--set", f"slow_share={workload.slow_share}"),
@@ -198,6 +205,8 @@ def main() -> None:
     try:
         for name in given.only or WORKLOADS:
             for fan_out in given.fan_out or (1, 50):
+                if WORKLOADS[name].handler and fan_out > 1:
+                    continue  # those have the default split
                 for concurrency in given.concurrency or (10, 100, 1000):
                     row = bench.compare(WORKLOADS[name], fan_out, concurrency, given.seconds)
                     rows.append(row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import orjson
 
@@ -30,3 +30,20 @@ class Bundle(Whole):
     def split(self, message: Message) -> Iterable[SubMessage]:
         for document in orjson.loads(message.value or b"[]"):
             yield SubMessage(document)
+
+
+class Folded(Whole):
+    """Neighbours of a sub-key are one operation: the last write wins."""
+
+    def coalesce(self, earlier: SubMessage, later: SubMessage) -> SubMessage | None:
+        return later
+
+
+class Together(Whole):
+    """A call takes many sub-keys at once, and as long as for one of them."""
+
+    max_batch = 20
+    linger_ms = 5
+
+    async def handle_batch(self, subs: Sequence[SubMessage]) -> None:
+        await self.handle(subs[0])

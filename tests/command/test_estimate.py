@@ -267,6 +267,86 @@ def test_a_dry_run_estimates_what_the_rules_let_pass(
     assert "--limit-per-key is not in it" in outcome.err
 
 
+def test_retention_that_is_quicker_than_the_drain_is_told_before_all_else(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(distinct(300), config={"retention.ms": "3600000"})
+    what = [*command.what(topic), "--from", "earliest", "--order", "partition"]
+    for words in (("estimate",), ("run", *command.options(), "--dry-run")):
+        slow = command(*words, *what, "--latency", "20s")
+        assert slow.err.startswith("warning: retention may delete the head of the backlog in 59m ")
+        assert slow.err.count("retention.ms, offset 0 of partition 0") == 1
+        assert "and draining it takes about 1h 40m" in slow.err
+        assert "retention may" not in command(*words, *what, "--latency", "1s").err
+    inspect = ["inspect", *command.what(topic), "--from", "earliest"]
+    assert "warning: retention" in command(*inspect).err  # within a day
+    assert "retention may" not in command(*inspect, "--latency", "1s").err
+    slow = command(*inspect, "--latency", "2000s")
+    assert slow.err.startswith("warning: retention may delete the head of the backlog in 59m ")
+
+
+def test_a_latency_is_of_no_use_to_inspect_without_a_handler(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(distinct(1))
+    what = ["--topic", topic.name, "--group", "g", "-b", topic.bootstrap]
+    outcome = command("inspect", *what, "--latency", "1s", code=2)
+    assert "--handler" in outcome.hint
+
+
+def test_what_rules_skip_is_no_part_of_the_work(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(same(100) + distinct(100))
+    found = estimated(command, topic, "--latency", "20ms", "--skip-key", "hot")
+    assert found["rules"] == {
+        "sub_messages": 200,
+        "skipped": 100,
+        "by_rule": {"skip-key hot": 100},
+    }
+    assert found["sub_messages"] == 100
+    assert found["sub-key"]["serial_seconds"] < 0.03
+    limited = estimated(command, topic, "--latency", "20ms", "--limit-per-key", "7")
+    assert limited["rules"]["by_rule"] == {"limit-per-key": 93}
+    assert limited["sub-key"]["hottest"]["sub_messages"] == 7
+    what = [*command.what(topic), *command.options(), "--from", "earliest", "--dry-run"]
+    words = "the rules skip 100 of 200 sub-messages"
+    dry = command("run", *what, "--skip", "key == 'hot'")
+    assert dry.err.index(words) < dry.err.index("How long it takes")
+    assert words in command("run", *what, "--skip", "key == 'hot'", "--latency", "1ms").err
+
+
+FOLDS = """
+from drainer import Handler
+class Folds(Handler):
+    async def handle(self, sub): pass
+    def coalesce(self, earlier, later): return later
+class Fails(Folds):
+    def coalesce(self, earlier, later): raise KeyError("price")
+class Batches(Handler):
+    max_batch = 10
+    async def handle_batch(self, subs): pass
+"""
+
+
+def test_what_a_handler_folds_or_takes_at_once_is_in_the_estimate(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic()
+    topic.produce(["x"] * 500, partition=0)
+    (command.folder / "folds.py").write_text(FOLDS)
+    what = ["--topic", topic.name, "--group", "g", "-b", topic.bootstrap, "--from", "earliest"]
+    what += ["--latency", "20ms", "-c", "10"]
+    plain = command("estimate", *what, "--handler", "count", "--json").answer["estimate"]
+    assert plain["sub-key"]["serial_seconds"] > 10  # all messages have the same key
+    folded = command("estimate", *what, "--handler", "folds.py:Folds", "--json").answer["estimate"]
+    assert folded["sub-key"]["seconds"] < 1
+    assert folded["sub-key"]["folded"] + folded["sub-key"]["calls"] == 500
+    assert folded["bundling"]["coalesce"] is True
+    refused = command("estimate", *what, "--handler", "folds.py:Fails", code=3)
+    assert "coalesce raised KeyError: 'price'" in refused.error
+    batches = command("estimate", *what, "--handler", "folds.py:Batches", "--order", "none")
+    assert "50 for 500 sub-messages" in batches.err
+
+
 def test_a_latency_is_for_a_dry_run_only(command: Command, make_topic: MakeTopic) -> None:
     outcome = command("run", *command.what(make_topic()), "--latency", "1ms", code=2)
     assert outcome.hint == "add --dry-run"

@@ -67,3 +67,25 @@ def test_what_is_drawn_has_the_mean_of_the_distribution() -> None:
     assert drawn != sorted(drawn)
     one_by_one = [latency.draw(chance) for chance in [Random(7)] for _ in range(10_000)]
     assert sum(one_by_one) / 10_000 == pytest.approx(latency.mean_s, rel=0.1)
+
+
+def test_one_call_that_was_very_late_does_not_make_a_hundredth_of_them_late() -> None:
+    found = Distribution.from_times([0.01] * 999 + [10.0])
+    assert found.mean_s == pytest.approx(0.01999)
+    assert found.quantile(0.99) == 0.01
+    assert found.quantile(1.0) == 10.0
+
+
+def test_two_modes_stay_apart_where_they_meet_between_two_percentiles() -> None:
+    times = [0.01] * 955 + [0.1] * 45
+    found = Distribution.from_times(times)
+    assert found.mean_s == pytest.approx(sum(times) / len(times))
+    assert {found.quantile(share / 1000) for share in range(1001)} == {0.01, 0.1}
+
+
+@pytest.mark.parametrize("mean_s", [0.0, 1.0, 2.0, 3.0, 9.0])
+def test_a_mean_that_percentiles_can_t_have_is_come_near_to(mean_s: float) -> None:
+    found = Distribution.from_percentiles([1.0, 2.0, 3.0], mean_s)
+    assert found.mean_s == pytest.approx(min(2.5, max(1.5, mean_s)))
+    assert found.quantile(1.0) == 3.0
+    assert Distribution.from_percentiles([2.0, 2.0], mean_s).mean_s == 2.0

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drainer.core.bundles import BatchOf, Bundling
 from drainer.core.order import Order
 from drainer.core.simulate import Costs, Simulated, simulate
 from drainer.message import Barrier, Message, SubMessage
@@ -105,26 +106,51 @@ def test_a_rate_holds_starts_back() -> None:
     assert found.seconds == pytest.approx(2.0, rel=0.05)
 
 
-def test_what_stands_before_the_dispatcher_decides_who_starts() -> None:
-    asked: list[float] = []
+def latest(earlier: SubMessage, later: SubMessage) -> SubMessage | None:
+    return later
 
-    def before(dispatcher: object, clock: Callable[[], float]) -> object:
-        class Counting:
-            lanes = dispatcher.lanes  # type: ignore[attr-defined]
 
-            def take(self) -> SubMessage | None:
-                asked.append(clock())
-                return dispatcher.take()  # type: ignore[attr-defined,no-any-return]
+def test_what_waits_in_a_lane_is_folded_into_one_call() -> None:
+    found = drained([["a"] * 50, ["b"]], 2, bundling=Bundling(latest))
+    assert found.calls == 2  # all of a lane was there when its call began
+    assert found.folded == 49
+    assert found.sub_messages == 51
+    assert found.seconds == found.longest_lane_s == 1.0
 
-            def finish_and_take(self, sub: SubMessage) -> SubMessage | None:
-                dispatcher.finish(sub)  # type: ignore[attr-defined]
-                return self.take()
 
-        return Counting()
+def test_what_is_not_folded_is_handled_one_after_the_other() -> None:
+    found = drained([["a"] * 5], 2, bundling=Bundling(lambda earlier, later: None))
+    assert (found.seconds, found.calls, found.folded) == (5.0, 5, 0)
 
-    assert drained([["a"], ["a"], ["a"]], 2, before=before).seconds == 3.0
-    assert asked[0] == 0.0
-    assert max(asked) == 3.0
+
+def test_a_call_takes_the_heads_of_many_lanes() -> None:
+    specs: list[Spec] = [[f"k{n}"] for n in range(100)]
+    found = drained(specs, 2, bundling=Bundling(most=10))
+    assert (found.seconds, found.calls, found.work_s) == (5.0, 10, 10.0)
+
+
+def test_a_call_takes_a_run_of_one_lane() -> None:
+    found = drained([["a"] * 30], 5, bundling=Bundling(most=10, of=BatchOf.LANE))
+    assert (found.seconds, found.calls) == (3.0, 3)
+
+
+def test_a_call_that_is_not_full_lingers_and_then_goes() -> None:
+    found = drained([["a"], ["b"]], 5, bundling=Bundling(most=10, linger_s=0.5))
+    assert found.seconds == pytest.approx(1.5, abs=0.01)
+    assert found.calls == 1
+
+
+def test_a_rate_counts_calls_and_what_is_in_them() -> None:
+    specs: list[Spec] = [[f"k{n}"] for n in range(201)]
+    bundling = Bundling(most=10)
+    found = drained(specs, 100, latency_s=lambda _: 0.01, rate=100.0, bundling=bundling)
+    assert found.seconds == pytest.approx(2.0, rel=0.05)
+
+
+def test_a_member_of_a_call_costs_less_than_a_call() -> None:
+    costs = Costs(sub_message_s=0.5, together_s=0.125, fold_s=0.25)
+    found = drained([["a"] * 5], 1, costs=costs, bundling=Bundling(latest))
+    assert found.seconds == 1.0 + 0.5 + 4 * (0.125 + 0.25)
 
 
 def test_one_processor_bounds_many_workers() -> None:

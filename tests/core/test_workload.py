@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import pytest
 
+from drainer.core.bundles import Bundling
 from drainer.core.distribution import Distribution
+from drainer.core.foldable import Foldable
 from drainer.core.forecast import (
     CONCURRENCY,
     CPU,
@@ -18,9 +21,11 @@ from drainer.core.forecast import (
     forecast,
     least_concurrency,
 )
+from drainer.core.limited import limited
 from drainer.core.order import Order
 from drainer.core.simulate import Costs, simulate
 from drainer.core.workload import Keys, Stretch, Workload
+from drainer.errors import HandleFailed
 from drainer.message import Barrier, Message, SubMessage
 
 from .messages import message_at
@@ -181,3 +186,123 @@ def test_what_no_bound_explains_goes_on_at_its_pace() -> None:
     )
     assert exact.bound == scaled.bound == ORDER
     assert scaled.seconds == pytest.approx(exact.seconds, rel=0.05)
+
+
+def folding(count: int, folds: bool) -> Workload:
+    """One lane; each but the first is folded into the one before, or none is."""
+    keys = Keys()
+    shapes = [
+        keys.shape(message_at(n, 0, b"one"), [SubMessage("hot")], int(folds and n > 0))
+        for n in range(count)
+    ]
+    return Workload([Stretch(0, shapes, count)], keys)
+
+
+FOLDING = replace(TEN_MS, bundling=Bundling(lambda earlier, later: later))
+
+
+def test_a_hot_row_that_is_folded_is_no_serial_bound() -> None:
+    apart = forecast(folding(10_000, folds=False), FOLDING, Order.SUB_KEY, 10)
+    folded = forecast(folding(10_000, folds=True), FOLDING, Order.SUB_KEY, 10)
+    assert apart.serial_s == pytest.approx(100.0)
+    assert apart.seconds >= 100
+    assert apart.folded == 0
+    assert folded.serial_s == pytest.approx(0.11, rel=0.01)  # one, and 9,999 a thousand at once
+    assert folded.seconds < 0.3
+    assert folded.folded + folded.calls == 10_000
+    assert folded.hottest is not None
+    assert folded.hottest.sub_messages == 10_000
+
+
+def test_neighbours_of_a_partition_fold_only_when_they_are_of_one_sub_key() -> None:
+    keys = Keys()
+    shapes = [
+        keys.shape(message_at(n, 0, b"one"), [SubMessage("ab"[n % 2])], int(n > 1))
+        for n in range(100)
+    ]
+    workload = Workload([Stretch(0, shapes, 100)], keys)
+    serial = forecast(workload, FOLDING, Order.PARTITION, 10)
+    assert serial.serial_s == pytest.approx(1.0)
+    assert serial.folded == 0
+    assert forecast(workload, FOLDING, Order.SUB_KEY, 10).seconds < 0.1
+
+
+def test_folds_are_drawn_on_as_they_were_seen() -> None:
+    keys = Keys()
+    shapes = [
+        keys.shape(message_at(n, 0, b"one"), [SubMessage("hot")], n % 2) for n in range(2_000)
+    ]
+    found = forecast(Workload([Stretch(0, shapes, 400_000)], keys), FOLDING, Order.SUB_KEY, 10)
+    assert found.folded == pytest.approx(200_000, rel=0.01)
+    assert found.seconds == pytest.approx(2_000, rel=0.01)
+
+
+def test_calls_of_many_lanes_divide_the_work() -> None:
+    workload = made_of(with_a_hot_key(5_000, 0.0))
+    batches = replace(TEN_MS, bundling=Bundling(most=20))
+    found = forecast(workload, batches, Order.SUB_KEY, 10)
+    assert found.calls == pytest.approx(250, rel=0.02)
+    assert found.seconds == pytest.approx(0.25, rel=0.1)
+    assert found.bound == CONCURRENCY
+
+
+def test_a_limit_keeps_the_first_of_each_sub_key() -> None:
+    keys = Keys()
+    shapes = [
+        keys.shape(message_at(n, 0, b"one"), [SubMessage("hot"), SubMessage(n), Barrier()], 0b001)
+        for n in range(100)
+    ]
+    left, dropped = limited([Stretch(0, shapes, 100)], 7, whole=True)
+    assert dropped == 93
+    assert [len(shape.lanes) for shape in left[0].shapes] == [3] * 7 + [2] * 93
+    assert [shape.folds for shape in left[0].shapes] == [1] * 7 + [0] * 93
+
+
+def test_of_a_sample_a_limit_keeps_what_stands_for_as_many() -> None:
+    keys = Keys()
+    shapes = [
+        keys.shape(message_at(n, 0, b"one"), [SubMessage("hot"), SubMessage(n)])
+        for n in range(1_000)
+    ]
+    left, dropped = limited([Stretch(0, shapes, 100_000)], 20_000, whole=False)
+    assert dropped == 80_000  # and those that were seen once are taken to be rare
+    workload = Workload(left, keys)
+    assert workload.sub_messages == 120_000
+
+
+def test_coalesce_is_asked_in_the_lane_of_each_sub_key() -> None:
+    asked: list[tuple[object, object]] = []
+
+    def last_but_not_d(earlier: SubMessage, later: SubMessage) -> SubMessage | None:
+        asked.append((earlier.payload, later.payload))
+        return None if later.payload == "d" else SubMessage(later.key, later.payload)
+
+    foldable = Foldable(last_but_not_d)
+    first = [SubMessage("x", "a"), SubMessage("y", "b"), SubMessage("x", "c")]
+    second = [SubMessage("x", "d"), SubMessage("x", "e"), SubMessage(keys=["x"]), Barrier()]
+    assert foldable.bits(message_at(0), first) == 0b100
+    assert foldable.bits(message_at(1), second) == 0b10
+    assert asked == [("a", "c"), ("c", "d"), ("d", "e")]
+
+
+def test_a_coalesce_that_fails_is_told_as_in_a_drain() -> None:
+    def fails(earlier: SubMessage, later: SubMessage) -> SubMessage | None:
+        raise KeyError("price")
+
+    with pytest.raises(HandleFailed, match="coalesce raised KeyError: 'price'"):
+        Foldable(fails).bits(message_at(0), [SubMessage("x"), SubMessage("x")])
+
+
+def test_what_is_plainly_serial_is_told_without_a_simulation_and_as_it_would_say() -> None:
+    setting = replace(TEN_MS, costs=Costs(sub_message_s=20e-6, begin_s=0.1))
+    workload = made_of(with_a_hot_key(5_000, 0.0))
+    told = forecast(workload, setting, Order.PARTITION, 100)
+    played = simulate(
+        workload.draw(5_000),
+        order=Order.PARTITION,
+        concurrency=100,
+        latency_s=lambda _: 0.01,
+        costs=setting.costs,
+    )
+    assert told.bound == LANE
+    assert told.seconds == pytest.approx(played.seconds, rel=0.01)

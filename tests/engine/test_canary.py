@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from made_up_kafka import OnTheLoop, Rehearsal, log_of, tick
 
-from drainer.core.bundles import Bundle
+from drainer.core.bundles import Bundle, Bundling
 from drainer.core.dispatch import Dispatcher
 from drainer.core.failures import FailureSettings, OnFailure
 from drainer.core.rules import OverLimit, RuleSettings
@@ -125,6 +125,12 @@ def test_calls_with_several_are_timed() -> None:
         if timed.handler.is_async:
             asyncio.run(called)
         assert len(timed.times_s) == 1
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_sub_message_in_a_call_with_others_costs_something_and_no_more(is_async: bool) -> None:
+    found = calibrate(fan_out=5.0, concurrency=10, is_async=is_async, bundling=Bundling(most=9))
+    assert 1e-7 < found.together_s <= found.sub_message_s
 
 
 @pytest.mark.parametrize("is_async", [True, False])

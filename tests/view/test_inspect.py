@@ -125,6 +125,17 @@ def test_trouble_is_told_in_the_order_of_its_urgency_also_when_quiet() -> None:
     ]
 
 
+def test_retention_is_told_when_it_is_sooner_than_a_drain_whose_length_is_known() -> None:
+    in_two_days = inspection(partition(0, doom=Doom(2 * 24 * 3600.0, "retention.ms")))
+    in_an_hour = inspection(partition(0, doom=Doom(3600.0, "retention.ms")))
+
+    assert warnings(in_two_days, 3 * 24 * 3600.0)[0] == (
+        "retention may delete the head of the backlog in 2 days, and draining it takes about"
+        " 3 days: retention.ms, offset 100 of partition 0"
+    )
+    assert warnings(in_an_hour, 600.0) == []
+
+
 def test_a_head_that_is_safe_for_days_is_no_warning() -> None:
     found = inspection(partition(0, doom=Doom(5 * 24 * 3600.0, "retention.ms")))
 

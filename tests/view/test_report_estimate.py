@@ -13,6 +13,8 @@ from drainer.core.order import Order
 from drainer.core.workload import Hottest, Keys, Stretch, Workload
 from drainer.message import SubMessage
 from drainer.operations.estimate import Estimate, Question, Verdict
+from drainer.operations.retention import Doomed
+from drainer.operations.splitting import Skipped
 from drainer.view.report.estimate import estimate_page
 
 from .test_report import ENDED, EVIL, Reader
@@ -23,7 +25,9 @@ TEN_MS = Distribution.constant(0.01)
 def forecast(order: Order, concurrency: int, seconds: float) -> Forecast:
     bounds = {LANE: 900.0, CONCURRENCY: 90_000 / concurrency, CPU: 0.0}
     bound = max(bounds, key=lambda name: bounds[name])
-    return Forecast(order, concurrency, seconds, bound, bounds, 900.0, Hottest(EVIL, 90_000))
+    return Forecast(
+        order, concurrency, seconds, bound, bounds, 900.0, Hottest(EVIL, 90_000, 90_000)
+    )
 
 
 def estimate(messages: int = 10, **changes: object) -> Estimate:
@@ -118,3 +122,13 @@ def test_no_two_ids_are_alike_and_every_colour_is_defined() -> None:
     assert len(ids) == len(set(ids))
     defined = set(re.findall(r"(--[\w-]+):", page))
     assert set(re.findall(r"var\((--[\w-]+)\)", page)) <= defined
+
+
+def test_retention_that_is_quicker_and_what_rules_skip_are_on_the_page() -> None:
+    skipped = Skipped(1_000, {"e-mails": 400})
+    doomed = Doomed(3, 77, 60.0, "retention.ms")
+    page = Reader(estimate_page(estimate(skipped=skipped, doomed=doomed), ENDED)).text
+    assert "retention may delete the head of the backlog in 1m 00s, and draining it takes" in page
+    assert "offset 77 of partition 3" in page
+    assert "the rules skip ~400 of ~1,000 sub-messages" in page
+    assert "retention" not in Reader(estimate_page(estimate(), ENDED)).text

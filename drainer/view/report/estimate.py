@@ -6,10 +6,11 @@ from datetime import datetime
 
 from drainer.operations.estimate import Estimate, Verdict
 from drainer.view import figures
-from drainer.view.estimate import binding
+from drainer.view.estimate import binding, skipped_words
 from drainer.view.report.chart import Chart, Line
 from drainer.view.report.page import Moment, render
 from drainer.view.report.spread import Limit, curve, durations
+from drainer.view.retention import doomed_warning
 
 LOG_FROM = 30  # times that the longest is above the shortest
 
@@ -29,6 +30,8 @@ def estimate_page(found: Estimate, now: datetime) -> str:
         else "Nothing to drain",
         about="" if found.workload.whole else "~",
         verdict=_verdict(found.verdict, now) if found.verdict and some else None,
+        too_near=doomed_warning(found.doomed, found.asked.seconds),
+        skipped=skipped_words(found.skipped, whole=found.workload.whole),
         binding=binding(found, found.asked) if some else None,
         charts=_charts(found) if some else [],
         concurrencies=[

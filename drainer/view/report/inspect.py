@@ -18,10 +18,10 @@ from drainer.view.report.spread import curve, histogram
 LEAST_SHOWN = 0.0005  # of a share in the tables
 
 
-def inspection_page(found: Inspection, now: datetime) -> str:
+def inspection_page(found: Inspection, now: datetime, drained_in_s: float | None = None) -> str:
     """The page; ``now`` is in the zone that times are to be told in."""
     taken = datetime.fromtimestamp(found.taken_ms / 1000, UTC).astimezone(now.tzinfo)
-    said = warnings(found)
+    said = warnings(found, drained_in_s)
     parts = sorted(found.partitions, key=lambda p: (not p.offline, -p.messages, p.partition))
     most = max((part.messages for part in parts), default=0)
     return render(

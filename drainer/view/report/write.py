@@ -38,7 +38,12 @@ def write_drain_report(
     write_or_warn(terminal, file, page)
 
 
-def write_inspection_report(terminal: Terminal, file: ReportFile | None, found: Inspection) -> None:
+def write_inspection_report(
+    terminal: Terminal,
+    file: ReportFile | None,
+    found: Inspection,
+    drained_in_s: float | None = None,
+) -> None:
     """Writes the report of a backlog that was looked at, if one is wanted."""
     if file is None:
         return
@@ -46,7 +51,7 @@ def write_inspection_report(terminal: Terminal, file: ReportFile | None, found: 
     def page() -> str:
         from drainer.view.report.inspect import inspection_page  # noqa: PLC0415
 
-        return inspection_page(found, datetime.now().astimezone())
+        return inspection_page(found, datetime.now().astimezone(), drained_in_s)
 
     write_or_warn(terminal, file, page)
 
