@@ -90,6 +90,9 @@ def forecast(
         costs = setting.costs
         seconds = serial_s + hottest.calls * costs.sub_message_s + costs.begin_s
         return Forecast(order, concurrency, seconds, LANE, bounds, serial_s, hottest, subs)
+    if setting.bundling is not None and setting.bundling.coalesce is not None:
+        # What is drawn twice brings its sub-keys near to each other, and those would be folded.
+        most = min(most, workload.sampled_sub_messages)
     most = max(most, min(PER_WORKER * concurrency, SIMULATED_PER_WORKER_MOST))
     if workload.sub_messages <= most:
         found = _simulated(workload, setting, order, concurrency, workload.messages)

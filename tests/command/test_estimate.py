@@ -161,6 +161,24 @@ def test_a_canary_that_holds_the_loop_is_stopped_by_the_second_signal(
     assert set(command.record.done()) == every_place(distinct(20))
 
 
+def test_a_handler_that_takes_several_at_once_needs_a_call_for_many(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(distinct(420))
+    handlers = command.folder / "together.py"
+    handlers.write_text(
+        "import asyncio\nmax_batch = 10\n"
+        "async def handle_batch(subs):\n    await asyncio.sleep(0.05)\n"
+    )
+    what = [*command.what(topic, str(handlers)), "--from", "earliest"]
+    answer = command("estimate", *what, "--canary", "20", "-c", "2", "--yes", "--json").answer
+    assert answer["canary"]["messages"]["done"] == 20
+    assert answer["estimate"]["latency"]["mean_s"] >= 0.05
+    found = answer["estimate"]
+    assert found["bundling"]["max_batch"] == 10
+    assert found["sub-key"]["calls"] <= found["sub_messages"] / 5
+
+
 def test_a_canary_asks_first(command: Command, make_topic: MakeTopic, cluster: Cluster) -> None:
     topic = make_topic(distinct(10))
     what = [*command.what(topic), *command.options(), "--from", "earliest"]

@@ -306,3 +306,21 @@ def test_what_is_plainly_serial_is_told_without_a_simulation_and_as_it_would_say
     )
     assert told.bound == LANE
     assert told.seconds == pytest.approx(played.seconds, rel=0.01)
+
+
+def test_sub_keys_that_recur_now_and_then_are_not_folded_for_being_drawn_again() -> None:
+    chance, keys = Random(1), Keys()
+    seen: set[int] = set()
+    shapes = []
+    for n in range(20_000):
+        key = chance.randrange(8_000)
+        subs = [SubMessage(key)]
+        shapes.append(keys.shape(message_at(n, 0, b"one"), subs, int(key in seen)))
+        seen.add(key)
+    windows = [shapes[at : at + 250] for at in range(0, 20_000, 250)]
+    sampled = Workload([Stretch(0, window, 250 * 10) for window in windows], keys)
+    whole = Workload([Stretch(0, shapes, 20_000)], keys)
+    told = forecast(sampled, FOLDING, Order.SUB_KEY, 100)
+    true = forecast(whole, FOLDING, Order.SUB_KEY, 100)
+    assert told.folded / 10 == pytest.approx(true.folded, rel=0.1)
+    assert told.seconds / 10 == pytest.approx(true.seconds, rel=0.03)
