@@ -29,7 +29,7 @@ from typing import Any, cast
 from drainer.aside import aside
 from drainer.bundling import bundling_of, by_bundle, one_by_one, own
 from drainer.core.bundles import Bundle, Bundling
-from drainer.core.redrive import LeftAlone, Redriven, RedriveSettings, selects
+from drainer.core.failing.redrive import LeftAlone, Redriven, RedriveSettings, selects
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.handler import Context, Handler
 from drainer.message import Message, SubMessage

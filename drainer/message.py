@@ -123,9 +123,9 @@ class SubMessage:
         "together",
     )
 
-    # The drain's own notes: attempts that failed, once one has (core/failures.py); the lane, its
-    # key, and who is behind in it (core/lanes.py); what it stands for, and how many may be given
-    # to the handler with it, once such a bundle has failed (core/bundles.py).
+    # The drain's own notes: attempts that failed, once one has (core/failing/failures.py); the
+    # lane, its key, and who is behind in it (core/lanes.py); what it stands for, and how many may
+    # be given to the handler with it, once such a bundle has failed (core/bundles.py).
     _folded: tuple[SubMessage, ...] | None
     failures: int
     together: int

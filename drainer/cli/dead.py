@@ -10,7 +10,7 @@ import typer
 from drainer.cli import options as o
 from drainer.cli.answer import answering
 from drainer.cli.draining import connect
-from drainer.core.dead_letter import LetterFilter
+from drainer.core.failing.dead_letter import LetterFilter
 from drainer.core.overview import whole_letter_as_json
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.kafka.settings import ClientSettings

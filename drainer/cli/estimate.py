@@ -14,7 +14,7 @@ from drainer.cli.answer import answering
 from drainer.cli.draining import connect
 from drainer.cli.values import parse_concurrency, parse_pairs, parse_size
 from drainer.core.order import Order
-from drainer.core.rules import RuleSettings
+from drainer.core.rules.settings import RuleSettings
 from drainer.engine.settings import LocalSettings
 from drainer.errors import UsageError
 from drainer.kafka.settings import ClientSettings

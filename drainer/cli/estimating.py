@@ -13,10 +13,10 @@ import typer
 from drainer.cli.answer import insist_on_yes
 from drainer.cli.draining import end_at_once
 from drainer.cli.values import parse_deadline
-from drainer.core.concurrency import Concurrency
-from drainer.core.distribution import Distribution
-from drainer.core.forecast import Forecast
+from drainer.core.forecast.distribution import Distribution
+from drainer.core.forecast.forecast import Forecast
 from drainer.core.order import Order
+from drainer.core.tuning.concurrency import Concurrency
 from drainer.engine.action import PlanOfAction
 from drainer.engine.settings import LocalSettings
 from drainer.errors import EXIT_DONE, Refused, UsageError

@@ -12,8 +12,8 @@ from drainer.cli import rules as r
 from drainer.cli.answer import answering
 from drainer.cli.draining import connect
 from drainer.cli.values import parse_concurrency
-from drainer.core.rules import RuleSettings
-from drainer.core.sieve import Sieve
+from drainer.core.rules.settings import RuleSettings
+from drainer.core.rules.sieve import Sieve
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import RuleStatus
 from drainer.errors import UsageError

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from drainer.cli.values import parse_duration, parse_rate
-from drainer.core.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.core.failing.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.errors import UsageError
 
 NEW_DRAIN = FailureSettings(retries=3)

@@ -14,10 +14,10 @@ from drainer.cli import rules as r
 from drainer.cli.answer import answering, speaking
 from drainer.cli.draining import confirm_and_drain, connect, local_settings, tell_dry_run
 from drainer.cli.metrics import serving
-from drainer.core.dead_letter import LetterFilter
-from drainer.core.failures import OnFailure
-from drainer.core.redrive import RedriveSettings
-from drainer.core.rules import RuleSettings
+from drainer.core.failing.dead_letter import LetterFilter
+from drainer.core.failing.failures import OnFailure
+from drainer.core.failing.redrive import RedriveSettings
+from drainer.core.rules.settings import RuleSettings
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
 from drainer.operations.redrive import RedriveRequest, prepare_redrive

@@ -11,7 +11,7 @@ from drainer.cli import rules as r
 from drainer.cli.answer import answering, speaking
 from drainer.cli.draining import confirm_and_drain, connect, local_settings, settings_of_plan
 from drainer.cli.metrics import serving
-from drainer.core.rules import RuleSettings
+from drainer.core.rules.settings import RuleSettings
 from drainer.operations.resume import prepare_resume
 from drainer.store.plan_file import PlanFile
 from drainer.view.action import show_plan_of_action

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from drainer.core.rules import OverLimit, RuleSettings, SkipRule
-from drainer.core.sieve import Sieve
+from drainer.core.rules.settings import OverLimit, RuleSettings, SkipRule
+from drainer.core.rules.sieve import Sieve
 from drainer.errors import UsageError
 
 _PANEL = "What is left out on purpose (kept in the plan)"

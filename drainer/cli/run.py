@@ -12,7 +12,7 @@ from drainer.cli.answer import answering, speaking
 from drainer.cli.draining import confirm_and_drain, connect, local_settings, tell_dry_run
 from drainer.cli.metrics import serving
 from drainer.core.order import Order
-from drainer.core.rules import RuleSettings
+from drainer.core.rules.settings import RuleSettings
 from drainer.errors import UsageError
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler

@@ -14,8 +14,8 @@ from drainer.core.lanes import Lanes
 from drainer.core.ledger import Ledger
 from drainer.core.order import LANE_OF, LANE_OF_MESSAGE, Order
 from drainer.core.progress import Counts, Outcome, Progress, Range
-from drainer.core.rules import RuleAccount, RuleSettings
-from drainer.core.sieve import Sieve
+from drainer.core.rules.settings import RuleAccount, RuleSettings
+from drainer.core.rules.sieve import Sieve
 from drainer.errors import SplitFailed
 from drainer.message import Barrier, Message, SubMessage
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from heapq import heappush, heappushpop
 from typing import Any, Generic, TypeVar
 
-from drainer.core.dead_letter import Letter, LetterFilter, read_letter
-from drainer.core.exact import Encoding
+from drainer.core.failing.dead_letter import Letter, LetterFilter, read_letter
+from drainer.core.failing.exact import Encoding
 from drainer.errors import EXIT_DONE, NotADeadLetter
 from drainer.message import Message
 

@@ -10,7 +10,8 @@ from typing import Any
 import orjson
 
 from drainer.core import fields, handover
-from drainer.core.failures import FailureSettings
+from drainer.core.failing.failures import FailureSettings
+from drainer.core.failing.redrive import RedriveSettings
 from drainer.core.latency import Latency
 from drainer.core.order import Order
 from drainer.core.progress import (
@@ -22,8 +23,7 @@ from drainer.core.progress import (
     decode_ranges,
     encode_ranges,
 )
-from drainer.core.redrive import RedriveSettings
-from drainer.core.rules import RuleAccount, RuleSettings
+from drainer.core.rules.settings import RuleAccount, RuleSettings
 from drainer.errors import PlanRefused
 
 FORMAT = "drainer-plan/1"

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from drainer.core.concurrency import Concurrency
+from drainer.core.forecast.simulate import simulate
 from drainer.core.order import Order
-from drainer.core.simulate import simulate
+from drainer.core.tuning.concurrency import Concurrency
 from drainer.demo.emergency import (
     CONCURRENCY,
     CUSTOMER,

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from drainer.core.bundles import Bundling
-from drainer.core.concurrency import Concurrency
-from drainer.core.failures import FailureSettings
-from drainer.core.redrive import RedriveSettings
-from drainer.core.rules import RuleSettings
+from drainer.core.failing.failures import FailureSettings
+from drainer.core.failing.redrive import RedriveSettings
+from drainer.core.rules.settings import RuleSettings
+from drainer.core.tuning.concurrency import Concurrency
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from drainer.core.dispatch import Dispatcher
-from drainer.core.distribution import Distribution
+from drainer.core.forecast.distribution import Distribution
 from drainer.engine.outside import Source
 from drainer.engine.pump import Batch
 from drainer.errors import DrainerError, Interrupted

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from drainer.core.deadline import Outlook, Pace, Warner, outlook
+from drainer.core.forecast.deadline import Outlook, Pace, Warner, outlook
 from drainer.engine.status import DeadlineStatus, Status
 
 

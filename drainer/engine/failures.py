@@ -9,13 +9,13 @@ from contextlib import suppress
 from random import Random
 from time import monotonic
 
-from drainer.core.admission import Admission, Rate
-from drainer.core.breaker import Breaker
 from drainer.core.bundles import Bundle
 from drainer.core.dispatch import Dispatcher
-from drainer.core.failures import AfterDead, FailurePolicy, FailureSettings, Fate, Verdict
+from drainer.core.failing.admission import Admission, Rate
+from drainer.core.failing.breaker import Breaker
+from drainer.core.failing.failures import AfterDead, FailurePolicy, FailureSettings, Fate, Verdict
+from drainer.core.failing.retries import Retries
 from drainer.core.progress import Outcome
-from drainer.core.retries import Retries
 from drainer.engine.apart import Apart, DeadLetters
 from drainer.engine.status import FailureStatus
 from drainer.engine.workers import Starter, TimedOut

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from time import monotonic, process_time, thread_time
 
 from drainer.core.dispatch import Dispatcher
-from drainer.core.knee import Knee
-from drainer.core.trial import Interval
+from drainer.core.tuning.knee import Knee
+from drainer.core.tuning.trial import Interval
 from drainer.engine.status import AutoStatus
 
 LOOK_S = 0.1

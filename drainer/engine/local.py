@@ -13,14 +13,14 @@ from time import monotonic
 from typing import Any, cast
 
 from drainer.aside import aside
-from drainer.core.concurrency import Concurrency
 from drainer.core.dispatch import Dispatcher
-from drainer.core.knee import Knee
 from drainer.core.lanes import look_ahead
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan
-from drainer.core.sieve import Sieve
+from drainer.core.rules.sieve import Sieve
+from drainer.core.tuning.concurrency import Concurrency
+from drainer.core.tuning.knee import Knee
 from drainer.engine.bundles import Bundles
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.ending import Ending

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from drainer.core.concurrency import Concurrency
+from drainer.core.tuning.concurrency import Concurrency
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from drainer.core.deadline import Outlook
+from drainer.core.forecast.deadline import Outlook
 from drainer.core.latency import Latency
 from drainer.core.progress import Counts
-from drainer.core.sieve import Sieve
+from drainer.core.rules.sieve import Sieve
 from drainer.errors import DrainerError
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from drainer.core.dead_letter import DeadLetter
+from drainer.core.failing.dead_letter import DeadLetter
 from drainer.errors import DeadLetterNotWritten, DrainerError
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, REJECTED
 from drainer.kafka.log import ClientLog

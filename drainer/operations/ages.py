@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from drainer.core.contents import Bin
+from drainer.core.survey.contents import Bin
 from drainer.kafka.backlog import Backlog
 from drainer.kafka.cluster import Cluster
 

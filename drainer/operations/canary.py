@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from drainer.core.distribution import Distribution
+from drainer.core.forecast.distribution import Distribution
 from drainer.engine.canary import OVER, CanaryOver, Timed
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drainer.core.dead_letter import Letter, LetterFilter, read_letter
+from drainer.core.failing.dead_letter import Letter, LetterFilter, read_letter
 from drainer.core.overview import Overview, Survey
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.letters import letter_at, read_letters

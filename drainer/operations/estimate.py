@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from drainer.core.distribution import Distribution
-from drainer.core.forecast import (
+from drainer.core.forecast.distribution import Distribution
+from drainer.core.forecast.forecast import (
     Forecast,
     Setting,
     forecast,
     least_concurrency,
 )
+from drainer.core.forecast.workload import Hottest, Workload
 from drainer.core.order import Order
-from drainer.core.workload import Hottest, Workload
 from drainer.engine.loop import hurried_interpreter
 from drainer.kafka.backlog import Backlog
 from drainer.operations.measurement import Measured, Say, Teller

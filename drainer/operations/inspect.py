@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from drainer.core.skew import Rule
+from drainer.core.survey.skew import Rule
 from drainer.errors import OffsetMissing, Refused, UsageError
 from drainer.kafka.backlog import (
     Backlog,

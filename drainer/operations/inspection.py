@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from drainer.core.contents import Bin, Contents
-from drainer.core.retention import Doom, Retention
-from drainer.core.sketch import Mean, Share
-from drainer.core.skew import Skew
+from drainer.core.survey.contents import Bin, Contents
+from drainer.core.survey.retention import Doom, Retention
+from drainer.core.survey.sketch import Mean, Share
+from drainer.core.survey.skew import Skew
 from drainer.errors import EXIT_DONE
 from drainer.kafka.group import GroupInfo
 from drainer.kafka.topic import Replicas

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from drainer.core.distribution import Distribution
+from drainer.core.forecast.distribution import Distribution
 from drainer.errors import UsageError
 
 _HINT = (

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from drainer.core.bundles import Bundling
+from drainer.core.forecast.simulate import Costs
+from drainer.core.forecast.workload import Keys, Workload
 from drainer.core.plan import OffsetPlan
-from drainer.core.rules import RuleSettings
-from drainer.core.simulate import Costs
-from drainer.core.workload import Keys, Workload
+from drainer.core.rules.settings import RuleSettings
 from drainer.engine.calibration import Real, calibrate
 from drainer.engine.loop import hurried_interpreter
 from drainer.handler import Context

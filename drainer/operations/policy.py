@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from drainer.core.dead_letter import dead_letter, default_dead_letter_topic
-from drainer.core.failures import AfterDead, FailureSettings, OnFailure
+from drainer.core.failing.dead_letter import dead_letter, default_dead_letter_topic
+from drainer.core.failing.failures import AfterDead, FailureSettings, OnFailure
+from drainer.core.failing.redrive import Redriven
 from drainer.core.plan import OffsetPlan
-from drainer.core.redrive import Redriven
 from drainer.engine.apart import PastLimit, Told
 from drainer.engine.clock import now
 from drainer.engine.workers import TimedOut

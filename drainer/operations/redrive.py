@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from drainer.core.failures import FailureSettings
+from drainer.core.failing.failures import FailureSettings
+from drainer.core.failing.redrive import RedriveSettings
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress
-from drainer.core.redrive import RedriveSettings
-from drainer.core.rules import RuleSettings
+from drainer.core.rules.settings import RuleSettings
 from drainer.engine.settings import LocalSettings
 from drainer.errors import PlanRefused
 from drainer.kafka.cluster import Cluster

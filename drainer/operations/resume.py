@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from drainer.core.concurrency import Concurrency
-from drainer.core.failures import AfterDead, FailureSettings
+from drainer.core.failing.failures import AfterDead, FailureSettings
 from drainer.core.plan import OffsetPlan
-from drainer.core.rules import RuleSettings
+from drainer.core.rules.settings import RuleSettings
+from drainer.core.tuning.concurrency import Concurrency
 from drainer.engine.action import PartitionAction, PlanOfAction
 from drainer.engine.settings import LocalSettings
 from drainer.kafka.cluster import Cluster

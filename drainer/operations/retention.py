@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from drainer.core.retention import Doom, Retention, doom
+from drainer.core.survey.retention import Doom, Retention, doom
 from drainer.kafka.backlog import Backlog, PartitionBacklog
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.config import limit, topic_config

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from drainer.core.rules import RuleSettings
-from drainer.core.sieve import Sieve
+from drainer.core.rules.settings import RuleSettings
+from drainer.core.rules.sieve import Sieve
 from drainer.errors import UsageError
 
 

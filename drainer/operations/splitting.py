@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from drainer.core.foldable import Foldable
-from drainer.core.limited import limited
-from drainer.core.rules import LIMIT, RuleSettings
-from drainer.core.sieve import Sieve
-from drainer.core.workload import Keys, Stretch, Workload
+from drainer.core.forecast.foldable import Foldable
+from drainer.core.forecast.limited import limited
+from drainer.core.forecast.workload import Keys, Stretch, Workload
+from drainer.core.rules.settings import LIMIT, RuleSettings
+from drainer.core.rules.sieve import Sieve
 from drainer.errors import HandleFailed, Refused, SplitFailed
 from drainer.handler import Context
 from drainer.kafka.sample import Sample

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from drainer.core.concurrency import Concurrency
-from drainer.core.failures import FailureSettings
+from drainer.core.failing.failures import FailureSettings
+from drainer.core.failing.redrive import RedriveSettings
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts
-from drainer.core.redrive import RedriveSettings
-from drainer.core.rules import RuleSettings
+from drainer.core.rules.settings import RuleSettings
+from drainer.core.tuning.concurrency import Concurrency
 from drainer.engine.action import PartitionAction, PlanOfAction
 from drainer.engine.clock import now
 from drainer.engine.settings import LocalSettings

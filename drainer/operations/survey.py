@@ -6,8 +6,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from drainer.core.contents import Contents, ContentsMeter
-from drainer.core.skew import Rule, Skew, SkewMeter
+from drainer.core.survey.contents import Contents, ContentsMeter
+from drainer.core.survey.skew import Rule, Skew, SkewMeter
 from drainer.errors import SplitFailed
 from drainer.loader import LoadedHandler
 from drainer.message import Message

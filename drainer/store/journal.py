@@ -21,7 +21,7 @@ import orjson
 from drainer.core import fields
 from drainer.core.plan import decode_progress, encode_progress
 from drainer.core.progress import Progress
-from drainer.core.rules import RuleAccount
+from drainer.core.rules.settings import RuleAccount
 from drainer.errors import PlanNotWritten, PlanRefused
 
 PARKED, RULED = "parked", "ruled"

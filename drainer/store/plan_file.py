@@ -15,7 +15,7 @@ import filelock
 
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Progress
-from drainer.core.rules import RuleAccount
+from drainer.core.rules.settings import RuleAccount
 from drainer.errors import PlanNotWritten, PlanRefused
 from drainer.store.journal import Journal, read_journal
 

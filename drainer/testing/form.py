@@ -12,7 +12,7 @@ from enum import Enum
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from drainer.core.exact import Encoding, encode_payload
+from drainer.core.failing.exact import Encoding, encode_payload
 
 ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
 OPAQUE = "<opaque "  # begins the form of what has no structure to look at

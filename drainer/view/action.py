@@ -8,7 +8,7 @@ from logging import INFO
 from rich.text import Text
 
 from drainer.core.bundles import BatchOf, Bundling
-from drainer.core.concurrency import Concurrency
+from drainer.core.tuning.concurrency import Concurrency
 from drainer.engine.action import PartitionAction, PlanOfAction
 from drainer.view import figures
 from drainer.view.layout import (

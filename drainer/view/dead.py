@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 from rich.text import Text
 
-from drainer.core.dead_letter import Letter
-from drainer.core.exact import Encoding
+from drainer.core.failing.dead_letter import Letter
+from drainer.core.failing.exact import Encoding
 from drainer.core.overview import Overview
 from drainer.view import figures
 from drainer.view.layout import (

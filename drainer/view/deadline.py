@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from drainer.core.deadline import Outlook, Reason
+from drainer.core.forecast.deadline import Outlook, Reason
 from drainer.engine.status import DeadlineStatus, Status
 from drainer.view import figures
 

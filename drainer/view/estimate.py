@@ -8,9 +8,9 @@ from pathlib import Path
 
 from rich.text import Text
 
-from drainer.core import forecast as f
-from drainer.core.distribution import Distribution
-from drainer.core.forecast import Forecast
+from drainer.core.forecast import forecast as f
+from drainer.core.forecast.distribution import Distribution
+from drainer.core.forecast.forecast import Forecast
 from drainer.core.order import Order
 from drainer.engine.status import Summary
 from drainer.operations.estimate import Estimate, Verdict

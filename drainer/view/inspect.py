@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from drainer.core.contents import Bin
-from drainer.core.kind import UNKNOWN
-from drainer.core.rules import LIMIT, RuleSettings
-from drainer.core.sketch import Share
-from drainer.core.skew import Skew
+from drainer.core.rules.settings import LIMIT, RuleSettings
+from drainer.core.survey.contents import Bin
+from drainer.core.survey.kind import UNKNOWN
+from drainer.core.survey.sketch import Share
+from drainer.core.survey.skew import Skew
 from drainer.engine.status import RuleStatus
 from drainer.operations.inspection import Inspection, PartitionInspection
 from drainer.view import figures

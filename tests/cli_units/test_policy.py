@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drainer.cli.policy import NEW_DRAIN, failure_settings
-from drainer.core.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.core.failing.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.errors import UsageError
 
 NOTHING: dict[str, Any] = dict.fromkeys(

@@ -13,7 +13,7 @@ from drainer.cli.values import (
     parse_pairs,
     parse_size,
 )
-from drainer.core.concurrency import Concurrency
+from drainer.core.tuning.concurrency import Concurrency
 from drainer.errors import UsageError
 
 

@@ -11,7 +11,7 @@ from command.process import FAST, Command, Outcome, Running
 from command.test_dead_letters import DEAD, default_name, letters_of
 from command.test_failure_policy import ONE_BAD_LANE, accounts
 from core.letters import Sample
-from drainer.core.dead_letter import read_letter
+from drainer.core.failing.dead_letter import read_letter
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.letters import read_letters
 from drainer.kafka.settings import ClientSettings

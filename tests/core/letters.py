@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from drainer.core.dead_letter import DeadLetter, Letter, dead_letter, read_letter
+from drainer.core.failing.dead_letter import DeadLetter, Letter, dead_letter, read_letter
 from drainer.message import Message, Origin, SubMessage
 
 DEAD = Origin("orders.indexer.dead", "dead-id", 3)

@@ -16,9 +16,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from drainer.core.admission import BURST_S, Admission, Rate
-from drainer.core.breaker import FAILURES, PROBE_FIRST_S, Breaker
-from drainer.core.retries import Retries
+from drainer.core.failing.admission import BURST_S, Admission, Rate
+from drainer.core.failing.breaker import FAILURES, PROBE_FIRST_S, Breaker
+from drainer.core.failing.retries import Retries
 from drainer.message import SubMessage
 
 from .messages import deliver, one_partition

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.core.breaker import FAILURES, PROBE_FIRST_S, PROBE_MOST_S, SHARE, WINDOW_S, Breaker
+from drainer.core.failing.breaker import (
+    FAILURES,
+    PROBE_FIRST_S,
+    PROBE_MOST_S,
+    SHARE,
+    WINDOW_S,
+    Breaker,
+)
 from drainer.message import SubMessage
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.letters import DEAD, TIME, Sample, as_record, there_and_back
-from drainer.core.dead_letter import (
+from drainer.core.failing.dead_letter import (
     ERROR_CHARACTERS,
     DeadLetter,
     Letter,
@@ -20,7 +20,7 @@ from drainer.core.dead_letter import (
     default_dead_letter_topic,
     read_letter,
 )
-from drainer.core.exact import Encoding
+from drainer.core.failing.exact import Encoding
 from drainer.errors import NotADeadLetter
 from drainer.message import Barrier, Message, SubMessage
 

@@ -6,7 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from drainer.core.deadline import SURE_AFTER_S, SURE_FOR_S, Outlook, Pace, Reason, Warner, outlook
+from drainer.core.forecast.deadline import (
+    SURE_AFTER_S,
+    SURE_FOR_S,
+    Outlook,
+    Pace,
+    Reason,
+    Warner,
+    outlook,
+)
 
 PACE = Pace(
     elapsed_s=60.0,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.core.distribution import Distribution
+from drainer.core.forecast.distribution import Distribution
 from drainer.errors import UsageError
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from drainer.core.breaker import FAILURES, Breaker
-from drainer.core.failures import (
+from drainer.core.failing.breaker import FAILURES, Breaker
+from drainer.core.failing.failures import (
     JITTER,
     SHARE_JUDGED_FROM,
     AfterDead,

@@ -31,8 +31,8 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.progress import Counts, Outcome, Progress
-from drainer.core.rules import RuleAccount, RuleSettings, SkipRule
-from drainer.core.sieve import Sieve
+from drainer.core.rules.settings import RuleAccount, RuleSettings, SkipRule
+from drainer.core.rules.sieve import Sieve
 from drainer.errors import SplitFailed
 from drainer.message import Barrier, Message, SubMessage
 

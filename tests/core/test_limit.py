@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.core import limit as module
-from drainer.core.limit import KeyLimit, limit_text
+from drainer.core.rules import limit as module
+from drainer.core.rules.limit import KeyLimit, limit_text
 
 keys = st.lists(st.integers(0, 40).map(lambda n: f"k{n * n // 40}"), max_size=300)
 

@@ -6,7 +6,7 @@ import pytest
 
 from core.letters import DEAD, TIME, Sample, as_record
 from drainer.core import overview
-from drainer.core.dead_letter import LetterFilter
+from drainer.core.failing.dead_letter import LetterFilter
 from drainer.core.overview import Overview, Survey
 from drainer.message import Message
 

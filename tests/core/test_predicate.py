@@ -13,9 +13,9 @@ from uuid import UUID
 
 import pytest
 
-from drainer.core import facts
-from drainer.core.facts import CannotTell, named
-from drainer.core.predicate import FUNCTIONS, BadExpression, Predicate
+from drainer.core.rules import facts
+from drainer.core.rules.facts import CannotTell, named
+from drainer.core.rules.predicate import FUNCTIONS, BadExpression, Predicate
 from drainer.message import Barrier, Message, Origin, SubMessage
 
 PAYLOAD = {

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drainer.core.bundles import Bundler
-from drainer.core.dead_letter import LetterFilter
 from drainer.core.dispatch import Dispatcher
+from drainer.core.failing.dead_letter import LetterFilter
+from drainer.core.failing.redrive import LeftAlone, Redriven, RedriveSettings, selects
 from drainer.core.ledger import Ledger
-from drainer.core.redrive import LeftAlone, Redriven, RedriveSettings, selects
-from drainer.core.rules import LIMIT, RuleAccount, RuleSettings
-from drainer.core.sieve import Sieve
+from drainer.core.rules.settings import LIMIT, RuleAccount, RuleSettings
+from drainer.core.rules.sieve import Sieve
 from drainer.handler import Handler
 from drainer.loader import as_handler
 from drainer.message import Barrier, Message, SubMessage

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.core.retries import Retries
+from drainer.core.failing.retries import Retries
 from drainer.message import SubMessage
 
 

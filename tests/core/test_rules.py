@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drainer.core.dispatch import Dispatcher
+from drainer.core.failing.redrive import LeftAlone
 from drainer.core.ledger import Ledger
-from drainer.core.predicate import BadExpression
 from drainer.core.progress import Counts, Outcome, Progress
-from drainer.core.redrive import LeftAlone
-from drainer.core.rules import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
-from drainer.core.sieve import Sieve
+from drainer.core.rules.predicate import BadExpression
+from drainer.core.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
+from drainer.core.rules.sieve import Sieve
 from drainer.errors import UsageError
 from drainer.message import Barrier, Message, Origin, SubMessage
 

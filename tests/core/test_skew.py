@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drainer.core import sketch
-from drainer.core.contents import NO_KEY, ContentsMeter
-from drainer.core.sketch import Heavy, ratio, student_t
-from drainer.core.skew import Skew, SkewMeter, key_text
+from drainer.core.survey import sketch
+from drainer.core.survey.contents import NO_KEY, ContentsMeter
+from drainer.core.survey.sketch import Heavy, ratio, student_t
+from drainer.core.survey.skew import Skew, SkewMeter, key_text
 from drainer.errors import SplitFailed
 from drainer.message import Barrier, Message, Origin, SubMessage
 

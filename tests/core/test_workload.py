@@ -9,9 +9,9 @@ from random import Random
 import pytest
 
 from drainer.core.bundles import Bundling
-from drainer.core.distribution import Distribution
-from drainer.core.foldable import Foldable
-from drainer.core.forecast import (
+from drainer.core.forecast.distribution import Distribution
+from drainer.core.forecast.foldable import Foldable
+from drainer.core.forecast.forecast import (
     CONCURRENCY,
     CPU,
     LANE,
@@ -21,10 +21,10 @@ from drainer.core.forecast import (
     forecast,
     least_concurrency,
 )
-from drainer.core.limited import limited
+from drainer.core.forecast.limited import limited
+from drainer.core.forecast.simulate import Costs, simulate
+from drainer.core.forecast.workload import Keys, Stretch, Workload
 from drainer.core.order import Order
-from drainer.core.simulate import Costs, simulate
-from drainer.core.workload import Keys, Stretch, Workload
 from drainer.errors import HandleFailed
 from drainer.message import Barrier, Message, SubMessage
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from drainer.core.facts import CannotTell
-from drainer.core.limit import KEPT_FROM, KEPT_MOST, PLACES
-from drainer.core.predicate import FUNCTIONS, NAMES, Predicate
-from drainer.core.rules import RuleSettings
-from drainer.core.sieve import Sieve
+from drainer.core.rules.facts import CannotTell
+from drainer.core.rules.limit import KEPT_FROM, KEPT_MOST, PLACES
+from drainer.core.rules.predicate import FUNCTIONS, NAMES, Predicate
+from drainer.core.rules.settings import RuleSettings
+from drainer.core.rules.sieve import Sieve
 from drainer.message import Message, Origin, SubMessage
 
 TEXT = (Path(__file__).parents[2] / "docs/rules.md").read_text()

@@ -18,10 +18,10 @@ import orjson
 import pytest
 
 from drainer.core.dispatch import Dispatcher
-from drainer.core.failures import FailureSettings, OnFailure
+from drainer.core.failing.failures import FailureSettings, OnFailure
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress, Range
-from drainer.core.rules import RuleSettings
+from drainer.core.rules.settings import RuleSettings
 from drainer.engine.local import LocalDrain
 from drainer.engine.outside import Outside
 from drainer.engine.settings import LocalSettings

@@ -11,10 +11,10 @@ from random import Random
 import pytest
 from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of, random_log, split_specs, tick
 
-from drainer.core.concurrency import Concurrency
-from drainer.core.failures import FailureSettings, OnFailure
-from drainer.core.knee import Knee
-from drainer.core.trial import Interval
+from drainer.core.failing.failures import FailureSettings, OnFailure
+from drainer.core.tuning.concurrency import Concurrency
+from drainer.core.tuning.knee import Knee
+from drainer.core.tuning.trial import Interval
 from drainer.engine import limiter, local
 from drainer.engine.local import LocalDrain
 from drainer.engine.settings import LocalSettings

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from made_up_kafka import Accounting, Rehearsal, log_of, place_of
 
-from drainer.core import breaker
 from drainer.core.bundles import Bundle
-from drainer.core.failures import FailureSettings, OnFailure
+from drainer.core.failing import breaker
+from drainer.core.failing.failures import FailureSettings, OnFailure
 from drainer.engine import local
 from drainer.engine.bundles import Bundles
 from drainer.engine.local import LocalDrain

@@ -12,8 +12,8 @@ from made_up_kafka import OnTheLoop, Rehearsal, log_of, tick
 
 from drainer.core.bundles import Bundle, Bundling
 from drainer.core.dispatch import Dispatcher
-from drainer.core.failures import FailureSettings, OnFailure
-from drainer.core.rules import OverLimit, RuleSettings
+from drainer.core.failing.failures import FailureSettings, OnFailure
+from drainer.core.rules.settings import OverLimit, RuleSettings
 from drainer.engine.calibration import calibrate
 from drainer.engine.canary import CanaryOver, FirstMessages, Timed
 from drainer.engine.outside import Source

@@ -13,7 +13,7 @@ import made_up_kafka
 import pytest
 from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of
 
-from drainer.core.failures import AfterDead, FailureSettings, OnFailure
+from drainer.core.failing.failures import AfterDead, FailureSettings, OnFailure
 from drainer.engine import pump
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of
 
-from drainer.core.rules import LIMIT, OverLimit, RuleSettings, SkipRule
+from drainer.core.rules.settings import LIMIT, OverLimit, RuleSettings, SkipRule
 from drainer.engine import apart, pump
 from drainer.errors import DeadLetterNotWritten
 from drainer.handler import Handler

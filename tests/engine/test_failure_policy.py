@@ -21,7 +21,7 @@ from made_up_kafka import (
     place_of,
 )
 
-from drainer.core.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.core.failing.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.engine.settings import LocalSettings
 from drainer.errors import Interrupted, LockLost
 from drainer.handler import Fatal, Retry, Skip

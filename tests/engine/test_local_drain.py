@@ -20,7 +20,7 @@ from made_up_kafka import (
 )
 
 from drainer.core.progress import Progress
-from drainer.core.rules import RuleAccount
+from drainer.core.rules.settings import RuleAccount
 from drainer.engine import local
 from drainer.engine.settings import LocalSettings
 from drainer.handler import Context, Handler

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from drainer.core.dead_letter import DeadLetter, Letter, read_letter
+from drainer.core.failing.dead_letter import DeadLetter, Letter, read_letter
 from drainer.errors import DrainerError
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.dead_letters import DeadLetterTopic

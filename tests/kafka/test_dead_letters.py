@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.letters import Sample
-from drainer.core.exact import Encoding
+from drainer.core.failing.exact import Encoding
 from drainer.errors import DeadLetterNotWritten, DrainerError, UsageError
 from drainer.kafka import dead_letters
 from drainer.kafka.dead_letters import DeadLetterTopic

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from drainer.core.deadline import Outlook
+from drainer.core.forecast.deadline import Outlook
 from drainer.core.latency import Latency
 from drainer.engine.status import DeadlineStatus, FailureStatus, RuleStatus, Status
 from drainer.metrics.collector import LANES_MOST, StatusCollector

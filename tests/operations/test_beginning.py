@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from drainer.core.failures import FailureSettings, OnFailure
+from drainer.core.failing.failures import FailureSettings, OnFailure
 from drainer.core.plan import ALL
 from drainer.engine import keeper
 from drainer.engine.settings import LocalSettings

@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from core.letters import Sample
-from drainer.core.dead_letter import LetterFilter
-from drainer.core.failures import AfterDead, FailureSettings, OnFailure
-from drainer.core.redrive import RedriveSettings
+from drainer.core.failing.dead_letter import LetterFilter
+from drainer.core.failing.failures import AfterDead, FailureSettings, OnFailure
+from drainer.core.failing.redrive import RedriveSettings
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Summary
 from drainer.errors import PlanRefused, Refused

@@ -7,9 +7,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import inf
 
 from drainer.core import handover
-from drainer.core.admission import BURST_S
 from drainer.core.dispatch import Dispatcher
-from drainer.core.failures import JITTER, AfterDead, FailureSettings, OnFailure
+from drainer.core.failing.admission import BURST_S
+from drainer.core.failing.failures import JITTER, AfterDead, FailureSettings, OnFailure
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.core.progress import Outcome, Range
 from drainer.engine.local import WATCH_INTERVAL_S

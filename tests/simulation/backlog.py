@@ -9,7 +9,7 @@ from enum import Enum
 from math import inf
 from random import Random
 
-from drainer.core.rules import RuleSettings, SkipRule
+from drainer.core.rules.settings import RuleSettings, SkipRule
 from drainer.message import Barrier, Message, SubMessage
 
 TOPIC, TOPIC_ID, GROUP = "orders", "0pBNPmLQTQ6kMBJIlPOBWg", "billing"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any, cast
 
-from drainer.core.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.core.failing.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.handler import Fatal, Handler, Retry, Skip
 from drainer.message import Message, SubMessage
 from simulation.account import Account

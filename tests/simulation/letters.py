@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from drainer.core.dead_letter import Header, read_letter
+from drainer.core.failing.dead_letter import Header, read_letter
 from drainer.message import Message, Origin
 from simulation.backlog import TOPIC_ID, Place
 from simulation.cluster import Broker

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from drainer import loader
-from drainer.core import breaker
 from drainer.core.dispatch import Dispatcher
-from drainer.core.knee import Knee
+from drainer.core.failing import breaker
 from drainer.core.progress import Outcome
-from drainer.core.trial import Interval
+from drainer.core.tuning.knee import Knee
+from drainer.core.tuning.trial import Interval
 from drainer.engine import (
     bundles,
     clock,

@@ -7,12 +7,12 @@ import gc
 from contextlib import suppress
 from dataclasses import replace
 
-from drainer.core.concurrency import Concurrency
 from drainer.core.dispatch import MESSAGE_BYTES, SUB_MESSAGE_BYTES
-from drainer.core.failures import AfterDead, Limit
+from drainer.core.failing.failures import AfterDead, Limit
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Outcome
+from drainer.core.tuning.concurrency import Concurrency
 from drainer.engine.pump import SLICE_CHECK
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary

@@ -10,13 +10,13 @@ from typing import Any
 
 import orjson
 
-from drainer.core.dead_letter import LetterFilter
-from drainer.core.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.core.failing.dead_letter import LetterFilter
+from drainer.core.failing.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.core.failing.redrive import RedriveSettings
 from drainer.core.latency import Latency
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
-from drainer.core.redrive import RedriveSettings
-from drainer.core.rules import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
+from drainer.core.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
 
 START, END = 100, 200
 

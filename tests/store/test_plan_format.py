@@ -14,13 +14,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from plans import PLAN, START, edited, leaves, progress, put, remove, signed, with_progress
 
-from drainer.core.dead_letter import LetterFilter
-from drainer.core.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.core.failing.dead_letter import LetterFilter
+from drainer.core.failing.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.core.failing.redrive import RedriveSettings
 from drainer.core.latency import Latency
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
-from drainer.core.redrive import RedriveSettings
-from drainer.core.rules import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
+from drainer.core.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
 from drainer.errors import PlanRefused
 
 ENCODED = PLAN.encode()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-from drainer.core.concurrency import Concurrency
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
+from drainer.core.tuning.concurrency import Concurrency
 from drainer.engine.action import PartitionAction, PlanOfAction
 from drainer.engine.status import AutoStatus, PartitionResult, PartitionStatus, Status, Summary
 from drainer.view.terminal import Terminal

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from drainer.core.bundles import BatchOf, Bundling
-from drainer.core.concurrency import Concurrency
-from drainer.core.dead_letter import LetterFilter
-from drainer.core.failures import FailureSettings, Limit, OnFailure
-from drainer.core.redrive import RedriveSettings
+from drainer.core.failing.dead_letter import LetterFilter
+from drainer.core.failing.failures import FailureSettings, Limit, OnFailure
+from drainer.core.failing.redrive import RedriveSettings
+from drainer.core.tuning.concurrency import Concurrency
 from drainer.engine.action import PartitionAction
 from drainer.view.action import show_plan_of_action
 

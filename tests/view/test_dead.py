@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from core.letters import Sample, as_record, there_and_back
-from drainer.core.dead_letter import LetterFilter, read_letter
+from drainer.core.failing.dead_letter import LetterFilter, read_letter
 from drainer.core.overview import Overview, Survey
 from drainer.message import Barrier, SubMessage
 from drainer.view.dead import show_letter, show_overview

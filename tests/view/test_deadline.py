@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from drainer.core.deadline import Outlook, Reason
+from drainer.core.forecast.deadline import Outlook, Reason
 from drainer.engine.deadline import DeadlineWatch
 from drainer.engine.status import DeadlineStatus, Status
 from drainer.view.deadline import deadline_warning, deadline_words

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from drainer.core.contents import Bin, ContentsMeter
-from drainer.core.retention import Doom, Retention
-from drainer.core.skew import SkewMeter
+from drainer.core.survey.contents import Bin, ContentsMeter
+from drainer.core.survey.retention import Doom, Retention
+from drainer.core.survey.skew import SkewMeter
 from drainer.kafka.group import GroupInfo, Member
 from drainer.kafka.topic import Replicas
 from drainer.message import Message, Origin, SubMessage

@@ -3,10 +3,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from drainer.core.failures import AfterDead, FailureSettings, OnFailure
+from drainer.core.failing.failures import AfterDead, FailureSettings, OnFailure
+from drainer.core.failing.redrive import RedriveSettings
 from drainer.core.plan import ALL
 from drainer.core.progress import Progress
-from drainer.core.redrive import RedriveSettings
 from drainer.view.plan import show_checks, show_plan
 
 from . import samples

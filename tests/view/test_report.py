@@ -15,9 +15,9 @@ import orjson
 import pytest
 
 from drainer.core.bundles import Bundling
-from drainer.core.concurrency import Concurrency
 from drainer.core.latency import Latency
 from drainer.core.progress import Counts
+from drainer.core.tuning.concurrency import Concurrency
 from drainer.engine.history import History
 from drainer.engine.status import AutoStatus, FailureStatus, PartitionResult, RuleStatus, Summary
 from drainer.errors import GroupJoined

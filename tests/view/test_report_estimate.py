@@ -7,10 +7,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 from core.messages import message_at
-from drainer.core.distribution import Distribution
-from drainer.core.forecast import CONCURRENCY, CPU, LANE, Forecast, Setting
+from drainer.core.forecast.distribution import Distribution
+from drainer.core.forecast.forecast import CONCURRENCY, CPU, LANE, Forecast, Setting
+from drainer.core.forecast.workload import Hottest, Keys, Stretch, Workload
 from drainer.core.order import Order
-from drainer.core.workload import Hottest, Keys, Stretch, Workload
 from drainer.message import SubMessage
 from drainer.operations.estimate import Estimate, Question, Verdict
 from drainer.operations.retention import Doomed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from drainer.core.contents import Bin
+from drainer.core.survey.contents import Bin
 from drainer.kafka.topic import Replicas
 from drainer.operations.inspection import Inspection, SplitFailures
 from drainer.view.inspect import fields, hot_row, warnings

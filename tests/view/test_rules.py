@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rich.text import Text
 
-from drainer.core.rules import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
+from drainer.core.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
 from drainer.engine.status import RuleStatus
 from drainer.view.action import show_plan_of_action
 from drainer.view.lines import status_line

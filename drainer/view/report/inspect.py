@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from drainer.core.contents import Spread
-from drainer.core.kind import UNKNOWN
-from drainer.core.skew import Skew
+from drainer.core.survey.contents import Spread
+from drainer.core.survey.kind import UNKNOWN
+from drainer.core.survey.skew import Skew
 from drainer.operations.inspection import Inspection
 from drainer.view import figures
 from drainer.view.inspect import fields, hot_row, warnings

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from math import sqrt
 
-from drainer.core.trial import BOUND, Errors, Interval, Point, Trial
+from drainer.core.tuning.trial import BOUND, Errors, Interval, Point, Trial
 
 ENOUGH = 0.95  # of the best throughput: the least limit that gives it is the knee
 TOO_LITTLE = 0.9  # less than this is surely not enough; between the two, chance decides

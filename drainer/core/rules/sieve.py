@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from drainer.core.dead_letter import key_text
-from drainer.core.facts import CannotTell, Facts
-from drainer.core.limit import KeyLimit
-from drainer.core.predicate import BadExpression, Predicate
+from drainer.core.failing.dead_letter import key_text
+from drainer.core.failing.redrive import LeftAlone, Redriven
 from drainer.core.progress import Outcome
-from drainer.core.redrive import LeftAlone, Redriven
-from drainer.core.rules import LIMIT, RuleAccount, RuleSettings, SkipRule
+from drainer.core.rules.facts import CannotTell, Facts
+from drainer.core.rules.limit import KeyLimit
+from drainer.core.rules.predicate import BadExpression, Predicate
+from drainer.core.rules.settings import LIMIT, RuleAccount, RuleSettings, SkipRule
 from drainer.message import Barrier, Message, SubMessage
 
 

@@ -6,7 +6,13 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from drainer.core.exact import Encoding, as_literal, decode_payload, encode_payload, from_literal
+from drainer.core.failing.exact import (
+    Encoding,
+    as_literal,
+    decode_payload,
+    encode_payload,
+    from_literal,
+)
 from drainer.errors import NotADeadLetter
 from drainer.message import Barrier, Message, Origin, SubMessage
 

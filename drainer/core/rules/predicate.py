@@ -13,7 +13,7 @@ from decimal import Context as Decimals
 from functools import cache
 from typing import Any
 
-from drainer.core.facts import CannotTell, Facts, View, named
+from drainer.core.rules.facts import CannotTell, Facts, View, named
 from drainer.errors import UsageError
 from drainer.message import Barrier, SubMessage
 

@@ -10,8 +10,8 @@ from typing import Any
 from zlib import crc32
 
 from drainer.core.dispatch import identify
-from drainer.core.kind import kinds_of
-from drainer.core.sketch import Distinct, Heavy, Mean, Quantiles, Share, ratio
+from drainer.core.survey.kind import kinds_of
+from drainer.core.survey.sketch import Distinct, Heavy, Mean, Quantiles, Share, ratio
 from drainer.message import Barrier, Message, SubMessage
 
 SHOWN = 10

@@ -9,10 +9,10 @@ from math import ceil
 from random import Random
 
 from drainer.core.bundles import Bundling
-from drainer.core.distribution import Distribution
+from drainer.core.forecast.distribution import Distribution
+from drainer.core.forecast.simulate import BUFFER_BYTES, Costs, Simulated, simulate
+from drainer.core.forecast.workload import Hottest, Workload, as_sampled
 from drainer.core.order import Order
-from drainer.core.simulate import BUFFER_BYTES, Costs, Simulated, simulate
-from drainer.core.workload import Hottest, Workload, as_sampled
 
 DRAWS = 10_007  # latencies that are drawn; no multiple of what sub-messages come in
 SEED = 1

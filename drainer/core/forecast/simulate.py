@@ -13,14 +13,14 @@ from heapq import heappop, heappush
 from itertools import count, islice
 from typing import Any
 
-from drainer.core.admission import Admission, Rate
-from drainer.core.breaker import Breaker
 from drainer.core.bundles import Bundle, Bundler, Bundling
 from drainer.core.dispatch import Dispatcher
+from drainer.core.failing.admission import Admission, Rate
+from drainer.core.failing.breaker import Breaker
+from drainer.core.failing.retries import Retries
 from drainer.core.lanes import look_ahead
 from drainer.core.ledger import Ledger
 from drainer.core.order import LANE_OF, Order
-from drainer.core.retries import Retries
 from drainer.message import Barrier, Message, SubMessage
 
 # The engine's (engine/pump.py, engine/local.py, engine/failures.py).

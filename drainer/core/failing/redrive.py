@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from drainer.core import fields
-from drainer.core.dead_letter import Letter, LetterFilter, read_letter
+from drainer.core.failing.dead_letter import Letter, LetterFilter, read_letter
 from drainer.errors import NotADeadLetter
 from drainer.message import Message, SubMessage
 

@@ -25,7 +25,7 @@ class OverLimit(Enum):
 class SkipRule:
     """Skips what ``when`` is true of, what has one of ``keys`` as its sub-key, or what is both.
 
-    ``when`` is an expression (core/predicate.py), ``keys`` are texts as ``key_text`` gives them.
+    ``when`` is an expression (``predicate.py``), ``keys`` are texts as ``key_text`` gives them.
     """
 
     name: str

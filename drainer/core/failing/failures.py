@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from drainer.core import fields
-from drainer.core.breaker import Breaker
+from drainer.core.failing.breaker import Breaker
 from drainer.message import SubMessage
 
 JITTER = 0.5  # a delay is drawn between this share of itself and the whole

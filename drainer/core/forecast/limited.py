@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
-from drainer.core.workload import RECURS, Lanes, Shape, Stretch
+from drainer.core.forecast.workload import RECURS, Lanes, Shape, Stretch
 
 SEED = 1
 
@@ -17,7 +17,7 @@ def limited(stretches: Sequence[Stretch], most: int, *, whole: bool) -> tuple[li
 
     One of a sample stands for many: those of a sub-key pass until they stand for ``most``, and the
     one in which that is reached passes by chance. A sub-key that is rare in a sample is taken to be
-    rare in the backlog (core/workload.py), so it passes.
+    rare in the backlog (core/forecast/workload.py), so it passes.
     """
     counts = Counter(
         number

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
-from drainer.core.sketch import Distinct, Heavy, Mean, Quantiles, Share, ratio
+from drainer.core.survey.sketch import Distinct, Heavy, Mean, Quantiles, Share, ratio
 from drainer.message import Message
 
 SHOWN = 10

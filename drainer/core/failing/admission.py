@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from drainer.core.breaker import Breaker
 from drainer.core.dispatch import Dispatcher
-from drainer.core.retries import Retries
+from drainer.core.failing.breaker import Breaker
+from drainer.core.failing.retries import Retries
 from drainer.message import SubMessage
 
 BURST_S = 0.05  # of the rate may start at once: event loops are not on time

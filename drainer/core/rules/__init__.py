@@ -1,0 +1,1 @@
+"""Rules: what of a backlog is left out on purpose."""

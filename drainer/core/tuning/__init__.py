@@ -1,0 +1,1 @@
+"""How many at once: a number, or the search for one."""
