@@ -83,10 +83,9 @@ def certify(
     begun("repeats")
     found.append(laws.idempotent(trial, work, effort))
     found.append(laws.rewinds(trial, work, effort))
-    begun("together")
-    bundled = laws.together(trial, work)
-    if bundled is not None:
-        found.append(bundled)
+    if subject.fresh().bundling is not None:
+        begun("together")
+        found.extend(filter(None, [laws.together(trial, work)]))
     return Certificate(report.findings + found, report.figures, trial.handled)
 
 

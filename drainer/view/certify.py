@@ -30,6 +30,7 @@ STAGES = {
     "handle": "handling them, in order ...",
     "order": "handling them in other orders, and at the same time ...",
     "repeats": "handling some of them again ...",
+    "together": "handling several at once, as coalesce and handle_batch say ...",
 }
 
 

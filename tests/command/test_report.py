@@ -22,7 +22,7 @@ class Reader(HTMLParser):
         self.feed(path.read_text())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
+        self.tags.add("data" if ("type", "application/json") in attrs else tag)
 
     def handle_data(self, data: str) -> None:
         self.words.append(data)

@@ -31,6 +31,9 @@ SUMMARY = {
     "dead_letter_topic",
     "errors",
     "latency",
+    "skipped_by",
+    "dead_by",
+    "undecided",
 }
 both_kinds = pytest.mark.parametrize("handler", [ON_THE_LOOP, ON_THREADS])
 
