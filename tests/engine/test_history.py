@@ -21,7 +21,7 @@ from drainer.engine.history import (
 from drainer.engine.status import FailureStatus, PartitionStatus, RuleStatus, Status
 from view.samples import status
 
-TWO_DAYS = 2 * 24 * 3600 * 2  # statuses, two a second
+A_NIGHT = 8 * 3600 * 2  # statuses, two a second
 
 
 def at(elapsed_s: float, done: int = 0, **changes: object) -> Status:
@@ -56,16 +56,16 @@ def test_it_never_keeps_more_than_it_may(count: int) -> None:
         assert len(history.stretches) <= 100
 
 
-def test_two_days_are_kept_in_stretches_of_one_length() -> None:
-    found = filled(TWO_DAYS).stretches
+def test_a_night_is_kept_in_stretches_of_one_length() -> None:
+    found = filled(A_NIGHT).stretches
     assert 50 <= len(found) <= 100
     *whole, _ = lengths(found)  # the last is not over
     assert max(whole) == min(whole)
-    assert found[-1].ends_s == (TWO_DAYS - 1) / 2
+    assert found[-1].ends_s == (A_NIGHT - 1) / 2
 
 
 def test_a_rate_is_exact_however_much_was_thinned_out() -> None:
-    found = filled(TWO_DAYS, per_s=1000).stretches
+    found = filled(A_NIGHT, per_s=1000).stretches
     assert rates(found, [stretch.finished for stretch in found]) == [1000.0] * (len(found) - 1)
 
 
