@@ -102,7 +102,7 @@ def estimate(
         )
         failures = p.failure_settings(p.NEW_DRAIN, **{**p.NOTHING_SAID, "rate": rate})
         by, measured = e.given_deadline(deadline), latency_from is not None
-        asking = e.Asking(given, by, order, running, failures.rate, measured, report=page)
+        asking = e.Asking(given, by, running, measured, page)
         request = Request(
             topic=topic,
             group=group,

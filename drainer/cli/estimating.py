@@ -15,7 +15,6 @@ from drainer.cli.draining import end_at_once
 from drainer.cli.values import parse_deadline
 from drainer.core.forecast.distribution import Distribution
 from drainer.core.forecast.forecast import Forecast
-from drainer.core.order import Order
 from drainer.core.tuning.concurrency import Concurrency
 from drainer.engine.action import PlanOfAction
 from drainer.engine.settings import LocalSettings
@@ -121,9 +120,7 @@ class Asking:
 
     latency: tuple[Distribution, str] | None
     deadline: datetime | None
-    order: Order
     running: LocalSettings
-    rate: float | None
     measured: bool = False  # the latency, in a drain
     report: ReportFile | None = None  # where the estimate is written to as well
 
@@ -175,10 +172,10 @@ def _question(request: Request, asking: Asking) -> Question:
         latency=latency,
         latency_source=source,
         measured=asking.measured,
-        order=asking.order,
+        order=request.order,
         concurrency=_at_most(request, asking.running),
         buffer_bytes=asking.running.buffer_bytes,
-        rate=asking.rate,
+        rate=request.failures.rate,
         deadline=asking.deadline,
     )
 
@@ -202,8 +199,13 @@ def estimate_dry_run(
                 backlog, request.group, measured, question, datetime.now(UTC), terminal.say
             )
         else:
-            concurrency, buffer = _at_most(request, asking.running), asking.running.buffer_bytes
-            typical = estimate_typical(measured, asking.order, concurrency, buffer, asking.rate)
+            typical = estimate_typical(
+                measured,
+                request.order,
+                _at_most(request, asking.running),
+                asking.running.buffer_bytes,
+                request.failures.rate,
+            )
     except Refused as error:
         show_plan_of_action(terminal, action)
         terminal.say("")

@@ -137,9 +137,7 @@ def inspect(
                     until=until,
                     rules=asked,
                 )
-                asking = e.Asking(
-                    given, None, request.order, running, None, latency_from is not None
-                )
+                asking = e.Asking(given, None, running, latency_from is not None)
                 seconds = e.estimate_seconds(terminal, cluster, request, asking)
         show_inspection(terminal, found, seconds)
         status = RuleStatus.of(sieve)

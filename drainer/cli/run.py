@@ -133,7 +133,7 @@ def run(
             prepared = prepare(cluster, request, running)
             if dry_run:
                 measured = latency_from is not None
-                asking = e.Asking(given, by, order, running, request.failures.rate, measured, page)
+                asking = e.Asking(given, by, running, measured, page)
                 action, found = e.estimate_dry_run(terminal, cluster, prepared, request, asking)
                 tell_dry_run(terminal, action, found, report=page)
                 return

@@ -66,7 +66,7 @@ def show_rules_asked(
             text, note = f"nothing of {read}", ""
         else:
             text = f"{_about(found)}{figures.about(share.share * subs.value)} of {of}"
-            note = f"{_percent(share.share)}" + ("" if found.reading.full else f", {_off(share)}")
+            note = figures.share(share.share) + ("" if found.reading.full else f", {_off(share)}")
         line = field("would skip", text, note)
         line.append(f"  {printable(_short(name))}", QUIET_STYLE)
         terminal.show(line)
@@ -109,7 +109,7 @@ def hot_row(found: Inspection) -> str | None:
     if hot is None or subs is None:
         return None
     exact = found.reading.full and hot.low == hot.high
-    share = _percent(hot.share) + ("" if exact else f" ({_off(hot)})")
+    share = figures.share(hot.share) + ("" if exact else f" ({_off(hot)})")
     updates = figures.about(hot.share * subs.value)
     return (
         f"one sub-key holds {share} of the work: {'' if exact else '~'}{updates} updates to"
@@ -217,7 +217,7 @@ def _reading(found: Inspection) -> tuple[str, str]:
         took += f", split in {figures.duration(reading.split_s)}"
     if reading.full:
         return f"all {read}" if found.offsets else "nothing", took if found.offsets else ""
-    share = _percent(reading.offsets / found.offsets)
+    share = figures.share(reading.offsets / found.offsets)
     windows = figures.counted(reading.windows, "window")
     return f"{read} in {windows}, {share} of the backlog", f"{took}; --full reads it all"
 
@@ -331,7 +331,7 @@ def _show_skew(terminal: Terminal, found: Inspection, skew: Skew) -> None:
 
 
 def _show_bins(terminal: Terminal, title: str, rows: Sequence[tuple[str, Bin]], note: str) -> None:
-    bars = [(label, part.share, _percent(part.share)) for label, part in rows]
+    bars = [(label, part.share, figures.share(part.share)) for label, part in rows]
     told_apart = FEWEST_BARS <= len(bars) == len({label for label, _, _ in bars})
     show_bars(terminal, title, bars if told_apart else (), note=note)
 
@@ -342,7 +342,7 @@ def _show_shares(terminal: Terminal, title: str, shares: Sequence[Share], note: 
     if not shown:
         return
     terminal.say("")
-    rows = [(_short(s.name), s.share, f"{_percent(s.share)}  {_interval(s)}") for s in shown]
+    rows = [(_short(s.name), s.share, f"{figures.share(s.share)}  {_interval(s)}") for s in shown]
     show_bars(terminal, title, rows, note=note, longest=1.0 if shown[0].share > 0.2 else None)
 
 
@@ -356,12 +356,6 @@ def _off(share: Share) -> str:
     # The wider side of it: near nothing and near all of it the other one is cut off.
     off = max(share.high - share.share, share.share - share.low)
     return f"±{off * 100:.1f}%" if off >= 0.0005 else "±<0.1%"
-
-
-def _percent(share: float) -> str:
-    if 0 < share < 0.001:
-        return "<0.1%"
-    return f"{share * 100:.0f}%" if share >= 0.1 else f"{share * 100:.1f}%"
 
 
 def _about(found: Inspection) -> str:
