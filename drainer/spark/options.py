@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -103,7 +104,7 @@ class ReadOptions:
         )
 
     def settings(self) -> ClientSettings:
-        """How to connect, from where this is called: the file is read there.
+        """How to connect, from where this is called, which is in a worker: the file is read there.
 
         Raises:
             UsageError: when the file can't be read, or librdkafka rejects what it says.
@@ -127,11 +128,18 @@ def _unknown(name: str) -> UsageError:
 
 
 def _placed(path: str) -> Path:
-    found = Path(path)
-    if found.is_absolute() or found.exists():
-        return found
-    shipped = Path(SparkFiles.get(path))
-    return shipped if shipped.exists() else found
+    given = Path(path)
+    if given.is_file():
+        return given
+    if given.name == path and SparkFiles.getRootDirectory():
+        sent = Path(SparkFiles.get(path))
+        if sent.is_file():
+            return sent
+    raise UsageError(
+        f"client.config={path}: there is no such file on {socket.gethostname()}",
+        hint="it has to be on the driver and on every executor: give it to --files or addFile, and"
+        " name it without its folder",
+    )
 
 
 def _partitions(text: str) -> tuple[int, ...]:

@@ -24,6 +24,8 @@ class OffsetRange:
     def cut(self, parts: int) -> Iterator[OffsetRange]:
         """The same in ranges that follow each other, as even as can be, none of them empty."""
         offsets = self.end - self.start
+        if not offsets:
+            return
         parts = min(parts, offsets)
         bounds = [self.start + offsets * part // parts for part in range(parts + 1)]
         for start, end in pairwise(bounds):
@@ -68,11 +70,12 @@ def _named(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
     for number, (start, end) in ranges.items():
         log, place = logs[number], f"{topic.name}/{number}"
         if start < min(end, log.start):
+            left = min(end, log.end)
             raise RecordsDeleted(
                 f"ranges asks for offsets {start} to {end - 1} of {place}, and retention has"
                 f" deleted those before {log.start}",
-                hint=f"what is left of it is [{log.start}, {end}]"
-                if log.start < end
+                hint=f"what is left of it is [{log.start}, {left}]"
+                if log.start < left
                 else "nothing of it is left",
             )
         if end > max(start, log.end):

@@ -10,9 +10,10 @@ from drainer.errors import DrainerError, RecordsDeleted
 # The same advice, for someone who has options and no command line, and no plan to resume.
 _WORDS = (
     ("-b HOST:PORT, DRAINER_BOOTSTRAP_SERVER,", "the option bootstrap.servers,"),
+    ("leave --until out", "leave until out"),
     ("--from ", "from="),
     ("--until ", "until="),
-    ("--partition", "partitions"),
+    ("with --partition", "with partitions="),
     (", then resume with the plan", ", then run it again"),
     ("; this drain can't go on", ""),
     ("while it was drained", "while it was read"),
