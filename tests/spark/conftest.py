@@ -20,7 +20,7 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark(kafka_installed: None, events: Path) -> Iterator[SparkSession]:
     session = spark_session(
-        "local[2]",
+        "local[2,2]",  # a task that failed is tried once more
         "tests",
         {
             "spark.eventLog.enabled": "true",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
@@ -115,7 +117,25 @@ def test_the_end_is_frozen_when_the_read_is_planned(load: Load, topic: Topic) ->
     topic.produce(numbered(5))
 
     assert frame.count() == 5
+    assert frame.where("offset > 2").select("value").count() == 2
     assert load().count() == 10
+
+
+def test_a_task_that_spark_runs_again_reads_the_same(load: Load, topic: Topic) -> None:
+    topic.produce(numbered(100))
+
+    def fail_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        context = TaskContext.get()
+        assert context is not None
+        if context.attemptNumber() == 0:
+            raise RuntimeError("once")
+
+    frame = load(tasks="2", partitions="0").select("offset")
+
+    rows = frame.mapInArrow(fail_once, "offset bigint").collect()
+
+    assert sorted(row.offset for row in rows) == list(range(100))
 
 
 def test_aborted_records_are_read_when_asked_for(load: Load, topic: Topic) -> None:
