@@ -32,13 +32,12 @@ def spark_session(
     cluster that is the one of the environment that is sent along.
 
     Raises:
-        UsageError: when ``conf`` sets what drainer depends on to something else.
+        UsageError: when ``conf``, or a session that runs already, has what drainer depends on set
+            to something else.
         Refused: when there is no Java for it.
     """
     chosen = dict(conf or {})
-    for key, (value, reason) in _LAWS.items():
-        if chosen.get(key, value).strip().lower() != value:
-            raise UsageError(f"{key}={chosen[key]} is not possible: {reason}", hint="leave it out")
+    check_conf(chosen)
     try:
         find_java()
     except SandboxRefused as error:
@@ -56,4 +55,18 @@ def spark_session(
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in {**settings, **chosen}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    # One that was there before keeps what its context was begun with.
+    check_conf(dict(session.sparkContext.getConf().getAll()))
+    return session
+
+
+def check_conf(conf: Mapping[str, str]) -> None:
+    """Make sure that settings of Spark leave drainer's laws whole.
+
+    Raises:
+        UsageError: when one does not; its text says why.
+    """
+    for key, (value, reason) in _LAWS.items():
+        if conf.get(key, value).strip().lower() != value:
+            raise UsageError(f"{key}={conf[key]} is not possible: {reason}", hint="leave it out")

@@ -13,7 +13,6 @@ from drainer.kafka.backlog import AtOffset, AtTime, Committed, Earliest, End
 from drainer.message import Origin
 from drainer.spark.options import ReadOptions
 from drainer.spark.ranges import OffsetRange
-from drainer.spark.session import spark_session
 
 
 def test_without_a_group_the_start_is_the_first_record_else_its_committed_offset() -> None:
@@ -106,12 +105,6 @@ def test_a_range_is_cut_evenly_and_nothing_is_left_out(
     range_ = OffsetRange(Origin("t", "id", 0), start, end)
 
     assert [(cut.start, cut.end) for cut in range_.cut(parts)] == cuts
-
-
-@pytest.mark.parametrize("key", ["spark.speculation", "spark.sql.adaptive.skewJoin.enabled"])
-def test_a_session_that_would_break_a_law_is_refused(key: str) -> None:
-    with pytest.raises(UsageError, match=f"{key}=true"):
-        spark_session(conf={key: "true"})
 
 
 def test_the_command_line_does_not_wait_for_spark() -> None:
