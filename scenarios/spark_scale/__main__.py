@@ -67,7 +67,10 @@ def main() -> None:
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--times", type=int, default=5)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, Broker(Path(folder) / "broker") as broker:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Broker(Path(folder) / "broker", die_with_parent=True) as broker,
+    ):
         settings = ClientSettings.load(broker.bootstrap_servers)
         create_topic(settings, TOPIC)
         fill(settings, TOPIC, records(given.records, given.record_bytes))
