@@ -159,12 +159,14 @@ def parse_until(text: str) -> Until:
 def freeze(
     cluster: Cluster,
     topic: str,
-    group: str,
+    group: str | None,
     partitions: Iterable[int] | None = None,
     from_: From = Committed(),
     until: Until = End(),
 ) -> Backlog:
     """Take the backlog of a group on a topic, or on some partitions of it.
+
+    Without a group it is a range of the log, that may start anywhere.
 
     Raises:
         TopicMissing: when the topic or a partition does not exist.
@@ -172,7 +174,8 @@ def freeze(
         Refused: when records before the start are gone, the topic is not the one that the group
             read, the range lies outside of the log, the group would move backwards, or a partition
             has no leader now.
-        UsageError: when one offset shall be that of several partitions.
+        UsageError: when one offset shall be that of several partitions, or it shall start at the
+            committed offset of no group.
     """
     isolation = cluster.settings.isolation
     info = cluster.topic(topic)
@@ -190,7 +193,7 @@ def freeze(
         )
     if info.readable is False:
         raise Refused(f"this user may not read topic {topic}", hint="grant READ on the topic to it")
-    commits = cluster.commits(group, topic, numbers)
+    commits = dict.fromkeys(numbers) if group is None else cluster.commits(group, topic, numbers)
     committed = {n: None if commit is None else commit.offset for n, commit in commits.items()}
     logs = cluster.log_bounds(topic, numbers, isolation)
     starts = _starts(cluster, topic, group, from_, committed, logs)
@@ -224,7 +227,7 @@ def _chosen(topic: str, known: Sequence[int], asked: Iterable[int] | None) -> tu
 def _starts(
     cluster: Cluster,
     topic: str,
-    group: str,
+    group: str | None,
     from_: From,
     committed: Mapping[int, int | None],
     logs: Mapping[int, LogBounds],
@@ -236,11 +239,16 @@ def _starts(
                 f" {logs[number].high_watermark}: the topic was truncated, or made again",
                 hint="find out which records are lost; then reset the group's offset",
             )
+    if group is None and isinstance(from_, Committed):
+        raise UsageError(
+            "no group is named whose committed offset could be the start",
+            hint="name one, or say --from earliest, --from OFFSET or --from @TIME",
+        )
     match from_:
         case Remaining():
             return {n: max(log.start, committed[n] or 0) for n, log in logs.items()}
         case Committed():
-            return _committed_starts(cluster, topic, group, committed, logs)
+            return _committed_starts(cluster, topic, group or "", committed, logs)
         case Earliest():
             starts = {number: log.start for number, log in logs.items()}
         case AtOffset(offset):

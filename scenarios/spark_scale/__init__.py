@@ -1,0 +1,1 @@
+"""What more tasks gain on Spark: reading one partition."""
