@@ -125,6 +125,9 @@ class DeadlineStatus:
     warning: Outlook | None = None
 
 
+ENDED = "ended"  # of a task
+
+
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
     """One of Spark's tasks, by what it said last.
