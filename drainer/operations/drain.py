@@ -12,7 +12,7 @@ from drainer.engine.local import LocalDrain
 from drainer.engine.outside import Outside, Source
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
-from drainer.errors import DrainerError, PlanNotWritten, PlanRefused
+from drainer.errors import DrainerError, PlanNotWritten, PlanRefused, Refused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.commit import Committer
 from drainer.kafka.fetch import FetchThread
@@ -22,6 +22,7 @@ from drainer.operations.group import check_inactive
 from drainer.operations.hold import holding
 from drainer.operations.policy import LetterWriter
 from drainer.operations.start import Prepared
+from drainer.spark.settings import SparkSettings
 from drainer.store.plan_file import PlanFile
 
 
@@ -40,6 +41,11 @@ def drain(
 
     Raises Refused when something changed since the plan of action was made.
     """
+    if first is not None and prepared.spark is not None:
+        raise Refused(
+            "a canary runs in this process: the first messages are no work for Spark",
+            hint="the rest of it can be resumed on Spark",
+        )
     file = PlanFile(prepared.action.plan_path)
     with holding(cluster, file, prepared.seen, prepared.plan, say) as lock:
         _look_again(cluster, prepared)
@@ -100,6 +106,9 @@ def _drain(
     lock: GroupLock,
     first: int | None,
 ) -> Summary:
+    if prepared.spark is not None:
+        spark = prepared.spark
+        return _drain_on_spark(cluster, prepared, running, spark, observe, give_up, file, lock)
     plan = prepared.plan
     committer = Committer(cluster, plan.group, plan.topic)
 
@@ -143,3 +152,41 @@ def _drain(
     finally:
         if letters is not None:
             letters.close(0)
+
+
+def _drain_on_spark(
+    cluster: Cluster,
+    prepared: Prepared,
+    running: LocalSettings,
+    spark: SparkSettings,
+    observe: Callable[[Status], None],
+    give_up: Callable[[], None],
+    file: PlanFile,
+    lock: GroupLock,
+) -> Summary:
+    # PySpark takes half a second to import, and other drains do without.
+    from drainer.spark.drain import SparkDrain  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    plan, topic = prepared.plan, prepared.policy.topic
+    summary: Summary = SparkDrain(
+        plan=plan,
+        file=file,
+        handler=prepared.handler,
+        running=running,
+        spark=spark,
+        outside=Outside(
+            open_source=_read_by_tasks,
+            committer=Committer(cluster, plan.group, plan.topic),
+            lock=lock,
+            read_committed=lambda: cluster.committed(plan.group, plan.topic, list(plan.partitions)),
+        ),
+        client_settings=cluster.settings,
+        letters_topic=None if topic is None else topic.name,
+        observe=observe,
+        give_up=give_up,
+    ).run()
+    return summary
+
+
+def _read_by_tasks(dispatcher: Dispatcher, notify: Callable[[], None]) -> Source:
+    raise NotImplementedError("on Spark the tasks read, and write dead letters")

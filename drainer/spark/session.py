@@ -7,20 +7,9 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
-from drainer.errors import Refused, SandboxRefused, UsageError
-from drainer.sandbox.java import find_java
+from drainer.spark.settings import LAWS, check_conf, java_for_spark
 
 LOCAL = "local[2]"
-
-# Why a session of drainer's can't be without them.
-_LAWS = {
-    "spark.speculation": ("false", "a second copy of a task would handle everything twice"),
-    "spark.sql.adaptive.skewJoin.enabled": ("false", "it would cut a lane in two"),
-    "spark.sql.adaptive.optimizeSkewsInRebalancePartitions.enabled": (
-        "false",
-        "it would cut a lane in two",
-    ),
-}
 
 
 def spark_session(
@@ -38,17 +27,14 @@ def spark_session(
     """
     chosen = dict(conf or {})
     check_conf(chosen)
-    try:
-        find_java()
-    except SandboxRefused as error:
-        raise Refused(str(error).replace("the sandbox", "Spark"), hint=error.hint) from None
+    java_for_spark()
     settings = {
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.ui.showConsoleProgress": "false",  # the terminal is drainer's
         "spark.log.level": "ERROR",
-        **{key: value for key, (value, _) in _LAWS.items()},
+        **{key: value for key, (value, _) in LAWS.items()},
     }
     if master.startswith("local"):  # nobody else has to reach the driver
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -59,14 +45,3 @@ def spark_session(
     # One that was there before keeps what its context was begun with.
     check_conf(dict(session.sparkContext.getConf().getAll()))
     return session
-
-
-def check_conf(conf: Mapping[str, str]) -> None:
-    """Make sure that settings of Spark leave drainer's laws whole.
-
-    Raises:
-        UsageError: when one does not; its text says why.
-    """
-    for key, (value, reason) in _LAWS.items():
-        if conf.get(key, value).strip().lower() != value:
-            raise UsageError(f"{key}={conf[key]} is not possible: {reason}", hint="leave it out")
