@@ -67,6 +67,10 @@ class PlanRefused(Refused):
     """Raised when an offset plan is damaged, or does not fit the cluster any more."""
 
 
+class StateRefused(Refused):
+    """Raised when the place where tasks are to write can't be used, or is not what was said."""
+
+
 class NotADeadLetter(Refused):
     """Raised when a record is no dead letter of drainer's, or a damaged one."""
 
@@ -107,6 +111,10 @@ class RecordsDeleted(Interrupted):
 
 class PlanNotWritten(Interrupted):
     """Raised when the plan or its journal can't be written (disk full, folder gone)."""
+
+
+class StateLost(Interrupted):
+    """Raised when the state, where tasks write what they finish, can't be reached or was spoilt."""
 
 
 class DeadLetterNotWritten(Interrupted):

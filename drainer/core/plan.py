@@ -12,6 +12,7 @@ import orjson
 from drainer.core import fields, handover
 from drainer.core.failing.failures import FailureSettings
 from drainer.core.failing.redrive import RedriveSettings
+from drainer.core.folding import StateReference
 from drainer.core.latency import Latency
 from drainer.core.order import Order
 from drainer.core.progress import (
@@ -62,6 +63,7 @@ class OffsetPlan:
     the lanes (``repr`` of their keys) that wait behind a dead letter. ``redrive`` is there when the
     topic is one of dead letters, which the handler gets as what they were. ``latency`` is the
     handler's, over all runs. ``ruled`` is what ``rules`` did, those of earlier runs among them.
+    ``state`` is where tasks write what they finish, and is there while a drain has tasks.
     """
 
     drain_id: str
@@ -85,6 +87,7 @@ class OffsetPlan:
     latency: Latency | None = None
     rules: RuleSettings = field(default_factory=RuleSettings)
     ruled: RuleAccount = field(default_factory=RuleAccount)
+    state: StateReference | None = None
 
     def watermark(self, partition: int) -> int:
         """The offset that is safe to commit: the least over all claims."""
@@ -204,6 +207,7 @@ class OffsetPlan:
                 for selector, claim in self.claims.items()
             },
             "latency": None if self.latency is None else self.latency.as_json(),
+            "state": None if self.state is None else self.state.as_json(),
         }
 
     @classmethod
@@ -239,6 +243,7 @@ class OffsetPlan:
             latency=fields.optional(Latency.from_json, body["latency"]),
             rules=RuleSettings.from_json(body["rules"]),
             ruled=RuleAccount.from_json(body["ruled"]),
+            state=fields.optional(StateReference.from_json, body["state"]),
         )
 
 

@@ -14,12 +14,12 @@ from drainer.aside import aside
 from drainer.core.dispatch import Dispatcher
 from drainer.core.latency import merge_latencies
 from drainer.core.plan import ALL, OffsetPlan, finished_beyond
-from drainer.core.progress import Range
+from drainer.core.progress import Progress, Range
+from drainer.core.rules.settings import RuleAccount
 from drainer.engine.clock import now
 from drainer.engine.latencies import Latencies
 from drainer.engine.tasks import spawn
-from drainer.errors import CommitDelayed, DrainerError, Interrupted, PlanNotWritten
-from drainer.store.plan_file import PlanFile
+from drainer.errors import CommitDelayed, DrainerError, Interrupted, PlanNotWritten, StateLost
 
 JOURNAL_INTERVAL_S = 0.05
 COMMIT_TRIES = 10  # for the last commit, when a broker is slow to answer
@@ -51,6 +51,30 @@ class Lock(Protocol):
         """Since when nobody has confirmed it; it may be held or not."""
 
 
+class PlanStore(Protocol):
+    """Where a plan is kept: its file (store/plan_file.py), or a task's records (store/records.py).
+
+    What can't be written raises PlanNotWritten, or StateLost where it can't be reached.
+    """
+
+    @property
+    def path(self) -> object:
+        """Where that is, for people."""
+
+    def start_journal(self, drain_id: str, generation: int) -> None: ...
+
+    def append(
+        self,
+        changes: Mapping[int, Progress],
+        parked: Sequence[str] = (),
+        ruled: RuleAccount | None = None,
+    ) -> None: ...
+
+    def write(self, plan: OffsetPlan) -> None: ...
+
+    def remove_journals(self) -> None: ...
+
+
 class Keeper:
     """Owns the plan of a running drain.
 
@@ -61,13 +85,14 @@ class Keeper:
     def __init__(
         self,
         plan: OffsetPlan,
-        file: PlanFile,
+        file: PlanStore,
         dispatcher: Dispatcher,
         latencies: Latencies,
         committer: Committer,
         interval_s: float,
         lock: Lock,
         failed: Callable[[BaseException], None],
+        journal_interval_s: float = JOURNAL_INTERVAL_S,
     ) -> None:
         self.plan = plan
         self.trouble: str | None = None
@@ -78,6 +103,7 @@ class Keeper:
         self._latency_before = plan.latency  # of former runs
         self._committer = committer
         self._interval_s = interval_s
+        self._journal_interval_s = journal_interval_s
         self._lock = lock
         self._failed = failed
         self._beyond = finished_beyond(plan)
@@ -98,7 +124,7 @@ class Keeper:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        with suppress(PlanNotWritten):  # the save that follows will say so
+        with suppress(PlanNotWritten, StateLost):  # the save that follows will say so
             self.note()
         # A cancelled task leaves its write to its thread; a commit goes on by itself.
         under_way = [each for each in (self._call, self._committing) if each is not None]
@@ -196,7 +222,7 @@ class Keeper:
 
     async def _keep_journal(self) -> None:
         while True:
-            await asyncio.sleep(JOURNAL_INTERVAL_S)
+            await asyncio.sleep(self._journal_interval_s)
             self.note()
 
     async def _keep_plan(self) -> None:

@@ -26,7 +26,7 @@ from drainer.engine.conclusion import concluded, partition_results
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.ending import Ending
 from drainer.engine.failures import Failures
-from drainer.engine.keeper import Keeper
+from drainer.engine.keeper import Keeper, PlanStore
 from drainer.engine.latencies import Latencies
 from drainer.engine.limiter import Limiter
 from drainer.engine.loop import event_loop, hurried_interpreter
@@ -42,7 +42,6 @@ from drainer.engine.workers import Starter, Workers
 from drainer.errors import DrainerError, HandleFailed, Interrupted
 from drainer.handler import Context
 from drainer.loader import LoadedHandler, describe
-from drainer.store.plan_file import PlanFile
 
 STATUS_INTERVAL_S = 0.5
 WATCH_INTERVAL_S = 0.05  # how soon trouble in the fetch thread or the lock is seen
@@ -68,7 +67,7 @@ class LocalDrain:
     def __init__(
         self,
         plan: OffsetPlan,
-        file: PlanFile,
+        file: PlanStore,
         handler: LoadedHandler,
         settings: LocalSettings,
         outside: Outside,
@@ -196,6 +195,7 @@ class LocalDrain:
             settings.plan_interval_s,
             self._outside.lock,
             failed=self._end,
+            journal_interval_s=settings.journal_interval_s,
         )
         if concurrency.is_auto:
             bundles = self._bundles
