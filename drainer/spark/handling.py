@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from time import monotonic
 from typing import Any
 
 import orjson
@@ -16,22 +16,24 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from drainer.core.dispatch import Dispatcher
+from drainer.core.folding import Record
 from drainer.core.plan import ALL, OffsetPlan
-from drainer.core.progress import Progress, Range
+from drainer.core.progress import Range
 from drainer.engine.local import LocalDrain
 from drainer.engine.loop import hurried_interpreter
 from drainer.engine.outside import Outside
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
-from drainer.errors import DrainerError, Interrupted
+from drainer.errors import DrainerError, Interrupted, LanesParked
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, SubMessage
 from drainer.operations.policy import LetterWriter
-from drainer.spark.failure import failure_as_json, told_to_driver
+from drainer.spark.failure import carrying, said_of
 from drainer.spark.rows import RoutedMessage, messages_of
 from drainer.spark.workplace import HandlerSpec, workplace
 from drainer.store.fence import Fence
-from drainer.store.state import Attempt, State, TaskRecords
+from drainer.store.records import TaskRecords
+from drainer.store.state import Attempt, State
 
 OUTCOME_SCHEMA = "claim string, outcome string"
 AHEAD_ROWS = 4_000  # that are taken from Spark before the engine wants them
@@ -61,7 +63,7 @@ class Handling:
         number = context.partitionId()
         if number >= len(self.claims):  # the manifests, which the driver has
             return
-        with told_to_driver():
+        with carrying():
             outcome = self._handle(self.claims[number], context.taskAttemptId(), batches)
         told = orjson.dumps(outcome).decode()
         yield pa.RecordBatch.from_pydict({"claim": [self.claims[number]], "outcome": [told]})
@@ -72,59 +74,56 @@ class Handling:
         state = State.open(self.handler.state, self.handler.drain_id)
         attempt = Attempt(self.epoch, self.wave, claim, attempt_number)
         with workplace().at_work(self.handler) as handler:
-            records = state.begin(attempt)
+            starts = {number: part.start for number, part in self.plan.partitions.items()}
+            records = state.begin(attempt, starts)
             outcome: Mapping[str, Any] = {}
+            fence = Fence(state, attempt)
+            letters: LetterWriter | None = None
             try:
-                earlier = state.settle(attempt)
-                plan = _continued(self.plan, earlier.changes, earlier.parked, earlier.ruled)
-                with Fence(state, attempt) as fence:
-                    lock = _TaskLock(fence)
-                    letters = self._letters(plan)
-                    source = _Rows(batches, plan)
-                    drain = LocalDrain(
-                        plan,
-                        records,
-                        handler.held_open(),
-                        self.settings,
-                        Outside(
-                            open_source=source.open,
-                            committer=_NoCommitter(),
-                            lock=lock,
-                            read_committed=dict,
-                            dead_letters=letters,
-                            elsewhere=None if handler.split is None else _not_meant,
-                        ),
-                        lambda status: _tell(records, status),
-                        journal_interval_s=state.interval_s,
-                    )
-                    with hurried_interpreter():
-                        summary = drain.run_on(workplace().loop, _nobody_asks)
-                outcome = _outcome(summary)
-            except DrainerError as error:
-                outcome = {"failure": failure_as_json(error)}
-                raise
+                earlier = state.settle(attempt, state.look_s, state.lease_s)
+                plan = _continued(self.plan, earlier)
+                fence.start()
+                if self.letters_topic is not None:
+                    letters = LetterWriter(self.client, plan, self.letters_topic)
+                drain = LocalDrain(
+                    plan,
+                    records,
+                    handler.held_open(),
+                    self.settings,
+                    Outside(
+                        open_source=_Rows(batches, plan).open,
+                        committer=_NoCommitter(),
+                        lock=_TaskLock(fence),
+                        read_committed=dict,
+                        dead_letters=letters,
+                        elsewhere=None if handler.split is None else _not_meant,
+                        journal_interval_s=state.journal_interval_s,
+                    ),
+                    _Teller(records).hear,
+                )
+                with hurried_interpreter():
+                    summary = drain.run_on(workplace().loop, _nobody_asks)
+                outcome = _outcome(summary, drain.dispatcher)
             finally:
+                fence.stop()
+                if letters is not None:
+                    letters.close(0)
                 records.end(outcome)
         return outcome
 
-    def _letters(self, plan: OffsetPlan) -> LetterWriter | None:
-        topic = self.letters_topic
-        return None if topic is None else LetterWriter(self.client, plan, topic)
 
-
-def _continued(
-    plan: OffsetPlan, changes: Mapping[int, Progress], parked: Iterable[str], ruled: Any
-) -> OffsetPlan:
+def _continued(plan: OffsetPlan, earlier: Record) -> OffsetPlan:
     """The plan with what earlier attempts finished, told as progress of all that this task gets."""
     claim = {}
     for number, begun in plan.claims[ALL].items():
-        progress = begun.merge(changes[number]) if number in changes else begun
+        told = earlier.changes.get(number)
+        progress = begun if told is None else begun.merge(told)
         claim[number] = replace(
             progress,
             messages=progress.messages.settled(),
             sub_messages=progress.sub_messages.settled(),
         )
-    return replace(plan, claims={ALL: claim}).merge({}, parked, ruled)
+    return replace(plan, claims={ALL: claim}).merge({}, earlier.parked, earlier.ruled)
 
 
 def _not_meant(message: Message, subs: Sequence[SubMessage]) -> int:
@@ -255,10 +254,27 @@ def _nobody_asks(
     yield
 
 
-def _tell(records: TaskRecords, status: Status) -> None:
+class _Teller:
+    """Puts the engine's status among the records, for the driver to show."""
+
+    def __init__(self, records: TaskRecords) -> None:
+        self._records = records
+        self._status: Status | None = None
+        records.status = self._told
+
+    def hear(self, status: Status) -> None:
+        self._status = status
+        with suppress(DrainerError):  # the next record will say so
+            self._records.beat()
+
+    def _told(self) -> Mapping[str, Any]:
+        return {} if self._status is None else _as_json(self._status)
+
+
+def _as_json(status: Status) -> Mapping[str, Any]:
     failures = status.failures
-    told = {
-        "at_s": monotonic(),
+    return {
+        "host": socket.gethostname(),
         "running": status.running,
         "lanes": status.lanes,
         "ready": status.lanes_ready,
@@ -283,16 +299,16 @@ def _tell(records: TaskRecords, status: Status) -> None:
             "errors": [list(each) for each in failures.errors[:10]],
             "error_types": [list(each) for each in failures.error_types],
             "in_outage": failures.in_outage,
+            "given_up": failures.given_up,
         },
     }
-    with suppress(DrainerError):  # the next record will say so
-        records.beat(told)
 
 
-def _outcome(summary: Summary) -> Mapping[str, Any]:
+def _outcome(summary: Summary, dispatcher: Dispatcher) -> Mapping[str, Any]:
+    """How the task ended; lanes that it leaves behind are no failure of the wave."""
     cause = summary.cause
+    failed = cause is not None and not isinstance(cause, LanesParked)
     return {
-        "status": summary.status,
-        "failure": None if cause is None else failure_as_json(cause),
-        "latency": None if summary.latency is None else summary.latency.as_json(),
+        "failure": said_of(cause) if cause is not None and failed else None,
+        "parked": sorted(dispatcher.parked_here),
     }

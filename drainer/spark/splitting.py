@@ -17,7 +17,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.kafka.stream import read_range
 from drainer.loader import describe
 from drainer.message import Message, Origin, SubMessage
-from drainer.spark.failure import told_to_driver
+from drainer.spark.failure import carrying
 from drainer.spark.rows import Manifest, RowBuilder
 from drainer.spark.workplace import HandlerSpec, workplace
 
@@ -50,7 +50,7 @@ class Splitting:
     known: Mapping[str, Mapping[int, Progress]] = field(default_factory=dict)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with told_to_driver():
+        with carrying():
             for batch in batches:
                 for number in batch.column(0).to_pylist():
                     yield from _SliceSplitter(self, self.slices[number]).rows()

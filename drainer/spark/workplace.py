@@ -8,16 +8,14 @@ nothing to do for a while; the next task opens it again then.
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from time import monotonic
 
 from drainer.engine.loop import new_event_loop
-from drainer.errors import Halted
+from drainer.errors import DrainerError
 from drainer.handler import Context
 from drainer.loader import LoadedHandler, describe
 from drainer.spark.shipping import Shipped
@@ -25,7 +23,6 @@ from drainer.store.state import State
 
 IDLE_S = 20.0  # Spark ends a worker that is idle for a minute
 LOOK_S = 0.3
-CLOSE_S = 10.0  # to take handlers back from a task that was cut off
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +50,7 @@ class Workplace:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._handler: LoadedHandler | None = None
         self._spec: HandlerSpec | None = None
+        self._name = ""
         self._idle_since_s = 0.0
 
     @property
@@ -65,7 +63,7 @@ class Workplace:
     def at_work(self, spec: HandlerSpec) -> Iterator[LoadedHandler]:
         """The handler, open, for as long as the block lasts.
 
-        Raises Refused when it can't be opened, Halted when one of another drain did not close.
+        Raises Refused when it can't be opened.
         """
         with self._lock:
             if self._spec is not None and _whose(self._spec) != _whose(spec):
@@ -95,7 +93,7 @@ class Workplace:
             raise
         self._loop, self._handler, self._spec = loop, handler, spec
         self._idle_since_s = monotonic()
-        State.open(spec.state, spec.drain_id).opened(_name(), spec.epoch)
+        self._name = State.open(spec.state, spec.drain_id).opened(spec.epoch)
         threading.Thread(
             target=self._close_when_over, args=(spec,), name="drainer-workplace", daemon=True
         ).start()
@@ -109,11 +107,11 @@ class Workplace:
         try:
             loop.run_until_complete(handler.close())
         except Exception as error:
-            failed = Halted(f"the handler's close() failed: {describe(error)}", cause=error)
+            failed = f"the handler's close() failed: {describe(error)}"
         finally:
             loop.close()
-        said = None if failed is None else str(failed)
-        State.open(spec.state, spec.drain_id).closed(_name(), spec.epoch, said)
+        with suppress(DrainerError):  # the state is gone: nobody asks any more
+            State.open(spec.state, spec.drain_id).closed(self._name, failed)
 
     def _close_when_over(self, spec: HandlerSpec) -> None:
         state = State.open(spec.state, spec.drain_id)
@@ -122,8 +120,11 @@ class Workplace:
             pause.wait(LOOK_S)
             if self._spec is not spec:
                 return
-            control = state.control()
-            over = control is None or control.epoch > spec.epoch or control.over
+            try:
+                control = state.control()
+            except DrainerError:
+                continue
+            over = control is None or control.epoch > spec.epoch or control.stop is not None
             idle = monotonic() - self._idle_since_s > IDLE_S
             if not (over or idle) or not self._lock.acquire(blocking=False):
                 continue
@@ -145,7 +146,3 @@ def workplace() -> Workplace:
 
 def _whose(spec: HandlerSpec) -> tuple[str, int]:
     return spec.drain_id, spec.epoch
-
-
-def _name() -> str:
-    return f"{socket.gethostname()}-{os.getpid()}"

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 from drainer.core import fields
 from drainer.core.folding import Record, merged
@@ -262,6 +263,30 @@ class State:
         return [
             (a, record) for a, records in zip(attempts, found, strict=True) for record in records
         ]
+
+    # --- where handlers are open ---
+
+    def opened(self, epoch: int) -> str:
+        """A process has opened the handler; gives the name to be said when it is closed."""
+        name = f"{epoch}-handlers/{uuid4().hex}"
+        self._put(f"{name}/{BEGUN}", this_process())
+        return name
+
+    def closed(self, name: str, failure: str | None) -> None:
+        """The handler of that name is closed; ``failure`` is why that failed, if it did."""
+        self._put(f"{name}/{ENDED}", {"failure": failure})
+
+    def handlers(self, epoch: int) -> tuple[int, list[str]]:
+        """How many are open in processes that live, and why some failed to close."""
+        still_open, failures = 0, []
+        for child in self.objects.children(self._name(f"{epoch}-handlers")):
+            name = f"{epoch}-handlers/{child}"
+            ended = self._body(f"{name}/{ENDED}")
+            if ended is not None:
+                failures += [] if ended["failure"] is None else [fields.text(ended["failure"])]
+            elif not is_dead(self._body(f"{name}/{BEGUN}") or {}):
+                still_open += 1
+        return still_open, failures
 
     # --- and the end ---
 
