@@ -127,6 +127,10 @@ class Halted(DrainerError):
     exit_code = EXIT_HALTED
 
 
+class LanesParked(Halted):
+    """Raised when nothing is left to do but what waits in lanes behind something that failed."""
+
+
 class SplitFailed(Halted):
     """Raised when ``split`` raised, or yielded something that is not a sub-message."""
 

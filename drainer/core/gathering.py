@@ -1,4 +1,4 @@
-"""The account of a drain that many tasks work on: what each claim finished, as progress of the whole.
+"""The account of a drain that many tasks work on: what each claim finished, as one progress.
 
 The driver of a Spark drain owns it. It has the face that the keeper of the plan knows from the
 dispatcher, and never holds more than is told of one stretch of the backlog.
@@ -6,10 +6,12 @@ dispatcher, and never holds more than is told of one stretch of the backlog.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from drainer.core.claims import ALL, Claims, end_of
+from drainer.core.folding import StateReference
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Progress, Range, join_ranges
 from drainer.core.ranges import count, intersect, subtract
@@ -39,10 +41,13 @@ class Stretch:
 class Gathering:
     """Begin a stretch, hear what its tasks finished, and end it; then the next.
 
-    ``wave`` is the stretch whose records have not been folded in: those of lower ones are in it.
+    ``uri`` and ``epoch`` are those of the state that the tasks write to.
     """
 
-    def __init__(self, plan: OffsetPlan) -> None:
+    def __init__(self, plan: OffsetPlan, uri: str, epoch: int) -> None:
+        self._uri = uri
+        self._epoch = epoch
+        self._over = False
         self._base = dict(plan.claims[ALL])
         self._others = {
             selector: dict(claim) for selector, claim in plan.claims.items() if selector != ALL
@@ -51,14 +56,30 @@ class Gathering:
         self._ends = {n: part.end for n, part in plan.partitions.items()}
         self.parked = set(plan.parked)
         self._ruled = plan.ruled
-        self.wave = 0
+        self._wave = 1  # what tasks told of lower ones is folded in
         self._stretch: Stretch | None = None
         self._now: dict[str, dict[int, Progress]] = {}
+        self._attempts: dict[str, int] = {}
         self._ruled_now: dict[str, RuleAccount] = {}
 
     @property
     def complete(self) -> bool:
         return all(self._base[n].watermark >= end for n, end in self._ends.items())
+
+    @property
+    def state(self) -> StateReference | None:
+        """Where the tasks write, and what of that is in ``claims`` and ``ruled``."""
+        if self._over:
+            return None
+        counted = {
+            selector: {n: (_of_all(selector, p), p.sub_messages) for n, p in now.items()}
+            for selector, now in self._now.items()
+        }
+        return StateReference(self._uri, self._epoch, self._wave, counted, self._own_rules())
+
+    def tasks_are_over(self) -> None:
+        """From here on there is no state: all that they told is here."""
+        self._over = True
 
     @property
     def watermarks(self) -> dict[int, int]:
@@ -70,7 +91,8 @@ class Gathering:
         if self._stretch is not None:
             raise ValueError("a stretch is under way")
         self._stretch = stretch
-        self.wave = stretch.number
+        self._wave = stretch.number
+        self._attempts = {}
         self._now = {
             claim: {n: Progress(start) for n, (start, _) in stretch.ranges.items()}
             for claim in stretch.claims
@@ -83,18 +105,32 @@ class Gathering:
         changes: Mapping[int, Progress],
         parked: Iterable[str] = (),
         ruled: RuleAccount | None = None,
+        attempt: int = 0,
     ) -> None:
-        """What a task finished since it was heard last; its counts are of all that it did."""
-        now = self._now[claim]
+        """What a task finished since it was heard last; its counts are of all that it did.
+
+        A later attempt goes on from the counts of earlier ones, so these are not asked any more.
+        """
+        now, late = self._now[claim], attempt < self._attempts.get(claim, attempt)
         for number, progress in changes.items():
-            now[number] = now[number].merge(progress)
+            before = now[number]
+            now[number] = before.merge(progress)
+            if late:
+                now[number] = replace(now[number], sub_messages=before.sub_messages)
         self.parked.update(parked)
+        if late:
+            return
+        self._attempts[claim] = attempt
         if ruled is not None:
             self._ruled_now[claim] = self._ruled_now.get(claim, RuleAccount()).merge(ruled)
 
     def finished_in(self, claim: str) -> Counts:
         """Sub-messages of a claim in this stretch."""
-        return sum((p.sub_messages for p in self._now[claim].values()), Counts())
+        return sum((p.sub_messages for p in self._now.get(claim, {}).values()), Counts())
+
+    def expected(self, claim: str) -> int:
+        """Sub-messages that a claim was given in this stretch."""
+        return 0 if self._stretch is None else self._stretch.subs.get(claim, 0)
 
     def missing(self) -> str | None:
         """What of the stretch is not accounted for; None when each sub-message is."""
@@ -102,7 +138,7 @@ class Gathering:
         for claim in self._stretch.claims:
             counts, expected = self.finished_in(claim), self._stretch.subs.get(claim, 0)
             if counts.read != expected or not counts.conserved:
-                return f"claim {claim} was given {expected:,} sub-messages and accounts for {counts}"
+                return f"claim {claim} was given {expected:,} sub-messages and tells of {counts}"
         return None
 
     def end(self) -> None:
@@ -122,7 +158,7 @@ class Gathering:
                 base = self._base[number]
                 counted = base.sub_messages + progress.sub_messages
                 self._base[number] = replace(base, sub_messages=counted)
-        self.wave += self._stretch is not None
+        self._wave += self._stretch is not None
         self._stretch = None
         self._now = {}
         self._ruled_now = {}
@@ -151,7 +187,7 @@ class Gathering:
 
     def closed(self, progress: Mapping[int, Progress]) -> dict[int, tuple[Range, ...]]:
         """Nothing: who goes on without the plan would not know of the claims."""
-        return {number: () for number in self._base}
+        return dict.fromkeys(self._base, ())
 
     def newly_parked(self) -> list[str]:
         return []
@@ -161,17 +197,10 @@ class Gathering:
 
     def ruled(self) -> RuleAccount:
         """What the rules did, over all runs and tasks."""
-        skipped, dead = dict(self._ruled.skipped_by), dict(self._ruled.dead_by)
-        below, counts = dict(self._ruled.asked_below), dict(self._ruled.counts)
-        for task in self._ruled_now.values():
-            for name, number in task.skipped_by.items():
-                skipped[name] = skipped.get(name, 0) + number
-            for name, number in task.dead_by.items():
-                dead[name] = dead.get(name, 0) + number
-            for partition, offset in task.asked_below.items():
-                below[partition] = max(offset, below.get(partition, 0))
-            counts |= task.counts
-        return RuleAccount(skipped, dead, below, counts)
+        return _added([self._ruled, self._own_rules()])
+
+    def _own_rules(self) -> RuleAccount:
+        return _added(self._ruled_now.values())
 
     def _whole(self) -> dict[int, Progress]:
         """The base with what all claims of the stretch have finished."""
@@ -184,24 +213,24 @@ class Gathering:
             told = [self._now[claim][number] for claim in stretch.claims]
             finished = _finished_by_all(told, bounds)
             base = self._base[number]
-            messages = base.messages + self._messages(number, finished, told)
-            own = undivided.get(number, Progress(0))
+            own = undivided.get(number)
+            if own is None:
+                own, messages = Progress(0), self._messages(number, finished, told)
+            else:
+                messages = own.messages
+            messages = base.messages + messages
             subs = base.sub_messages + own.sub_messages
             whole[number] = base.merge(
                 Progress(base.watermark, finished, own.partial, messages, subs)
             )
         return whole
 
-    def _messages(
-        self, number: int, finished: Sequence[Range], told: Sequence[Progress]
-    ) -> Counts:
+    def _messages(self, number: int, finished: Sequence[Range], told: Sequence[Progress]) -> Counts:
         assert self._stretch is not None
         delivered = self._stretch.delivered.get(number, ())
         ended = intersect(delivered, finished)
         dead = intersect(ended, join_ranges(r for p in told for r in p.dead))
-        skipped = subtract(
-            intersect(ended, join_ranges(r for p in told for r in p.skipped)), dead
-        )
+        skipped = subtract(intersect(ended, join_ranges(r for p in told for r in p.skipped)), dead)
         read, over, died, left_out = map(count, (delivered, ended, dead, skipped))
         return Counts(read, over - died - left_out, died, left_out, read - over)
 
@@ -238,6 +267,25 @@ def _finished_by_all(told: Sequence[Progress], bounds: Range) -> tuple[Range, ..
         own = ((start, progress.watermark), *progress.finished)
         finished = intersect(finished, [each for each in own if each[0] < each[1]])
     return tuple(finished)
+
+
+def _of_all(selector: str, progress: Progress) -> Counts:
+    # Messages are counted where all of their sub-messages are.
+    return progress.messages if selector == ALL else Counts()
+
+
+def _added(accounts: Iterable[RuleAccount]) -> RuleAccount:
+    skipped, dead = Counter[str](), Counter[str]()
+    below: dict[int, int] = {}
+    counts: dict[str, int] = {}
+    for each in accounts:
+        skipped.update(each.skipped_by)
+        dead.update(each.dead_by)
+        for partition, offset in each.asked_below.items():
+            below[partition] = max(offset, below.get(partition, 0))
+        for text, count_of in each.counts.items():
+            counts[text] = max(count_of, counts.get(text, 0))
+    return RuleAccount(dict(skipped), dict(dead), below, counts)
 
 
 def insist_conserved(gathering: Gathering) -> None:

@@ -81,9 +81,9 @@ class Waves:
         return max(OFFSETS_LEAST, int(self._wave_bytes / self._bytes_per_offset))
 
 
-def cut_at(ranges: Mapping[int, Range], undivided: Mapping[int, Sequence[int]]) -> list[
-    tuple[dict[int, Range], bool]
-]:
+def cut_at(
+    ranges: Mapping[int, Range], undivided: Mapping[int, Sequence[int]]
+) -> list[tuple[dict[int, Range], bool]]:
     """A wave in stretches, and of each whether its messages can be divided.
 
     ``undivided`` has the offsets that can't, by partition; runs of them are one stretch. Partitions

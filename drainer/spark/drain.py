@@ -1,7 +1,8 @@
 """The engine on Spark: the driver's side of a drain, wave by wave, until the backlog is empty.
 
-It ends as the in-process engine does: when everything is finished, a person interrupts, the handler
-fails, or something outside makes it unsafe to go on. Whatever it was, what is finished is in the plan.
+It ends as the in-process engine does: when everything is finished, a person interrupts, the
+handler fails, or something outside makes it unsafe to go on. Whatever it was, what is finished is in
+the plan.
 """
 
 from __future__ import annotations
@@ -11,30 +12,29 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 from drainer.aside import aside
 from drainer.core.claims import Claim
-from drainer.core.failing.failures import FailureSettings
 from drainer.core.gathering import Gathering, Stretch, insist_conserved
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
-from drainer.core.progress import Progress
+from drainer.core.progress import Progress, Range
 from drainer.core.rules.settings import RuleAccount
 from drainer.core.tuning.concurrency import Concurrency
 from drainer.core.waves import Waves, cut_at
 from drainer.engine.conclusion import concluded, partition_results
+from drainer.engine.ending import NOT_OURS
 from drainer.engine.keeper import Keeper
+from drainer.engine.local import Signalled
 from drainer.engine.loop import event_loop
 from drainer.engine.outside import Outside
 from drainer.engine.settings import LocalSettings
 from drainer.engine.signals import stop_signals
-from drainer.engine.status import Status, Summary, WaveStatus
+from drainer.engine.status import FailureStatus, Status, Summary
 from drainer.engine.tasks import spawn
-from drainer.errors import DrainerError, Halted, Interrupted, LanesParked
+from drainer.errors import DrainerError, Halted, LanesParked, both
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler, describe
 from drainer.message import Origin
@@ -44,7 +44,7 @@ from drainer.spark.handling import Handling
 from drainer.spark.jobs import Jobs, Prepared
 from drainer.spark.session import drain_session
 from drainer.spark.settings import SparkSettings
-from drainer.spark.shipping import ship
+from drainer.spark.shipping import Shipped, ship
 from drainer.spark.splitting import Slice, Splitting
 from drainer.spark.workplace import HandlerSpec
 from drainer.store.plan_file import PlanFile
@@ -63,8 +63,8 @@ FIRST_OFFSETS = 200  # that are read to guess better
 class SparkDrain:
     """One run of a drain on Spark, from a plan on disk to a summary.
 
-    ``observe`` and ``give_up`` are as for ``LocalDrain``. Of ``outside`` it needs the committer, the
-    lock and the group's offsets: tasks read, and write dead letters.
+    ``observe`` and ``give_up`` are as for ``LocalDrain``. Of ``outside`` it needs the committer,
+    the lock and the group's offsets: tasks read, and write dead letters.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class SparkDrain:
         self._letters_topic = letters_topic
         self._observe = observe
         self._give_up = give_up
-        self._asked: Interrupted | None = None
+        self._asked: Signalled | None = None
         self._job: str | None = None  # the one that handles
         self._reading: str | None = None
         self._paused = False
@@ -146,6 +146,8 @@ class SparkDrain:
         self._ended: asyncio.Future[BaseException | None] = loop.create_future()
         self._forced = asyncio.Event()
         self._hearing = asyncio.Lock()
+        self._at_rest = asyncio.Event()  # no task handles anything
+        self._at_rest.set()
         self._keeper = Keeper(
             self._plan,
             self._file,
@@ -188,7 +190,12 @@ class SparkDrain:
     def _read_next(self) -> asyncio.Task[Prepared] | None:
         if not self._waves.left:
             return None
-        return asyncio.create_task(self._read(self._waves.next(), self._tasks))
+        return asyncio.create_task(self._read_wave())
+
+    async def _read_wave(self) -> Prepared:
+        prepared = await self._read(self._waves.next(), self._tasks)
+        self._waves.took(prepared.ranges, prepared.read_bytes)
+        return prepared
 
     async def _read(self, ranges: Mapping[int, Range], claims: int) -> Prepared:
         plan = self._plan
@@ -207,7 +214,6 @@ class SparkDrain:
         self._reading = name = f"drainer {plan.drain_id}: reading {_shown(ranges)}"
         prepared = await aside(self._jobs.prepare, splitting, pieces, name)
         self._reading = None
-        self._waves.took(prepared.ranges, prepared.bytes)
         return prepared
 
     async def _handle_cut(self, prepared: Prepared) -> None:
@@ -218,13 +224,15 @@ class SparkDrain:
         if prepared.too_many or len(stretches) > CUTS_MOST:
             stretches = [(dict(prepared.ranges), False)]
         for ranges, divided in stretches:
-            for part in self._waves.again(ranges):
-                whole = await self._read(part, self._tasks if divided else 1)
-                await self._handle(whole, self._claims if divided else (ALL,))
+            left = dict(ranges)
+            while left:  # one that is all messages of megabytes may take several reads
+                part = await self._read(left, self._tasks if divided else 1)
+                await self._handle(part, self._claims if divided else (ALL,))
+                left = {n: (part.ranges[n][1], end) for n, (_, end) in left.items()}
+                left = {n: each for n, each in left.items() if each[0] < each[1]}
 
     async def _handle(self, prepared: Prepared, claims: tuple[str, ...]) -> None:
-        self._following.waves += 1
-        number = self._following.waves
+        number = self._following.waves + 1
         stretch = Stretch(
             number,
             prepared.ranges,
@@ -233,7 +241,7 @@ class SparkDrain:
             {claim: prepared.subs.get(place, 0) for place, claim in enumerate(claims)},
         )
         self._gathering.begin(stretch)
-        self._following.begin(number, number + self._waves.about, claims)
+        self._following.begin(number + self._waves.about, claims)
         self._following.positions |= {n: end for n, (_, end) in prepared.ranges.items()}
         self._state.follow(self._epoch, number, claims)
         handling = Handling(
@@ -247,8 +255,10 @@ class SparkDrain:
             claims=claims,
         )
         self._job = f"drainer {self._plan.drain_id}: wave {number}"
+        self._at_rest.clear()
         outcomes = await aside(self._jobs.handle, prepared, handling, self._job)
         self._job = None
+        self._at_rest.set()
         await self._hear()
         whole = True
         for _, outcome in outcomes:
@@ -344,7 +354,7 @@ class SparkDrain:
             await self._hear()
         self._gathering.end()
         if at_rest:
-            self._gathering.state = None  # the plan that is written now has all of it
+            self._gathering.tasks_are_over()  # the plan that is written now has all of it
             cause = await self._close_handlers(cause)
         await self._keeper.stop()
         lost = self._outside.lock.lost
@@ -368,7 +378,7 @@ class SparkDrain:
             return False
         if self._reading is not None:
             await aside(self._jobs.cancel, self._reading)
-        resting = asyncio.create_task(self._until_job_is_over())
+        resting = asyncio.create_task(self._at_rest.wait())
         forced = asyncio.create_task(self._forced.wait())
         await asyncio.wait(
             (resting, forced),
@@ -383,16 +393,12 @@ class SparkDrain:
             await aside(self._jobs.cancel, self._job)
         return at_rest
 
-    async def _until_job_is_over(self) -> None:
-        while self._job is not None:
-            await asyncio.sleep(FOLLOW_INTERVAL_S)
-
     async def _close_handlers(self, cause: BaseException | None) -> BaseException | None:
         """Waits for the workers to close their handlers, which they do once the drain is over."""
         until_s = monotonic() + CLOSE_S
         while True:
-            open_, failed = await aside(self._state.workplaces, self._epoch)
-            if not open_ or monotonic() > until_s or self._forced.is_set():
+            still_open, failed = await aside(self._state.handlers, self._epoch)
+            if not still_open or monotonic() > until_s or self._forced.is_set():
                 break
             await asyncio.sleep(FOLLOW_INTERVAL_S)
         if failed:

@@ -57,13 +57,13 @@ class Following:
         self._last: dict[str, tuple[Attempt, float, Mapping[str, Any]]] = {}  # by claim
         self._ended: set[str] = set()
         self._begun: dict[str, int] = {}  # attempts, by claim
-        self._hosts: dict[Attempt, str] = {}
         self._before = _Sum()  # of waves and attempts that are over
         self._samples: deque[tuple[float, int, int]] = deque()
         self._finished_before = gathering.counts()[1].finished
-        self.positions: dict[int, int] = {n: w for n, w in gathering.watermarks.items()}
-        self.wave: WaveStatus | None = None
+        self.positions: dict[int, int] = gathering.watermarks
         self.waves = 0
+        self._about = 0
+        self._wave_began_s = self._started
         self.tasks_most = 0
 
     @property
@@ -75,14 +75,17 @@ class Following:
         finished = self._gathering.counts()[1].finished
         return (finished - self._finished_before) / max(self.elapsed_s, 1e-9)
 
-    def begin(self, claims: Iterable[str]) -> None:
-        """A stretch has begun; what tasks said of the one before is added up."""
+    def begin(self, about: int, claims: Iterable[str]) -> None:
+        """The next stretch has begun, of about so many; what tasks said before is added up."""
+        self.waves += 1
+        self._about = about
+        self._wave_began_s = self._clock()
         for _, _, status in self._last.values():
             self._before.add(status)
         self._last, self._ended, self._begun = {}, set(), dict.fromkeys(claims, 0)
         self.tasks_most = max(self.tasks_most, len(self._begun))
 
-    def hear(self, attempt: Attempt, status: Mapping[str, Any] | None, host: str) -> None:
+    def hear(self, attempt: Attempt, status: Mapping[str, Any] | None) -> None:
         known = self._last.get(attempt.claim)
         if known is None or known[0] != attempt:
             if known is not None:
@@ -90,7 +93,6 @@ class Following:
                     return
                 self._before.add(known[2])
             self._begun[attempt.claim] = self._begun.get(attempt.claim, 0) + 1
-            self._hosts[attempt] = host
             status = status or {}
         if status is not None:
             self._last[attempt.claim] = (attempt, self._clock(), status)
@@ -120,7 +122,7 @@ class Following:
         plan_age_s: float,
         stopping: str | None,
         trouble: str | None,
-        dead_letter_topic: str | None,
+        ahead: bool,
     ) -> Status:
         now = self._clock()
         messages, subs = self._gathering.counts()
@@ -169,14 +171,18 @@ class Following:
                 for number, part in plan.partitions.items()
             ),
             stopping=stopping,
-            failures=self.failures(dead_letter_topic),
             trouble=trouble or said,
             latency=self.overall(),
             latency_recent=merge_latencies(recent),
             rules=self.rules(),
             tasks=self._tasks(now),
-            wave=self.wave,
+            wave=self._wave(now, ahead=ahead),
         )
+
+    def _wave(self, now: float, *, ahead: bool) -> WaveStatus | None:
+        if not self.waves:
+            return None
+        return WaveStatus(self.waves, self._about, ahead, now - self._wave_began_s)
 
     def _tasks(self, now: float) -> tuple[TaskStatus, ...]:
         done = {c: self._gathering.finished_in(c) for c in self._begun}
@@ -195,7 +201,7 @@ class Following:
                     claim=claim,
                     wave=0 if attempt is None else attempt.wave,
                     attempt=max(1, self._begun[claim]),
-                    host="" if attempt is None else self._hosts.get(attempt, ""),
+                    host=status.get("host", ""),
                     state=state,
                     running=0 if over else status.get("running", 0),
                     lanes=0 if over else status.get("lanes", 0),

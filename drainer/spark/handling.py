@@ -96,11 +96,13 @@ class Handling:
                         lock=_TaskLock(fence),
                         read_committed=dict,
                         dead_letters=letters,
-                        elsewhere=None if handler.split is None else _not_meant,
                         journal_interval_s=state.journal_interval_s,
                     ),
                     _Teller(records).hear,
+                    elsewhere=None if handler.split is None else _not_meant,
                 )
+                for ledger in drain.dispatcher.ledgers.values():
+                    ledger.tells_fates = True
                 with hurried_interpreter():
                     summary = drain.run_on(workplace().loop, _nobody_asks)
                 outcome = _outcome(summary, drain.dispatcher)

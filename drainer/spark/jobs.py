@@ -32,7 +32,7 @@ class Prepared:
         subs: how many sub-messages each claim is given, by its number.
         undivided: offsets of messages that need tasks to act as one, by partition.
         too_many: whether these are more than were told.
-        bytes: keys and values that were read.
+        read_bytes: of keys and values.
     """
 
     frame: DataFrame
@@ -41,7 +41,7 @@ class Prepared:
     subs: Mapping[int, int]
     undivided: Mapping[int, Sequence[int]]
     too_many: bool
-    bytes: int
+    read_bytes: int
 
     def release(self) -> None:
         """Lets go of the rows."""
@@ -118,7 +118,7 @@ def _prepared(frame: DataFrame, manifests: Sequence[Manifest]) -> Prepared:
         if found := [offset for each in taken for offset in each.undivided]:
             undivided[number] = found
         too_many = too_many or any(len(each.undivided) > UNDIVIDED_MOST for each in taken)
-        read += sum(each.bytes for each in taken)
+        read += sum(each.read_bytes for each in taken)
         for each in taken:
             for claim, count in each.subs.items():
                 subs[claim] = subs.get(claim, 0) + count

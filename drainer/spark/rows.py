@@ -1,8 +1,8 @@
 """What travels from the tasks that split to those that handle: a row for each message and claim.
 
 The payloads of sub-messages don't travel: ``split`` is deterministic, so whoever handles splits the
-message again, and is told which of its sub-messages are meant. A slice that was read to its end adds a
-row of its own, the manifest, in the partition behind those of the claims.
+message again, and is told which of its sub-messages are meant. A slice that was read adds a row of
+its own, the manifest, in the partition behind those of the claims.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Manifest:
         delivered: offsets of messages that were not finished before, as ranges.
         subs: sub-messages that are to be handled, by the number of the claim.
         undivided: offsets of messages of which several claims need the same sub-message.
-        bytes: of keys and values that were read.
+        read_bytes: of keys and values.
     """
 
     partition: int
@@ -144,7 +144,7 @@ class Manifest:
     delivered: tuple[Range, ...]
     subs: Mapping[int, int]
     undivided: tuple[int, ...]
-    bytes: int
+    read_bytes: int
 
     def encode(self) -> bytes:
         return orjson.dumps(
@@ -156,7 +156,7 @@ class Manifest:
                 "delivered": encode_ranges(self.delivered),
                 "subs": {str(claim): count for claim, count in self.subs.items()},
                 "undivided": self.undivided,
-                "bytes": self.bytes,
+                "read_bytes": self.read_bytes,
             }
         )
 
@@ -171,5 +171,5 @@ class Manifest:
             decode_ranges(body["delivered"]),
             {int(claim): count for claim, count in body["subs"].items()},
             tuple(body["undivided"]),
-            body["bytes"],
+            body["read_bytes"],
         )

@@ -73,11 +73,13 @@ def ship(
 
 
 def _zipped(package: Path, folder: Path) -> Path:
-    files = [path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    files = [
+        path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    ]
     size = sum(path.stat().st_size for path in files)
     if size > FOLDER_BYTES_MOST:
         raise Refused(
-            f"the handler's package {package} has {size / 2**20:.0f} MiB, too much to be sent along",
+            f"the handler's package {package} has {size / 2**20:.0f} MiB, too much to send along",
             hint="install it on the executors, or name an archive of what is needed with --archive",
         )
     zipped = folder / f"{package.name}.zip"

@@ -81,7 +81,11 @@ class _SliceSplitter:
             take = self._taker(handler.split)
             read, reached = 0, part.end
             for batch in read_range(
-                self._task.client, part.origin, part.start, part.end, reader=self._task.handler.group
+                self._task.client,
+                part.origin,
+                part.start,
+                part.end,
+                reader=self._task.handler.group,
             ):
                 for message in batch.messages:
                     if self._wants(message.offset):

@@ -31,6 +31,7 @@ from drainer.store.records import TaskRecords
 
 LOOK_LOCAL_S, LOOK_REMOTE_S = 0.2, 1.0  # between two looks whether another one has taken over
 LEASE_LOCAL_S, LEASE_REMOTE_S = 3.0, 15.0  # after that long without a look a task begins no more
+JOURNAL_LOCAL_S, JOURNAL_REMOTE_S = 0.05, 1.0  # between two records of a task
 ASK_AT_ONCE = 16  # questions to an object store at the same time
 
 CONTROL, BEGUN, SETTLED, ENDED = "control", "begun", "settled", "ended"
@@ -98,6 +99,7 @@ class State:
         self.objects = objects
         self.drain_id = drain_id
         self.look_s = LOOK_LOCAL_S if objects.is_local else LOOK_REMOTE_S
+        self.journal_interval_s = JOURNAL_LOCAL_S if objects.is_local else JOURNAL_REMOTE_S
         self.lease_s = LEASE_LOCAL_S if objects.is_local else LEASE_REMOTE_S
         self._written_s: dict[str, float] = {}  # when what fences others was there, by name
         self._followed: list[tuple[int, int, str]] | None = None
