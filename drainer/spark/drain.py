@@ -1,8 +1,8 @@
 """The engine on Spark: the driver's side of a drain, wave by wave, until the backlog is empty.
 
 It ends as the in-process engine does: when everything is finished, a person interrupts, the
-handler fails, or something outside makes it unsafe to go on. Whatever it was, what is finished is in
-the plan.
+handler fails, or something outside makes it unsafe to go on. Whatever it was, what is finished
+is in the plan.
 """
 
 from __future__ import annotations

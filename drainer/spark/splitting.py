@@ -1,4 +1,4 @@
-"""Reading and splitting a slice of the backlog in a task, and telling which claim each part is for."""
+"""Reading and splitting a slice of the backlog in a task, and telling whose each part is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from drainer.core.claims import Elsewhere, Places
-from drainer.core.dispatch import identify
+from drainer.core.identity import identify
 from drainer.core.order import Order
 from drainer.core.plan import ALL
 from drainer.core.progress import Partial, Progress, RangeSet, checksum_keys, ranges_of
@@ -26,7 +26,7 @@ UNDIVIDED_MOST = 100  # offsets that a manifest tells; with more the wave is not
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Offsets ``[start, end)`` of one partition, of which ``bytes_most`` are read, or a batch more."""
+    """Offsets ``[start, end)`` of one partition; ``bytes_most`` are read of it, or a batch more."""
 
     origin: Origin
     start: int
@@ -152,7 +152,7 @@ class _SliceSplitter:
         done = 0
         known = self._partial.get(message.offset)
         if known is not None:
-            checksum = checksum_keys(keys)  # type: ignore[arg-type]
+            checksum = checksum_keys(keys)
             if (known.count, known.checksum) != (len(subs), checksum):
                 raise SplitFailed(
                     f"split is not deterministic: {message} gave {known.count} sub-messages"

@@ -1,8 +1,8 @@
 """What a Python worker of Spark keeps from task to task: the handler, open, and its event loop.
 
 Spark runs one task after another in a worker, and ends idle ones without a word. So the handler is
-opened by the first task that needs it, and closed when the drain is over, or when the worker has had
-nothing to do for a while; the next task opens it again then.
+opened by the first task that needs it, and closed when the drain is over, or when the worker has
+had nothing to do for a while; the next task opens it again then.
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ class Workplace:
         """Closes the handler and tells the driver how that went."""
         spec, handler, loop = self._spec, self._handler, self._loop
         self._spec = self._handler = self._loop = None
-        assert spec is not None and handler is not None and loop is not None
+        assert spec is not None
+        assert handler is not None
+        assert loop is not None
         failed = None
         try:
             loop.run_until_complete(handler.close())
