@@ -263,7 +263,8 @@ class SparkDrain:
         self._at_rest.set()
         await self._hear()
         whole = True
-        for _, outcome in outcomes:
+        for claim, outcome in outcomes:
+            self._following.ended(claim, outcome["status"])
             self._left_parked.update(outcome["parked"])
             if outcome["failure"] is not None:
                 whole = False

@@ -97,8 +97,14 @@ class Following:
         if status is not None:
             self._last[attempt.claim] = (attempt, self._clock(), status)
 
-    def ended(self, claim: str) -> None:
+    def ended(self, claim: str, status: Mapping[str, Any]) -> None:
+        """A task has ended, with these last words."""
         self._ended.add(claim)
+        if claim in self._last:
+            attempt, heard_s, _ = self._last[claim]
+            self._last[claim] = (attempt, heard_s, status)
+        else:
+            self._before.add(status)
 
     def overall(self) -> Latency | None:
         """The handler's latency, in this run: the keeper asks."""

@@ -62,6 +62,8 @@ class Handling:
         assert context is not None
         number = context.partitionId()
         if number >= len(self.claims):  # the manifests, which the driver has
+            for _ in batches:  # with something left unread, Spark would end this worker
+                pass
             return
         with carrying():
             outcome = self._handle(self.claims[number], context.taskAttemptId(), batches)
@@ -85,6 +87,7 @@ class Handling:
                 fence.start()
                 if self.letters_topic is not None:
                     letters = LetterWriter(self.client, plan, self.letters_topic)
+                teller = _Teller(records)
                 drain = LocalDrain(
                     plan,
                     records,
@@ -98,14 +101,14 @@ class Handling:
                         dead_letters=letters,
                         journal_interval_s=state.journal_interval_s,
                     ),
-                    _Teller(records).hear,
+                    teller.hear,
                     elsewhere=None if handler.split is None else _not_meant,
                 )
                 for ledger in drain.dispatcher.ledgers.values():
                     ledger.tells_fates = True
                 with hurried_interpreter():
                     summary = drain.run_on(workplace().loop, _nobody_asks)
-                outcome = _outcome(summary, drain.dispatcher)
+                outcome = _outcome(summary, drain.dispatcher, teller.told())
             finally:
                 fence.stop()
                 if letters is not None:
@@ -262,14 +265,15 @@ class _Teller:
     def __init__(self, records: TaskRecords) -> None:
         self._records = records
         self._status: Status | None = None
-        records.status = self._told
+        records.status = self.told
 
     def hear(self, status: Status) -> None:
         self._status = status
         with suppress(DrainerError):  # the next record will say so
             self._records.beat()
 
-    def _told(self) -> Mapping[str, Any]:
+    def told(self) -> Mapping[str, Any]:
+        """The last status."""
         return {} if self._status is None else _as_json(self._status)
 
 
@@ -306,11 +310,14 @@ def _as_json(status: Status) -> Mapping[str, Any]:
     }
 
 
-def _outcome(summary: Summary, dispatcher: Dispatcher) -> Mapping[str, Any]:
+def _outcome(
+    summary: Summary, dispatcher: Dispatcher, status: Mapping[str, Any]
+) -> Mapping[str, Any]:
     """How the task ended; lanes that it leaves behind are no failure of the wave."""
     cause = summary.cause
     failed = cause is not None and not isinstance(cause, LanesParked)
     return {
         "failure": said_of(cause) if cause is not None and failed else None,
         "parked": sorted(dispatcher.parked_here),
+        "status": status,
     }

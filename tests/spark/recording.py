@@ -69,7 +69,7 @@ class Recorder(drainer.Handler):
         os.write(self.file, orjson.dumps(told) + b"\n")
 
     def die(self, sub: SubMessage) -> None:
-        if sub.payload != self.options.get("die"):
+        if sub.payload is None or sub.payload != self.options.get("die"):
             return
         died = Path(self.options["record"] + ".died")
         try:
