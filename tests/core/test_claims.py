@@ -410,7 +410,7 @@ def test_whole_messages_are_looked_up_as_long_as_claims_say_something() -> None:
     dispatcher.deliver_whole([message_at(0, key=theirs), message_at(1, key=mine)])
     dispatcher.deliver_whole([message_at(2, key=theirs), message_at(3, key=mine)])
 
-    assert set(take_all(dispatcher)) == {"1[0]", "2[0]", "3[0]"}
+    assert set(take_all(dispatcher)) == {"1[0]", "2[0]"}  # 3 is behind 1
 
 
 def test_nothing_is_told_of_a_partition_while_claims_say_more_of_it() -> None:
