@@ -369,10 +369,13 @@ class SparkDrain:
         else:
             if at_rest:
                 with suppress(DrainerError, OSError):
-                    await aside(self._state.remove)
-                    if self._spark.state is None:  # the folder was made for this drain
-                        Path(self._state.uri).rmdir()
+                    await aside(self._remove_state)
         return cause if lost is None or lost is cause else both(cause, lost)
+
+    def _remove_state(self) -> None:
+        self._state.remove()
+        if self._spark.state is None:  # the folder was made for this drain
+            Path(self._state.uri).rmdir()
 
     async def _bring_to_rest(self, reason: str, work: asyncio.Task[None]) -> bool:
         """Whether all tasks have said that they are; else they may still be at work."""
