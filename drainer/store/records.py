@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from drainer.core.folding import Record
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.core.progress import Progress, join_ranges
 from drainer.core.rules.settings import RuleAccount
@@ -62,13 +61,14 @@ class TaskRecords:
         ruled: RuleAccount | None = None,
     ) -> None:
         """Tells what finished. Raises PlanNotWritten or StateLost, and tries it again next time."""
-        self._tell(Record(self._from_start(changes), tuple(parked), ruled, self._status_if_due()))
+        body = record_body(self._from_start(changes), parked, ruled, self._status_if_due())
+        self._tell(body)
 
     def beat(self) -> None:
         """Tells that the task lives, and how it is, when the last time was a while ago."""
         status = self._status_if_due()
         if status is not None:
-            self._tell(Record(status=status))
+            self._tell(record_body({}, status=status))
 
     def write(self, plan: OffsetPlan) -> None:
         """Makes sure that all is told that this plan of the task's share holds.
@@ -80,8 +80,7 @@ class TaskRecords:
             newest = self._begun_at.get(plan.generation) == self._appended
             # What was appended since the plan's snapshot was taken knows more than it.
             if newest and claim != self._last:
-                record = Record(self._from_start(claim), plan.parked, plan.ruled or None)
-                self._tell(record)
+                self._tell(record_body(self._from_start(claim), plan.parked, plan.ruled or None))
                 self._last = claim
         self._flush()
 
@@ -116,8 +115,8 @@ class TaskRecords:
                 told[number] = found
         return told
 
-    def _tell(self, record: Record) -> None:
-        line = encode_line(record_body(record))
+    def _tell(self, body: Mapping[str, Any]) -> None:
+        line = encode_line(body)
         with self._changed:
             self._appended += 1
             self._untaken.append(line)
