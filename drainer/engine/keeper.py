@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Protocol
 
 from drainer.aside import aside
-from drainer.core.dispatch import Dispatcher
+from drainer.core.claims import Claims
 from drainer.core.latency import merge_latencies
 from drainer.core.plan import ALL, OffsetPlan, finished_beyond
 from drainer.core.progress import Progress, Range
@@ -75,6 +75,25 @@ class PlanStore(Protocol):
     def remove_journals(self) -> None: ...
 
 
+class Account(Protocol):
+    """What a drain has finished: a ``Dispatcher``, or whoever adds up those of many tasks."""
+
+    @property
+    def parked(self) -> Set[str]: ...
+
+    def changes(self) -> Mapping[int, Progress]: ...
+
+    def newly_parked(self) -> list[str]: ...
+
+    def newly_ruled(self) -> RuleAccount | None: ...
+
+    def claims(self) -> Claims: ...
+
+    def closed(self, progress: Mapping[int, Progress]) -> Mapping[int, Sequence[Range]]: ...
+
+    def ruled(self) -> RuleAccount: ...
+
+
 class Keeper:
     """Owns the plan of a running drain.
 
@@ -86,7 +105,7 @@ class Keeper:
         self,
         plan: OffsetPlan,
         file: PlanStore,
-        dispatcher: Dispatcher,
+        account: Account,
         latencies: Latencies,
         committer: Committer,
         interval_s: float,
@@ -98,7 +117,7 @@ class Keeper:
         self.trouble: str | None = None
         self.written_at = monotonic()
         self._file = file
-        self._dispatcher = dispatcher
+        self._account = account
         self._latencies = latencies
         self._latency_before = plan.latency  # of former runs
         self._committer = committer
@@ -133,10 +152,10 @@ class Keeper:
 
     def note(self) -> None:
         """Writes what finished into the journal. Raises PlanNotWritten."""
-        changes = self._dispatcher.changes()
+        changes = self._account.changes()
         if changes:
-            dispatcher = self._dispatcher
-            self._file.append(changes, dispatcher.newly_parked(), dispatcher.newly_ruled())
+            account = self._account
+            self._file.append(changes, account.newly_parked(), account.newly_ruled())
 
     async def save(self, *, commit: bool = True) -> None:
         """Writes the plan as things stand, then commits its watermarks.
@@ -144,17 +163,17 @@ class Keeper:
         Raises PlanNotWritten, or what the committer raises when the group is no longer ours.
         """
         self.note()
-        progress = self._dispatcher.progress()
-        closed = self._dispatcher.closed(progress)
+        claims = self._account.claims()
+        closed = self._account.closed(claims[ALL])
         self._closed = {n: (*ranges, *self._beyond[n]) for n, ranges in closed.items()}
         self.plan = replace(
             self.plan,
             generation=self.plan.generation + 1,
             updated=now(),
-            claims={ALL: progress},
-            parked=tuple(sorted(self._dispatcher.parked)),
+            claims=claims,
+            parked=tuple(sorted(self._account.parked)),
             latency=merge_latencies((self._latency_before, self._latencies.overall())),
-            ruled=self._dispatcher.ruled(),
+            ruled=self._account.ruled(),
         )
         self._file.start_journal(self.plan.drain_id, self.plan.generation)
         self._call = aside(self._file.write, self.plan)

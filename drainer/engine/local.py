@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Any, cast
 
 from drainer.aside import aside
+from drainer.core.claims import Absent
 from drainer.core.dispatch import Dispatcher
 from drainer.core.lanes import look_ahead
 from drainer.core.ledger import Ledger
@@ -82,6 +83,7 @@ class LocalDrain:
         outside: Outside,
         observe: Callable[[Status], None],
         give_up: Callable[[], None] = lambda: None,
+        elsewhere: Absent | None = None,
     ) -> None:
         self._plan = plan
         self._file = file
@@ -97,6 +99,8 @@ class LocalDrain:
             plan.parked,
             handler.selects,
             Sieve(plan.rules, plan.ruled),
+            elsewhere,
+            plan.elsewhere(),
         )
         self._begin_no_more: Callable[[], None] = lambda: None
         self._limiter: Limiter | None = None  # when the concurrency is not fixed
