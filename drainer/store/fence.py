@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 
 from drainer.errors import DrainerError, Interrupted, LockLost
-from drainer.store.state import Attempt, State
+from drainer.store.attempt import Attempt
+from drainer.store.state import State
 
 JOIN_S = 1.0
 AGES_S = 1e6  # of a fence that never was sure, or is told to pause
