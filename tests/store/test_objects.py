@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from plans import mode_of
-from pyarrow.fs import FileSystem, LocalFileSystem, SubTreeFileSystem
+from pyarrow.fs import FileSystem, LocalFileSystem, SubTreeFileSystem, _MockFileSystem
 from stores import bucket, folder
 
 from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
@@ -182,8 +182,6 @@ def test_a_full_object_store_is_a_full_disk() -> None:
 
 
 def test_the_mock_of_pyarrow_is_an_object_store() -> None:
-    from pyarrow.fs import _MockFileSystem
-
     objects = Bucket(_MockFileSystem(), "bucket/d", "mock://bucket/d")
     objects.put("d/1/x", b"one")
     assert (objects.get("d/1/x"), objects.children("d")) == (b"one", ["1"])
@@ -256,6 +254,7 @@ def test_a_folder_needs_no_pyarrow() -> None:
     """Its import takes longer than `drainer --help`."""
     code = (
         "import sys; from drainer.store.state import State; from drainer.store.fence import Fence;"
-        "import drainer.cli; State.open('/tmp/x', 'd').control(); sys.exit('pyarrow' in sys.modules)"
+        "import drainer.cli; State.open('/tmp/x', 'd').control();"
+        "sys.exit('pyarrow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
