@@ -125,6 +125,26 @@ class OffsetPlan:
                 messages, subs = messages + progress.messages, subs + progress.sub_messages
         return messages, subs
 
+    def settled(self) -> OffsetPlan:
+        """The plan without what is pending, all accounts in that of "all"."""
+        others = self.others
+        known = {
+            number: replace(
+                progress,
+                messages=progress.messages.settled(),
+                sub_messages=sum(
+                    (claim[number].sub_messages.settled() for claim in others.values()),
+                    progress.sub_messages.settled(),
+                ),
+            )
+            for number, progress in self.claims[ALL].items()
+        }
+        emptied = {
+            selector: {n: replace(progress, sub_messages=Counts()) for n, progress in claim.items()}
+            for selector, claim in others.items()
+        }
+        return replace(self, claims={ALL: known, **emptied})
+
     def merge(
         self,
         later: Mapping[int, Progress],

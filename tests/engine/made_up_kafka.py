@@ -453,20 +453,10 @@ class Rehearsal:
 
     def _resumed(self) -> OffsetPlan:
         plan = self.file.load().plan
-        settled = {
-            number: replace(
-                progress,
-                messages=progress.messages.settled(),
-                sub_messages=progress.sub_messages.settled(),
-            )
-            for number, progress in plan.claims[ALL].items()
-        }
         partitions = {
             n: replace(p, committed=self.group.committed[n]) for n, p in plan.partitions.items()
         }
-        return replace(
-            plan, claims={ALL: settled}, partitions=partitions, generation=plan.generation + 2
-        )
+        return replace(plan.settled(), partitions=partitions, generation=plan.generation + 2)
 
     def _open_source(self, dispatcher: Dispatcher, notify: Callable[[], None]) -> BacklogSource:
         self.source = BacklogSource(self.logs, dispatcher, notify, **self.source_options)
