@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from drainer.core import fields
+from drainer.core.claims import ALL
 from drainer.core.progress import Counts, Progress
 from drainer.core.rules.settings import RuleAccount
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from drainer.core.plan import OffsetPlan
 
 Account = tuple[Counts, Counts]  # of messages, and of sub-messages
-
-ALL = "all"  # the selector of the claim that every sub-key falls in
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,9 @@ from drainer.spark.settings import SparkSettings
 from drainer.spark.shipping import Shipped, ship
 from drainer.spark.splitting import Slice, Splitting
 from drainer.spark.workplace import HandlerSpec
+from drainer.store.attempt import Control
 from drainer.store.plan_file import PlanFile
-from drainer.store.state import Control, State
+from drainer.store.state import State
 
 STATUS_INTERVAL_S = 0.5
 FOLLOW_INTERVAL_S = 0.1

@@ -18,7 +18,7 @@ from drainer.engine.status import (
     TaskStatus,
     WaveStatus,
 )
-from drainer.store.state import Attempt
+from drainer.store.attempt import Attempt
 
 WINDOW_S = 5.0  # what "now" means for the rate
 ETA_WINDOW_S = 30.0

@@ -31,9 +31,10 @@ from drainer.operations.policy import LetterWriter
 from drainer.spark.failure import carrying, said_of
 from drainer.spark.rows import RoutedMessage, messages_of
 from drainer.spark.workplace import HandlerSpec, workplace
+from drainer.store.attempt import Attempt
 from drainer.store.fence import Fence
 from drainer.store.records import TaskRecords
-from drainer.store.state import Attempt, State
+from drainer.store.state import State
 
 OUTCOME_SCHEMA = "claim string, outcome string"
 AHEAD_ROWS = 4_000  # that are taken from Spark before the engine wants them

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 
 from drainer.errors import DrainerError, Interrupted, LockLost
-from drainer.store.state import Attempt, State
+from drainer.store.attempt import Attempt
+from drainer.store.state import State
 
 JOIN_S = 1.0
-AGES_S = 1e6  # of a fence that never was sure, or is told to pause
 
 
 def now_s() -> float:
@@ -50,6 +50,7 @@ class Fence:
         self._lease_s = state.lease_s if lease_s is None else lease_s
         self._clock = clock
         self._sure_until_s = float("-inf")
+        self._confirmed_s = time.monotonic()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="fence", daemon=True)
 
@@ -73,8 +74,7 @@ class Fence:
     @property
     def unsure_since_s(self) -> float | None:
         """Since when it may begin nothing (``time.monotonic``), None when it may."""
-        over_s = self._clock() - self._sure_until_s
-        return None if over_s < 0 else time.monotonic() - min(over_s, AGES_S)
+        return None if self.sure else self._confirmed_s
 
     def _watch(self) -> None:
         while not self._ended.wait(self._look_s):
@@ -96,4 +96,8 @@ class Fence:
         self.trouble = None
         self.stop_reason = control.stop
         # What is read was true at some time after the question: the lease counts from there.
-        self._sure_until_s = float("-inf") if control.paused else begun_s + self._lease_s
+        if control.paused:
+            self._sure_until_s = float("-inf")
+        else:
+            self._sure_until_s = begun_s + self._lease_s
+            self._confirmed_s = time.monotonic()

@@ -80,7 +80,7 @@ class Journal:
         time: a later record must not be there without an earlier one.
         """
         self.reached += 1
-        self._write(record_body(Record(changes, tuple(parked), ruled)))
+        self._write(record_body(changes, parked, ruled))
 
     def close(self) -> None:
         os.close(self._file)
@@ -148,16 +148,20 @@ def decode_line(line: bytes) -> Any:
     return orjson.loads(body)
 
 
-def record_body(record: Record) -> dict[str, Any]:
+def record_body(
+    changes: Mapping[int, Progress],
+    parked: Sequence[str] = (),
+    ruled: RuleAccount | None = None,
+    status: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """A record as its line holds it."""
-    changes = record.changes
     body: dict[str, Any] = {str(n): encode_progress(found) for n, found in changes.items()}
-    if record.parked:
-        body[PARKED] = record.parked
-    if record.ruled is not None:
-        body[RULED] = record.ruled.as_json()
-    if record.status is not None:
-        body[STATUS] = record.status
+    if parked:
+        body[PARKED] = parked
+    if ruled is not None:
+        body[RULED] = ruled.as_json()
+    if status is not None:
+        body[STATUS] = status
     return body
 
 

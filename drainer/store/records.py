@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from drainer.core.folding import Record
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.core.progress import Progress, join_ranges
 from drainer.core.rules.settings import RuleAccount
@@ -43,8 +42,8 @@ class TaskRecords:
         self._status_due_s = 0.0
         self._changed = threading.Condition()
         self._appended = 0  # records, whether they are there or on the way
-        self._written = 0
-        self._untaken: deque[bytes] = deque()
+        self._untaken: deque[tuple[str, bytes]] = deque()  # name and content
+        self._over = False
         self._failure: DrainerError | None = None
         self._sender: threading.Thread | None = None
         self._begun_at: dict[int, int] = {}  # by generation, how many were appended before it
@@ -62,13 +61,14 @@ class TaskRecords:
         ruled: RuleAccount | None = None,
     ) -> None:
         """Tells what finished. Raises PlanNotWritten or StateLost, and tries it again next time."""
-        self._tell(Record(self._from_start(changes), tuple(parked), ruled, self._status_if_due()))
+        body = record_body(self._from_start(changes), parked, ruled, self._status_if_due())
+        self._tell(body)
 
     def beat(self) -> None:
         """Tells that the task lives, and how it is, when the last time was a while ago."""
         status = self._status_if_due()
         if status is not None:
-            self._tell(Record(status=status))
+            self._tell(record_body({}, status=status))
 
     def write(self, plan: OffsetPlan) -> None:
         """Makes sure that all is told that this plan of the task's share holds.
@@ -80,8 +80,7 @@ class TaskRecords:
             newest = self._begun_at.get(plan.generation) == self._appended
             # What was appended since the plan's snapshot was taken knows more than it.
             if newest and claim != self._last:
-                record = Record(self._from_start(claim), plan.parked, plan.ruled or None)
-                self._tell(record)
+                self._tell(record_body(self._from_start(claim), plan.parked, plan.ruled or None))
                 self._last = claim
         self._flush()
 
@@ -93,8 +92,10 @@ class TaskRecords:
 
         Raises PlanNotWritten or StateLost.
         """
+        with self._changed:
+            self._over = True
+            self._give("ended", encode_line(outcome))
         self._flush()
-        self._objects.put(f"{self._name}/ended", encode_line(outcome), beside=True)
 
     def _status_if_due(self) -> Mapping[str, Any] | None:
         now_s = time.monotonic()
@@ -116,41 +117,42 @@ class TaskRecords:
                 told[number] = found
         return told
 
-    def _tell(self, record: Record) -> None:
-        line = encode_line(record_body(record))
+    def _tell(self, body: Mapping[str, Any]) -> None:
+        line = encode_line(body)
         with self._changed:
             self._appended += 1
-            self._untaken.append(line)
-            if self._objects.is_local:
-                while self._untaken:  # a later record must not be there without an earlier one
-                    self._put_next()
-                return
-            if self._sender is None:
-                self._sender = threading.Thread(target=self._send, name="records", daemon=True)
-                self._sender.start()
-            self._changed.notify_all()
-            if self._failure is not None:
-                failure, self._failure = self._failure, None
-                raise failure
+            self._give(f"{self._appended:08d}", line)
 
-    def _put_next(self) -> None:
-        name = f"{self._name}/{self._written + 1:08d}"
-        self._objects.put(name, self._untaken[0], beside=True)
-        self._untaken.popleft()
-        self._written += 1
+    def _give(self, name: str, line: bytes) -> None:
+        self._untaken.append((f"{self._name}/{name}", line))
+        if self._objects.is_local:
+            self._put_all()
+            return
+        if self._sender is None:
+            self._sender = threading.Thread(target=self._send, name="records", daemon=True)
+            self._sender.start()
+        self._changed.notify_all()
+        self._raise_failure()
+
+    def _put_all(self) -> None:
+        # In order, and each as it was: a later one must not be there without an earlier one.
+        while self._untaken:
+            self._objects.put(*self._untaken[0], beside=True)
+            self._untaken.popleft()
 
     def _send(self) -> None:
         failing_since_s: float | None = None
         while True:
             with self._changed:
-                while not self._untaken:
-                    self._changed.wait()
-                name, data = f"{self._name}/{self._written + 1:08d}", self._untaken[0]
+                self._changed.wait_for(lambda: self._untaken or self._over)
+                if not self._untaken:
+                    return
+                name, line = self._untaken[0]
             try:
-                self._objects.put(name, data, beside=True)
+                self._objects.put(name, line, beside=True)
             except DrainerError as error:
                 now_s = time.monotonic()
-                failing_since_s = failing_since_s or now_s
+                failing_since_s = now_s if failing_since_s is None else failing_since_s
                 if now_s - failing_since_s >= TRY_FOR_S:
                     with self._changed:
                         self._failure = error
@@ -160,21 +162,22 @@ class TaskRecords:
             failing_since_s = None
             with self._changed:
                 self._untaken.popleft()
-                self._written += 1
                 self._failure = None
                 self._changed.notify_all()
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def _flush(self) -> None:
         with self._changed:
             if self._objects.is_local:
-                while self._untaken:
-                    self._put_next()
+                self._put_all()
                 return
             until_s = time.monotonic() + FLUSH_S
             while self._untaken:
-                if self._failure is not None:
-                    failure, self._failure = self._failure, None
-                    raise failure
+                self._raise_failure()
                 left_s = until_s - time.monotonic()
                 if left_s <= 0:
                     raise StateLost(

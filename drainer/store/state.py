@@ -23,8 +23,9 @@ from uuid import uuid4
 
 from drainer.core import fields
 from drainer.core.folding import Record, merged
-from drainer.errors import LockLost, StateLost, StateRefused
+from drainer.errors import StateLost, StateRefused
 from drainer.store.alive import is_dead, this_process
+from drainer.store.attempt import Attempt, Control, overtaken, share_name
 from drainer.store.journal import SENSELESS, decode_line, encode_line, record_of
 from drainer.store.objects import Objects
 from drainer.store.records import TaskRecords
@@ -35,41 +36,6 @@ JOURNAL_LOCAL_S, JOURNAL_REMOTE_S = 0.05, 1.0  # between two records of a task
 ASK_AT_ONCE = 16  # questions to an object store at the same time
 
 CONTROL, BEGUN, SETTLED, ENDED = "control", "begun", "settled", "ended"
-
-
-@dataclass(frozen=True, slots=True)
-class Control:
-    """What the driver says to all tasks.
-
-    ``epoch`` is 1 for the first driver of a drain and one more for each that takes over: tasks of
-    an earlier one end. ``stop`` is why all are to end; while ``paused`` they begin nothing.
-    """
-
-    epoch: int
-    stop: str | None = None
-    paused: bool = False
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Attempt:
-    """One try of a task at the share of a wave that a claim is (its selector: "2/8" or "all").
-
-    ``number`` rises from one to the next; what it counts is its owner's business.
-    """
-
-    epoch: int
-    wave: int
-    claim: str
-    number: int
-
-    @property
-    def share(self) -> tuple[int, int, str]:
-        """What all attempts at the same have in common."""
-        return self.epoch, self.wave, self.claim
-
-    @property
-    def name(self) -> str:
-        return f"{share_name(*self.share)}/{self.number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +52,6 @@ class _Cursor:
     """How far the records of an attempt were read."""
 
     read: int = 0
-
-
-def share_name(epoch: int, wave: int, claim: str) -> str:
-    return f"{epoch}/{wave}/{claim.replace('/', 'of')}"
 
 
 class State:
@@ -212,6 +174,10 @@ class State:
         since_s = self._written_s.get(f"{CONTROL} {below}", time.monotonic())
         earlier = [a for a in self.attempts() if a.epoch < below]
         self._wait(earlier, since_s, self.look_s, self.lease_s, lambda: None)
+
+    def at_rest(self, below: int) -> bool:
+        """Whether ``settle_epochs`` has nobody to wait for. Raises StateLost."""
+        return all(self._is_over(each) for each in self.attempts() if each.epoch < below)
 
     def insist_on(self, attempt: Attempt) -> Control:
         """Raises LockLost when a newer driver or attempt has taken over, StateLost."""
@@ -401,22 +367,3 @@ class State:
             hint="find out who else writes there; what is in the plan stays true, and what the"
             " tasks told up to there",
         )
-
-
-def overtaken(attempt: Attempt, control: Control | None) -> LockLost:
-    """What to tell of an attempt that is not to go on."""
-    if control is None:
-        return LockLost(
-            "the drain's state was removed: it is over, or goes on elsewhere",
-            hint="nothing is to be done here",
-        )
-    if control.epoch > attempt.epoch:
-        return LockLost(
-            f"another driver has taken the drain over (epoch {control.epoch}, and this task is of"
-            f" {attempt.epoch})",
-            hint="nothing is to be done here",
-        )
-    return LockLost(
-        f"another attempt at claim {attempt.claim} of wave {attempt.wave} has taken over",
-        hint="nothing is to be done here",
-    )
