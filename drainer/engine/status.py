@@ -52,6 +52,7 @@ class FailureStatus:
     dead_letter_topic: str | None = None
     error_types: tuple[tuple[str, int], ...] = ()
     in_outage: bool = False
+    given_up: int = 0  # dead, skipped or parked for failing
 
 
 @dataclass(frozen=True, slots=True)

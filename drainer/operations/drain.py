@@ -129,7 +129,7 @@ def _drain(
         return thread if first is None else FirstMessages(thread, first, dispatcher)
 
     topic = prepared.policy.topic
-    letters = None if topic is None else LetterWriter(cluster, plan, topic.name)
+    letters = None if topic is None else LetterWriter(cluster.settings, plan, topic.name)
     try:
         summary = LocalDrain(
             plan,
@@ -165,7 +165,7 @@ def _drain_on_spark(
     lock: GroupLock,
 ) -> Summary:
     # PySpark takes half a second to import, and other drains do without.
-    from drainer.spark.drain import SparkDrain  # type: ignore[import-not-found]  # noqa: PLC0415
+    from drainer.spark.drain import SparkDrain  # noqa: PLC0415
 
     plan, topic = prepared.plan, prepared.policy.topic
     summary: Summary = SparkDrain(

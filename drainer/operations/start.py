@@ -280,14 +280,26 @@ def _check_committed(cluster: Cluster, path: Path, seen: LoadedPlan) -> None:
 
 
 def resumed(plan: OffsetPlan) -> OffsetPlan:
-    """A plan as the next run begins with it: what was pending will be read again."""
+    """A plan as the next run begins with it: what was pending will be read again.
+
+    What other claims have counted is in the account of "all" from here on.
+    """
     claim = {
         number: replace(
             progress,
             messages=progress.messages.settled(),
-            sub_messages=progress.sub_messages.settled(),
+            sub_messages=sum(
+                (other[number].sub_messages.settled() for other in plan.others.values()),
+                progress.sub_messages.settled(),
+            ),
         )
         for number, progress in plan.claims[ALL].items()
     }
+    others = {
+        selector: {n: replace(progress, sub_messages=Counts()) for n, progress in other.items()}
+        for selector, other in plan.others.items()
+    }
     # Past every journal that may lie beside the plan: a save begins one before it writes the plan.
-    return replace(plan, claims={ALL: claim}, updated=now(), generation=plan.generation + 2)
+    return replace(
+        plan, claims={ALL: claim, **others}, updated=now(), generation=plan.generation + 2
+    )

@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
-from drainer.spark.settings import LAWS, check_conf, java_for_spark
+from drainer.spark.settings import LAWS, SparkSettings, check_conf, java_for_spark
 
 LOCAL = "local[2]"
+
+# What a drain runs best with; anybody may say otherwise.
+_OF_DRAINS = {
+    "spark.sql.adaptive.enabled": "false",  # it could lay two claims into one task
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+    "spark.ui.enabled": "true",
+}
+_LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *(\d+))?\])?")
+FAILURES_MOST = 4  # of one task, as on a cluster
+READERS = 8  # of so many slots one reads ahead while the others handle
+
+
+def drain_session(settings: SparkSettings, drain_id: str) -> tuple[SparkSession, int, int]:
+    """A session for a drain, how many tasks are to handle at once, and the slots for all tasks.
+
+    Some slots are kept for reading the next wave meanwhile. A local master gets one more than it
+    says for that: reading takes a core for a small part of the time only.
+
+    Raises UsageError and Refused as ``spark_session`` does.
+    """
+    master = settings.master
+    local = _LOCAL.fullmatch(master)
+    if local is not None:
+        cores = (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
+        master = f"local[{cores + 1},{local[2] or FAILURES_MOST}]"
+    session = spark_session(master, f"drainer {drain_id}", {**_OF_DRAINS, **settings.conf})
+    slots = session.sparkContext.defaultParallelism
+    tasks = settings.tasks or max(1, slots - max(1, slots // READERS))
+    return session, tasks, slots
 
 
 def spark_session(
