@@ -163,7 +163,7 @@ def on_spark_s(found: Forecast, of_cores: int) -> float:
     process: the process's work is shared out, and splitting is done twice."""
     work_s = found.bounds.get(CPU, 0.0) + found.bounds.get(SPLIT, 0.0)
     others = [seconds for name, seconds in found.bounds.items() if name not in (CPU, SPLIT)]
-    return max(work_s / (OF_A_CORE * of_cores), *others)
+    return max([work_s / (OF_A_CORE * of_cores), *others])
 
 
 def _by_estimate(looked: Looked) -> Engine:

@@ -39,7 +39,10 @@ def stragglers(tasks: Sequence[TaskStatus]) -> str | None:
     found = [task for task in tasks if task.straggler]
     if not found:
         return None
-    shown = [f"{task.claim} on {_short(task.host)}" for task in found[:NAMED]]
+    shown = [
+        f"{task.claim} on {_short(task.host)}" if task.host else task.claim
+        for task in found[:NAMED]
+    ]
     if len(found) > NAMED:
         shown.append(f"{figures.count(len(found) - NAMED)} more")
     return ", ".join(shown)
@@ -106,7 +109,7 @@ def _note(task: TaskStatus, several_hosts: bool) -> str:
         words.append(f"attempt {task.attempt}")
     if task.state != ENDED and task.quiet_s >= QUIET_S:
         words.append(f"silent {figures.duration(task.quiet_s)}")
-    if several_hosts:
+    if several_hosts and task.host:
         words.append(_short(task.host))
     return ", ".join(words)
 
