@@ -21,7 +21,9 @@ Line = list[tuple[str, Style]]
 
 
 def wave_words(wave: WaveStatus) -> str:
-    """``3 of ~12, for 42s, the next one is read meanwhile``."""
+    """``3 of ~12, for 42s, the next one is read meanwhile``; before the first it has number 0."""
+    if not wave.number:
+        return f"the first one is being read, for {figures.duration(wave.seconds)}"
     of = "" if wave.of is None else f" of ~{figures.count(wave.of)}"
     ahead = ", the next one is read meanwhile" if wave.ahead else ""
     return f"{figures.count(wave.number)}{of}, for {figures.duration(wave.seconds)}{ahead}"

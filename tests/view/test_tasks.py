@@ -122,6 +122,7 @@ def test_many_stragglers_are_named_in_part() -> None:
 
 def test_a_wave_whose_end_nobody_knows() -> None:
     assert wave_words(WaveStatus(1)) == "1, for 0.0s"
+    assert wave_words(WaveStatus(0, seconds=12)) == "the first one is being read, for 12s"
     assert wave_words(WaveStatus(1_200, 3_000, seconds=130)) == "1,200 of ~3,000, for 2m 10s"
 
 
