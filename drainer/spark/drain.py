@@ -38,7 +38,7 @@ from drainer.errors import DrainerError, Halted, LanesParked, both
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler, describe
 from drainer.message import Origin
-from drainer.spark.failure import error_of
+from drainer.spark.failure import error_of, spark_failures
 from drainer.spark.following import Following
 from drainer.spark.handling import Handling
 from drainer.spark.jobs import Jobs, Prepared
@@ -102,16 +102,18 @@ class SparkDrain:
         Raises Refused when Spark can't be started. Everything else that stops it is told in the
         summary; an error that nobody thought of is raised after the plan was saved.
         """
-        session, tasks, slots = drain_session(self._spark, self._plan.drain_id)
-        self._jobs, self._tasks, self._slots = Jobs(session), tasks, slots
+        with spark_failures():
+            on = drain_session(self._spark, self._plan.drain_id)
+        self._jobs, self._tasks, self._slots = Jobs(on.session), on.tasks, on.slots
         try:
             with tempfile.TemporaryDirectory(prefix="drainer-") as folder, event_loop() as loop:
-                shipped = ship(session.sparkContext, self._handler, self._spark, Path(folder))
-                self._prepare_run(shipped)
+                context = on.session.sparkContext
+                self._prepare_run(ship(context, self._handler, self._spark, Path(folder)))
                 return loop.run_until_complete(self._run())
         finally:
-            with suppress(DrainerError):
-                self._jobs.stop()
+            if on.owned:
+                with suppress(DrainerError):
+                    self._jobs.stop()
 
     def _prepare_run(self, shipped: Shipped) -> None:
         plan, running = self._plan, self._running
@@ -365,8 +367,10 @@ class SparkDrain:
             cause = both(cause, error)
         else:
             if at_rest:
-                with suppress(DrainerError):
+                with suppress(DrainerError, OSError):
                     await aside(self._state.remove)
+                    if self._spark.state is None:  # the folder was made for this drain
+                        Path(self._state.uri).rmdir()
         return cause if lost is None or lost is cause else both(cause, lost)
 
     async def _bring_to_rest(self, reason: str, work: asyncio.Task[None]) -> bool:

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
@@ -24,8 +25,22 @@ FAILURES_MOST = 4  # of one task, as on a cluster
 READERS = 8  # of so many slots one reads ahead while the others handle
 
 
-def drain_session(settings: SparkSettings, drain_id: str) -> tuple[SparkSession, int, int]:
-    """A session for a drain, how many tasks are to handle at once, and the slots for all tasks.
+@dataclass(frozen=True, slots=True)
+class DrainSession:
+    """A session for a drain.
+
+    ``tasks`` is how many are to handle at once, ``slots`` how many tasks of any kind can run.
+    ``owned`` says that it was begun for the drain, and ends with it.
+    """
+
+    session: SparkSession
+    tasks: int
+    slots: int
+    owned: bool
+
+
+def drain_session(settings: SparkSettings, drain_id: str) -> DrainSession:
+    """The session that runs in this process, or a new one.
 
     Some slots are kept for reading the next wave meanwhile. A local master gets one more than it
     says for that: reading takes a core for a small part of the time only.
@@ -37,10 +52,11 @@ def drain_session(settings: SparkSettings, drain_id: str) -> tuple[SparkSession,
     if local is not None:
         cores = (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
         master = f"local[{cores + 1},{local[2] or FAILURES_MOST}]"
+    owned = SparkSession.getActiveSession() is None
     session = spark_session(master, f"drainer {drain_id}", {**_OF_DRAINS, **settings.conf})
     slots = session.sparkContext.defaultParallelism
     tasks = settings.tasks or max(1, slots - max(1, slots // READERS))
-    return session, tasks, slots
+    return DrainSession(session, tasks, slots, owned)
 
 
 def spark_session(
