@@ -182,6 +182,8 @@ class TaskStatus:
 class WaveStatus:
     """The wave that is handled: the ``number``-th, of about ``of`` (None while nobody can tell).
 
+    0 is none yet, while the first is read.
+
     ``ahead`` says whether the next one is being read, or waits; ``seconds`` since this one began.
     """
 

@@ -185,9 +185,9 @@ class Following:
             wave=self._wave(now, ahead=ahead),
         )
 
-    def _wave(self, now: float, *, ahead: bool) -> WaveStatus | None:
+    def _wave(self, now: float, *, ahead: bool) -> WaveStatus:
         if not self.waves:
-            return None
+            return WaveStatus(0, None, ahead, now - self._started)
         return WaveStatus(self.waves, self._about, ahead, now - self._wave_began_s)
 
     def _tasks(self, now: float) -> tuple[TaskStatus, ...]:

@@ -182,7 +182,10 @@ def _check_archive(archive: str) -> None:
             hint=f"it takes {', '.join(ARCHIVES)}",
         )
     if not path.is_file():
-        raise UsageError(f"--archive {archive}: there is no such file")
+        raise UsageError(
+            f"--archive {archive}: there is no such file",
+            hint="it is a path on this machine; Spark sends it along",
+        )
 
 
 def _hides(name: str, value: str) -> bool:
