@@ -19,7 +19,7 @@ from drainer.engine.status import RuleStatus
 from drainer.errors import Refused, TopicGone, UsageError
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
-from drainer.loader import load_handler
+from drainer.loader import LoadedHandler, load_handler
 from drainer.operations.inspect import Look, Progress, inspect
 from drainer.operations.inspection import Inspection
 from drainer.sandbox import Broker
@@ -179,7 +179,7 @@ def zipf(count: int, seed: int = 7) -> list[str]:
     draw = random.Random(seed)
 
     def doc() -> str:
-        return f"d{int(draw.paretovariate(1.1))}"
+        return f"d{int(draw.paretovariate(0.5))}"
 
     return [
         json.dumps([{"doc": d, "kind": draw.choice("ab")} for d in ("hot", doc(), doc())])
@@ -328,12 +328,7 @@ def test_a_task_that_is_tried_again_counts_once(
 
 
 def test_what_a_task_raises_comes_out_as_it_is(
-    looks: Looks,
-    cluster: Cluster,
-    bootstrap: str,
-    topic_name: str,
-    tmp_path: Path,
-    spark: SparkSession,
+    spark: SparkSession, cluster: Cluster, bootstrap: str, topic_name: str, tmp_path: Path
 ) -> None:
     topic = Topic(bootstrap, topic_name)
     topic.produce(numbered(3))
@@ -342,14 +337,17 @@ def test_what_a_task_raises_comes_out_as_it_is(
     handler = load_handler(str(file))
     file.write_text("raise OSError('not on this machine')\n")
 
-    def look(change: Callable[[], None], connection: Connection) -> Callable[[], Inspection]:
+    def look(
+        connection: Connection,
+        handler: LoadedHandler | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
         def survey(backlog: Any, progress: Progress) -> tuple[SparkSurvey, float]:
-            change()
-            rules = RuleSettings()
-            return survey_on_spark(spark, backlog, connection, handler, rules), 0.0
+            meanwhile()
+            return survey_on_spark(spark, backlog, connection, handler, RuleSettings()), 0.0
 
         looked = Look(topic_name, "nobody", from_="earliest", messages=None)
-        return lambda: inspect(cluster, looked, survey_all=survey)
+        inspect(cluster, looked, survey_all=survey)
 
     def again() -> None:
         topic.delete()
@@ -357,11 +355,11 @@ def test_what_a_task_raises_comes_out_as_it_is(
         topic.produce(numbered(3))
 
     with pytest.raises(Refused, match="could not be imported: OSError: not on this machine"):
-        look(lambda: None, Connection(bootstrap))()
+        look(Connection(bootstrap), handler)
     with pytest.raises(UsageError, match="no such file"):
-        look(lambda: None, Connection(None, "no.file"))()
+        look(Connection(None, "no.file"))
     with pytest.raises(TopicGone) as raised:
-        look(again, Connection(bootstrap))()
+        look(Connection(bootstrap), meanwhile=again)
     assert raised.value.exit_code == 4
 
 
