@@ -10,7 +10,7 @@ import typer
 from drainer.cli.values import parse_size
 from drainer.errors import UsageError
 from drainer.operations.engine import EngineName, EngineRequest
-from drainer.spark.settings import EVERY_CORE, SparkSettings
+from drainer.spark.settings import EVERY_CORE, SparkLook, SparkSettings, java_for_spark
 
 _WHERE = "What it runs on"
 _MASTER_VARIABLE = "DRAINER_SPARK_MASTER"
@@ -120,12 +120,11 @@ def engine_request(
     UsageError.
     """
     if engine is EngineName.PROCESS:
-        for name, option in _OF_SPARK.items():
-            if _source(context, name) == "COMMANDLINE":
-                raise UsageError(
-                    f"{option} is for Spark, and --engine process says otherwise",
-                    hint="leave one of them out",
-                )
+        for option in _typed(context):
+            raise UsageError(
+                f"{option} is for Spark, and --engine process says otherwise",
+                hint="leave one of them out",
+            )
         return EngineRequest(engine)
     spark = SparkSettings(
         master=EVERY_CORE if master is None else master.strip(),
@@ -136,6 +135,44 @@ def engine_request(
         archives=tuple(archive or ()),
     )
     return EngineRequest(engine, spark, None if master is None else _named_by(context))
+
+
+def spark_look(
+    context: typer.Context,
+    engine: EngineName,
+    *,
+    full: bool,
+    master: str | None,
+    spark_conf: Sequence[str] | None,
+    tasks: int | None,
+) -> SparkLook | None:
+    """Where on Spark a backlog is to be inspected; None for this process.
+
+    What variables and a profile say of Spark counts for ``--full`` alone. Raises UsageError, and
+    Refused when there is no Java.
+    """
+    wanted = engine is EngineName.SPARK or (engine is EngineName.AUTO and master is not None)
+    typed = _typed(context)
+    if engine is EngineName.SPARK and _source(context, "engine") == "COMMANDLINE":
+        typed = ["--engine spark", *typed]
+    if not full and typed:
+        raise UsageError(f"{typed[0]}: on Spark all of the backlog is read", hint="add --full")
+    if not wanted and typed:
+        raise UsageError(
+            f"{typed[0]} is for Spark, and this process reads",
+            hint="add --engine spark, or leave it out",
+        )
+    if not full or not wanted:
+        return None
+    place = EVERY_CORE if master is None else master.strip()
+    look = SparkLook(place, _conf(spark_conf or ()), tasks)
+    java_for_spark()
+    return look
+
+
+def _typed(context: typer.Context) -> list[str]:
+    """The options of Spark's that were typed."""
+    return [option for name, option in _OF_SPARK.items() if _source(context, name) == "COMMANDLINE"]
 
 
 def _named_by(context: typer.Context) -> str:

@@ -7,12 +7,14 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from drainer.spark.settings import LAWS, SparkSettings, check_conf, java_for_spark
 
 LOCAL = "local[2]"
+_LOGGING = Path(__file__).with_name("log4j2.properties")
 
 # What a drain runs best with; anybody may say otherwise.
 _OF_DRAINS = {
@@ -60,12 +62,17 @@ def drain_session(settings: SparkSettings, drain_id: str) -> DrainSession:
 
 
 def spark_session(
-    master: str = LOCAL, name: str = "drainer", conf: Mapping[str, str] | None = None
+    master: str = LOCAL,
+    name: str = "drainer",
+    conf: Mapping[str, str] | None = None,
+    *,
+    log: str = "error",
 ) -> SparkSession:
     """A session on a master, with the settings that drainer depends on; stop it when done.
 
     Workers run the Python that this runs in, unless ``spark.pyspark.python`` names another: on a
-    cluster that is the one of the environment that is sent along.
+    cluster that is the one of the environment that is sent along. ``log`` is from which level on
+    Spark writes to stderr (``off`` for nothing).
 
     Raises:
         UsageError: when ``conf``, or a session that runs already, has what drainer depends on set
@@ -80,7 +87,9 @@ def spark_session(
         "spark.pyspark.driver.python": sys.executable,
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.ui.showConsoleProgress": "false",  # the terminal is drainer's
-        "spark.log.level": "ERROR",
+        # Not by spark.log.level, which is told on stderr, after what comes before it.
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+        f" -Ddrainer.spark.log={log}",
         **{key: value for key, (value, _) in LAWS.items()},
     }
     if master.startswith("local"):  # nobody else has to reach the driver

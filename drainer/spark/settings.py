@@ -70,9 +70,7 @@ class SparkSettings:
     archives: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_master(self.master)
-        check_conf(self.conf)
-        _check_place(self.conf)
+        check_place(self.master, self.conf)
         if self.wave_bytes < 1:
             raise UsageError("--wave has to hold something", hint="as in 2GiB, or 256MiB")
         if self.tasks is not None and not 1 <= self.tasks <= MOST_TASKS:
@@ -111,6 +109,44 @@ class SparkSettings:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class SparkLook:
+    """Where a backlog is inspected on Spark.
+
+    Attributes:
+        master: the URL of the master.
+        conf: further settings of Spark by name.
+        tasks: how many read; None for as many as pay.
+
+    Raises:
+        UsageError: when the master is unknown or one of Spark Connect, ``conf`` breaks a law, or
+            the number makes no sense.
+    """
+
+    master: str = EVERY_CORE
+    conf: Mapping[str, str] = field(default_factory=dict, repr=False)
+    tasks: int | None = None
+
+    def __post_init__(self) -> None:
+        check_place(self.master, self.conf)
+        if self.tasks is not None and not 1 <= self.tasks <= MOST_TASKS:
+            raise UsageError(
+                f"--tasks {self.tasks} is no number from 1 to {MOST_TASKS:,}",
+                hint="it is how many tasks read; as many as pay when nothing is said",
+            )
+
+
+def check_place(master: str, conf: Mapping[str, str]) -> None:
+    """Make sure that there is such a master, and that settings of Spark leave laws whole.
+
+    Raises:
+        UsageError: when not; its text says why.
+    """
+    _check_master(master)
+    check_conf(conf)
+    _check_names(conf)
+
+
 def check_conf(conf: Mapping[str, str]) -> None:
     """Make sure that settings of Spark leave drainer's laws whole.
 
@@ -145,7 +181,7 @@ def _check_master(master: str) -> None:
         )
 
 
-def _check_place(conf: Mapping[str, str]) -> None:
+def _check_names(conf: Mapping[str, str]) -> None:
     for name, value in conf.items():
         if not name.startswith("spark."):
             raise UsageError(

@@ -199,7 +199,7 @@ class Heavy:
         for thing, count in self._tally.items():
             name = encodable(text(thing))
             add(name, count)
-            see(name)
+            see(name or "\0")  # the sketch passes over an empty text
             cluster[name] += count
         self._tally.clear()
         if len(cluster) > REMEMBERED:
