@@ -19,6 +19,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.folding import Record
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.core.progress import Range
+from drainer.engine.guard import guarded
 from drainer.engine.local import LocalDrain
 from drainer.engine.loop import hurried_interpreter
 from drainer.engine.outside import Outside
@@ -92,7 +93,7 @@ class Handling:
                 drain = LocalDrain(
                     plan,
                     records,
-                    handler.held_open(),
+                    guarded(handler.held_open(), lambda: fence.sure),
                     self.settings,
                     Outside(
                         open_source=_Rows(batches, plan).open,

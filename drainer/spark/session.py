@@ -55,7 +55,8 @@ def drain_session(settings: SparkSettings, drain_id: str) -> DrainSession:
         cores = (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
         master = f"local[{cores + 1},{local[2] or FAILURES_MOST}]"
     owned = SparkSession.getActiveSession() is None
-    session = spark_session(master, f"drainer {drain_id}", {**_OF_DRAINS, **settings.conf})
+    conf = {**_OF_DRAINS, **settings.conf}
+    session = spark_session(master, f"drainer {drain_id}", conf, log="off")
     slots = session.sparkContext.defaultParallelism
     tasks = settings.tasks or max(1, slots - max(1, slots // READERS))
     return DrainSession(session, tasks, slots, owned)
