@@ -8,7 +8,7 @@ from typing import Protocol
 
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.apart import DeadLetters
-from drainer.engine.keeper import JOURNAL_INTERVAL_S, Committer, Lock
+from drainer.engine.keeper import Committer, Lock
 from drainer.engine.pump import Batch
 from drainer.errors import DrainerError
 
@@ -36,8 +36,7 @@ class Outside:
     """What a drain needs from Kafka; ``open_source(dispatcher, notify)`` makes the source.
 
     ``notify`` is called from the source's thread when a batch waits; ``read_committed`` gives the
-    group's offsets, and may raise DrainerError. What finished is written down every
-    ``journal_interval_s``.
+    group's offsets, and may raise DrainerError.
     """
 
     open_source: Callable[[Dispatcher, Callable[[], None]], Source]
@@ -45,4 +44,3 @@ class Outside:
     lock: Lock
     read_committed: Callable[[], Mapping[int, int | None]]
     dead_letters: DeadLetters | None = None  # not needed by a drain that writes none
-    journal_interval_s: float = JOURNAL_INTERVAL_S

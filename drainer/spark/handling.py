@@ -40,6 +40,7 @@ from drainer.store.state import State
 OUTCOME_SCHEMA = "claim string, outcome string"
 AHEAD_ROWS = 4_000  # that are taken from Spark before the engine wants them
 WAIT_S = 0.1
+NEVER_S = 1e7  # between two plans of a task: its records are all that anybody reads
 STOP_S = 1.0
 
 
@@ -94,14 +95,17 @@ class Handling:
                     plan,
                     records,
                     guarded(handler.held_open(), lambda: fence.sure),
-                    self.settings,
+                    replace(
+                        self.settings,
+                        plan_interval_s=NEVER_S,
+                        journal_interval_s=state.journal_interval_s,
+                    ),
                     Outside(
                         open_source=_Rows(batches, plan).open,
                         committer=_NoCommitter(),
                         lock=_TaskLock(fence),
                         read_committed=dict,
                         dead_letters=letters,
-                        journal_interval_s=state.journal_interval_s,
                     ),
                     teller.hear,
                     elsewhere=None if handler.split is None else _not_meant,
