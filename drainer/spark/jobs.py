@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ from pyspark import StorageLevel
 from drainer.core.progress import Range
 from drainer.core.ranges import intersect
 from drainer.core.waves import Piece
-from drainer.spark.failure import spark_failures
+from drainer.errors import Interrupted
+from drainer.spark.failure import SparkBroke, spark_failures
 from drainer.spark.handling import OUTCOME_SCHEMA, Handling
 from drainer.spark.rows import SPARK_SCHEMA, Manifest
 from drainer.spark.splitting import UNDIVIDED_MOST, Splitting
@@ -48,6 +50,16 @@ class Prepared:
         self.frame.unpersist()
 
 
+@contextmanager
+def _stopping() -> Iterator[None]:
+    """What becomes of Spark stops a drain, and is no bug of it."""
+    try:
+        with spark_failures():
+            yield
+    except SparkBroke as error:
+        raise Interrupted(str(error), hint=error.hint) from error.__cause__
+
+
 class Jobs:
     """Runs them; every method blocks, and is called in a thread of its own.
 
@@ -60,7 +72,7 @@ class Jobs:
 
     def prepare(self, splitting: Splitting, pieces: Sequence[Piece], name: str) -> Prepared:
         """Reads the pieces of a wave, which are the slices of ``splitting``."""
-        with spark_failures():
+        with _stopping():
             self._context.setJobGroup(name, name, interruptOnCancel=True)
             tasks = len(splitting.slices)
             frame = (
@@ -78,7 +90,7 @@ class Jobs:
         self, prepared: Prepared, handling: Handling, name: str
     ) -> list[tuple[str, Mapping[str, Any]]]:
         """Handles what was prepared; gives each claim with the outcome of its task."""
-        with spark_failures():
+        with _stopping():
             self._context.setJobGroup(name, name, interruptOnCancel=True)
             within = " or ".join(
                 f"(partition = {number} and offset < {end})"
@@ -89,12 +101,12 @@ class Jobs:
 
     def cancel(self, name: str) -> None:
         """Ends a job; its tasks are killed."""
-        with spark_failures():
+        with _stopping():
             self._context.cancelJobGroup(name)
 
     def stop(self) -> None:
         """Ends the session."""
-        with spark_failures():
+        with _stopping():
             self._session.stop()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,9 @@ class Story:
 
     def _running(self, concurrency: int, options: dict[str, str]) -> LocalSettings:
         return LocalSettings(
-            concurrency=concurrency, options={"record": str(self.record), **options}
+            concurrency=concurrency,
+            plan_interval_s=0.2,
+            options={"record": str(self.record), **options},
         )
 
     def _see(self, status: Status) -> None:
@@ -129,6 +132,8 @@ class Story:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
+        if not self.record.exists():
+            return []
         return [orjson.loads(line) for line in self.record.read_bytes().splitlines()]
 
     def places(self, *whats: str) -> list[Place]:
@@ -172,10 +177,14 @@ class Story:
 
 def _insist_on_lane(key: str, lines: Sequence[dict[str, Any]]) -> None:
     running: tuple[int, Place] | None = None  # process and place
-    last: dict[int, tuple[int, int]] = {}
+    last: dict[tuple[int, int], Place] = {}  # by process and partition
+    settled: set[Place] = set()
+    places = sorted({tuple(line["place"]) for line in lines})
+    before = {b: a for a, b in pairwise(places) if a[0] == b[0]}
     for line in lines:
         place: Place = tuple(line["place"])
         if line["what"] == "begin":
+            assert before.get(place, place) in {*settled, place}, (key, "overtook", place)
             # A process that was killed ends nothing.
             assert running is None or running[0] != line["pid"], (key, running, place)
             if running is not None:
@@ -184,10 +193,12 @@ def _insist_on_lane(key: str, lines: Sequence[dict[str, Any]]) -> None:
         else:
             assert running == (line["pid"], place), (key, running, line)
             running = None
+            settled.add(place)
+            # After a crash what was not written down comes again, in another process.
             if line["what"] in ("end", "skipped"):
-                known = last.get(place[0], (-1, -1))
-                assert place[1:] >= known, (key, place, known)
-                last[place[0]] = place[1:]
+                known = last.get((line["pid"], place[0]), place)
+                assert place >= known, (key, place, known)
+                last[line["pid"], place[0]] = place
 
 
 def _insist_on_barriers(lines: Sequence[dict[str, Any]]) -> None:
