@@ -218,9 +218,10 @@ class SparkDrain:
             known=self._known,
         )
         self._reading = name = f"drainer {plan.drain_id}: reading {_shown(ranges)}"
-        prepared = await aside(self._jobs.prepare, splitting, pieces, name)
-        self._reading = None
-        return prepared
+        try:
+            return await aside(self._jobs.prepare, splitting, pieces, name)
+        finally:
+            self._reading = None
 
     async def _handle_cut(self, prepared: Prepared) -> None:
         """Handles a wave with messages that several claims would need at once, one stretch after
@@ -381,12 +382,13 @@ class SparkDrain:
     async def _bring_to_rest(self, reason: str, work: asyncio.Task[None]) -> bool:
         """Whether all tasks have said that they are; else they may still be at work."""
         self._stop_said = reason
+        told = True
         try:
             await aside(self._state.set_control, Control(self._epoch, stop=reason))
         except DrainerError:
-            return False
-        if self._reading is not None:
-            await aside(self._jobs.cancel, self._reading)
+            told = False  # Spark ends them
+            await self._cancel(self._job)
+        await self._cancel(self._reading)
         resting = asyncio.create_task(self._rest())
         forced = asyncio.create_task(self._forced.wait())
         await asyncio.wait(
@@ -398,9 +400,13 @@ class SparkDrain:
         at_rest = resting.done()
         resting.cancel()
         work.cancel()
-        if self._job is not None:
-            await aside(self._jobs.cancel, self._job)
-        return at_rest
+        await self._cancel(self._job)
+        return at_rest and told
+
+    async def _cancel(self, job: str | None) -> None:
+        if job is not None:
+            with suppress(DrainerError):  # Spark itself may be what is gone
+                await aside(self._jobs.cancel, job)
 
     async def _rest(self) -> None:
         """Waits until no task handles anything: with their job, or when that failed each of them,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -157,11 +157,12 @@ class Story:
     def insist_on_order(self) -> None:
         """No two of a sub-key at once; those of one partition in their order; barriers alone."""
         lanes: dict[str, list[dict[str, Any]]] = {}
+        last_words = {line["pid"]: line["at"] for line in self.lines}
         for line in sorted(self.lines, key=lambda each: each["at"]):
             for key in line.get("keys", ()):
                 lanes.setdefault(str(key), []).append(line)
         for key, lines in lanes.items():
-            _insist_on_lane(key, lines)
+            _insist_on_lane(key, lines, last_words)
         _insist_on_barriers(self.lines)
 
     def insist_on_all(self) -> None:
@@ -175,7 +176,9 @@ class Story:
             return cluster.committed(self.group, self.topic, tuple(self.messages))
 
 
-def _insist_on_lane(key: str, lines: Sequence[dict[str, Any]]) -> None:
+def _insist_on_lane(
+    key: str, lines: Sequence[dict[str, Any]], last_words: Mapping[int, int]
+) -> None:
     running: tuple[int, Place] | None = None  # process and place
     last: dict[tuple[int, int], Place] = {}  # by process and partition
     settled: set[Place] = set()
@@ -185,10 +188,9 @@ def _insist_on_lane(key: str, lines: Sequence[dict[str, Any]]) -> None:
         place: Place = tuple(line["place"])
         if line["what"] == "begin":
             assert before.get(place, place) in {*settled, place}, (key, "overtook", place)
-            # A process that was killed ends nothing.
-            assert running is None or running[0] != line["pid"], (key, running, place)
-            if running is not None:
-                assert running[1] == place or running[1][0] != place[0], (key, running, place)
+            if running is not None:  # in a process that was killed, which ends nothing
+                assert last_words[running[0]] < line["at"], (key, running, place)
+                assert running[1] >= place or running[1][0] != place[0], (key, running, place)
             running = (line["pid"], place)
         else:
             assert running == (line["pid"], place), (key, running, line)

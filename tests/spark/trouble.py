@@ -127,7 +127,7 @@ def insist_on_few_repeats(story: Story, victim: int, concurrency: int) -> None:
 
 
 def _was_before(begun: dict[Place, int], line: dict[str, Any]) -> bool:
-    return begun.get(tuple(line["place"]), line["at"]) < line["at"]
+    return bool(begun.get(tuple(line["place"]), line["at"]) < line["at"])
 
 
 def states(folder: Path) -> list[str]:
