@@ -362,8 +362,8 @@ class SparkDrain:
         at_rest = await self._bring_to_rest(reason, work)
         with suppress(DrainerError):
             await self._hear()
-        self._gathering.end()
         if at_rest:
+            self._gathering.end()
             self._gathering.tasks_are_over()  # the plan that is written now has all of it
             cause = await self._close_handlers(cause)
         await self._keeper.stop()

@@ -103,5 +103,5 @@ def spark_session(
     check_conf(dict(session.sparkContext.getConf().getAll()))
     # When the JVM dies this one prints a traceback, and the error that is told says it all.
     accumulators = session.sparkContext._accumulatorServer
-    accumulators.handle_error = lambda *_: None  # type: ignore[method-assign, assignment]
+    accumulators.handle_error = lambda *_: None  # type: ignore[method-assign]
     return session
