@@ -34,7 +34,14 @@ from drainer.engine.settings import LocalSettings
 from drainer.engine.signals import stop_signals
 from drainer.engine.status import FailureStatus, Status, Summary
 from drainer.engine.tasks import spawn
-from drainer.errors import DrainerError, Halted, LanesParked, both
+from drainer.errors import (
+    BrokerUnreachable,
+    DrainerError,
+    Halted,
+    Interrupted,
+    LanesParked,
+    both,
+)
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler, describe
 from drainer.message import Origin
@@ -57,6 +64,8 @@ LEAVE_S = 5.0  # beyond the grace, for tasks to say that they have stopped
 CLOSE_S = 10.0  # for the handlers of all workers to be closed
 TASK_BUFFER_LEAST = 16 * 1024 * 1024
 CUTS_MOST = 8  # of a wave, at messages that can't be divided; with more it is one task's
+OUTAGE_S = 120.0  # of the broker, for those who read; as for the lock
+READ_AGAIN_S = 1.0
 GUESSED_BYTES = 500.0  # of one offset, until something was read
 FIRST_OFFSETS = 200  # that are read to guess better
 
@@ -94,6 +103,8 @@ class SparkDrain:
         self._asked: Signalled | None = None
         self._job: str | None = None  # the one that handles
         self._reading: str | None = None
+        self._has_read = False
+        self._trouble: str | None = None  # of reading
         self._paused = False
         self._stop_said: str | None = None
 
@@ -199,9 +210,26 @@ class SparkDrain:
         return reading
 
     async def _read_wave(self) -> Prepared:
-        prepared = await self._read(self._waves.next(), self._tasks)
+        prepared = await self._read_again(self._waves.next(), self._tasks)
         self._waves.took(prepared.ranges, prepared.read_bytes)
         return prepared
+
+    async def _read_again(self, ranges: Mapping[int, Range], claims: int) -> Prepared:
+        """Reads, and waits for a broker that has answered in this run and does no more."""
+        since_s = monotonic()
+        while True:
+            try:
+                prepared = await self._read(ranges, claims)
+            except BrokerUnreachable as error:
+                if not self._has_read:
+                    raise
+                if monotonic() - since_s > OUTAGE_S:
+                    raise Interrupted(str(error), hint=error.hint) from error
+                self._trouble = str(error)
+                await asyncio.sleep(READ_AGAIN_S)
+            else:
+                self._has_read, self._trouble = True, None
+                return prepared
 
     async def _read(self, ranges: Mapping[int, Range], claims: int) -> Prepared:
         plan = self._plan
@@ -233,7 +261,7 @@ class SparkDrain:
         for ranges, divided in stretches:
             left = dict(ranges)
             while left:  # one that is all messages of megabytes may take several reads
-                part = await self._read(left, self._tasks if divided else 1)
+                part = await self._read_again(left, self._tasks if divided else 1)
                 await self._handle(part, self._claims if divided else (ALL,))
                 left = {n: (part.ranges[n][1], end) for n, (_, end) in left.items()}
                 left = {n: each for n, each in left.items() if each[0] < each[1]}
@@ -471,7 +499,7 @@ class SparkDrain:
             self._keeper.plan,
             plan_age_s=monotonic() - self._keeper.written_at,
             stopping=stopping,
-            trouble=self._keeper.trouble,
+            trouble=self._keeper.trouble or self._trouble,
             ahead=self._reading is not None,
         )
         return replace(status, failures=self._failure_status())

@@ -13,7 +13,7 @@ from pyspark import StorageLevel
 from drainer.core.progress import Range
 from drainer.core.ranges import intersect
 from drainer.core.waves import Piece
-from drainer.errors import Interrupted
+from drainer.errors import BrokerUnreachable, Interrupted
 from drainer.spark.failure import SparkBroke, spark_failures
 from drainer.spark.handling import OUTCOME_SCHEMA, Handling
 from drainer.spark.rows import SPARK_SCHEMA, Manifest
@@ -90,13 +90,17 @@ class Jobs:
         self, prepared: Prepared, handling: Handling, name: str
     ) -> list[tuple[str, Mapping[str, Any]]]:
         """Handles what was prepared; gives each claim with the outcome of its task."""
-        with _stopping():
-            self._context.setJobGroup(name, name, interruptOnCancel=True)
-            within = " or ".join(
-                f"(partition = {number} and offset < {end})"
-                for number, (_, end) in prepared.ranges.items()
-            )
-            rows = prepared.frame.where(within).mapInArrow(handling, OUTCOME_SCHEMA).collect()
+        within = " or ".join(
+            f"(partition = {number} and offset < {end})"
+            for number, (_, end) in prepared.ranges.items()
+        )
+        try:
+            with _stopping():
+                self._context.setJobGroup(name, name, interruptOnCancel=True)
+                frame = prepared.frame.where(within).mapInArrow(handling, OUTCOME_SCHEMA)
+                rows = frame.collect()
+        except BrokerUnreachable as error:  # Spark reads again what it has lost
+            raise Interrupted(str(error), hint=error.hint) from error
         return [(row[0], orjson.loads(row[1])) for row in rows]
 
     def cancel(self, name: str) -> None:

@@ -83,6 +83,7 @@ class Story:
         wave_bytes: int = 2**31,
         observe: Callable[[Status], None] | None = None,
         until: str = "end",
+        handler: Path = HANDLER,
         **options: str,
     ) -> Summary:
         """Drains from the beginning: on Spark by so many tasks, or without it (None)."""
@@ -90,7 +91,7 @@ class Story:
             request = Request(
                 self.topic,
                 self.group,
-                load_handler(f"{HANDLER}:Recorder"),
+                load_handler(f"{handler}:Recorder"),
                 from_="earliest",
                 until=until,
                 order=order,

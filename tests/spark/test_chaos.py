@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from drainer.errors import EXIT_INTERRUPTED
+from drainer.errors import EXIT_INTERRUPTED, EXIT_REFUSED
 from drainer.kafka.settings import ClientSettings
-from spark.story import Op, Story
+from spark.story import HANDLER, Op, Story
 from spark.test_drain import messages
 from spark.trouble import Trouble, insist_on_few_repeats, interrupt, kill, states, stop_for
 
@@ -138,3 +138,22 @@ def test_a_state_that_is_deleted_meanwhile_stops_it_and_what_was_heard_is_in_the
     assert (resumed.exit_code, resumed.cause) == (0, None)
     story.insist_on_all()
     assert story.plan.complete
+
+
+def test_a_handler_that_workers_can_t_import_ends_the_drain_before_anything_is_handled(
+    story: Story, tmp_path: Path
+) -> None:
+    fill(story)
+    broken = tmp_path / "broken.py"
+    broken.write_text(
+        "import sys\n"
+        "if 'pyspark.worker' in sys.modules:\n"
+        "    import nothing_of_the_kind\n" + HANDLER.read_text().replace("from __future__", "# ")
+    )
+
+    ended = story.run(handler=broken)
+
+    assert ended.exit_code == EXIT_REFUSED
+    assert "No module named 'nothing_of_the_kind'" in str(ended.cause)
+    assert not story.record.exists()
+    assert states(story.folder) == []
