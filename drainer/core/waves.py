@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from drainer.core.progress import Range
 
-OFFSETS_LEAST = 1_000  # of a wave; a smaller one is not worth its overhead
-
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -78,7 +76,7 @@ class Waves:
 
     @property
     def _offsets(self) -> int:
-        return max(OFFSETS_LEAST, int(self._wave_bytes / self._bytes_per_offset))
+        return max(1, int(self._wave_bytes / self._bytes_per_offset))
 
 
 def cut_at(
