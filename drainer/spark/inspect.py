@@ -53,8 +53,8 @@ class OnSpark:
             name = f"drainer inspect {backlog.topic}"
             # What fails is told by drainer, and would be told a second time with Java's stack.
             log = "error" if self._verbose else "off"
-            conf = {"spark.ui.enabled": "false", **self._look.conf}  # over before it is found
-            spark = spark_session(master, name, conf, log=log)
+            own = {"spark.ui.enabled": "false"} if self._look.is_local else {}  # seen by nobody
+            spark = spark_session(master, name, {**own, **self._look.conf}, log=log)
         try:
             survey = survey_on_spark(
                 spark,
