@@ -167,8 +167,7 @@ def look_for_engine(
         terminal.warn(f"no estimate: {error}")
         return NO_ESTIMATE
     found = what_binds(measured, _question(request, asking))
-    took_s = time.monotonic() - begun_s
-    return Looked(found, f"an estimate (which took {took_s:.1f} s)")
+    return Looked(found, "an estimate", time.monotonic() - begun_s)
 
 
 def look_at_plan(
@@ -237,13 +236,13 @@ def estimate_dry_run(
     Without a latency the time is told for some typical ones. A handler that can't split is told.
     """
     backlog = remaining(cluster, prepared.plan)
-    action, found = prepared.action, None
+    found = None
 
     def settled(looked: Looked | str) -> PlanOfAction:
         return settle_engine(prepared, engine, asking.running, lambda: looked).action
 
-    if not engine.is_open:
-        action = settled("")  # what can't be is refused before anything is looked at
+    # What can't be is refused before anything is looked at.
+    action = settled(NO_ESTIMATE)
     typical: list[tuple[Distribution, Forecast]] = []
     try:
         measured = _measured(terminal, cluster, backlog, request, asking)
@@ -261,17 +260,19 @@ def estimate_dry_run(
                 request.failures.rate,
             )
     except Refused as error:
-        action = settled(NO_ESTIMATE)
         show_plan_of_action(terminal, action)
         terminal.say("")
         terminal.warn(f"no estimate: {error}")
         return action, {"estimate": None}
-    action = settled("" if found is None else Looked(found.asked, "the estimate below"))
+    if engine.is_open:
+        action = settled("" if found is None else Looked(found.asked, "the estimate below"))
     too_near = doomed_warning(measured.doomed, None if found is None else found.asked.seconds)
     if too_near is not None:
         action = replace(action, warnings=(too_near, *action.warnings))
     show_plan_of_action(terminal, action)
     terminal.say("")
+    if action.engine.is_spark:
+        terminal.warn("the times below are those of this process: for Spark there is no estimate")
     if found is not None:
         show_estimate(terminal, found, warned=True)
         write_estimate_report(terminal, asking.report, found)

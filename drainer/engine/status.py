@@ -52,6 +52,7 @@ class FailureStatus:
     dead_letter_topic: str | None = None
     error_types: tuple[tuple[str, int], ...] = ()
     in_outage: bool = False
+    given_up: int = 0  # dead, skipped or parked for failing
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +181,8 @@ class TaskStatus:
 @dataclass(frozen=True, slots=True)
 class WaveStatus:
     """The wave that is handled: the ``number``-th, of about ``of`` (None while nobody can tell).
+
+    0 is none yet, while the first is read.
 
     ``ahead`` says whether the next one is being read, or waits; ``seconds`` since this one began.
     """

@@ -21,9 +21,12 @@ from drainer.message import Origin
 from drainer.operations.group import check_inactive
 from drainer.operations.hold import holding
 from drainer.operations.policy import LetterWriter
+from drainer.operations.resume import going_on
 from drainer.operations.start import Prepared
+from drainer.operations.takeover import leave, take_over
 from drainer.spark.settings import SparkSettings
 from drainer.store.plan_file import PlanFile
+from drainer.store.state import State
 
 
 def drain(
@@ -49,11 +52,14 @@ def drain(
     file = PlanFile(prepared.action.plan_path)
     with holding(cluster, file, prepared.seen, prepared.plan, say) as lock:
         _look_again(cluster, prepared)
+        prepared, state = _taken_over(file, prepared, say)
         prepared.policy.make(cluster)
         if prepared.action.resumes:
             file.write(prepared.plan)
+            leave(state, say)
             return _drain(cluster, prepared, running, observe, give_up, file, lock, first)
         aside = file.set_aside(prepared.seen.plan) if prepared.seen else None
+        leave(state, say)
         try:
             _write_first(file, prepared.plan)
             if aside is not None:
@@ -64,6 +70,21 @@ def drain(
             if aside is not None:
                 say(f"the finished plan is {file.path} again")
             raise
+
+
+def _taken_over(
+    file: PlanFile, prepared: Prepared, say: Callable[[str], None]
+) -> tuple[Prepared, State | None]:
+    """Without tasks of a former driver, and with what they told to the last."""
+    if prepared.seen is None:
+        return prepared, None
+    state = take_over(prepared.seen.written, say, stop="the drain goes on without tasks")
+    if state is None:
+        return prepared, None
+    loaded = file.load()
+    if prepared.action.resumes:
+        return going_on(prepared, loaded), state
+    return replace(prepared, seen=replace(loaded, plan=replace(loaded.plan, state=None))), state
 
 
 def _write_first(file: PlanFile, plan: OffsetPlan) -> None:
@@ -129,7 +150,7 @@ def _drain(
         return thread if first is None else FirstMessages(thread, first, dispatcher)
 
     topic = prepared.policy.topic
-    letters = None if topic is None else LetterWriter(cluster, plan, topic.name)
+    letters = None if topic is None else LetterWriter(cluster.settings, plan, topic.name)
     try:
         summary = LocalDrain(
             plan,
@@ -165,7 +186,7 @@ def _drain_on_spark(
     lock: GroupLock,
 ) -> Summary:
     # PySpark takes half a second to import, and other drains do without.
-    from drainer.spark.drain import SparkDrain  # type: ignore[import-not-found]  # noqa: PLC0415
+    from drainer.spark.drain import SparkDrain  # noqa: PLC0415
 
     plan, topic = prepared.plan, prepared.policy.topic
     summary: Summary = SparkDrain(

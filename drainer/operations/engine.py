@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from drainer.core.forecast.forecast import CPU, SPLIT, Forecast
+from drainer.core.forecast.forecast import CPU, NOTHING, SPLIT, Forecast
 from drainer.core.plan import OffsetPlan
 from drainer.core.tuning.concurrency import Concurrency
 from drainer.engine.action import PROCESS, SPARK, Engine
@@ -52,10 +52,14 @@ class EngineRequest:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """An estimate for the process; ``by`` says which one, as in "the estimate below"."""
+    """An estimate for the process; ``by`` says which one, as in "the estimate below".
+
+    ``took_s`` is what it took to make it; None when it would have been made anyway.
+    """
 
     forecast: Forecast
     by: str
+    took_s: float | None = None
 
 
 def settle_engine(
@@ -159,26 +163,42 @@ def on_spark_s(found: Forecast, of_cores: int) -> float:
     process: the process's work is shared out, and splitting is done twice."""
     work_s = found.bounds.get(CPU, 0.0) + found.bounds.get(SPLIT, 0.0)
     others = [seconds for name, seconds in found.bounds.items() if name not in (CPU, SPLIT)]
-    return max(work_s / (OF_A_CORE * of_cores), *others)
+    return max([work_s / (OF_A_CORE * of_cores), *others])
 
 
 def _by_estimate(looked: Looked) -> Engine:
-    found, by = looked.forecast, looked.by
-    if found.bound not in (CPU, SPLIT):
-        return Engine(PROCESS, f"{found.bound} is the limit by {by}, and not this process")
-    limit = f"this process is the limit by {by}: {found.seconds:,.0f} s"
+    found = looked.forecast
+    name, finding = _finding(found)
+    if found.bound in (CPU, SPLIT):
+        what = f"this process is the limit: {_time(found.seconds)}{finding}"
+    elif found.bound == NOTHING:
+        what = "there is nothing to handle"
+    else:
+        what = f"{found.bound} is the limit, and not this process"
+    asking = "" if looked.took_s is None else f"; asking took {looked.took_s:.1f} s"
+    return Engine(name, f"{looked.by} says that {what}{asking}")
+
+
+def _finding(found: Forecast) -> tuple[str, str]:
     available = cores()
+    if found.bound not in (CPU, SPLIT):
+        return PROCESS, ""
     if available < 2:
-        return Engine(PROCESS, f"{limit}; but Spark would have no other core here")
+        return PROCESS, ", and Spark would have no other core here"
     spark_s = on_spark_s(found, available)
-    against = f"about {spark_s:,.0f} s on {available} cores"
+    against = f", and about {_time(spark_s)} with Spark on {available} cores"
     if found.seconds - spark_s < WORTH_S or found.seconds < WORTH_TIMES * spark_s:
-        return Engine(PROCESS, f"{limit}; with Spark {against}, which is not worth it")
+        return PROCESS, f"{against}, which is not worth it"
     try:
         java_for_spark()
     except Refused as error:
-        return Engine(PROCESS, f"{limit}, {against} with Spark; but {error}")
-    return Engine(SPARK, f"{limit}, {against}")
+        return PROCESS, f"{against}, but {error}"
+    return SPARK, against
+
+
+def _time(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes:,} min {rest} s" if minutes else f"{rest} s"
 
 
 def _state(spark: SparkSettings, plan: Path) -> str:

@@ -281,13 +281,5 @@ def _check_committed(cluster: Cluster, path: Path, seen: LoadedPlan) -> None:
 
 def resumed(plan: OffsetPlan) -> OffsetPlan:
     """A plan as the next run begins with it: what was pending will be read again."""
-    claim = {
-        number: replace(
-            progress,
-            messages=progress.messages.settled(),
-            sub_messages=progress.sub_messages.settled(),
-        )
-        for number, progress in plan.claims[ALL].items()
-    }
     # Past every journal that may lie beside the plan: a save begins one before it writes the plan.
-    return replace(plan, claims={ALL: claim}, updated=now(), generation=plan.generation + 2)
+    return replace(plan.settled(), updated=now(), generation=plan.generation + 2)

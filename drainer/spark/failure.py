@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -108,16 +108,26 @@ class Carried(Exception):
     """Raised in a task for an error of drainer's: for people, and in a form to be read again."""
 
     def __init__(self, error: DrainerError) -> None:
-        said = {
-            "class": [cls.__name__ for cls in _classes(type(error))],
-            "message": str(error),
-            "hint": error.hint,
-            "cause": _trace(error.__cause__),
-        }
+        said = said_of(error)
         told = str(error) if error.hint is None else f"{error}\nhint: {error.hint}"
         # What can't be encoded would keep PySpark from telling any of it.
         told = told.encode("utf-8", "backslashreplace").decode()
         super().__init__(f"{told}\n{_MARK}{json.dumps(said)}")
+
+
+def said_of(error: DrainerError) -> dict[str, Any]:
+    """An error as JSON, from which ``error_of`` makes it again."""
+    return {
+        "class": [cls.__name__ for cls in _classes(type(error))],
+        "message": str(error),
+        "hint": error.hint,
+        "cause": _trace(error.__cause__),
+    }
+
+
+def error_of(said: Mapping[str, Any]) -> DrainerError:
+    """Raises KeyError or TypeError when it is nothing that ``said_of`` made."""
+    return _of(said, _tree())
 
 
 class OnSpark(Exception):

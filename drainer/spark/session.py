@@ -2,16 +2,73 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from drainer.spark.settings import LAWS, check_conf, java_for_spark
+from drainer.spark.settings import (
+    DRAIN_LAWS,
+    LAWS,
+    SparkSettings,
+    check_conf,
+    hides,
+    java_for_spark,
+)
 
 LOCAL = "local[2]"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
+
+# What a drain runs best with; anybody may say otherwise.
+_OF_DRAINS = {
+    **{key: value for key, (value, _) in DRAIN_LAWS.items()},
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+    "spark.ui.enabled": "true",
+}
+_LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *(\d+))?\])?")
+FAILURES_MOST = 4  # of one task, as on a cluster
+READERS = 8  # of so many slots one reads ahead while the others handle
+
+
+@dataclass(frozen=True, slots=True)
+class DrainSession:
+    """A session for a drain.
+
+    ``tasks`` is how many are to handle at once, ``slots`` how many tasks of any kind can run.
+    ``owned`` says that it was begun for the drain, and ends with it.
+    """
+
+    session: SparkSession
+    tasks: int
+    slots: int
+    owned: bool
+
+
+def drain_session(settings: SparkSettings, drain_id: str) -> DrainSession:
+    """The session that runs in this process, or a new one.
+
+    Some slots are kept for reading the next wave meanwhile. A local master gets one more than it
+    says for that: reading takes a core for a small part of the time only.
+
+    Raises UsageError and Refused as ``spark_session`` does.
+    """
+    master = settings.master
+    local = _LOCAL.fullmatch(master)
+    if local is not None:
+        cores = (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
+        master = f"local[{cores + 1},{local[2] or FAILURES_MOST}]"
+    owned = SparkSession.getActiveSession() is None
+    conf = {**_OF_DRAINS, **settings.conf}
+    session = spark_session(master, f"drainer {drain_id}", conf, log="off")
+    slots = session.sparkContext.defaultParallelism
+    tasks = settings.tasks or max(1, slots - max(1, slots // READERS))
+    return DrainSession(session, tasks, slots, owned)
 
 
 def spark_session(
@@ -47,10 +104,28 @@ def spark_session(
     }
     if master.startswith("local"):  # nobody else has to reach the driver
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    settings |= chosen
     builder = SparkSession.builder.master(master).appName(name)
-    for key, value in {**settings, **chosen}.items():
+    for key, value in settings.items():
         builder = builder.config(key, value)
+    if SparkContext._active_spark_context is None:
+        _begin_context(master, name, settings)
     session = builder.getOrCreate()
     # One that was there before keeps what its context was begun with.
     check_conf(dict(session.sparkContext.getConf().getAll()))
     return session
+
+
+def _begin_context(master: str, name: str, settings: Mapping[str, str]) -> None:
+    # The JVM is in a session of its own: what a terminal or a supervisor sends to a whole group of
+    # processes is for this one to hear, which then stops the JVM when its tasks are at rest. And
+    # whoever lists processes sees their arguments, so no secret is among these.
+    conf = SparkConf().setMaster(master).setAppName(name).setAll(list(settings.items()))
+    if SparkContext._gateway is None:
+        shown = [(key, value) for key, value in settings.items() if not hides(key, value)]
+        launched = SparkConf(loadDefaults=False).setAll(shown)
+        SparkContext._ensure_initialized(
+            gateway=launch_gateway(launched, {"start_new_session": True}),  # type: ignore[no-untyped-call]
+            conf=conf,
+        )
+    SparkContext(conf=conf)

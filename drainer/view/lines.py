@@ -112,6 +112,7 @@ def status_line(status: Status) -> str:
     ]
     if status.wave is not None:
         words.append(f"wave {wave_words(status.wave)}")
+    if status.tasks:
         words.append(f"tasks {figures.count(len(status.tasks))} ({tasks_words(status.tasks)})")
     if (waited_for := stragglers(status.tasks)) is not None:
         words.append(f"stragglers {waited_for}")

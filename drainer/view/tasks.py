@@ -21,7 +21,9 @@ Line = list[tuple[str, Style]]
 
 
 def wave_words(wave: WaveStatus) -> str:
-    """``3 of ~12, for 42s, the next one is read meanwhile``."""
+    """``3 of ~12, for 42s, the next one is read meanwhile``; before the first it has number 0."""
+    if not wave.number:
+        return f"the first one is being read, for {figures.duration(wave.seconds)}"
     of = "" if wave.of is None else f" of ~{figures.count(wave.of)}"
     ahead = ", the next one is read meanwhile" if wave.ahead else ""
     return f"{figures.count(wave.number)}{of}, for {figures.duration(wave.seconds)}{ahead}"
@@ -39,7 +41,10 @@ def stragglers(tasks: Sequence[TaskStatus]) -> str | None:
     found = [task for task in tasks if task.straggler]
     if not found:
         return None
-    shown = [f"{task.claim} on {_short(task.host)}" for task in found[:NAMED]]
+    shown = [
+        f"{task.claim} on {_short(task.host)}" if task.host else task.claim
+        for task in found[:NAMED]
+    ]
     if len(found) > NAMED:
         shown.append(f"{figures.count(len(found) - NAMED)} more")
     return ", ".join(shown)
@@ -106,7 +111,7 @@ def _note(task: TaskStatus, several_hosts: bool) -> str:
         words.append(f"attempt {task.attempt}")
     if task.state != ENDED and task.quiet_s >= QUIET_S:
         words.append(f"silent {figures.duration(task.quiet_s)}")
-    if several_hosts:
+    if several_hosts and task.host:
         words.append(_short(task.host))
     return ", ".join(words)
 

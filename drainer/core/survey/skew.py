@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 from zlib import crc32
 
-from drainer.core.dispatch import identify
+from drainer.core.identity import identify
 from drainer.core.survey.kind import kinds_of
 from drainer.core.survey.sketch import Distinct, Heavy, Mean, Quantiles, Share, ratio
 from drainer.message import Barrier, Message, SubMessage
