@@ -28,7 +28,7 @@ def test_it_says_what_one_process_says(command: Command, make_topic: MakeTopic) 
     what = [*command.what(topic), "--from", "earliest", "--full", "--json"]
 
     spark = ["--engine", "spark", "--master", "local[1]", "--tasks", "2"]
-    outcome = command.start("inspect", *what, *spark).ends(0, within_s=120)
+    outcome = command.start("inspect", *what, *spark).ends(0, within_s=300)
 
     ours, theirs = outcome.answer, command("inspect", *what).answer
     assert ours["reading"]["engine"] == "spark"
@@ -53,10 +53,10 @@ def test_ctrl_c_ends_it_at_once(command: Command, make_topic: MakeTopic, tmp_pat
         "inspect", *what, "--handler", f"{handler}:Slow", "--full", "--master", "local[1]"
     )
     splits = handler.with_name("endless.py.splits")
-    eventually(lambda: splits.exists() or not running.running, "a task splits", 120)
+    eventually(lambda: splits.exists() or not running.running, "a task splits", 300)
 
     running.signal(signal.SIGINT)
-    outcome = running.ends(4)
+    outcome = running.ends(4, within_s=60)
 
     assert outcome.error == "interrupted"
     assert "Traceback" not in outcome.err
