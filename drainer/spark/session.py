@@ -98,7 +98,7 @@ def spark_session(
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.ui.showConsoleProgress": "false",  # the terminal is drainer's
         # Not by spark.log.level, which is told on stderr, after what comes before it.
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+        "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
         f" -Ddrainer.spark.log={log}",
         **{key: value for key, (value, _) in LAWS.items()},
     }
