@@ -67,6 +67,10 @@ class PlanRefused(Refused):
     """Raised when an offset plan is damaged, or does not fit the cluster any more."""
 
 
+class StateRefused(Refused):
+    """Raised when the place where tasks are to write can't be used, or is not what was said."""
+
+
 class NotADeadLetter(Refused):
     """Raised when a record is no dead letter of drainer's, or a damaged one."""
 
@@ -109,6 +113,10 @@ class PlanNotWritten(Interrupted):
     """Raised when the plan or its journal can't be written (disk full, folder gone)."""
 
 
+class StateLost(Interrupted):
+    """Raised when the state, where tasks write what they finish, can't be reached or was spoilt."""
+
+
 class DeadLetterNotWritten(Interrupted):
     """Told of a dead letter that its topic did not take, or not for sure; it stays pending."""
 
@@ -117,6 +125,10 @@ class Halted(DrainerError):
     """Raised when the failure policy stopped the drain; the plan is true."""
 
     exit_code = EXIT_HALTED
+
+
+class LanesParked(Halted):
+    """Raised when nothing is left to do but what waits in lanes behind something that failed."""
 
 
 class SplitFailed(Halted):

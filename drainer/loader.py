@@ -95,6 +95,12 @@ class LoadedHandler:
         handler.selects = selects
         return handler
 
+    def held_open(self) -> LoadedHandler:
+        """The same handler for whoever neither opens nor closes it."""
+        handler = copy(self)
+        handler._target = None
+        return handler
+
     @property
     def target(self) -> Any:
         """The handler itself: an instance, or a module."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -15,6 +16,8 @@ from drainer.cli.draining import end_at_once
 from drainer.cli.values import parse_deadline
 from drainer.core.forecast.distribution import Distribution
 from drainer.core.forecast.forecast import Forecast
+from drainer.core.order import Order
+from drainer.core.plan import OffsetPlan
 from drainer.core.tuning.concurrency import Concurrency
 from drainer.engine.action import PlanOfAction
 from drainer.engine.settings import LocalSettings
@@ -22,6 +25,7 @@ from drainer.errors import EXIT_DONE, Refused, UsageError
 from drainer.kafka.backlog import Backlog
 from drainer.kafka.cluster import Cluster
 from drainer.operations.canary import send_canary
+from drainer.operations.engine import EngineRequest, Looked, settle_engine, too_few_to_ask
 from drainer.operations.estimate import (
     Estimate,
     Question,
@@ -29,6 +33,7 @@ from drainer.operations.estimate import (
     estimate,
     estimate_typical,
     forecast_json,
+    what_binds,
 )
 from drainer.operations.latency import latency_from
 from drainer.operations.measurement import Measured, backlog_of, look_at, remaining
@@ -50,6 +55,7 @@ from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
 
 _HOW_LONG = "How long it will take"
+NO_ESTIMATE = "no Spark master is named, and there is no estimate to decide by"
 
 LatencyOption = Annotated[
     str | None,
@@ -150,6 +156,42 @@ def estimate_seconds(
     return drain_seconds(measured, _question(request, asking))
 
 
+def look_for_engine(
+    terminal: Terminal, cluster: Cluster, plan: OffsetPlan, request: Request, asking: Asking
+) -> Looked | str:
+    """What an estimate says of this process as the engine, or why there is none."""
+    begun_s = time.monotonic()
+    try:
+        measured = _measured(terminal, cluster, remaining(cluster, plan), request, asking)
+    except Refused as error:
+        terminal.warn(f"no estimate: {error}")
+        return NO_ESTIMATE
+    found = what_binds(measured, _question(request, asking))
+    return Looked(found, "an estimate", time.monotonic() - begun_s)
+
+
+def look_at_plan(
+    terminal: Terminal, cluster: Cluster, prepared: Prepared, running: LocalSettings
+) -> Looked | str:
+    """The same for what remains of a plan, with the latency that it holds."""
+    plan = prepared.plan
+    if plan.latency is None:
+        return ""
+    if (why := too_few_to_ask(plan)) is not None:
+        return why
+    request = Request(
+        plan.topic,
+        plan.group,
+        prepared.handler,
+        order=Order(plan.order),
+        failures=plan.failures,
+        rules=plan.rules,
+    )
+    latency = Distribution.from_percentiles(plan.latency.percentiles_s, plan.latency.mean_s)
+    asking = Asking((latency, "the plan"), None, running, measured=True)
+    return look_for_engine(terminal, cluster, plan, request, asking)
+
+
 def _measured(
     terminal: Terminal, cluster: Cluster, backlog: Backlog, request: Request, asking: Asking
 ) -> Measured:
@@ -181,7 +223,12 @@ def _question(request: Request, asking: Asking) -> Question:
 
 
 def estimate_dry_run(
-    terminal: Terminal, cluster: Cluster, prepared: Prepared, request: Request, asking: Asking
+    terminal: Terminal,
+    cluster: Cluster,
+    prepared: Prepared,
+    request: Request,
+    asking: Asking,
+    engine: EngineRequest,
 ) -> tuple[PlanOfAction, dict[str, object]]:
     """The plan of action and the estimate of a dry run; gives what its ``--json`` has of both.
 
@@ -189,7 +236,13 @@ def estimate_dry_run(
     Without a latency the time is told for some typical ones. A handler that can't split is told.
     """
     backlog = remaining(cluster, prepared.plan)
-    action, found = prepared.action, None
+    found = None
+
+    def settled(looked: Looked | str) -> PlanOfAction:
+        return settle_engine(prepared, engine, asking.running, lambda: looked).action
+
+    # What can't be is refused before anything is looked at.
+    action = settled(NO_ESTIMATE)
     typical: list[tuple[Distribution, Forecast]] = []
     try:
         measured = _measured(terminal, cluster, backlog, request, asking)
@@ -211,11 +264,15 @@ def estimate_dry_run(
         terminal.say("")
         terminal.warn(f"no estimate: {error}")
         return action, {"estimate": None}
+    if engine.is_open:
+        action = settled("" if found is None else Looked(found.asked, "the estimate below"))
     too_near = doomed_warning(measured.doomed, None if found is None else found.asked.seconds)
     if too_near is not None:
         action = replace(action, warnings=(too_near, *action.warnings))
     show_plan_of_action(terminal, action)
     terminal.say("")
+    if action.engine.is_spark:
+        terminal.warn("the times below are those of this process: for Spark there is no estimate")
     if found is not None:
         show_estimate(terminal, found, warned=True)
         write_estimate_report(terminal, asking.report, found)

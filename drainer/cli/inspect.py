@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from drainer.cli import engines as g
 from drainer.cli import estimating as e
 from drainer.cli import options as o
 from drainer.cli import rules as r
@@ -19,6 +20,7 @@ from drainer.engine.status import RuleStatus
 from drainer.errors import UsageError
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
+from drainer.operations.engine import EngineName
 from drainer.operations.inspect import SAMPLE_MESSAGES, SAMPLE_MOST, Look
 from drainer.operations.inspect import inspect as look_at
 from drainer.operations.start import Request
@@ -27,6 +29,9 @@ from drainer.view.reading import ReadingView
 from drainer.view.report.file import ReportFile
 from drainer.view.report.write import write_inspection_report
 from drainer.view.terminal import Terminal
+
+if TYPE_CHECKING:
+    from drainer.spark.inspect import OnSpark
 
 Sample = Annotated[
     int,
@@ -49,9 +54,31 @@ Full = Annotated[
 Seed = Annotated[
     int, typer.Option("--seed", envvar="DRAINER_SEED", help="Another one, other places to read.")
 ]
+LookTasks = Annotated[
+    int | None,
+    typer.Option(
+        "--tasks",
+        envvar="DRAINER_TASKS",
+        metavar="N",
+        help="How many of Spark's tasks read and split, each a range of one partition. Default: as"
+        " many as pay, and at least one a core.",
+        rich_help_panel="What it runs on",
+    ),
+]
+LookEngine = Annotated[
+    EngineName,
+    typer.Option(
+        "--engine",
+        envvar="DRAINER_ENGINE",
+        help="Who reads with --full: this process, or Spark for what is too much for one. auto"
+        " takes Spark when a master is named.",
+        rich_help_panel="What it runs on",
+    ),
+]
 
 
 def inspect(
+    context: typer.Context,
     topic: o.Topic,
     group: o.GroupToAsk,
     handler: o.HandlerToAsk = None,
@@ -69,6 +96,10 @@ def inspect(
     latency: e.LatencyOption = None,
     latency_from: e.LatencyFrom = None,
     concurrency: o.Concurrency = "100",
+    engine: LookEngine = EngineName.AUTO,
+    master: g.Master = None,
+    spark_conf: g.SparkConf = None,
+    tasks: LookTasks = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
     report: o.ReportPath = None,
@@ -87,11 +118,15 @@ def inspect(
 
     - `drainer inspect --topic orders --group indexer -b localhost:9092`
     - `drainer inspect --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --full`
+    - `drainer inspect --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --full --engine spark`
     - `drainer inspect --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --skip "payload.kind == 'set_email'"`
     """  # noqa: E501 - an example has to be on one line to be copied
     terminal = Terminal(json=json, quiet=quiet, debug=debug)
     with answering(terminal):
         page = ReportFile(report) if report else None
+        spark = g.spark_look(
+            context, engine, full=full, master=master, spark_conf=spark_conf, tasks=tasks
+        )
         asked = r.rule_settings(
             RuleSettings(),
             skip_key=skip_key,
@@ -123,8 +158,18 @@ def inspect(
                 hint="name it with --handler; count has the default one, a sub-message a message",
             )
         settings = ClientSettings.load(bootstrap_server, client_config, client_property or ())
+        survey_all: OnSpark | None = None
+        if spark is not None:
+            # PySpark is imported only where it is wanted: that takes its time.
+            from drainer.spark import inspect as on_spark  # noqa: PLC0415
+
+            file = None if client_config is None else str(client_config.absolute())
+            connection = on_spark.Connection(bootstrap_server, file, tuple(client_property or ()))
+            survey_all = on_spark.OnSpark(
+                spark, connection, look.handler, asked, terminal.say, verbose=debug
+            )
         with connect(settings) as cluster, ReadingView(terminal) as view:
-            found = look_at(cluster, look, view.update)
+            found = look_at(cluster, look, view.update, survey_all)
             seconds = None
             if given is not None and look.handler is not None and found.messages:
                 running = LocalSettings(concurrency=parse_concurrency(concurrency))
@@ -140,7 +185,7 @@ def inspect(
                 asking = e.Asking(given, None, running, latency_from is not None)
                 seconds = e.estimate_seconds(terminal, cluster, request, asking)
         show_inspection(terminal, found, seconds)
-        status = RuleStatus.of(sieve)
+        status = RuleStatus.of(sieve) if survey_all is None else survey_all.rule_status
         if asked:
             show_rules_asked(terminal, asked, found, status)
         if json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from drainer.cli import engines as g
 from drainer.cli import estimating as e
 from drainer.cli import options as o
 from drainer.cli import policy as p
@@ -12,6 +13,7 @@ from drainer.cli.answer import answering, speaking
 from drainer.cli.draining import confirm_and_drain, connect, local_settings, settings_of_plan
 from drainer.cli.metrics import serving
 from drainer.core.rules.settings import RuleSettings
+from drainer.operations.engine import EngineName, Looked, settle_engine
 from drainer.operations.resume import prepare_resume
 from drainer.store.plan_file import PlanFile
 from drainer.view.action import show_plan_of_action
@@ -19,6 +21,7 @@ from drainer.view.report.file import ReportFile
 
 
 def resume(
+    context: typer.Context,
     plan: o.PlanArgument,
     bootstrap_server: o.BootstrapServer = None,
     concurrency: o.Concurrency = "100",
@@ -45,6 +48,13 @@ def resume(
     over_limit: r.OverLimitOption = None,
     no_rules: r.NoRules = False,
     deadline: e.Deadline = None,
+    engine: g.EngineOption = EngineName.AUTO,
+    master: g.Master = None,
+    spark_conf: g.SparkConf = None,
+    wave: g.Wave = "2GiB",
+    state: g.State = None,
+    tasks: g.Tasks = None,
+    archive: g.Archives = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
     report: o.ReportPath = None,
@@ -60,12 +70,13 @@ def resume(
     """Go on with a drain that was interrupted, halted or killed.
 
     What is to be drained is in the plan, what to do when the handler fails, and what rules leave
-    out; only how to drain it can be said anew.
+    out; only how to drain it can be said anew. It may go on with another engine than it began with.
 
     Examples:
 
     - `drainer resume orders.indexer.plan.json`
     - `drainer resume orders.indexer.plan.json --concurrency 500 --yes`
+    - `drainer resume orders.indexer.plan.json --engine spark -c 2000`
     """
     with (
         speaking(log_format, json=json, quiet=quiet, debug=debug) as terminal,
@@ -74,6 +85,16 @@ def resume(
     ):
         page = ReportFile(report) if report else None
         running = local_settings(concurrency, buffer, plan_interval, grace, set_)
+        asked = g.engine_request(
+            context,
+            engine,
+            master=master,
+            spark_conf=spark_conf,
+            wave=wave,
+            state=state,
+            tasks=tasks,
+            archive=archive,
+        )
         by = e.given_deadline(deadline)
         file = PlanFile(plan)
         loaded = file.load()
@@ -103,6 +124,11 @@ def resume(
         settings = settings_of_plan(loaded.plan, bootstrap_server, client_config, client_property)
         with connect(settings) as cluster:
             prepared = prepare_resume(cluster, file, loaded, running, failures, rules=ruled)
+
+            def look() -> Looked | str:
+                return e.look_at_plan(terminal, cluster, prepared, running)
+
+            prepared = settle_engine(prepared, asked, running, look)
             show_plan_of_action(terminal, prepared.action)
             code = confirm_and_drain(
                 terminal, cluster, prepared, running, metrics, yes=yes, deadline=by, report=page

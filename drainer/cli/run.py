@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from drainer.cli import engines as g
 from drainer.cli import estimating as e
 from drainer.cli import options as o
 from drainer.cli import policy as p
@@ -16,12 +17,14 @@ from drainer.core.rules.settings import RuleSettings
 from drainer.errors import UsageError
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
+from drainer.operations.engine import EngineName, Looked, settle_engine
 from drainer.operations.start import Request, prepare
 from drainer.view.action import show_plan_of_action
 from drainer.view.report.file import ReportFile
 
 
 def run(
+    context: typer.Context,
     topic: o.Topic,
     group: o.Group,
     handler: o.HandlerReference,
@@ -57,6 +60,13 @@ def run(
     latency: e.LatencyOption = None,
     latency_from: e.LatencyFrom = None,
     deadline: e.Deadline = None,
+    engine: g.EngineOption = EngineName.AUTO,
+    master: g.Master = None,
+    spark_conf: g.SparkConf = None,
+    wave: g.Wave = "2GiB",
+    state: g.State = None,
+    tasks: g.Tasks = None,
+    archive: g.Archives = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
     report: o.ReportPath = None,
@@ -79,6 +89,7 @@ def run(
     - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092`
     - `drainer run --topic orders --group indexer --handler count -b localhost:9092 --dry-run --latency 10ms --deadline 08:00`
     - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --retries 5 --on-failure dead-letter --max-dead 1%`
+    - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --engine spark -c 2000`
     - `drainer run --topic orders --group indexer --handler print -b localhost:9092 --partition 3 --from earliest --yes --json`
     """  # noqa: E501 - an example has to be on one line to be copied
     with (
@@ -89,9 +100,21 @@ def run(
         page = ReportFile(report) if report else None
         running = local_settings(concurrency, buffer, plan_interval, grace, set_)
         given = e.given_latency(latency, latency_from)
-        if given is not None and not dry_run:
+        asked = g.engine_request(
+            context,
+            engine,
+            master=master,
+            spark_conf=spark_conf,
+            wave=wave,
+            state=state,
+            tasks=tasks,
+            archive=archive,
+        )
+        if given is not None and not dry_run and not asked.is_open:
             raise UsageError(
-                "--latency and --latency-from are for an estimate", hint="add --dry-run"
+                "--latency and --latency-from are for an estimate, and nothing is left to decide by"
+                " one",
+                hint="add --dry-run, or leave the engine to --engine auto without a master",
             )
         by = e.given_deadline(deadline)
         settings = ClientSettings.load(bootstrap_server, client_config, client_property or ())
@@ -131,12 +154,20 @@ def run(
         )
         with connect(settings) as cluster:
             prepared = prepare(cluster, request, running)
+            asking = e.Asking(given, by, running, latency_from is not None, page)
             if dry_run:
-                measured = latency_from is not None
-                asking = e.Asking(given, by, running, measured, page)
-                action, found = e.estimate_dry_run(terminal, cluster, prepared, request, asking)
+                action, found = e.estimate_dry_run(
+                    terminal, cluster, prepared, request, asking, asked
+                )
                 tell_dry_run(terminal, action, found, report=page)
                 return
+
+            def look() -> Looked | str:
+                if given is None or not prepared.action.offsets:
+                    return ""
+                return e.look_for_engine(terminal, cluster, prepared.plan, request, asking)
+
+            prepared = settle_engine(prepared, asked, running, look)
             show_plan_of_action(terminal, prepared.action)
             code = confirm_and_drain(
                 terminal, cluster, prepared, running, metrics, yes=yes, deadline=by, report=page

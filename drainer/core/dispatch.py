@@ -6,17 +6,18 @@ sub-messages, finishes them, and asks what to write down.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from drainer.core.closure import SubKeys
+from drainer.core.claims import ALL, Absent, Claims, Elsewhere
+from drainer.core.identity import identify
 from drainer.core.lanes import Lanes
 from drainer.core.ledger import Ledger
 from drainer.core.order import LANE_OF, LANE_OF_MESSAGE, Order
 from drainer.core.progress import Counts, Outcome, Progress, Range
 from drainer.core.rules.settings import RuleAccount, RuleSettings
 from drainer.core.rules.sieve import Sieve
-from drainer.errors import SplitFailed
 from drainer.message import Barrier, Message, SubMessage
 
 # What the objects of one message and one sub-message take in memory beside the record's bytes
@@ -24,8 +25,6 @@ from drainer.message import Barrier, Message, SubMessage
 MESSAGE_BYTES = 500
 SUB_MESSAGE_BYTES = 500
 WHOLE_BYTES = MESSAGE_BYTES + SUB_MESSAGE_BYTES
-
-_KINDS = {SubMessage, Barrier}
 
 
 class Gate:
@@ -44,7 +43,13 @@ class Dispatcher:
     ``parked`` are the lanes (``repr`` of their keys) that an earlier run parked behind a dead
     letter, and the partitions that it parked behind a barrier. What ``selects`` says no to stays
     pending, and holds back nothing. What a rule of ``sieve`` takes out never enters a lane.
+
+    ``others`` is what claims other than "all" have finished. ``elsewhere`` has a bit for each of a
+    message's sub-messages that is another drain's to handle. Neither is read, pending or finished
+    here, and no message waits for it.
     """
+
+    state = None  # of tasks: it has none
 
     def __init__(
         self,
@@ -53,15 +58,25 @@ class Dispatcher:
         parked: Iterable[str] = (),
         selects: Callable[[SubMessage], bool] | None = None,
         sieve: Sieve | None = None,
+        elsewhere: Absent | None = None,
+        others: Elsewhere | None = None,
     ) -> None:
         self.ledgers = dict(ledgers)
         self.parked = set(parked)
         self.lanes = Lanes(self._rest, self.parked.copy())
         self.leaves_something = bool(self.parked)  # whether not all will be done in this run
         self._newly_parked: list[str] = []
+        self.parked_here: set[str] = set()  # by this run, whether later ones shall know or not
         self._selects = selects
         self.sieve = sieve or Sieve(RuleSettings())
         self._sift = self.sieve.sift if self.sieve.settings else None
+        self._elsewhere = elsewhere
+        self._others = others
+        self._shared_below: dict[int, int] = {}  # by partition, the offset; empty when there's none
+        if elsewhere is not None:
+            self._shared_below = dict.fromkeys(self.ledgers, sys.maxsize)
+        elif others is not None:
+            self._shared_below = {number: others.highest(number) for number in self.ledgers}
         self._lane_of = LANE_OF.get(order)
         for ledger in self.ledgers.values():
             ledger.lane_of = LANE_OF_MESSAGE.get(order)
@@ -110,7 +125,10 @@ class Dispatcher:
         sequence = subs if type(subs) is list else list(subs)
         keys = identify(message, sequence)
         size = message.size + MESSAGE_BYTES + SUB_MESSAGE_BYTES * len(sequence)
-        done = self.ledgers[partition].deliver(message, keys, size)
+        shared = 0
+        if self._shared_below and message.offset < self._shared_below[partition]:
+            shared = self._absent(message, sequence)
+        done = self.ledgers[partition].deliver(message, keys, size, shared)
         gate = self._gates.get(partition) if self._gates else None
         if self._selects is not None:
             done |= self._leave_alone(sequence, done, self._selects)
@@ -144,9 +162,11 @@ class Dispatcher:
         It is ``wants`` and ``deliver`` for the default split, and for records of one partition in
         their order.
         """
-        ledger = self.ledgers[messages[0].origin.partition]
+        partition = messages[0].origin.partition
+        ledger = self.ledgers[partition]
         exact = self._gates or self._shut or self._lane_of or self._selects or self._sift
-        if exact or not ledger.fresh(messages):
+        shared = self._shared_below and messages[0].offset < self._shared_below[partition]
+        if exact or shared or not ledger.fresh(messages):
             for message in messages:
                 if self.wants(message):
                     self.deliver(message, [SubMessage(message.key, message.value)])
@@ -215,10 +235,11 @@ class Dispatcher:
 
     def park(self, sub: SubMessage) -> None:
         """Leaves a sub-message that was taken pending for this run, and all behind it."""
-        self.lanes.park(sub)
+        self.parked_here.update(map(repr, self.lanes.park(sub)))
         self._rest(sub)
         if isinstance(sub, Barrier):
             self._shut_behind(sub)
+            self.parked_here.add(_all_of(sub.message.partition))
 
     def park_behind(self, sub: SubMessage, outcome: Outcome) -> None:
         """Ends a sub-message that was taken, and leaves what is behind it pending, for later runs
@@ -255,13 +276,27 @@ class Dispatcher:
         return self.sieve.changes({n: ledger.position for n, ledger in self.ledgers.items()})
 
     def progress(self) -> dict[int, Progress]:
-        """All that is finished, by partition: what the plan holds."""
+        """All that is finished here, by partition: the plan's claim "all"."""
         return {number: ledger.progress() for number, ledger in self.ledgers.items()}
 
+    def claims(self) -> Claims:
+        """What the plan holds: this progress, and of the other claims those that add to it."""
+        others: Claims = {}
+        if self._others is not None:
+            marks = {number: ledger.watermark for number, ledger in self.ledgers.items()}
+            others = self._others.needed(marks)
+        return {ALL: self.progress(), **others}
+
     def closed(self, progress: Mapping[int, Progress]) -> dict[int, tuple[Range, ...]]:
-        """What of this progress, just taken, may travel without the plan, by partition."""
+        """What of this progress, just taken, may travel without the plan, by partition.
+
+        Nothing where claims say more: what they have of a message is known to the plan alone.
+        """
+        shared = self._shared_below
         return {
-            number: ledger.closed(progress[number].finished)
+            number: ()
+            if ledger.watermark < shared.get(number, 0)
+            else ledger.closed(progress[number].finished)
             for number, ledger in self.ledgers.items()
         }
 
@@ -277,6 +312,10 @@ class Dispatcher:
             more_messages, more_subs = ledger.counts()
             messages, subs = messages + more_messages, subs + more_subs
         return messages, subs
+
+    def _absent(self, message: Message, subs: Sequence[SubMessage]) -> int:
+        absent = 0 if self._elsewhere is None else self._elsewhere(message, subs)
+        return absent if self._others is None else absent | self._others.finished(message, subs)
 
     def _leave_alone(
         self, subs: Sequence[SubMessage], done: int, selects: Callable[[SubMessage], bool]
@@ -295,6 +334,7 @@ class Dispatcher:
         sub.payload = None
 
     def _note_parked(self, text: str) -> None:
+        self.parked_here.add(text)
         if text not in self.parked:
             self.parked.add(text)
             self._newly_parked.append(text)
@@ -343,48 +383,9 @@ def _is_next(sub: SubMessage) -> bool:
     # Whether all before it in its message is finished; by rules some behind it may be, too.
     before = (1 << sub.index) - 1
     part = sub.message.part
-    return not before or (part is not None and part.bits & before == before)
+    return not before or (part is not None and (part.bits | part.elsewhere) & before == before)
 
 
 def _all_of(partition: int) -> str:
     # How a plan names what a barrier holds back; no repr of a key looks like it.
     return f"partition {partition}"
-
-
-def identify(message: Message, subs: Sequence[SubMessage]) -> tuple[Hashable, ...]:
-    """Gives each sub-message its identity; their sub-keys.
-
-    Raises SplitFailed for what would break the account later on.
-    """
-    if not _KINDS.issuperset(map(type, subs)):
-        for sub in subs:
-            if not isinstance(sub, SubMessage):
-                kind = f"the type {sub.__name__}" if isinstance(sub, type) else type(sub).__name__
-                raise SplitFailed(
-                    f"split gave {kind} instead of SubMessage at {message}",
-                    hint="yield drainer.SubMessage(key=..., payload=...)",
-                )
-    try:
-        for index, sub in enumerate(subs):
-            if sub.message is not None:
-                raise SplitFailed(
-                    f"split gave a SubMessage at {message} that it had given before, at"
-                    f" {sub.message}",
-                    hint="make a new SubMessage for each operation of each message",
-                )
-            sub.message = message
-            sub.index = index
-        keys = tuple([sub.key if sub.keys is None else SubKeys(sub.keys) for sub in subs])
-        hash(keys)
-    except TypeError as error:
-        raise SplitFailed(
-            f"split gave a sub-key that is not hashable at {message}: {error}",
-            hint="use str, bytes, int or tuples of them as sub-keys",
-        ) from None
-    except AttributeError as error:
-        raise SplitFailed(
-            f"split gave {type(error.obj).__name__} at {message} that is no whole SubMessage:"
-            f" {error}",
-            hint="call super().__init__(key, payload) in classes derived from SubMessage",
-        ) from None
-    return keys

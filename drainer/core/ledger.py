@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 
 from drainer.core.closure import Closure
+from drainer.core.part import Part, insist_same
 from drainer.core.progress import (
     Counts,
     Outcome,
@@ -13,11 +14,9 @@ from drainer.core.progress import (
     Progress,
     Range,
     RangeSet,
-    checksum_keys,
     join_ranges,
     ranges_of,
 )
-from drainer.errors import SplitFailed
 from drainer.message import Message
 
 DONE = Outcome.DONE  # looked up once for every sub-message
@@ -27,40 +26,6 @@ PURGE_BYTES_MIN = 1024 * 1024  # nor these, in all
 # What a message takes of which only the account is kept, and each sub-key that stays in it.
 RESTING_BYTES = 700
 RESTING_KEY_BYTES = 100
-
-
-class Part:
-    """Which sub-messages of a message are finished, while some are and some are not.
-
-    It has the face of a ``Partial`` and changes under whoever holds it: making an immutable one of
-    each, every time that the journal asks, would cost a tenth of the drain's speed.
-    """
-
-    __slots__ = ("_checksum", "_head", "bits", "changed", "dead", "keys", "resting", "skipped")
-
-    def __init__(self, keys: Sequence[Hashable]) -> None:
-        self.keys = keys
-        self.bits = 0
-        self.changed = False  # since the journal last asked
-        self.dead = self.skipped = 0
-        self.resting = 0  # pending, and not to be handled in this run
-        self._checksum: int | None = None  # of most messages nobody asks for it
-        self._head: str | None = None
-
-    def record(self) -> Partial:
-        if self._checksum is None:
-            self._checksum = checksum_keys(self.keys)
-        return Partial(len(self.keys), self._checksum, self.bits)
-
-    def finished_keys(self) -> list[Hashable]:
-        bits = self.bits
-        return [key for index, key in enumerate(self.keys) if bits >> index & 1]
-
-    def encode(self) -> str:
-        head = self._head
-        if head is None:
-            head = self._head = self.record().head
-        return f"{head}{self.bits:x}"
 
 
 class Ledger:
@@ -90,6 +55,8 @@ class Ledger:
         self._closure = Closure(known)
         self.lane_of: Callable[[Message], Hashable] | None = None  # where lanes aren't sub-keys
         self._recorded = known.watermark  # the watermark that changes() told last
+        self.tells_fates = False  # of messages, for whoever adds claims up
+        self._fates: dict[Outcome, list[int]] = {Outcome.DEAD: [], Outcome.SKIPPED: []}
         self.messages_read = self.messages_done = self.messages_dead = self.messages_skipped = 0
         self.subs_read = self.subs_done = self.subs_dead = self.subs_skipped = 0
         self._base_messages = known.messages.settled()
@@ -113,11 +80,15 @@ class Ledger:
         """Whether a fetched message is to be delivered: not seen and not finished before."""
         return self.position <= offset < self.end and not (self.resumed and offset in self._earlier)
 
-    def deliver(self, message: Message, keys: Sequence[Hashable], size: int) -> int:
+    def deliver(
+        self, message: Message, keys: Sequence[Hashable], size: int, elsewhere: int = 0
+    ) -> int:
         """Opens the account of a message that splits into one sub-message per key.
 
-        Messages come in rising order of offset; ``size`` is in bytes, for ``pending_bytes``. The
-        result has a bit for each sub-message that an earlier drain finished.
+        Messages come in rising order of offset; ``size`` is in bytes, for ``pending_bytes``.
+        ``elsewhere`` has a bit for each sub-message that is none of this account's, and that the
+        message does not wait for. The result has one for each that need not be handled: these, and
+        those that an earlier drain finished.
 
         Raises SplitFailed when an earlier drain finished a part of this message and the keys are
         not the ones that it saw; nothing was taken in then.
@@ -130,6 +101,12 @@ class Ledger:
         if self._earlier_partial and offset in self._earlier_partial:
             done = self._recall(message)
             left -= done.bit_count()
+        if elsewhere:
+            elsewhere &= ~done
+            left -= elsewhere.bit_count()
+            done |= elsewhere
+            if left:  # or nobody asks any more
+                (message.part or self._begin_part(message)).elsewhere = elsewhere
         message.ledger = self
         message.left = left
         message.size = size
@@ -309,7 +286,10 @@ class Ledger:
         else:
             finished, partial = [], {}
         self._recorded = self.watermark
-        return Progress(self.watermark, ranges_of(finished), partial, *self.tally())
+        dead, skipped = map(ranges_of, self._fates.values())
+        for offsets in self._fates.values():
+            offsets.clear()
+        return Progress(self.watermark, ranges_of(finished), partial, *self.tally(), dead, skipped)
 
     def _counts(self, messages: int, subs: int) -> tuple[Counts, Counts]:
         return (
@@ -340,6 +320,8 @@ class Ledger:
 
     def _finish_otherwise(self, message: Message, outcome: Outcome) -> None:
         part = message.part or self._begin_part(message)
+        if self.tells_fates:
+            self._fates[outcome].append(message.offset)
         if outcome is Outcome.SKIPPED:
             self.subs_skipped += 1
             part.skipped += 1
@@ -371,13 +353,7 @@ class Ledger:
     def _recall(self, message: Message) -> int:
         known = self._earlier_partial[message.offset]
         part = message.part = Part(message.sub_keys)
-        now = part.record()
-        if (known.count, known.checksum) != (now.count, now.checksum):
-            raise SplitFailed(
-                f"split is not deterministic: {message} gave {known.count} sub-messages (checksum"
-                f" {known.checksum:08x}) before and gives {now.count} ({now.checksum:08x}) now",
-                hint="split must depend on the message alone; see docs/correctness.md",
-            )
+        insist_same(message, known, message.sub_keys)
         del self._earlier_partial[message.offset]
         part.bits = known.bits
         self._closure.watches = True

@@ -10,8 +10,10 @@ from typing import Any
 import orjson
 
 from drainer.core import fields, handover
+from drainer.core.claims import EVERYTHING, Claim, Claims, Elsewhere, Places, end_of
 from drainer.core.failing.failures import FailureSettings
 from drainer.core.failing.redrive import RedriveSettings
+from drainer.core.folding import StateReference
 from drainer.core.latency import Latency
 from drainer.core.order import Order
 from drainer.core.progress import (
@@ -27,7 +29,7 @@ from drainer.core.rules.settings import RuleAccount, RuleSettings
 from drainer.errors import PlanRefused
 
 FORMAT = "drainer-plan/1"
-ALL = "all"  # the selector of the claim that every sub-key falls in
+ALL = str(EVERYTHING)  # the claim that has the account of all that is in no other
 ISOLATIONS = ("read_committed", "read_uncommitted")
 
 _DAMAGED_HINT = (
@@ -58,10 +60,12 @@ class OffsetPlan:
     """Everything that a resume needs, and never a secret.
 
     ``generation`` counts the writings of the plan; journals are named by it. ``claims`` holds for
-    each selector over sub-keys the progress by partition; times are ISO 8601 in UTC. ``parked`` are
-    the lanes (``repr`` of their keys) that wait behind a dead letter. ``redrive`` is there when the
+    each selector over sub-keys the progress by partition: "all" what is finished and the account of
+    all messages, others what is finished beyond that. Times are ISO 8601 in UTC. ``parked`` are the
+    lanes (``repr`` of their keys) that wait behind a dead letter. ``redrive`` is there when the
     topic is one of dead letters, which the handler gets as what they were. ``latency`` is the
     handler's, over all runs. ``ruled`` is what ``rules`` did, those of earlier runs among them.
+    ``state`` is where tasks write what they finish, and is there while a drain has tasks.
     """
 
     drain_id: str
@@ -78,21 +82,36 @@ class OffsetPlan:
     handler: str
     order: str
     partitions: Mapping[int, PartitionPlan]
-    claims: Mapping[str, Mapping[int, Progress]]
+    claims: Claims
     failures: FailureSettings = field(default_factory=FailureSettings)
     parked: tuple[str, ...] = ()
     redrive: RedriveSettings | None = None
     latency: Latency | None = None
     rules: RuleSettings = field(default_factory=RuleSettings)
     ruled: RuleAccount = field(default_factory=RuleAccount)
+    state: StateReference | None = None
 
     def watermark(self, partition: int) -> int:
-        """The offset that is safe to commit: the least over all claims."""
-        return min(claim[partition].watermark for claim in self.claims.values())
+        """The offset that is safe to commit."""
+        return self.claims[ALL][partition].watermark
 
     @property
     def watermarks(self) -> dict[int, int]:
         return {partition: self.watermark(partition) for partition in self.partitions}
+
+    @property
+    def others(self) -> Claims:
+        """The claims beside "all"."""
+        return {selector: claim for selector, claim in self.claims.items() if selector != ALL}
+
+    def elsewhere(self) -> Elsewhere | None:
+        """What they have finished; None when there are none."""
+        return Elsewhere(self.others, Places(Order(self.order))) if self.others else None
+
+    def shared(self, partition: int) -> bool:
+        """Whether one of them says something above the watermark."""
+        watermark = self.watermark(partition)
+        return any(end_of(claim[partition]) > watermark for claim in self.others.values())
 
     @property
     def complete(self) -> bool:
@@ -106,18 +125,38 @@ class OffsetPlan:
                 messages, subs = messages + progress.messages, subs + progress.sub_messages
         return messages, subs
 
+    def settled(self) -> OffsetPlan:
+        """The plan without what is pending, all accounts in that of "all"."""
+        others = self.others
+        known = {
+            number: replace(
+                progress,
+                messages=progress.messages.settled(),
+                sub_messages=sum(
+                    (claim[number].sub_messages.settled() for claim in others.values()),
+                    progress.sub_messages.settled(),
+                ),
+            )
+            for number, progress in self.claims[ALL].items()
+        }
+        emptied = {
+            selector: {n: replace(progress, sub_messages=Counts()) for n, progress in claim.items()}
+            for selector, claim in others.items()
+        }
+        return replace(self, claims={ALL: known, **emptied})
+
     def merge(
         self,
         later: Mapping[int, Progress],
         parked: Iterable[str] = (),
         ruled: RuleAccount | None = None,
     ) -> OffsetPlan:
-        """The plan with later records of its one claim added (see ``Progress.merge``)."""
+        """The plan with later records of its claim "all" added (see ``Progress.merge``)."""
         known = self.claims[ALL]
         merged = {n: p.merge(later[n]) if n in later else p for n, p in known.items()}
         return replace(
             self,
-            claims={ALL: merged},
+            claims={**self.claims, ALL: merged},
             parked=tuple(sorted({*self.parked, *parked})),
             ruled=self.ruled if ruled is None else self.ruled.merge(ruled),
         )
@@ -126,11 +165,20 @@ class OffsetPlan:
         """Raises PlanRefused when the plan contradicts itself or the laws."""
         if self.generation < 0:
             raise _refuse(f"generation {self.generation} is below zero")
+        if ALL not in self.claims:
+            raise _refuse(f"it has no claim {ALL!r}")
         for selector, claim in self.claims.items():
+            try:
+                Claim.parse(selector)
+            except ValueError as error:
+                raise _refuse(str(error)) from None
             if set(claim) != set(self.partitions):
                 raise _refuse(f"claim {selector!r} has not the same partitions as the plan")
+            where = "" if selector == ALL else f"claim {selector}, "
             for number, progress in claim.items():
-                _check_progress(f"partition {number}", self.partitions[number], progress)
+                _check_progress(f"{where}partition {number}", self.partitions[number], progress)
+                if selector != ALL and progress.messages != Counts():
+                    raise _refuse(f"{where}partition {number}: messages are counted in {ALL!r}")
         for number, part in self.partitions.items():
             offsets = (part.start, part.end, part.prior, part.committed)
             if any(offset is not None and offset < 0 for offset in offsets):
@@ -168,8 +216,6 @@ class OffsetPlan:
             plan = cls._from_json(body)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _refuse(f"a field is missing or wrong: {error!r}") from None
-        if set(plan.claims) != {ALL}:
-            raise _refuse(f"it has claims that this drainer can't work on: {sorted(plan.claims)}")
         plan.check()
         return plan
 
@@ -204,6 +250,7 @@ class OffsetPlan:
                 for selector, claim in self.claims.items()
             },
             "latency": None if self.latency is None else self.latency.as_json(),
+            "state": None if self.state is None else self.state.as_json(),
         }
 
     @classmethod
@@ -239,18 +286,23 @@ class OffsetPlan:
             latency=fields.optional(Latency.from_json, body["latency"]),
             rules=RuleSettings.from_json(body["rules"]),
             ruled=RuleAccount.from_json(body["ruled"]),
+            state=fields.optional(StateReference.from_json, body["state"]),
         )
 
 
 def encode_progress(progress: Progress) -> dict[str, Any]:
     """Progress as the plan and the journal write it."""
-    return {
+    body: dict[str, Any] = {
         "watermark": progress.watermark,
         "finished": encode_ranges(progress.finished),
         "partial": {str(offset): part.encode() for offset, part in progress.partial.items()},
         "messages": progress.messages.as_json(),
         "sub_messages": progress.sub_messages.as_json(),
     }
+    for name, ranges in (("dead", progress.dead), ("skipped", progress.skipped)):
+        if ranges:
+            body[name] = encode_ranges(ranges)
+    return body
 
 
 def decode_progress(body: Mapping[str, Any]) -> Progress:
@@ -264,6 +316,8 @@ def decode_progress(body: Mapping[str, Any]) -> Progress:
         },
         messages=Counts.from_json(body["messages"]),
         sub_messages=Counts.from_json(body["sub_messages"]),
+        dead=decode_ranges(fields.text(body.get("dead", ""))),
+        skipped=decode_ranges(fields.text(body.get("skipped", ""))),
     )
 
 

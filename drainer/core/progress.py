@@ -113,6 +113,9 @@ class Progress:
     """What is finished in one partition: all below the watermark, the ranges and parts above it.
 
     A range may span holes (offsets that hold no record); they count as finished.
+
+    ``dead`` and ``skipped`` are messages of which a sub-message was: only a claim that has others
+    beside it tells them, for what becomes of a message none of these knows alone.
     """
 
     watermark: int
@@ -120,6 +123,8 @@ class Progress:
     partial: Mapping[int, Partial] = field(default_factory=dict)
     messages: Counts = Counts()
     sub_messages: Counts = Counts()
+    dead: tuple[Range, ...] = ()
+    skipped: tuple[Range, ...] = ()
 
     def merge(self, later: Progress) -> Progress:
         """This progress with a later record of the same partition added to it.
@@ -139,7 +144,15 @@ class Progress:
             partial[offset] = part if known is None else known | part
         finished = RangeSet(ranges)
         partial = {o: p for o, p in partial.items() if o >= watermark and o not in finished}
-        return Progress(watermark, ranges, partial, later.messages, later.sub_messages)
+        return Progress(
+            watermark,
+            ranges,
+            partial,
+            later.messages,
+            later.sub_messages,
+            join_ranges((*self.dead, *later.dead)),
+            join_ranges((*self.skipped, *later.skipped)),
+        )
 
 
 class RangeSet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,6 +34,44 @@ class PartitionAction:
         return self.end - self.start
 
 
+PROCESS, SPARK = "process", "spark"
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What the drain runs on, and why on that.
+
+    The rest is told of Spark: ``tasks`` is None when Spark's cores say how many handle at once, and
+    ``conf`` is without secrets.
+    """
+
+    name: str = PROCESS
+    why: str = ""
+    master: str | None = None
+    tasks: int | None = None
+    wave_bytes: int | None = None
+    state: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    archives: tuple[str, ...] = ()
+
+    @property
+    def is_spark(self) -> bool:
+        return self.name == SPARK
+
+    def as_json(self) -> dict[str, object]:
+        told: dict[str, object] = {"name": self.name, "why": self.why}
+        if self.is_spark:
+            told |= {
+                "master": self.master,
+                "tasks": self.tasks,
+                "wave_bytes": self.wave_bytes,
+                "state": self.state,
+                "conf": dict(self.conf),
+                "archives": list(self.archives),
+            }
+        return told
+
+
 @dataclass(frozen=True, slots=True)
 class PlanOfAction:
     """All that a person should know before saying yes."""
@@ -58,6 +97,7 @@ class PlanOfAction:
     redrive: RedriveSettings | None = None  # when the topic holds dead letters
     bundling: Bundling | None = None  # when the handler takes several sub-messages at once
     rules: RuleSettings = field(default_factory=RuleSettings)
+    engine: Engine = Engine()
 
     @property
     def offsets(self) -> int:
@@ -93,4 +133,5 @@ class PlanOfAction:
             "makes_topic": self.makes_topic,
             "redrive": None if self.redrive is None else self.redrive.as_json(),
             "rules": self.rules.as_json(),
+            "engine": self.engine.as_json(),
         }

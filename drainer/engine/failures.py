@@ -19,7 +19,7 @@ from drainer.core.progress import Outcome
 from drainer.engine.apart import Apart, DeadLetters
 from drainer.engine.status import FailureStatus
 from drainer.engine.workers import Starter, TimedOut
-from drainer.errors import DrainerError, Halted, HandleFailed, ThreadsOverdue
+from drainer.errors import DrainerError, Halted, HandleFailed, LanesParked, ThreadsOverdue
 from drainer.handler import Fatal, Retry, Skip
 from drainer.loader import describe
 from drainer.message import SubMessage
@@ -116,6 +116,7 @@ class Failures:
             dead_letter_topic=self._settings.dead_letter_topic,
             error_types=tuple(self._types.items()),
             in_outage=self._breaker.open_since_s is not None,
+            given_up=self._policy.given_up,
         )
 
     def failed(self, sub: SubMessage, error: BaseException) -> None:
@@ -211,7 +212,8 @@ class Failures:
                 else "so much is pending behind them that no more of the backlog was read"
             )
             verb = "is" if lanes.parked == 1 else "are"
-            return Halted(
+            kind = LanesParked if read else Halted
+            return kind(
                 f"{_counted(lanes.parked, 'lane')} {verb} parked behind sub-messages that failed;"
                 f" {more}",
                 hint="mend the cause, then resume"

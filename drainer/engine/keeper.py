@@ -11,15 +11,15 @@ from time import monotonic
 from typing import Protocol
 
 from drainer.aside import aside
-from drainer.core.dispatch import Dispatcher
-from drainer.core.latency import merge_latencies
+from drainer.core.claims import Claims
+from drainer.core.folding import StateReference
+from drainer.core.latency import Latency, merge_latencies
 from drainer.core.plan import ALL, OffsetPlan, finished_beyond
-from drainer.core.progress import Range
+from drainer.core.progress import Progress, Range
+from drainer.core.rules.settings import RuleAccount
 from drainer.engine.clock import now
-from drainer.engine.latencies import Latencies
 from drainer.engine.tasks import spawn
-from drainer.errors import CommitDelayed, DrainerError, Interrupted, PlanNotWritten
-from drainer.store.plan_file import PlanFile
+from drainer.errors import CommitDelayed, DrainerError, Interrupted, PlanNotWritten, StateLost
 
 JOURNAL_INTERVAL_S = 0.05
 COMMIT_TRIES = 10  # for the last commit, when a broker is slow to answer
@@ -51,6 +51,59 @@ class Lock(Protocol):
         """Since when nobody has confirmed it; it may be held or not."""
 
 
+class PlanStore(Protocol):
+    """Where a plan is kept: its file (store/plan_file.py), or a task's records (store/records.py).
+
+    What can't be written raises PlanNotWritten, or StateLost where it can't be reached.
+    """
+
+    @property
+    def path(self) -> object:
+        """Where that is, for people."""
+
+    def start_journal(self, drain_id: str, generation: int) -> None: ...
+
+    def append(
+        self,
+        changes: Mapping[int, Progress],
+        parked: Sequence[str] = (),
+        ruled: RuleAccount | None = None,
+    ) -> None: ...
+
+    def write(self, plan: OffsetPlan) -> None: ...
+
+    def remove_journals(self) -> None: ...
+
+
+class Account(Protocol):
+    """What a drain has finished: a ``Dispatcher``, or whoever adds up those of many tasks."""
+
+    @property
+    def parked(self) -> Set[str]: ...
+
+    @property
+    def state(self) -> StateReference | None:
+        """Where tasks write what the plan doesn't hold yet."""
+
+    def changes(self) -> Mapping[int, Progress]: ...
+
+    def newly_parked(self) -> list[str]: ...
+
+    def newly_ruled(self) -> RuleAccount | None: ...
+
+    def claims(self) -> Claims: ...
+
+    def closed(self, progress: Mapping[int, Progress]) -> Mapping[int, Sequence[Range]]: ...
+
+    def ruled(self) -> RuleAccount: ...
+
+
+class Measured(Protocol):
+    """What knows the handler's latency in this run."""
+
+    def overall(self) -> Latency | None: ...
+
+
 class Keeper:
     """Owns the plan of a running drain.
 
@@ -61,23 +114,26 @@ class Keeper:
     def __init__(
         self,
         plan: OffsetPlan,
-        file: PlanFile,
-        dispatcher: Dispatcher,
-        latencies: Latencies,
+        file: PlanStore,
+        account: Account,
+        latencies: Measured,
         committer: Committer,
         interval_s: float,
         lock: Lock,
         failed: Callable[[BaseException], None],
+        journal_interval_s: float = JOURNAL_INTERVAL_S,
     ) -> None:
         self.plan = plan
         self.trouble: str | None = None
         self.written_at = monotonic()
+        self.written = plan
         self._file = file
-        self._dispatcher = dispatcher
+        self._account = account
         self._latencies = latencies
         self._latency_before = plan.latency  # of former runs
         self._committer = committer
         self._interval_s = interval_s
+        self._journal_interval_s = journal_interval_s
         self._lock = lock
         self._failed = failed
         self._beyond = finished_beyond(plan)
@@ -98,7 +154,7 @@ class Keeper:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        with suppress(PlanNotWritten):  # the save that follows will say so
+        with suppress(PlanNotWritten, StateLost):  # the save that follows will say so
             self.note()
         # A cancelled task leaves its write to its thread; a commit goes on by itself.
         under_way = [each for each in (self._call, self._committing) if each is not None]
@@ -107,10 +163,10 @@ class Keeper:
 
     def note(self) -> None:
         """Writes what finished into the journal. Raises PlanNotWritten."""
-        changes = self._dispatcher.changes()
+        changes = self._account.changes()
         if changes:
-            dispatcher = self._dispatcher
-            self._file.append(changes, dispatcher.newly_parked(), dispatcher.newly_ruled())
+            account = self._account
+            self._file.append(changes, account.newly_parked(), account.newly_ruled())
 
     async def save(self, *, commit: bool = True) -> None:
         """Writes the plan as things stand, then commits its watermarks.
@@ -118,22 +174,24 @@ class Keeper:
         Raises PlanNotWritten, or what the committer raises when the group is no longer ours.
         """
         self.note()
-        progress = self._dispatcher.progress()
-        closed = self._dispatcher.closed(progress)
+        claims = self._account.claims()
+        closed = self._account.closed(claims[ALL])
         self._closed = {n: (*ranges, *self._beyond[n]) for n, ranges in closed.items()}
         self.plan = replace(
             self.plan,
             generation=self.plan.generation + 1,
             updated=now(),
-            claims={ALL: progress},
-            parked=tuple(sorted(self._dispatcher.parked)),
+            claims=claims,
+            parked=tuple(sorted(self._account.parked)),
             latency=merge_latencies((self._latency_before, self._latencies.overall())),
-            ruled=self._dispatcher.ruled(),
+            ruled=self._account.ruled(),
+            state=self._account.state,
         )
         self._file.start_journal(self.plan.drain_id, self.plan.generation)
         self._call = aside(self._file.write, self.plan)
         await asyncio.shield(self._call)
         self.written_at = monotonic()
+        self.written = self.plan
         if commit:
             await self._commit()
 
@@ -196,7 +254,7 @@ class Keeper:
 
     async def _keep_journal(self) -> None:
         while True:
-            await asyncio.sleep(JOURNAL_INTERVAL_S)
+            await asyncio.sleep(self._journal_interval_s)
             self.note()
 
     async def _keep_plan(self) -> None:

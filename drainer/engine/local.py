@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from time import monotonic
 from typing import Any, cast
 
 from drainer.aside import aside
+from drainer.core.claims import Absent
 from drainer.core.dispatch import Dispatcher
 from drainer.core.lanes import look_ahead
 from drainer.core.ledger import Ledger
@@ -22,10 +23,11 @@ from drainer.core.rules.sieve import Sieve
 from drainer.core.tuning.concurrency import Concurrency
 from drainer.core.tuning.knee import Knee
 from drainer.engine.bundles import Bundles
+from drainer.engine.conclusion import concluded, partition_results
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.ending import Ending
 from drainer.engine.failures import Failures
-from drainer.engine.keeper import Keeper
+from drainer.engine.keeper import Keeper, PlanStore
 from drainer.engine.latencies import Latencies
 from drainer.engine.limiter import Limiter
 from drainer.engine.loop import event_loop, hurried_interpreter
@@ -34,32 +36,21 @@ from drainer.engine.outside import Outside
 from drainer.engine.pump import Pump
 from drainer.engine.settings import LocalSettings
 from drainer.engine.signals import stop_signals
-from drainer.engine.status import PartitionResult, Status, Summary
+from drainer.engine.status import Status, Summary
 from drainer.engine.tasks import spawn
 from drainer.engine.threads import ThreadWorkers
 from drainer.engine.workers import Starter, Workers
-from drainer.errors import (
-    EXIT_DEAD_LETTERS,
-    EXIT_DONE,
-    EXIT_HALTED,
-    EXIT_INTERRUPTED,
-    DrainerError,
-    HandleFailed,
-    Interrupted,
-)
+from drainer.errors import DrainerError, HandleFailed, Interrupted
 from drainer.handler import Context
 from drainer.loader import LoadedHandler, describe
-from drainer.store.plan_file import PlanFile
 
 STATUS_INTERVAL_S = 0.5
 WATCH_INTERVAL_S = 0.05  # how soon trouble in the fetch thread or the lock is seen
 
-STATUS_OF = {
-    EXIT_DONE: "done",
-    EXIT_DEAD_LETTERS: "done",
-    EXIT_INTERRUPTED: "interrupted",
-    EXIT_HALTED: "halted",
-}
+Hear = Callable[
+    [asyncio.AbstractEventLoop, Callable[[str], None], Callable[[], None]],
+    AbstractContextManager[None],
+]
 
 
 class Signalled(Interrupted):
@@ -77,12 +68,13 @@ class LocalDrain:
     def __init__(
         self,
         plan: OffsetPlan,
-        file: PlanFile,
+        file: PlanStore,
         handler: LoadedHandler,
         settings: LocalSettings,
         outside: Outside,
         observe: Callable[[Status], None],
         give_up: Callable[[], None] = lambda: None,
+        elsewhere: Absent | None = None,
     ) -> None:
         self._plan = plan
         self._file = file
@@ -98,6 +90,8 @@ class LocalDrain:
             plan.parked,
             handler.selects,
             Sieve(plan.rules, plan.ruled),
+            elsewhere,
+            plan.elsewhere(),
         )
         self._begin_no_more: Callable[[], None] = lambda: None
         self._limiter: Limiter | None = None  # when the concurrency is not fixed
@@ -112,18 +106,26 @@ class LocalDrain:
         the summary; an error that nobody thought of is raised after the plan was saved.
         """
         with hurried_interpreter(), event_loop() as loop:
-            main = loop.create_task(self._run())
-            while True:
-                try:
-                    return loop.run_until_complete(main)
-                except (SystemExit, KeyboardInterrupt) as error:
-                    pressed = isinstance(error, KeyboardInterrupt) and not self._hears_signals
-                    if main.done() or pressed:
-                        raise
-                    # asyncio lets these through from any task: the drain is not over by that.
-                    self._unheard(loop, {"exception": error, "task": main})
+            return self.run_on(loop, stop_signals)
 
-    async def _run(self) -> Summary:
+    def run_on(self, loop: asyncio.AbstractEventLoop, hear: Hear) -> Summary:
+        """The same on a loop that goes on to live; ``hear`` tells of being asked to stop."""
+        main = loop.create_task(self._run(hear))
+        while True:
+            try:
+                return loop.run_until_complete(main)
+            except (SystemExit, KeyboardInterrupt) as error:
+                pressed = isinstance(error, KeyboardInterrupt) and not self._hears_signals
+                if main.done() or pressed:
+                    raise
+                # asyncio lets these through from any task: the drain is not over by that.
+                self._unheard(loop, {"exception": error, "task": main})
+
+    def stop(self, cause: DrainerError) -> None:
+        """Brings it to rest, from the loop's thread, as if something outside had."""
+        self._end(cause)
+
+    async def _run(self, hear: Hear) -> Summary:
         loop = self._loop = asyncio.get_running_loop()
         settings, dispatcher = self._settings, self.dispatcher
         concurrency = Concurrency.of(settings.concurrency)
@@ -197,6 +199,7 @@ class LocalDrain:
             settings.plan_interval_s,
             self._outside.lock,
             failed=self._end,
+            journal_interval_s=settings.journal_interval_s,
         )
         if concurrency.is_auto:
             bundles = self._bundles
@@ -222,7 +225,7 @@ class LocalDrain:
             self._forced,
             asked=lambda: self._asked,
         )
-        with stop_signals(loop, self._signalled, self._give_up):
+        with hear(loop, self._signalled, self._give_up):
             self._hears_signals = True
             try:
                 self._keeper.start()
@@ -252,34 +255,20 @@ class LocalDrain:
             with suppress(DrainerError):
                 committed = await aside(self._outside.read_committed)
         messages, subs = self.dispatcher.counts()
-        if cause is not None and not isinstance(cause, DrainerError):
-            raise cause
-        if not (messages.conserved and subs.conserved):
-            cause = DrainerError(
-                f"the account does not add up: messages {messages}, sub-messages {subs}",
-                hint="this is a bug of drainer: report it, and keep the plan; do not resume",
-            )
         # What died in former runs of a redrive is among its letters again.
         dead = self.dispatcher.died if self._plan.redrive else subs.dead
-        code = (EXIT_DEAD_LETTERS if dead else EXIT_DONE) if cause is None else cause.exit_code
+        status, code, told = concluded(cause, messages, subs, dead=dead)
+        watermarks = {n: ledger.watermark for n, ledger in self.dispatcher.ledgers.items()}
         return Summary(
-            status=STATUS_OF.get(code, "failed"),
+            status=status,
             exit_code=code,
             elapsed_s=self._meter.elapsed_s,
             messages=messages,
             sub_messages=subs,
-            partitions={
-                number: PartitionResult(
-                    part.start,
-                    part.end,
-                    self.dispatcher.ledgers[number].watermark,
-                    committed.get(number),
-                )
-                for number, part in self._plan.partitions.items()
-            },
+            partitions=partition_results(self._plan, watermarks, committed),
             plan=str(self._file.path),
             sub_messages_per_s=self._meter.rate_average,
-            cause=cause,
+            cause=told,
             failures=self._failures.status(),
             latency=self._latencies.overall(),
             auto=None if self._limiter is None else self._limiter.status(),

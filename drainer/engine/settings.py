@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from drainer.core.tuning.concurrency import Concurrency
+from drainer.engine.keeper import JOURNAL_INTERVAL_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,4 +17,5 @@ class LocalSettings:
     buffer_bytes: int = 256 * 1024 * 1024
     plan_interval_s: float = 1.0
     grace_s: float = 10.0
+    journal_interval_s: float = JOURNAL_INTERVAL_S
     options: Mapping[str, str] | None = None  # the handler's own

@@ -52,6 +52,7 @@ class FailureStatus:
     dead_letter_topic: str | None = None
     error_types: tuple[tuple[str, int], ...] = ()
     in_outage: bool = False
+    given_up: int = 0  # dead, skipped or parked for failing
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,81 @@ class DeadlineStatus:
     warning: Outlook | None = None
 
 
+ENDED = "ended"  # of a task
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """One of Spark's tasks, by what it said last.
+
+    Attributes:
+        claim: which sub-keys are its own, as "2/8", or "all".
+        wave: the number of the wave that it works on.
+        attempt: how often Spark has begun it, from 1.
+        host: where it runs.
+        state: what it does, in a word: reading, waiting, handling, ended.
+        running: sub-messages in the handler.
+        lanes: sub-keys with something waiting or running.
+        ready: lanes that only wait for a worker.
+        finished: sub-messages, in this attempt.
+        rate: sub-messages per second, over the last few seconds.
+        quiet_s: since its last word.
+        straggler: whether the others wait for it.
+    """
+
+    claim: str
+    wave: int
+    attempt: int
+    host: str
+    state: str
+    running: int
+    lanes: int
+    ready: int
+    finished: int
+    rate: float
+    quiet_s: float
+    straggler: bool = False
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "claim": self.claim,
+            "wave": self.wave,
+            "attempt": self.attempt,
+            "host": self.host,
+            "state": self.state,
+            "in_flight": self.running,
+            "lanes": self.lanes,
+            "lanes_ready": self.ready,
+            "finished": self.finished,
+            "sub_messages_per_s": round(self.rate, 1),
+            "quiet_s": round(self.quiet_s, 3),
+            "straggler": self.straggler,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class WaveStatus:
+    """The wave that is handled: the ``number``-th, of about ``of`` (None while nobody can tell).
+
+    0 is none yet, while the first is read.
+
+    ``ahead`` says whether the next one is being read, or waits; ``seconds`` since this one began.
+    """
+
+    number: int
+    of: int | None = None
+    ahead: bool = False
+    seconds: float = 0.0
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "number": self.number,
+            "of": self.of,
+            "ahead": self.ahead,
+            "seconds": round(self.seconds, 3),
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class Status:
     """A moment of a drain. Rates are sub-messages per second."""
@@ -155,6 +231,8 @@ class Status:
     auto: AutoStatus | None = None  # when the concurrency is not fixed
     rules: RuleStatus = RuleStatus()
     deadline: DeadlineStatus | None = None  # when there is one
+    tasks: tuple[TaskStatus, ...] = ()  # of Spark, in the order of their claims
+    wave: WaveStatus | None = None  # on Spark
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +263,9 @@ class Summary:
     latency: Latency | None = None  # the handler's, in this run; None when no attempt returned
     auto: AutoStatus | None = None  # when the concurrency was not fixed
     rules: RuleStatus = RuleStatus()
+    engine: str = "process"  # or "spark"
+    waves: int | None = None  # that were handled in this run, on Spark
+    tasks: int | None = None  # that handled at once, on Spark
 
     @property
     def error(self) -> str | None:
@@ -205,6 +286,9 @@ class Summary:
             "status": self.status,
             "exit_code": self.exit_code,
             "elapsed_s": round(self.elapsed_s, 3),
+            "engine": self.engine,
+            "waves": self.waves,
+            "tasks": self.tasks,
             "messages": self.messages.as_json(),
             "sub_messages": self.sub_messages.as_json(),
             "sub_messages_per_s": round(self.sub_messages_per_s, 1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from time import monotonic
 
@@ -11,7 +12,15 @@ from prometheus_client.registry import Collector
 
 from drainer import __version__
 from drainer.core.progress import Counts
-from drainer.engine.status import PartitionStatus, RuleStatus, Status, Summary
+from drainer.engine.status import (
+    ENDED,
+    PartitionStatus,
+    RuleStatus,
+    Status,
+    Summary,
+    TaskStatus,
+    WaveStatus,
+)
 from drainer.metrics import names as n
 
 LANE_LEAST = 10  # waiting: below that no lane is hot, and each scrape would name others
@@ -77,6 +86,8 @@ class StatusCollector(Collector):
                 yield self._one(n.DEADLINE_MARGIN, status.deadline.outlook.margin_s)
         yield from self._work(status)
         yield from self._failures(status)
+        if status.wave is not None:
+            yield from self._spark(status.wave, status.tasks)
         yield self._one(n.BUFFERED, status.buffered_bytes)
         yield self._one(n.BUFFER, status.buffer_bytes)
         yield self._one(n.PLAN_AGE, status.plan_age_s)
@@ -154,6 +165,17 @@ class StatusCollector(Collector):
         yield self._one(n.THREADS_LATE, failures.late)
         yield self._one(n.BREAKER_OPEN, failures.in_outage)
         yield self._one(n.OUTAGES, failures.outages)
+
+    def _spark(self, wave: WaveStatus, tasks: tuple[TaskStatus, ...]) -> Iterator[Family]:
+        yield self._one(n.WAVE, wave.number)
+        if wave.of is not None:
+            yield self._one(n.WAVES, wave.of)
+        yield self._one(n.WAVE_AGE, wave.seconds)
+        states = Counter(task.state for task in tasks)
+        yield self._family(n.TASKS, [((state,), number) for state, number in states.items()])
+        yield self._one(n.STRAGGLERS, sum(task.straggler for task in tasks))
+        quiet = (task.quiet_s for task in tasks if task.state != ENDED)
+        yield self._one(n.TASK_QUIET_MOST, max(quiet, default=0.0))
 
     def _lane(self, key: Hashable) -> str:
         name = label(key)

@@ -196,6 +196,23 @@ _ROWS: tuple[tuple[str, tuple[_Panel, ...]], ...] = (
             ),
         ),
     ),
+    (
+        "On Spark",
+        (
+            _Panel("Waves", ((_of(n.WAVE), "handled"), (_of(n.WAVES), "of about"))),
+            _Panel(
+                "Tasks",
+                ((_of(n.TASKS), "{{state}}"), (_of(n.STRAGGLERS), "stragglers")),
+                meaning=n.STRAGGLERS.meaning,
+            ),
+            _Panel(
+                "Age of the wave, and silence",
+                ((_of(n.WAVE_AGE), "wave"), (_of(n.TASK_QUIET_MOST), "the longest silence")),
+                "s",
+                n.TASK_QUIET_MOST.meaning,
+            ),
+        ),
+    ),
 )
 
 

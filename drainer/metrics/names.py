@@ -121,6 +121,15 @@ THREADS_LATE = _gauge("threads_late", "Sub-messages whose thread goes on after i
 BREAKER_OPEN = _gauge("breaker_open", "1 while the circuit breaker is open: an outage downstream.")
 OUTAGES = _counter("outages", "How often the circuit breaker opened in this run.")
 
+WAVE = _gauge("wave", "On Spark: the wave that is handled, from 1.")
+WAVES = _gauge("waves", "On Spark: about how many waves there are; missing while nobody can tell.")
+WAVE_AGE = _gauge("wave_age_seconds", "On Spark: since the wave began that is handled.")
+TASKS = _gauge("tasks", "On Spark: tasks by what they do.", "state")
+STRAGGLERS = _gauge("stragglers", "On Spark: tasks that the others wait for.")
+TASK_QUIET_MOST = _gauge(
+    "task_quiet_seconds_max", "On Spark: the longest that a task that has not ended said nothing."
+)
+
 BUFFERED = _gauge("buffered_bytes", "Memory of what is delivered and not finished, estimated.")
 BUFFER = _gauge("buffer_limit_bytes", "What --buffer allows.")
 PLAN_AGE = _gauge("plan_age_seconds", "Since the offset plan was last written.")

@@ -43,7 +43,8 @@ def commit_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
     for number, commit in _found(cluster, loaded, or_gone=True).items():
         target = plan.watermark(number)
         if commit is None or commit.offset < target:
-            finished = (*closed(plan.claims[ALL][number]), *beyond[number])
+            told = () if plan.shared(number) else closed(plan.claims[ALL][number])
+            finished = (*told, *beyond[number])
             metadata = metadata_beside(commit, target, finished)
             moves.append(Move(number, None if commit is None else commit.offset, target, metadata))
     return moves

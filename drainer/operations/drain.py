@@ -12,7 +12,7 @@ from drainer.engine.local import LocalDrain
 from drainer.engine.outside import Outside, Source
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
-from drainer.errors import DrainerError, PlanNotWritten, PlanRefused
+from drainer.errors import DrainerError, PlanNotWritten, PlanRefused, Refused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.commit import Committer
 from drainer.kafka.fetch import FetchThread
@@ -21,8 +21,12 @@ from drainer.message import Origin
 from drainer.operations.group import check_inactive
 from drainer.operations.hold import holding
 from drainer.operations.policy import LetterWriter
+from drainer.operations.resume import going_on
 from drainer.operations.start import Prepared
+from drainer.operations.takeover import leave, take_over
+from drainer.spark.settings import SparkSettings
 from drainer.store.plan_file import PlanFile
+from drainer.store.state import State
 
 
 def drain(
@@ -40,14 +44,22 @@ def drain(
 
     Raises Refused when something changed since the plan of action was made.
     """
+    if first is not None and prepared.spark is not None:
+        raise Refused(
+            "a canary runs in this process: the first messages are no work for Spark",
+            hint="the rest of it can be resumed on Spark",
+        )
     file = PlanFile(prepared.action.plan_path)
     with holding(cluster, file, prepared.seen, prepared.plan, say) as lock:
         _look_again(cluster, prepared)
+        prepared, state = _taken_over(file, prepared, say)
         prepared.policy.make(cluster)
         if prepared.action.resumes:
             file.write(prepared.plan)
+            leave(state, say)
             return _drain(cluster, prepared, running, observe, give_up, file, lock, first)
         aside = file.set_aside(prepared.seen.plan) if prepared.seen else None
+        leave(state, say)
         try:
             _write_first(file, prepared.plan)
             if aside is not None:
@@ -58,6 +70,21 @@ def drain(
             if aside is not None:
                 say(f"the finished plan is {file.path} again")
             raise
+
+
+def _taken_over(
+    file: PlanFile, prepared: Prepared, say: Callable[[str], None]
+) -> tuple[Prepared, State | None]:
+    """Without tasks of a former driver, and with what they told to the last."""
+    if prepared.seen is None:
+        return prepared, None
+    state = take_over(prepared.seen.written, say, stop="the drain goes on without tasks")
+    if state is None:
+        return prepared, None
+    loaded = file.load()
+    if prepared.action.resumes:
+        return going_on(prepared, loaded), state
+    return replace(prepared, seen=replace(loaded, plan=replace(loaded.plan, state=None))), state
 
 
 def _write_first(file: PlanFile, plan: OffsetPlan) -> None:
@@ -100,6 +127,9 @@ def _drain(
     lock: GroupLock,
     first: int | None,
 ) -> Summary:
+    if prepared.spark is not None:
+        spark = prepared.spark
+        return _drain_on_spark(cluster, prepared, running, spark, observe, give_up, file, lock)
     plan = prepared.plan
     committer = Committer(cluster, plan.group, plan.topic)
 
@@ -120,7 +150,7 @@ def _drain(
         return thread if first is None else FirstMessages(thread, first, dispatcher)
 
     topic = prepared.policy.topic
-    letters = None if topic is None else LetterWriter(cluster, plan, topic.name)
+    letters = None if topic is None else LetterWriter(cluster.settings, plan, topic.name)
     try:
         summary = LocalDrain(
             plan,
@@ -143,3 +173,41 @@ def _drain(
     finally:
         if letters is not None:
             letters.close(0)
+
+
+def _drain_on_spark(
+    cluster: Cluster,
+    prepared: Prepared,
+    running: LocalSettings,
+    spark: SparkSettings,
+    observe: Callable[[Status], None],
+    give_up: Callable[[], None],
+    file: PlanFile,
+    lock: GroupLock,
+) -> Summary:
+    # PySpark takes half a second to import, and other drains do without.
+    from drainer.spark.drain import SparkDrain  # noqa: PLC0415
+
+    plan, topic = prepared.plan, prepared.policy.topic
+    summary: Summary = SparkDrain(
+        plan=plan,
+        file=file,
+        handler=prepared.handler,
+        running=running,
+        spark=spark,
+        outside=Outside(
+            open_source=_read_by_tasks,
+            committer=Committer(cluster, plan.group, plan.topic),
+            lock=lock,
+            read_committed=lambda: cluster.committed(plan.group, plan.topic, list(plan.partitions)),
+        ),
+        client_settings=cluster.settings,
+        letters_topic=None if topic is None else topic.name,
+        observe=observe,
+        give_up=give_up,
+    ).run()
+    return summary
+
+
+def _read_by_tasks(dispatcher: Dispatcher, notify: Callable[[], None]) -> Source:
+    raise NotImplementedError("on Spark the tasks read, and write dead letters")

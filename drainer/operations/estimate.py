@@ -203,6 +203,15 @@ def drain_seconds(measured: Measured, question: Question) -> float:
     return found.seconds
 
 
+def what_binds(measured: Measured, question: Question) -> Forecast:
+    """How long a drain takes as it is asked for and what binds, from a short simulation."""
+    setting = _setting(measured, question)
+    with hurried_interpreter():
+        return forecast(
+            measured.workload, setting, question.order, question.concurrency, TABLE_MOST
+        )
+
+
 def _setting(measured: Measured, question: Question) -> Setting:
     # A latency that was measured has in it how late the event loop is.
     late_s = 0.0 if question.measured else measured.late_s

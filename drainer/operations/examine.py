@@ -35,6 +35,7 @@ def examine(cluster: Cluster, loaded: LoadedPlan, *, or_gone: bool = False) -> l
     checks = [
         Check("the plan is whole: its digest matches and it obeys the laws"),
         Check(f"its journal adds {loaded.journal_records} records{torn}"),
+        *_of_tasks(loaded),
         _try(f"the cluster is the plan's own ({plan.cluster_id})", _cluster, cluster, loaded),
     ]
     if checks[-1].ok:
@@ -52,6 +53,14 @@ def examine(cluster: Cluster, loaded: LoadedPlan, *, or_gone: bool = False) -> l
             )
         )
     return checks
+
+
+def _of_tasks(loaded: LoadedPlan) -> list[Check]:
+    reference = loaded.written.state
+    if reference is None:
+        return []
+    torn = "; what follows a torn one is left out" if loaded.state_torn else ""
+    return [Check(f"its state at {reference.uri} adds {loaded.state_records} records{torn}")]
 
 
 def insist(checks: list[Check]) -> None:

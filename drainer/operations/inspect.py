@@ -19,18 +19,19 @@ from drainer.kafka.backlog import (
 )
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.config import limit, topic_config
-from drainer.kafka.sample import sample_backlog
+from drainer.kafka.sample import Sample, sample_backlog
 from drainer.kafka.spans import Span, SpanReader
 from drainer.kafka.topic import Replicas, TopicInfo
 from drainer.loader import LoadedHandler
 from drainer.operations.ages import age_bins
 from drainer.operations.inspection import Inspection, PartitionInspection, Reading
 from drainer.operations.retention import READER, Outlook, outlook
-from drainer.operations.survey import Survey
+from drainer.operations.survey import Survey, Surveyed
 
 SAMPLE_MESSAGES, SAMPLE_MOST = 20_000, 500_000  # a sample lies in memory, half a KiB a message
 
 Progress = Callable[[int, int], None]  # (offsets that are behind it, offsets in all)
+SurveyAll = Callable[[Backlog, Progress], tuple[Surveyed, float]]  # and how long reading took, in s
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,15 @@ class Look:
     rule: Rule | None = None
 
 
-def inspect(cluster: Cluster, look: Look, progress: Progress = lambda *_: None) -> Inspection:
+def inspect(
+    cluster: Cluster,
+    look: Look,
+    progress: Progress = lambda *_: None,
+    survey_all: SurveyAll | None = None,
+) -> Inspection:
     """Looks at a backlog; the group may be active meanwhile.
+
+    ``survey_all`` reads all of it somewhere else than here, and knows the look's handler and rules.
 
     Raises:
         TopicMissing: when the topic or a partition does not exist.
@@ -74,8 +82,7 @@ def inspect(cluster: Cluster, look: Look, progress: Progress = lambda *_: None) 
     taken_ms = ahead.taken_ms
     dated = [head.timestamp for head in ahead.heads.values() if head.timestamp is not None]
     oldest_ms = min(dated, default=None)
-    survey = Survey(look.handler, look.rule)
-    reading = _read(cluster, backlog, look, survey, progress)
+    survey, reading = _read(cluster, backlog, look, progress, survey_all)
     fraction = survey.offsets / backlog.offsets if backlog.offsets else 1.0
 
     def of(number: int) -> PartitionInspection:
@@ -117,18 +124,22 @@ def _freeze(cluster: Cluster, look: Look, partitions: Sequence[int]) -> Backlog:
 
 
 def _read(
-    cluster: Cluster, backlog: Backlog, look: Look, survey: Survey, progress: Progress
-) -> Reading:
+    cluster: Cluster,
+    backlog: Backlog,
+    look: Look,
+    progress: Progress,
+    survey_all: SurveyAll | None,
+) -> tuple[Surveyed, Reading]:
     full = look.messages is None
-    if look.messages is None:
-        read_s = _read_all(cluster, backlog, survey, progress)
+    survey: Surveyed
+    if survey_all is not None:
+        survey, read_s = survey_all(backlog, progress)
+    elif look.messages is None:
+        survey, read_s = _read_all(cluster, backlog, look, progress)
     else:
         sample = sample_backlog(cluster, backlog, look.messages, look.seed)
-        read_s, full = sample.read_s, sample.whole
-        for window in sample.windows:
-            survey.take(window.partition, window.messages, window.end - window.start)
-            survey.end_window()
-    return Reading(
+        survey, read_s, full = _surveyed(sample, look), sample.read_s, sample.whole
+    return survey, Reading(
         full=full,
         offsets=survey.offsets,
         windows=survey.windows,
@@ -136,10 +147,22 @@ def _read(
         read_s=read_s,
         bytes=survey.bytes,
         split_s=survey.split_s,
+        tasks=survey.tasks,
     )
 
 
-def _read_all(cluster: Cluster, backlog: Backlog, survey: Survey, progress: Progress) -> float:
+def _surveyed(sample: Sample, look: Look) -> Survey:
+    survey = Survey(look.handler, look.rule)
+    for window in sample.windows:
+        survey.take(window.partition, window.messages, window.end - window.start)
+        survey.end_window()
+    return survey
+
+
+def _read_all(
+    cluster: Cluster, backlog: Backlog, look: Look, progress: Progress
+) -> tuple[Survey, float]:
+    survey = Survey(look.handler, look.rule)
     begun_s = time.monotonic()
     reached = {number: part.start for number, part in backlog.partitions.items()}
     if backlog.offsets:
@@ -151,7 +174,7 @@ def _read_all(cluster: Cluster, backlog: Backlog, survey: Survey, progress: Prog
                 reached[number] = stretch.reached
                 progress(survey.offsets, backlog.offsets)
     survey.end_window()
-    return time.monotonic() - begun_s - survey.split_s
+    return survey, time.monotonic() - begun_s - survey.split_s
 
 
 def _offline(topic: TopicInfo, number: int) -> PartitionInspection:
@@ -159,7 +182,7 @@ def _offline(topic: TopicInfo, number: int) -> PartitionInspection:
 
 
 def _inspected(
-    topic: TopicInfo, part: PartitionBacklog, survey: Survey, ahead: Outlook
+    topic: TopicInfo, part: PartitionBacklog, survey: Surveyed, ahead: Outlook
 ) -> PartitionInspection:
     number = part.partition
     bytes_of_offset = survey.density(number) * survey.mean_bytes(number)

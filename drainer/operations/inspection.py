@@ -10,6 +10,7 @@ from drainer.core.survey.contents import Bin, Contents
 from drainer.core.survey.retention import Doom, Retention
 from drainer.core.survey.sketch import Mean, Share
 from drainer.core.survey.skew import Skew
+from drainer.engine.action import PROCESS, SPARK
 from drainer.errors import EXIT_DONE
 from drainer.kafka.group import GroupInfo
 from drainer.kafka.topic import Replicas
@@ -109,9 +110,10 @@ class Reading:
         offsets: how many offsets that spans.
         windows: in how many places.
         seed: what the places were drawn by.
-        read_s: how long reading took, without splitting.
+        read_s: how long reading took, without splitting; on Spark, with it.
         bytes: keys and values.
-        split_s: how long ``split`` took for all of the messages.
+        split_s: how long ``split`` took for all of the messages; on Spark, of all tasks together.
+        tasks: how many read it on Spark; None for this process.
     """
 
     full: bool
@@ -121,6 +123,7 @@ class Reading:
     read_s: float
     bytes: int
     split_s: float
+    tasks: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -131,6 +134,8 @@ class Reading:
             "read_s": self.read_s,
             "bytes": self.bytes,
             "split_s": self.split_s,
+            "engine": PROCESS if self.tasks is None else SPARK,
+            "tasks": self.tasks,
         }
 
 

@@ -19,6 +19,7 @@ from drainer.kafka.dead_topic import (
     look_at_dead_letter_topic,
     make_dead_letter_topic,
 )
+from drainer.kafka.settings import ClientSettings
 from drainer.message import SubMessage
 
 _REASONS: dict[type, str] = {TimedOut: "timeout", PastLimit: "over-limit"}
@@ -90,9 +91,9 @@ def settle_policy(
 class LetterWriter:
     """Writes sub-messages that were given up as dead letters; the engine's ``DeadLetters``."""
 
-    def __init__(self, cluster: Cluster, plan: OffsetPlan, topic: str) -> None:
+    def __init__(self, client: ClientSettings, plan: OffsetPlan, topic: str) -> None:
         self._plan = plan
-        self._topic = DeadLetterTopic(cluster.settings, topic)
+        self._topic = DeadLetterTopic(client, topic)
 
     @property
     def trouble(self) -> str | None:

@@ -86,9 +86,12 @@ def _going_on(
     logs = cluster.log_bounds(request.topic, numbers, plan.isolation)
     partitions = {n: _reaching(plan.partitions.get(n), logs[n]) for n in numbers}
     known = plan.claims[ALL]
-    claim = {
-        n: _left(known[n], logs[n]) if n in known else Progress(part.start)
-        for n, part in partitions.items()
+    claims = {
+        selector: {
+            n: _left(claim[n], logs[n]) if n in claim else Progress(part.start)
+            for n, part in partitions.items()
+        }
+        for selector, claim in plan.claims.items()
     }
     deleted = [
         f"partition {n}: {count:,} offsets before {logs[n].start} that were not redriven are passed"
@@ -99,7 +102,7 @@ def _going_on(
     going_on = replace(
         plan,
         partitions=partitions,
-        claims={ALL: claim},
+        claims=claims,
         handler=request.handler.absolute_reference,
         redrive=request.redrive,
     )

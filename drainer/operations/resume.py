@@ -11,6 +11,7 @@ from drainer.core.rules.settings import RuleSettings
 from drainer.core.tuning.concurrency import Concurrency
 from drainer.engine.action import PartitionAction, PlanOfAction
 from drainer.engine.settings import LocalSettings
+from drainer.errors import PlanRefused
 from drainer.kafka.cluster import Cluster
 from drainer.loader import load_handler
 from drainer.operations.examine import examine, group_offsets, insist
@@ -100,8 +101,35 @@ def prepare_resume(
         failures=policy.failures,
         parked=parked,
         rules=rules,
+        state=None,  # this process has no tasks, and the plan what others told
     )
     return Prepared(action, resumed(begun), handler, loaded, policy)
+
+
+def going_on(prepared: Prepared, loaded: LoadedPlan) -> Prepared:
+    """The drain that was prepared, with what the plan has gained since it was looked at.
+
+    Raises PlanRefused when that can't be, for a redrive.
+    """
+    plan = prepared.plan
+    if prepared.seen is not None and loaded.plan == prepared.seen.plan:
+        return prepared
+    if plan.redrive is not None:
+        raise PlanRefused(
+            "tasks have told more since the plan was looked at",
+            hint="say the same again; they have ended now",
+        )
+    park = plan.failures.after_dead is AfterDead.PARK
+    begun = replace(
+        loaded.plan,
+        partitions=plan.partitions,
+        generation=loaded.last_generation,
+        failures=plan.failures,
+        parked=loaded.plan.parked if park else (),
+        rules=plan.rules,
+        state=None,
+    )
+    return replace(prepared, plan=resumed(begun), seen=loaded)
 
 
 def _parked_warning(parked: Sequence[str]) -> list[str]:

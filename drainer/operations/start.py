@@ -35,6 +35,7 @@ from drainer.operations.group import check_inactive, nobody_in
 from drainer.operations.handover import TakenOver, take_over
 from drainer.operations.policy import Policy, settle_policy
 from drainer.operations.rules import insist_on_rules, rule_warnings
+from drainer.spark.settings import SparkSettings
 from drainer.store.plan_file import LoadedPlan, PlanFile
 
 DELETED = "for they are not in the log any more"
@@ -67,6 +68,8 @@ class Prepared:
 
     ``policy`` is what it needs for its dead letters.
 
+    ``spark`` is how it runs there; None when it runs in this process.
+
     ``seen`` is what lay at the plan's path: the plan that is resumed, or a finished one that a new
     drain sets aside; None when there was none.
     """
@@ -76,6 +79,7 @@ class Prepared:
     handler: LoadedHandler
     seen: LoadedPlan | None
     policy: Policy
+    spark: SparkSettings | None = None
 
 
 def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepared:
@@ -277,13 +281,5 @@ def _check_committed(cluster: Cluster, path: Path, seen: LoadedPlan) -> None:
 
 def resumed(plan: OffsetPlan) -> OffsetPlan:
     """A plan as the next run begins with it: what was pending will be read again."""
-    claim = {
-        number: replace(
-            progress,
-            messages=progress.messages.settled(),
-            sub_messages=progress.sub_messages.settled(),
-        )
-        for number, progress in plan.claims[ALL].items()
-    }
     # Past every journal that may lie beside the plan: a save begins one before it writes the plan.
-    return replace(plan, claims={ALL: claim}, updated=now(), generation=plan.generation + 2)
+    return replace(plan.settled(), updated=now(), generation=plan.generation + 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from typing import Protocol
 
 from drainer.core.survey.contents import Contents, ContentsMeter
 from drainer.core.survey.skew import Rule, Skew, SkewMeter
@@ -13,6 +14,46 @@ from drainer.loader import LoadedHandler
 from drainer.message import Message
 from drainer.operations.inspection import SplitFailures
 from drainer.operations.splitting import split_one
+
+
+class Surveyed(Protocol):
+    """What came of reading a backlog, whoever read it."""
+
+    @property
+    def tasks(self) -> int | None:
+        """How many read it on Spark; None for this process."""
+
+    @property
+    def windows(self) -> int:
+        """In how many places."""
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets were read."""
+
+    @property
+    def bytes(self) -> int:
+        """Keys and values of what was taken."""
+
+    @property
+    def split_s(self) -> float:
+        """How long splitting took, added up over all that did it."""
+
+    @property
+    def failures(self) -> SplitFailures | None:
+        """None when there were none."""
+
+    def density(self, partition: int) -> float:
+        """Messages per offset, of the partition if anything of it was read, else of all."""
+
+    def mean_bytes(self, partition: int) -> float:
+        """Of a message, likewise."""
+
+    def contents(self, fraction: float, now_ms: int) -> Contents:
+        """Of all that was taken, when that is such a part of the backlog."""
+
+    def skew(self, fraction: float) -> Skew | None:
+        """The same; None without a handler."""
 
 
 class Survey:
@@ -28,6 +69,7 @@ class Survey:
         self._messages, self._offsets, self._bytes = Counter[int](), Counter[int](), Counter[int]()
         self._failed = 0
         self._first: SplitFailed | None = None
+        self.tasks: int | None = None
         self.windows = 0
         self.split_s = 0.0
 

@@ -110,7 +110,7 @@ class ReadOptions:
             UsageError: when the file can't be read, or librdkafka rejects what it says.
         """
         overrides = [] if self.isolation is None else [f"{ISOLATION}={self.isolation}"]
-        file = None if self.client_config is None else _placed(self.client_config)
+        file = None if self.client_config is None else placed(self.client_config)
         return ClientSettings.load(self.bootstrap_servers, file, overrides)
 
 
@@ -127,12 +127,13 @@ def _unknown(name: str) -> UsageError:
     return UsageError(f"the option {name} is unknown", hint=hint)
 
 
-def _placed(path: str) -> Path:
+def placed(path: str) -> Path:
+    """Where a file of this path is, on the driver or on an executor. Raises UsageError."""
     given = Path(path)
     if given.is_file():
         return given
-    if given.name == path and SparkFiles.getRootDirectory():
-        sent = Path(SparkFiles.get(path))
+    if SparkFiles.getRootDirectory():
+        sent = Path(SparkFiles.get(given.name))
         if sent.is_file():
             return sent
     raise UsageError(

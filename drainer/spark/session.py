@@ -2,34 +2,78 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from drainer.errors import Refused, SandboxRefused, UsageError
-from drainer.sandbox.java import find_java
+from drainer.spark.settings import LAWS, SparkSettings, check_conf, java_for_spark
 
 LOCAL = "local[2]"
+_LOGGING = Path(__file__).with_name("log4j2.properties")
 
-# Why a session of drainer's can't be without them.
-_LAWS = {
-    "spark.speculation": ("false", "a second copy of a task would handle everything twice"),
-    "spark.sql.adaptive.skewJoin.enabled": ("false", "it would cut a lane in two"),
-    "spark.sql.adaptive.optimizeSkewsInRebalancePartitions.enabled": (
-        "false",
-        "it would cut a lane in two",
-    ),
+# What a drain runs best with; anybody may say otherwise.
+_OF_DRAINS = {
+    "spark.sql.adaptive.enabled": "false",  # it could lay two claims into one task
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+    "spark.ui.enabled": "true",
 }
+_LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *(\d+))?\])?")
+FAILURES_MOST = 4  # of one task, as on a cluster
+READERS = 8  # of so many slots one reads ahead while the others handle
+
+
+@dataclass(frozen=True, slots=True)
+class DrainSession:
+    """A session for a drain.
+
+    ``tasks`` is how many are to handle at once, ``slots`` how many tasks of any kind can run.
+    ``owned`` says that it was begun for the drain, and ends with it.
+    """
+
+    session: SparkSession
+    tasks: int
+    slots: int
+    owned: bool
+
+
+def drain_session(settings: SparkSettings, drain_id: str) -> DrainSession:
+    """The session that runs in this process, or a new one.
+
+    Some slots are kept for reading the next wave meanwhile. A local master gets one more than it
+    says for that: reading takes a core for a small part of the time only.
+
+    Raises UsageError and Refused as ``spark_session`` does.
+    """
+    master = settings.master
+    local = _LOCAL.fullmatch(master)
+    if local is not None:
+        cores = (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
+        master = f"local[{cores + 1},{local[2] or FAILURES_MOST}]"
+    owned = SparkSession.getActiveSession() is None
+    conf = {**_OF_DRAINS, **settings.conf}
+    session = spark_session(master, f"drainer {drain_id}", conf, log="off")
+    slots = session.sparkContext.defaultParallelism
+    tasks = settings.tasks or max(1, slots - max(1, slots // READERS))
+    return DrainSession(session, tasks, slots, owned)
 
 
 def spark_session(
-    master: str = LOCAL, name: str = "drainer", conf: Mapping[str, str] | None = None
+    master: str = LOCAL,
+    name: str = "drainer",
+    conf: Mapping[str, str] | None = None,
+    *,
+    log: str = "error",
 ) -> SparkSession:
     """A session on a master, with the settings that drainer depends on; stop it when done.
 
     Workers run the Python that this runs in, unless ``spark.pyspark.python`` names another: on a
-    cluster that is the one of the environment that is sent along.
+    cluster that is the one of the environment that is sent along. ``log`` is from which level on
+    Spark writes to stderr (``off`` for nothing).
 
     Raises:
         UsageError: when ``conf``, or a session that runs already, has what drainer depends on set
@@ -38,17 +82,16 @@ def spark_session(
     """
     chosen = dict(conf or {})
     check_conf(chosen)
-    try:
-        find_java()
-    except SandboxRefused as error:
-        raise Refused(str(error).replace("the sandbox", "Spark"), hint=error.hint) from None
+    java_for_spark()
     settings = {
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.ui.showConsoleProgress": "false",  # the terminal is drainer's
-        "spark.log.level": "ERROR",
-        **{key: value for key, (value, _) in _LAWS.items()},
+        # Not by spark.log.level, which is told on stderr, after what comes before it.
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+        f" -Ddrainer.spark.log={log}",
+        **{key: value for key, (value, _) in LAWS.items()},
     }
     if master.startswith("local"):  # nobody else has to reach the driver
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -59,14 +102,3 @@ def spark_session(
     # One that was there before keeps what its context was begun with.
     check_conf(dict(session.sparkContext.getConf().getAll()))
     return session
-
-
-def check_conf(conf: Mapping[str, str]) -> None:
-    """Make sure that settings of Spark leave drainer's laws whole.
-
-    Raises:
-        UsageError: when one does not; its text says why.
-    """
-    for key, (value, reason) in _LAWS.items():
-        if conf.get(key, value).strip().lower() != value:
-            raise UsageError(f"{key}={conf[key]} is not possible: {reason}", hint="leave it out")

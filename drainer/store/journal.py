@@ -19,13 +19,14 @@ from typing import Any
 import orjson
 
 from drainer.core import fields
+from drainer.core.folding import Record
 from drainer.core.plan import decode_progress, encode_progress
 from drainer.core.progress import Progress
 from drainer.core.rules.settings import RuleAccount
 from drainer.errors import PlanNotWritten, PlanRefused
 
-PARKED, RULED = "parked", "ruled"
-_SENSELESS = (KeyError, TypeError, ValueError, AttributeError)
+PARKED, RULED, STATUS = "parked", "ruled", "status"
+SENSELESS = (KeyError, TypeError, ValueError, AttributeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +80,13 @@ class Journal:
         time: a later record must not be there without an earlier one.
         """
         self.reached += 1
-        body: dict[str, Any] = {str(n): encode_progress(found) for n, found in changes.items()}
-        if parked:
-            body[PARKED] = parked
-        if ruled is not None:
-            body[RULED] = ruled.as_json()
-        self._write(body)
+        self._write(record_body(changes, parked, ruled))
 
     def close(self) -> None:
         os.close(self._file)
 
     def _write(self, body: Mapping[str, Any]) -> None:
-        text = orjson.dumps(body)
-        self._untaken += b"%08x %b\n" % (zlib.crc32(text), text)
+        self._untaken += encode_line(body)
         try:
             written = os.write(self._file, self._untaken)
         except OSError as error:
@@ -124,27 +119,61 @@ def read_journal(path: Path) -> JournalContent:
     torn = False
     try:
         for line in lines:
-            body = _checked(line)
+            body = decode_line(line)
             if drain_id is None:
                 follows = fields.whole(body["follows"])
                 drain_id = fields.text(body["drain_id"])
             else:
-                newly = fields.texts(body.pop(PARKED, []))
-                rules = fields.optional(RuleAccount.from_json, body.pop(RULED, None))
-                records.append({fields.number(n): decode_progress(p) for n, p in body.items()})
-                parked += newly
-                ruled += [] if rules is None else [rules]
-    except _SENSELESS:
+                record = record_of(body)
+                records.append(record.changes)
+                parked += record.parked
+                ruled += [] if record.ruled is None else [record.ruled]
+    except SENSELESS:
         torn = True
     return JournalContent(drain_id, tuple(records), torn, tuple(parked), follows, tuple(ruled))
 
 
-def _checked(line: bytes) -> Any:
+def encode_line(body: Mapping[str, Any]) -> bytes:
+    """A body as a line that shows whether it is whole."""
+    text = orjson.dumps(body)
+    return b"%08x %b\n" % (zlib.crc32(text), text)
+
+
+def decode_line(line: bytes) -> Any:
+    """Raises ValueError when the line is cut or spoilt."""
     checksum, _, text = line.partition(b" ")
     body = text.removesuffix(b"\n")
     if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(body):
         raise ValueError("the line is torn")
     return orjson.loads(body)
+
+
+def record_body(
+    changes: Mapping[int, Progress],
+    parked: Sequence[str] = (),
+    ruled: RuleAccount | None = None,
+    status: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A record as its line holds it."""
+    body: dict[str, Any] = {str(n): encode_progress(found) for n, found in changes.items()}
+    if parked:
+        body[PARKED] = parked
+    if ruled is not None:
+        body[RULED] = ruled.as_json()
+    if status is not None:
+        body[STATUS] = status
+    return body
+
+
+def record_of(body: Any) -> Record:
+    """Raises one of SENSELESS when the body is no record's."""
+    parked = fields.texts(body.pop(PARKED, []))
+    ruled = fields.optional(RuleAccount.from_json, body.pop(RULED, None))
+    status = body.pop(STATUS, None)
+    if status is not None and type(status) is not dict:
+        raise TypeError("a status is no object")
+    changes = {fields.number(n): decode_progress(p) for n, p in body.items()}
+    return Record(changes, parked, ruled, status)
 
 
 def _not_written(path: Path, error: OSError) -> PlanNotWritten:

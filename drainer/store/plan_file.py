@@ -13,11 +13,13 @@ from pathlib import Path
 
 import filelock
 
+from drainer.core.folding import fold
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Progress
 from drainer.core.rules.settings import RuleAccount
-from drainer.errors import PlanNotWritten, PlanRefused
+from drainer.errors import PlanNotWritten, PlanRefused, StateLost, StateRefused, UsageError
 from drainer.store.journal import Journal, read_journal
+from drainer.store.state import State, Told
 
 READ_TRIES = 10  # of a plan that is written meanwhile
 
@@ -27,7 +29,9 @@ class LoadedPlan:
     """A plan as the file has it (``written``) and with its journal added (``plan``).
 
     ``journal_torn`` says that some of the journal was lost, and left out with all behind it.
-    ``last_generation`` is the highest that the plan or a journal beside it has.
+    ``last_generation`` is the highest that the plan or a journal beside it has. ``state_records``
+    are what tasks told and the plan as written has not all of; ``state_torn`` says that some was
+    spoilt, and left out with all that the same attempt told behind it.
     """
 
     written: OffsetPlan
@@ -35,6 +39,8 @@ class LoadedPlan:
     journal_records: int
     journal_torn: bool
     last_generation: int
+    state_records: int = 0
+    state_torn: bool = False
 
 
 class PlanFile:
@@ -88,6 +94,7 @@ class PlanFile:
             except PlanRefused as error:
                 raise self._named(error) from None
             records, parked, ruled, torn = self._records_since(written)
+            told = self._told(written)
             if self._read() == data:
                 break  # or a drain that runs has folded journals in, before they were all read
         plan = written
@@ -96,12 +103,22 @@ class PlanFile:
         plan = plan.merge({}, parked)
         for rules in ruled:
             plan = plan.merge({}, ruled=rules)
+        if plan.state is not None:
+            plan = fold(plan, [(selector, each.record) for selector, each in told])
         try:
             plan.check()
         except PlanRefused as error:
             raise self._named(error) from None
         last = max([written.generation, *(generation for generation, _ in self._journals())])
-        return LoadedPlan(written, plan, len(records), torn, last)
+        return LoadedPlan(
+            written,
+            plan,
+            len(records),
+            torn,
+            last,
+            state_records=sum(each.count for _, each in told),
+            state_torn=any(each.torn for _, each in told),
+        )
 
     def insist_unchanged(self, seen: LoadedPlan | None) -> None:
         """Makes sure that the plan is what it was before it was held; None stands for no plan.
@@ -111,6 +128,8 @@ class PlanFile:
         found = self.load() if self.path.exists() else None
         if found == seen:
             return
+        if found and seen and found.written == seen.written and found.written.state:
+            return  # tasks of a dead driver wrote on; they are yet to be fenced off
         what = "has appeared" if seen is None else "is gone" if found is None else "has changed"
         raise PlanRefused(
             f"{self.path} {what} since it was looked at: another process works with it",
@@ -256,6 +275,25 @@ class PlanFile:
             records.extend(content.records)
             reached = content.follows + len(content.records)
         return records, parked, ruled, torn
+
+    def _told(self, written: OffsetPlan) -> list[tuple[str, Told]]:
+        """What tasks told since the wave that the plan is at, by the claim's selector."""
+        reference = written.state
+        if reference is None:
+            return []
+        try:
+            state = State.open(reference.uri, written.drain_id)
+            if state.control() is None:
+                raise StateLost(f"nothing of this drain is at {state.uri}")
+            shares = [share for share in state.shares() if not reference.holds(*share[:2])]
+            return [(share[2], state.told(*share)) for share in shares]
+        except (UsageError, StateRefused, StateLost) as error:
+            raise PlanRefused(
+                f"{self.path} says that tasks wrote what they finished elsewhere: {error}",
+                hint="let this machine reach it, as the drain did; if it is lost, so is what"
+                " finished since the plan was written: `drainer run` with another --plan goes on"
+                " from the group's committed offset, and handles that again",
+            ) from error
 
     def _named(self, error: PlanRefused) -> PlanRefused:
         return PlanRefused(f"{self.path}: {error}", hint=error.hint)

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from drainer.core.bundles import BatchOf, Bundling
 from drainer.core.tuning.concurrency import Concurrency
-from drainer.engine.action import PartitionAction, PlanOfAction
+from drainer.engine.action import Engine, PartitionAction, PlanOfAction
 from drainer.view import figures
 from drainer.view.layout import (
     HEAD_STYLE,
@@ -87,12 +87,33 @@ def _settings(action: PlanOfAction) -> list[Text]:
         field("handler", action.handler, _together(action.bundling)),
         field("order", action.order, _ORDERS.get(action.order, "")),
         field("concurrency", *_concurrency(action.concurrency, action.bundling)),
+        *engine_fields(action.engine),
         field("buffer", figures.size(action.buffer_bytes), "read ahead at most"),
         field("isolation", action.isolation),
         *([redrive_field(action.redrive)] if action.redrive else []),
         *policy_fields(action.failures, makes_topic=action.makes_topic is not None),
         *rule_fields(action.rules, letters=_letters(action)),
     ]
+
+
+def engine_fields(engine: Engine) -> list[Text]:
+    """What it runs on and why; of Spark what a person may want to change."""
+    if not engine.is_spark:
+        return [field("engine", "this process", engine.why)]
+    tasks = "one task a core"
+    if engine.tasks is not None:
+        tasks = figures.counted(engine.tasks, "task") + " at once"
+    fields = [
+        field("engine", f"Spark on {engine.master}", engine.why),
+        field("waves", f"{figures.size(engine.wave_bytes or 0)} each", f"handled by {tasks}"),
+        field("state", engine.state or "", "what tasks finished, until the end"),
+    ]
+    if engine.archives:
+        fields.append(field("archives", ", ".join(engine.archives)))
+    if engine.conf:
+        shown = ", ".join(f"{name}={value}" for name, value in engine.conf.items())
+        fields.append(field("spark conf", shown))
+    return fields
 
 
 def _together(bundling: Bundling | None) -> str:

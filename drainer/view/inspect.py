@@ -213,8 +213,11 @@ def _reading(found: Inspection) -> tuple[str, str]:
     reading, contents = found.reading, found.contents
     read = figures.counted(contents.messages, "message")
     took = f"in {figures.duration(reading.read_s)}"
+    if reading.tasks is not None:
+        took += f" by {figures.counted(reading.tasks, 'task')} on Spark"
     if found.skew is not None:
-        took += f", split in {figures.duration(reading.split_s)}"
+        of = "" if reading.tasks is None else " of theirs"
+        took += f", split in {figures.duration(reading.split_s)}{of}"
     if reading.full:
         return f"all {read}" if found.offsets else "nothing", took if found.offsets else ""
     share = figures.share(reading.offsets / found.offsets)

@@ -9,6 +9,7 @@ from drainer.engine.status import Status
 from drainer.view import figures
 from drainer.view.deadline import deadline_warning, deadline_words
 from drainer.view.panel import share_finished
+from drainer.view.tasks import stragglers, tasks_words, wave_words
 from drainer.view.terminal import Terminal
 
 INTERVAL_S = 5.0  # of the drain's own time; a night's log stays short enough to read
@@ -109,6 +110,12 @@ def status_line(status: Status) -> str:
         f"lanes {status.running} running {status.lanes_ready} waiting",
         f"buffer {figures.size(status.buffered_bytes)}",
     ]
+    if status.wave is not None:
+        words.append(f"wave {wave_words(status.wave)}")
+    if status.tasks:
+        words.append(f"tasks {figures.count(len(status.tasks))} ({tasks_words(status.tasks)})")
+    if (waited_for := stragglers(status.tasks)) is not None:
+        words.append(f"stragglers {waited_for}")
     if status.auto is not None:
         limit = figures.count(status.auto.limit)
         words.append(f"concurrency {limit} (auto, {status.auto.why})")

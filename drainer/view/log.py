@@ -25,10 +25,12 @@ from drainer.engine.status import Status
 from drainer.errors import EXIT_INTERRUPTED, EXIT_UNEXPECTED, DrainerError
 from drainer.view import figures
 from drainer.view.lines import LineView, start_line, status_line
+from drainer.view.tasks import slowest
 from drainer.view.terminal import Terminal
 
 OURS = "drainer"  # the name of the terminal's logger, and above those of other packages
 PARTITIONS_TOLD = 8  # in a line about progress: those with most to go
+TASKS_TOLD = 8  # in such a line: stragglers, and those that are slow
 LINE_MOST = 16_384  # characters of what a handler prints without a newline
 
 
@@ -156,7 +158,18 @@ class LogView(LineView):
                 }
                 for part in most[:PARTITIONS_TOLD]
             ],
+            **_spark_fields(status),
         )
+
+
+def _spark_fields(status: Status) -> dict[str, object]:
+    if status.wave is None:
+        return {}
+    return {
+        "wave": status.wave.as_json(),
+        "tasks": len(status.tasks),
+        "slowest_tasks": [task.as_json() for task in slowest(status.tasks)[:TASKS_TOLD]],
+    }
 
 
 def latency_fields(latency: Latency | None) -> dict[str, float] | None:

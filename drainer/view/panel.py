@@ -27,8 +27,10 @@ from drainer.view.layout import (
     printable,
 )
 from drainer.view.rules import skipped_so_far
+from drainer.view.tasks import TASKS_SHOWN, spark_limit, task_rows, wave_words
 
 PARTITIONS_SHOWN = 8
+FEW_PARTITIONS = 2  # beside tasks
 _WIDEST = 110  # columns; lines longer than this tire the eye
 _LABEL = 15
 _HOTTEST_SHOWN = 3
@@ -57,6 +59,8 @@ def share_finished(partitions: Iterable[PartitionStatus]) -> float:
 
 def limit(status: Status) -> str:
     """What keeps the drain from going faster, in a few words."""
+    if status.wave is not None:
+        return spark_limit(status)
     if status.running >= 0.95 * status.concurrency:
         return "the handler: every worker is busy"
     if status.lanes_ready > status.concurrency:
@@ -87,6 +91,11 @@ def lay_out(status: Status, width: int, height: int) -> list[Line]:
     lines = [_title(status, width), _total(share, status, width), *_alarms(status)]
     lines += [[], *_figures(status, share)]
     room = height - len(lines) - 3  # a blank, a heading and "and N more"
+    if status.tasks and room > 0:
+        # What is a wave's to do is in the tasks; of partitions a few rows are enough.
+        few = min(len(status.partitions), FEW_PARTITIONS) + 2
+        lines += [[], *task_rows(status.tasks, max(1, min(room - few, TASKS_SHOWN)))]
+        room = height - len(lines) - 3
     if status.partitions and room > 0:
         lines += [[], *_partitions(status.partitions, width, min(room, PARTITIONS_SHOWN))]
     return lines[:height]
@@ -137,6 +146,8 @@ def _figures(status: Status, share: float) -> Iterator[Line]:
         yield [("failures".ljust(_LABEL), QUIET_STYLE), *failing]
     now, average = figures.rate(status.rate_now), figures.rate(status.rate_average)
     yield _field("speed", f"{now} sub-messages/s", f"average {average}")
+    if status.wave is not None:
+        yield _field("wave", wave_words(status.wave))
     yield _field(
         "workers",
         f"{count(status.running)} of {count(status.concurrency)} busy",

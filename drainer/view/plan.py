@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from drainer.core.plan import OffsetPlan
+from drainer.core.plan import ALL, OffsetPlan
 from drainer.view import figures
 from drainer.view.layout import (
     BAD,
@@ -134,10 +134,13 @@ def _show_partitions(terminal: Terminal, plan: OffsetPlan) -> None:
 
 
 def _above(plan: OffsetPlan, number: int) -> str:
-    claims = [claim[number] for claim in plan.claims.values()]
-    whole = sum(end - first for progress in claims for first, end in progress.finished)
-    partial = sum(len(progress.partial) for progress in claims)
-    return figures.count(whole) + (f" + {figures.count(partial)} part" if partial else "")
+    progress = plan.claims[ALL][number]
+    told = [figures.count(sum(end - first for first, end in progress.finished))]
+    if progress.partial:
+        told.append(f"{figures.count(len(progress.partial))} part")
+    if plan.shared(number):
+        told.append(f"what {figures.counted(len(plan.others), 'claim')} say")
+    return " + ".join(told)
 
 
 def _offset(offset: int | None) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.text import Text
 
 from drainer.core.progress import Counts
+from drainer.engine.action import SPARK
 from drainer.engine.status import AutoStatus, PartitionResult, Summary
 from drainer.errors import DrainerError
 from drainer.view import figures
@@ -49,7 +50,7 @@ def show_summary(terminal: Terminal, summary: Summary) -> None:
     if summary.status != "empty":
         terminal.say("")
         show_account(terminal, summary.messages, summary.sub_messages, urgent=not summary.conserved)
-    lines = [*_concurrency(summary.auto), *rule_lines(summary.rules)]
+    lines = [*_engine(summary), *_concurrency(summary.auto), *rule_lines(summary.rules)]
     lines += [*_failures(summary), *_left_alone(summary)]
     if lines:
         terminal.say("")
@@ -123,6 +124,14 @@ def show_account(
             else Text(f"{BAD} DOES NOT ADD UP", BAD_STYLE),
         )
     terminal.show(rows, urgent=urgent)
+
+
+def _engine(summary: Summary) -> list[Text]:
+    if summary.engine != SPARK:
+        return []
+    waves = "" if summary.waves is None else figures.counted(summary.waves, "wave")
+    tasks = "" if summary.tasks is None else f"by {figures.counted(summary.tasks, 'task')}"
+    return [field("engine", "Spark", " ".join(filter(None, (waves, tasks))))]
 
 
 def _concurrency(auto: AutoStatus | None) -> list[Text]:

@@ -11,7 +11,7 @@ from drainer.store.plan_file import PlanFile
 
 
 def _forget(keeper: Keeper) -> None:
-    for ledger in keeper._dispatcher.ledgers.values():
+    for ledger in keeper._account.ledgers.values():
         ledger._changed_finished.clear()
         ledger._changed_partial.clear()
 

@@ -348,9 +348,10 @@ def test_what_a_handler_folds_or_takes_at_once_is_in_the_estimate(
     assert "50 for 500 sub-messages" in batches.err
 
 
-def test_a_latency_is_for_a_dry_run_only(command: Command, make_topic: MakeTopic) -> None:
-    outcome = command("run", *command.what(make_topic()), "--latency", "1ms", code=2)
-    assert outcome.hint == "add --dry-run"
+def test_a_latency_that_decides_nothing_is_refused(command: Command, make_topic: MakeTopic) -> None:
+    what = [*command.what(make_topic()), "--latency", "1ms", "--engine", "process"]
+    outcome = command("run", *what, code=2)
+    assert outcome.hint.startswith("add --dry-run")
 
 
 def test_a_drain_that_will_miss_its_deadline_says_so_once_and_why(

@@ -127,6 +127,7 @@ class Group:
     def __init__(self, committed: Mapping[int, int | None]) -> None:
         self.committed = dict(committed)
         self.tries = 0
+        self.told: list[Mapping[int, Sequence[Range]] | None] = []  # beside the offsets
         self.trouble: Callable[[], DrainerError | None] = lambda: None
         self.allowed: Callable[[Mapping[int, int]], None] = lambda offsets: None
 
@@ -147,6 +148,7 @@ class Group:
             if found not in expected[number]:
                 raise OffsetMoved(f"found {found}, not {set(expected[number])}")
         self.allowed(offsets)
+        self.told.append(finished)
         for number, offset in offsets.items():
             found = self.committed[number]
             if found is None or offset > found:
@@ -367,6 +369,7 @@ class Rehearsal:
     failures: FailureSettings = field(default_factory=FailureSettings)
     letters: Letters = field(default_factory=Letters)
     rules: RuleSettings = field(default_factory=RuleSettings)
+    finished_ever: set[Place] = field(default_factory=set)  # by drains before it, too
     group: Group = field(init=False)
     lock: GroupLock = field(init=False)
     source: BacklogSource = field(init=False)
@@ -434,14 +437,12 @@ class Rehearsal:
 
     def check_plan_against(self, handler: Handler) -> None:
         if isinstance(handler, Accounting) and not handler.account.breaches:
-            self._finished_ever = getattr(self, "_finished_ever", set()) | set(
-                handler.account.finished
-            )
+            self.finished_ever |= set(handler.account.finished)
             if self.failures.on_failure is not OnFailure.HALT:
-                self._finished_ever |= set(handler.account.failed)  # and perhaps given up
+                self.finished_ever |= set(handler.account.failed)  # and perhaps given up
             if self.rules:
                 return  # what they took out is finished, and nobody was given it
-            assert self.finished_by_the_plan() <= self._finished_ever, "the plan claims too much"
+            assert self.finished_by_the_plan() <= self.finished_ever, "the plan claims too much"
             self._check_commit(
                 {n: o for n, o in self.group.committed.items() if o is not None},
             )
@@ -453,20 +454,10 @@ class Rehearsal:
 
     def _resumed(self) -> OffsetPlan:
         plan = self.file.load().plan
-        settled = {
-            number: replace(
-                progress,
-                messages=progress.messages.settled(),
-                sub_messages=progress.sub_messages.settled(),
-            )
-            for number, progress in plan.claims[ALL].items()
-        }
         partitions = {
             n: replace(p, committed=self.group.committed[n]) for n, p in plan.partitions.items()
         }
-        return replace(
-            plan, claims={ALL: settled}, partitions=partitions, generation=plan.generation + 2
-        )
+        return replace(plan.settled(), partitions=partitions, generation=plan.generation + 2)
 
     def _open_source(self, dispatcher: Dispatcher, notify: Callable[[], None]) -> BacklogSource:
         self.source = BacklogSource(self.logs, dispatcher, notify, **self.source_options)

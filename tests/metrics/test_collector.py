@@ -10,10 +10,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from drainer.core.forecast.deadline import Outlook
 from drainer.core.latency import Latency
-from drainer.engine.status import DeadlineStatus, FailureStatus, RuleStatus, Status
+from drainer.engine.status import (
+    DeadlineStatus,
+    FailureStatus,
+    RuleStatus,
+    Status,
+    WaveStatus,
+)
 from drainer.metrics.collector import LANES_MOST, StatusCollector
 from drainer.metrics.names import METRICS, STATES, Kind
-from view.samples import status, summary
+from view.samples import status, summary, tasks
 
 LATENCY = Latency.of(1_000, 0.02, [n / 1_000 for n in range(101)])
 BUSY = status(
@@ -28,6 +34,8 @@ BUSY = status(
         in_outage=True,
     ),
     rules=RuleStatus({"e-mails": 7}, {"limit-per-key": 3}, {"e-mails": 2}),
+    wave=WaveStatus(3, 12, ahead=True, seconds=42.0),
+    tasks=tasks(8),
     deadline=DeadlineStatus(datetime(2026, 3, 14, 8, tzinfo=UTC), Outlook(3_600.0, -60.0)),
 )
 
@@ -75,6 +83,21 @@ def test_rules_and_the_deadline_are_told_by_their_own_words() -> None:
     assert scraped.value("drainer_sub_messages_undecided_total", rule="e-mails") == 2
     assert scraped.value("drainer_deadline_seconds") == 3_600
     assert scraped.value("drainer_deadline_margin_seconds") == -60
+
+
+def test_waves_and_tasks_are_told_on_spark_and_by_nobody_else() -> None:
+    scraped = Scraped()
+    scraped.collector.update(BUSY)
+
+    assert scraped.value("drainer_wave") == 3
+    assert scraped.value("drainer_waves") == 12
+    assert scraped.value("drainer_tasks", state="handling") == 5
+    assert scraped.value("drainer_tasks", state="ended") == 2
+    assert scraped.value("drainer_stragglers") == 1
+    assert scraped.value("drainer_task_quiet_seconds_max") == 7.2
+    scraped.collector.update(replace(BUSY, wave=None, tasks=()))
+    assert scraped.value("drainer_wave") is None
+    assert scraped.value("drainer_tasks", state="handling") is None
 
 
 def test_before_the_first_status_a_scrape_is_answered() -> None:

@@ -163,6 +163,19 @@ def test_commit_tells_what_the_plan_has_finished_above_its_watermark(story: Stor
     assert decode(20, story.metadata) == ((21, 23),)
 
 
+def test_commit_tells_nothing_while_other_claims_say_more(story: Story) -> None:
+    plan = story.write_plan(20)
+    progress = replace(plan.claims[ALL][0], finished=((21, 23), (25, 28)))
+    claims = {ALL: {0: progress}, "1/2": {0: Progress(24)}}
+    story.file.write(replace(plan, claims=claims))
+    loaded = story.file.load()
+
+    moves = commit_moves(story.cluster, loaded)
+    move(story.cluster, story.file, loaded, moves, commit_moves, lambda _: None)
+
+    assert (story.committed, story.metadata) == (20, "")
+
+
 def test_the_plan_keeps_the_metadata_of_before(story: Story) -> None:
     story.put_group(10, PARALLEL_CONSUMER)
     story.drain(story.prepared())

@@ -14,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from plans import PLAN, START, edited, leaves, progress, put, remove, signed, with_progress
 
+from drainer.core.claims import Claim
 from drainer.core.failing.dead_letter import LetterFilter
 from drainer.core.failing.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.core.failing.redrive import RedriveSettings
@@ -46,10 +47,15 @@ def progresses(draw: st.DrawFn, start: int, end: int) -> Progress:
 @st.composite
 def plans(draw: st.DrawFn) -> OffsetPlan:
     partitions, claim = {}, {}
+    others: dict[str, dict[int, Progress]] = {
+        str(Claim(of - 1, of)): {} for of in draw(st.sets(st.integers(2, 99), max_size=2))
+    }
     for number in draw(st.sets(st.integers(0, 99), min_size=1, max_size=4)):
         start = draw(st.integers(0, 2**50))
         end = start + draw(st.integers(0, 60))
         claim[number] = draw(progresses(start, end))
+        for other in others.values():
+            other[number] = replace(draw(progresses(start, end)), messages=Counts())
         committed = draw(st.none() | st.integers(0, claim[number].watermark))
         partitions[number] = PartitionPlan(
             start,
@@ -67,7 +73,7 @@ def plans(draw: st.DrawFn) -> OffsetPlan:
         handler=draw(text),
         client_config=draw(st.none() | text),
         partitions=partitions,
-        claims={ALL: claim},
+        claims={ALL: claim, **others},
         failures=draw(failures),
         parked=tuple(draw(st.lists(text, max_size=4))),
         redrive=draw(st.none() | redrives(text)),
@@ -278,11 +284,16 @@ def claim_0(**fields: object) -> Callable[[dict[str, Any]], None]:
         (lambda body: put(body, ("generation",), -1), "generation -1 is below zero"),
         (lambda body: body["partitions"].pop("2"), "not the same partitions"),
         (lambda body: body["claims"]["all"].pop("2"), "not the same partitions"),
-        (lambda body: body["claims"].clear(), r"claims that this drainer can't work on: \[\]"),
+        (lambda body: body["claims"].clear(), "it has no claim 'all'"),
         (
             lambda body: body["claims"].update({"0-7fff": body["claims"]["all"]}),
-            "claims that this drainer can't work on",
+            "'0-7fff' is no claim",
         ),
+        (
+            lambda body: body["claims"].update({"0/2": body["claims"]["all"]}),
+            "claim 0/2, partition 0: messages are counted in 'all'",
+        ),
+        (lambda body: body["claims"].update({"0/2": {}}), "'0/2' has not the same partitions"),
     ],
 )
 def test_a_plan_that_breaks_a_law_is_refused_by_name(

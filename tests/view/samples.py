@@ -9,7 +9,14 @@ from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
 from drainer.core.tuning.concurrency import Concurrency
 from drainer.engine.action import PartitionAction, PlanOfAction
-from drainer.engine.status import AutoStatus, PartitionResult, PartitionStatus, Status, Summary
+from drainer.engine.status import (
+    AutoStatus,
+    PartitionResult,
+    PartitionStatus,
+    Status,
+    Summary,
+    TaskStatus,
+)
 from drainer.view.terminal import Terminal
 
 AUTO = AutoStatus(
@@ -74,6 +81,31 @@ def status(partitions: int = 1, **changes: object) -> Status:
         "partitions": parts,
     }
     return Status(**(fields | changes))  # type: ignore[arg-type]
+
+
+def tasks(count: int, hosts: int = 1) -> tuple[TaskStatus, ...]:
+    """Tasks of a third wave: the second one is behind, and each fourth one has ended."""
+    found = []
+    for n in range(count):
+        state = "ended" if n % 4 == 3 else "waiting" if n % 7 == 6 else "handling"
+        busy = state == "handling"
+        found.append(
+            TaskStatus(
+                claim=f"{n}/{count}",
+                wave=3,
+                attempt=2 if n == 1 else 1,
+                host=f"worker-{n % hosts + 1}.prod.example.com",
+                state=state,
+                running=120 + n if busy else 0,
+                lanes=900,
+                ready=700 if busy else 0,
+                finished=45_000 + 1_000 * n,
+                rate=2_300.0 + 100 * n if busy else 0.0,
+                quiet_s=60.0 if state == "ended" else 7.2 if n == 1 else 0.3,
+                straggler=n == 1,
+            )
+        )
+    return tuple(found)
 
 
 def action(count: int = 1, **changes: object) -> PlanOfAction:

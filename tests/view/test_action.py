@@ -9,7 +9,7 @@ from drainer.core.failing.dead_letter import LetterFilter
 from drainer.core.failing.failures import FailureSettings, Limit, OnFailure
 from drainer.core.failing.redrive import RedriveSettings
 from drainer.core.tuning.concurrency import Concurrency
-from drainer.engine.action import PartitionAction
+from drainer.engine.action import Engine, PartitionAction
 from drainer.view.action import show_plan_of_action
 
 from . import samples
@@ -179,3 +179,28 @@ def test_a_concurrency_that_is_found_says_how_far_it_goes() -> None:
     assert "auto  (begins with 20, grows while throughput does, to 2,000 (200 on threads)" in told
     told = shown(concurrency=Concurrency.auto(500))
     assert "to 500 at most" in told
+
+
+def test_the_engine_is_told_with_its_reason() -> None:
+    assert "engine        this process  (no Spark master is named)" in shown(
+        engine=Engine(why="no Spark master is named")
+    )
+    text = shown(
+        engine=Engine(
+            "spark",
+            "--master names a master",
+            master="yarn",
+            wave_bytes=2 << 30,
+            state="s3://bucket/state",
+            conf={"spark.a": "b", "spark.secret": "***"},
+            archives=("handlers.zip",),
+        )
+    )
+    for fact in (
+        "engine        Spark on yarn  (--master names a master)",
+        "waves         2 GiB each  (handled by one task a core)",
+        "state         s3://bucket/state",
+        "archives      handlers.zip",
+        "spark conf    spark.a=b, spark.secret=***",
+    ):
+        assert fact in text

@@ -102,3 +102,14 @@ def test_the_plan_of_a_redrive_says_which_letters_it_is_about() -> None:
     terminal, _, err = samples.terminal()
     show_plan(terminal, replace(samples.plan(), redrive=RedriveSettings(max_redrives=1)))
     assert "  letters       all  (but none that was redriven 1 time)" in err.getvalue()
+
+
+def test_what_claims_say_above_the_watermark_is_told() -> None:
+    plan = samples.plan()
+    progress = plan.claims[ALL][0]
+    others = {f"{n}/4": {0: Progress(progress.watermark + n)} for n in range(4)}
+    plan = replace(plan, claims={**plan.claims, **others})
+    terminal, _, err = samples.terminal()
+    show_plan(terminal, plan, Path("orders.plan"))
+    assert "51 + 1 part + what 4 claims say" in err.getvalue()
+    assert "at most 4,000 offsets to go" in err.getvalue()

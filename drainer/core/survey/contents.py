@@ -98,55 +98,42 @@ class Contents:
         }
 
 
-class ContentsMeter:
-    """Takes messages; gives ``Contents``. Memory is bounded. Clusters are those of SkewMeter."""
+class MessageTotals:
+    """What can be summed up of messages; several of them make one."""
 
     def __init__(self) -> None:
-        self._keys = Heavy(_key_text)
+        self.messages = self.bytes = 0
+        self.tombstones = self.undated = 0
         self._sizes, self._times = Quantiles(), Quantiles()
         self._binary = Counter[int]()  # sizes by their bit length
-        self._tombstones = self._undated = 0
-        self._messages: list[int] = []  # by cluster
-        self._bytes: list[int] = []
-        self._count = self._size = 0
 
     def take(self, messages: Sequence[Message]) -> None:
-        self._keys.add([message.key for message in messages])
         for message in messages:
             size = message.size
             self._sizes.add(size)
             self._binary[size.bit_length()] += 1
-            self._size += size
-            self._tombstones += message.value is None
+            self.bytes += size
+            self.tombstones += message.value is None
             timestamp = message.timestamp
             if timestamp is None:
-                self._undated += 1
+                self.undated += 1
             else:
                 self._times.add(timestamp)
-        self._count += len(messages)
+        self.messages += len(messages)
 
-    def end_cluster(self) -> None:
-        """What comes from now on is of another window."""
-        self._keys.end_cluster()
-        self._messages.append(self._count)
-        self._bytes.append(self._size)
-        self._count = self._size = 0
+    def merge(self, other: MessageTotals) -> None:
+        """Those of the other are in these from now on."""
+        self.messages += other.messages
+        self.bytes += other.bytes
+        self.tombstones += other.tombstones
+        self.undated += other.undated
+        self._sizes.merge(other._sizes)
+        self._times.merge(other._times)
+        self._binary.update(other._binary)
 
-    def contents(self, fraction: float, now_ms: int) -> Contents:
-        """What was found, when ``fraction`` (0 to 1) of the backlog was taken."""
-        return Contents(
-            messages=sum(self._messages),
-            bytes=sum(self._bytes),
-            mean_bytes=Mean(*ratio(self._bytes, self._messages, fraction)),
-            tombstones=self._tombstones,
-            undated=self._undated,
-            sizes=self._size_spread(),
-            ages=self._ages(now_ms),
-            message_keys=self._keys.distinct,
-            hottest_keys=self._keys.most(SHOWN, self._messages, fraction),
-        )
-
-    def _size_spread(self) -> Spread | None:
+    @property
+    def sizes(self) -> Spread | None:
+        """In bytes; None without a message."""
         if self._sizes.empty:
             return None
         whole = self._binary.total()
@@ -155,7 +142,8 @@ class ContentsMeter:
         sizes = self._sizes
         return Spread(sizes.quantile(0.5), sizes.quantile(0.99), sizes.most, bins)
 
-    def _ages(self, now_ms: int) -> Ages | None:
+    def ages(self, now_ms: int) -> Ages | None:
+        """At that time; None when no message has a timestamp."""
         times = self._times
         if times.empty:
             return None
@@ -166,7 +154,64 @@ class ContentsMeter:
         return Ages(age_s(times.quantile(0.5)), age_s(times.quantile(0.01)), age_s(times.least))
 
 
-def _key_text(key: bytes | None) -> str:
+class ContentsMeter:
+    """Takes messages; gives ``Contents``. Memory is bounded. Clusters are those of SkewMeter."""
+
+    def __init__(self) -> None:
+        self._keys = Heavy(message_key_text)
+        self._totals = MessageTotals()
+        self._messages: list[int] = []  # by cluster
+        self._bytes: list[int] = []
+        self._before = (0, 0)  # messages and bytes of the clusters that have ended
+
+    def take(self, messages: Sequence[Message]) -> None:
+        self._keys.add([message.key for message in messages])
+        self._totals.take(messages)
+
+    def end_cluster(self) -> None:
+        """What comes from now on is of another window."""
+        self._keys.end_cluster()
+        messages, size = self._before
+        totals = self._totals
+        self._messages.append(totals.messages - messages)
+        self._bytes.append(totals.bytes - size)
+        self._before = (totals.messages, totals.bytes)
+
+    def contents(self, fraction: float, now_ms: int) -> Contents:
+        """What was found, when ``fraction`` (0 to 1) of the backlog was taken."""
+        return contents_of(
+            self._totals,
+            now_ms,
+            mean_bytes=Mean(*ratio(self._bytes, self._messages, fraction)),
+            message_keys=self._keys.distinct,
+            hottest_keys=self._keys.most(SHOWN, self._messages, fraction),
+        )
+
+
+def contents_of(
+    totals: MessageTotals,
+    now_ms: int,
+    *,
+    mean_bytes: Mean,
+    message_keys: Distinct,
+    hottest_keys: tuple[Share, ...],
+) -> Contents:
+    """The contents that have these totals, and what was counted beside them."""
+    return Contents(
+        messages=totals.messages,
+        bytes=totals.bytes,
+        mean_bytes=mean_bytes,
+        tombstones=totals.tombstones,
+        undated=totals.undated,
+        sizes=totals.sizes,
+        ages=totals.ages(now_ms),
+        message_keys=message_keys,
+        hottest_keys=hottest_keys,
+    )
+
+
+def message_key_text(key: bytes | None) -> str:
+    """A message key as it is counted and shown."""
     if key is None:
         return NO_KEY
     text = key[:LONGEST_KEY].decode("utf-8", "backslashreplace")

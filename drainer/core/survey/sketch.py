@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from heapq import nlargest
+from heapq import nsmallest
 from math import inf, sqrt
 from typing import Any
 
@@ -113,6 +113,11 @@ def student_t(freedom: int) -> float:
     )
 
 
+def encodable(text: str) -> str:
+    """The text without lone surrogates, which are no text to the sketches."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 class Heavy:
     """Counts things by what ``text`` says of them; knows those that came most, and how many differ.
 
@@ -163,7 +168,8 @@ class Heavy:
             return ()
         found = self._items.get_frequent_items(self._no_false)
         shares = []
-        for name, _, low, high in nlargest(count, found, key=lambda item: item[2]):
+        ranked = nsmallest(count, found, key=lambda item: (-item[2], item[0]))
+        for name, _, low, high in ranked:
             parts = [counts.get(name, 0) for counts, _ in self._clusters]
             unseen = sum(left for counts, left in self._clusters if name not in counts)
             _, error = ratio(parts, wholes, fraction)
@@ -191,11 +197,9 @@ class Heavy:
         text, add, see = self._text, self._items.update, self._distinct.update
         cluster = self._cluster
         for thing, count in self._tally.items():
-            name = text(thing)
-            if not name.isascii():  # a lone surrogate is no text to the sketches
-                name = name.encode("utf-8", "backslashreplace").decode()
+            name = encodable(text(thing))
             add(name, count)
-            see(name)
+            see(name or "\0")  # the sketch passes over an empty text
             cluster[name] += count
         self._tally.clear()
         if len(cluster) > REMEMBERED:
@@ -219,6 +223,20 @@ class Quantiles:
         self._buffer.append(number)
         if len(self._buffer) >= BUFFERED:
             self._settle()
+
+    def merge(self, other: Quantiles) -> None:
+        """The numbers of the other are among these from now on; the bound stays what it is."""
+        self._settle()
+        other._settle()
+        self._sketch.merge(other._sketch)
+
+    def __getstate__(self) -> bytes:
+        self._settle()
+        return bytes(self._sketch.serialize())
+
+    def __setstate__(self, state: bytes) -> None:
+        self.__init__()  # type: ignore[misc]  # the modules that it needs
+        self._sketch = type(self._sketch).deserialize(state)
 
     @property
     def empty(self) -> bool:

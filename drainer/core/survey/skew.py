@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 from zlib import crc32
 
-from drainer.core.dispatch import identify
+from drainer.core.identity import identify
 from drainer.core.survey.kind import kinds_of
 from drainer.core.survey.sketch import Distinct, Heavy, Mean, Quantiles, Share, ratio
 from drainer.message import Barrier, Message, SubMessage
@@ -80,6 +79,48 @@ class Skew:
         }
 
 
+class SplitTotals:
+    """What can be summed up of what messages split into; several of them make one."""
+
+    def __init__(self) -> None:
+        self.messages = self.sub_messages = 0
+        self.barriers = self.empty = 0
+        self._fan_outs = Quantiles()
+
+    def take(self, message: Message, subs: Sequence[SubMessage]) -> Sequence[Hashable]:
+        """The sub-keys that count, each as often as it came.
+
+        Raises SplitFailed, and takes nothing of it, where a drain would halt at it.
+        """
+        keys: Sequence[Hashable] = identify(message, subs)
+        if [sub for sub in subs if sub.keys is not None or type(sub) is not SubMessage]:
+            self.barriers += sum(isinstance(sub, Barrier) for sub in subs)
+            laned = [sub for sub in subs if not isinstance(sub, Barrier)]
+            of_each = [(sub.key,) if sub.keys is None else sub.keys for sub in laned]
+            keys = list(chain.from_iterable(of_each))
+        self._fan_outs.add(len(subs))
+        self.empty += not subs
+        self.messages += 1
+        self.sub_messages += len(subs)
+        return keys
+
+    def merge(self, other: SplitTotals) -> None:
+        """Those of the other are in these from now on."""
+        self.messages += other.messages
+        self.sub_messages += other.sub_messages
+        self.barriers += other.barriers
+        self.empty += other.empty
+        self._fan_outs.merge(other._fan_outs)
+
+    def fan_out(self, mean: Mean) -> FanOut:
+        """How many sub-messages a message has; ``mean`` knows how far it may be off."""
+        fan_outs = self._fan_outs
+        if fan_outs.empty:
+            return FanOut(mean, 0, 0, 0)
+        middle, high = fan_outs.quantile(0.5), fan_outs.quantile(0.99)
+        return FanOut(mean, round(middle), round(high), round(fan_outs.most))
+
+
 class SkewMeter:
     """Takes messages with what they split into; gives a ``Skew`` of them.
 
@@ -92,59 +133,65 @@ class SkewMeter:
         self._keys = Heavy(key_text)
         self._kinds = Heavy(str)
         self._rules = Heavy(str)
-        self._fan_outs = Quantiles()
-        self._barriers = self._empty = 0
+        self._totals = SplitTotals()
         self._messages: list[int] = []  # by cluster
         self._subs: list[int] = []
-        self._of_cluster = Counter[str]()
+        self._before = (0, 0)  # messages and sub-messages of the clusters that have ended
 
     def take(self, message: Message, subs: Sequence[SubMessage]) -> None:
         """Raises SplitFailed, and takes nothing of it, where a drain would halt at it."""
-        keys: Sequence[Hashable] = identify(message, subs)
-        if [sub for sub in subs if sub.keys is not None or type(sub) is not SubMessage]:
-            self._barriers += sum(isinstance(sub, Barrier) for sub in subs)
-            laned = [sub for sub in subs if not isinstance(sub, Barrier)]
-            of_each = [(sub.key,) if sub.keys is None else sub.keys for sub in laned]
-            keys = list(chain.from_iterable(of_each))
-        self._keys.add(keys)
+        self._keys.add(self._totals.take(message, subs))
         self._kinds.add(kinds_of(message, subs))
         if self._rule is not None:
             self._rules.add(filter(None, map(self._rule, subs)))
-        self._fan_outs.add(len(subs))
-        self._empty += not subs
-        self._of_cluster["messages"] += 1
-        self._of_cluster["subs"] += len(subs)
 
     def end_cluster(self) -> None:
         """What comes from now on is of another window."""
         for heavy in (self._keys, self._kinds, self._rules):
             heavy.end_cluster()
-        self._messages.append(self._of_cluster["messages"])
-        self._subs.append(self._of_cluster["subs"])
-        self._of_cluster.clear()
+        messages, subs = self._before
+        totals = self._totals
+        self._messages.append(totals.messages - messages)
+        self._subs.append(totals.sub_messages - subs)
+        self._before = (totals.messages, totals.sub_messages)
 
     def skew(self, fraction: float) -> Skew:
         """The spread, when ``fraction`` (0 to 1) of the backlog was taken."""
-        messages, subs = sum(self._messages), sum(self._subs)
-        fan_outs = self._fan_outs
-        some = not fan_outs.empty
-        return Skew(
-            messages=messages,
-            sub_messages=subs,
-            barriers=self._barriers,
-            empty=self._empty,
-            fan_out=FanOut(
-                Mean(*ratio(self._subs, self._messages, fraction)),
-                round(fan_outs.quantile(0.5)) if some else 0,
-                round(fan_outs.quantile(0.99)) if some else 0,
-                round(fan_outs.most) if some else 0,
-            ),
+        totals = self._totals
+        return skew_of(
+            totals,
+            totals.fan_out(Mean(*ratio(self._subs, self._messages, fraction))),
             sub_keys=self._keys.distinct,
             hottest=self._keys.most(SHOWN, self._subs, fraction),
-            curve=self._keys.curve(STEPS, subs),
+            curve=self._keys.curve(STEPS, totals.sub_messages),
             kinds=self._kinds.most(SHOWN, self._subs, fraction),
             rules=self._rules.most(SHOWN, self._subs, fraction),
         )
+
+
+def skew_of(
+    totals: SplitTotals,
+    fan_out: FanOut,
+    *,
+    sub_keys: Distinct,
+    hottest: tuple[Share, ...],
+    curve: tuple[tuple[int, float], ...],
+    kinds: tuple[Share, ...],
+    rules: tuple[Share, ...],
+) -> Skew:
+    """The skew that has these totals, and what was counted beside them."""
+    return Skew(
+        messages=totals.messages,
+        sub_messages=totals.sub_messages,
+        barriers=totals.barriers,
+        empty=totals.empty,
+        fan_out=fan_out,
+        sub_keys=sub_keys,
+        hottest=hottest,
+        curve=curve,
+        kinds=kinds,
+        rules=rules,
+    )
 
 
 def key_text(key: Hashable) -> str:

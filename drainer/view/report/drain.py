@@ -201,6 +201,7 @@ def _fields(action: PlanOfAction, summary: Summary) -> list[tuple[str, str]]:
         ("isolation", action.isolation),
         ("handler", action.handler),
         ("order", action.order),
+        ("engine", _engine(action, summary)),
         ("concurrency", _concurrency(action, summary)),
         ("buffer", figures.size(action.buffer_bytes)),
         ("on failure", f"{policy.on_failure.value}, after {_retries(policy.retries)}"),
@@ -211,6 +212,15 @@ def _fields(action: PlanOfAction, summary: Summary) -> list[tuple[str, str]]:
         found.append(("plan", str(Path(summary.plan).absolute())))
     found.append(("exit code", str(summary.exit_code)))
     return found
+
+
+def _engine(action: PlanOfAction, summary: Summary) -> str:
+    if not action.engine.is_spark:
+        return "one process"
+    told = f"Spark on {action.engine.master}"
+    if summary.waves is not None:
+        told += f", {figures.counted(summary.waves, 'wave')}"
+    return told if summary.tasks is None else f"{told} by {figures.counted(summary.tasks, 'task')}"
 
 
 def _concurrency(action: PlanOfAction, summary: Summary) -> str:

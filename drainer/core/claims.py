@@ -1,0 +1,307 @@
+"""Claims: shares of the sub-keys, each with its own progress.
+
+A sub-key's place is a number that depends on the key alone, so tasks that never talk to each other
+agree whose it is. What several claims say is finished is finished, whoever goes on from there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
+from itertools import chain
+from struct import pack
+from typing import Any
+from zlib import crc32
+
+from drainer.core.closure import SubKeys
+from drainer.core.order import Order
+from drainer.core.part import insist_same
+from drainer.core.progress import Partial, Progress, RangeSet
+from drainer.errors import SplitFailed
+from drainer.message import Barrier, Message, SubMessage
+
+ALL = "all"  # the selector of the claim that every sub-key falls in
+TYPES_KEPT = 256  # of sub-keys, whose way to a place is remembered
+
+_SELECTOR = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
+_WORD = 0xFFFF_FFFF
+_LONG = 0xFFFF_FFFF_FFFF_FFFF
+_NONE_PLACE, _NAN_PLACE = crc32(b"none"), crc32(b"nan")
+
+Claims = Mapping[str, Mapping[int, Progress]]  # by selector and partition
+# A bit for each of a message's sub-messages that is not to be handled here.
+Absent = Callable[[Message, Sequence[SubMessage]], int]
+
+
+def place_of(key: Hashable) -> int:
+    """The place of a sub-key: 32 bits, the same in every process, and for keys that are equal.
+
+    Raises SplitFailed for a type whose keys may be equal without anyone else being able to tell.
+    """
+    if type(key) is str:
+        try:
+            return crc32(key.encode())
+        except UnicodeEncodeError:
+            return _of_text(key)
+    return _way_of(type(key))(key)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The sub-keys whose place modulo ``of`` is ``number``.
+
+    Its text is ``"2/8"``; that of the one claim that has them all is ``"all"``.
+    """
+
+    number: int
+    of: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.number < self.of:
+            raise ValueError(f"claim {self.number} of {self.of} is none of 0 to {self.of - 1}")
+
+    def __str__(self) -> str:
+        return ALL if self.of == 1 else f"{self.number}/{self.of}"
+
+    def has(self, place: int) -> bool:
+        return place % self.of == self.number
+
+    @classmethod
+    def parse(cls, text: str) -> Claim:
+        """Raises ValueError when the text is not one that a claim has."""
+        if text == ALL:
+            return EVERYTHING
+        match = _SELECTOR.fullmatch(text)
+        claim = None if match is None else cls(int(match[1]), int(match[2]))
+        if str(claim) != text:  # 02/8 and 2/8 would be two claims with the same sub-keys
+            raise ValueError(f"{text!r} is no claim: neither {ALL!r} nor NUMBER/OF")
+        assert claim is not None
+        return claim
+
+
+EVERYTHING = Claim(0, 1)
+
+
+class Places:
+    """Where sub-messages fall by the order of a drain; ``subs`` are those that a message gave.
+
+    ``of`` is the place of a sub-message's lane. It is None for a barrier, which stands in none,
+    and for one whose lanes have several.
+    """
+
+    def __init__(self, order: Order) -> None:
+        self.of: Callable[[SubMessage], int | None] = _OF[order]
+        self._by_sub_key = order is Order.SUB_KEY
+
+    def number(self, sub: SubMessage, of: int) -> int | None:
+        """Which of the ``of`` claims has the sub-message and all of its lanes; None when none."""
+        if of == 1:
+            return 0
+        if sub.keys is None or not self._by_sub_key:
+            place = self.of(sub)
+            return None if place is None else place % of
+        numbers = {place_of(key) % of for key in sub.keys}
+        return numbers.pop() if len(numbers) == 1 else None
+
+    def divide(self, subs: Sequence[SubMessage], of: int, done: int = 0) -> list[int] | None:
+        """For each claim from 0 to ``of`` - 1 the bits of the sub-messages that are its.
+
+        ``done`` has the bits of those that are nobody's any more. None when the message can't be
+        divided: one of the others falls in no claim, as it is a barrier, or its sub-keys lie in
+        several.
+        """
+        shares = [0] * of
+        for index, sub in enumerate(subs):
+            if done >> index & 1:
+                continue
+            number = self.number(sub, of)
+            if number is None:
+                return None
+            shares[number] |= 1 << index
+        return shares
+
+
+class _Told:
+    """What a claim says of one partition."""
+
+    __slots__ = ("_partial", "_ranges", "_watermark")
+
+    def __init__(self, progress: Progress) -> None:
+        self._watermark = progress.watermark
+        self._ranges = RangeSet(progress.finished)
+        self._partial = progress.partial
+
+    def bits(self, offset: int) -> int:
+        """Of this message's sub-messages that are the claim's: which are finished, -1 for all."""
+        if offset < self._watermark or offset in self._ranges:
+            return -1
+        part = self._partial.get(offset)
+        return 0 if part is None else part.bits
+
+
+class _Shares:
+    """What the claims of one division, as 0/8 to 7/8, say of one partition."""
+
+    __slots__ = ("by_number", "end", "of", "partial")
+
+    def __init__(self, of: int) -> None:
+        self.of = of
+        self.by_number: dict[int, _Told] = {}
+        self.partial: dict[int, list[Partial]] = {}
+        self.end = 0  # nothing is said from here on
+
+    def add(self, number: int, progress: Progress) -> None:
+        self.by_number[number] = _Told(progress)
+        self.end = max(self.end, end_of(progress))
+        for offset, part in progress.partial.items():
+            self.partial.setdefault(offset, []).append(part)
+
+    def finished(self, offset: int, subs: Sequence[SubMessage], places: Places) -> int:
+        done = 0
+        said: dict[int, int] = {}
+        for index, sub in enumerate(subs):
+            number = places.number(sub, self.of)
+            if number is None or number not in self.by_number:
+                continue
+            bits = said.get(number)
+            if bits is None:
+                bits = said[number] = self.by_number[number].bits(offset)
+            if bits >> index & 1:
+                done |= 1 << index
+        return done
+
+
+class Elsewhere:
+    """What claims other than "all" have finished.
+
+    A sub-message is a claim's when all of its lanes are. So what falls in none, as barriers do, is
+    only finished when "all" says so.
+    """
+
+    def __init__(self, claims: Claims, places: Places) -> None:
+        self._claims = {selector: claim for selector, claim in claims.items() if selector != ALL}
+        self._places = places
+        self._told: dict[int, dict[int, _Shares]] = {}  # by partition and of
+        for selector, by_partition in self._claims.items():
+            claim = Claim.parse(selector)
+            for partition, progress in by_partition.items():
+                by_of = self._told.setdefault(partition, {})
+                by_of.setdefault(claim.of, _Shares(claim.of)).add(claim.number, progress)
+
+    def finished(self, message: Message, subs: Sequence[SubMessage]) -> int:
+        """A bit for each sub-message that a claim has finished.
+
+        Raises SplitFailed when a claim saw the message split into others.
+        """
+        offset = message.offset
+        done = 0
+        for shares in self._told.get(message.origin.partition, {}).values():
+            if offset < shares.end:
+                for known in shares.partial.get(offset, ()):
+                    _insist_same(message, known, subs)
+                done |= shares.finished(offset, subs, self._places)
+        return done
+
+    def highest(self, partition: int) -> int:
+        """From this offset on they say nothing."""
+        return max((shares.end for shares in self._told.get(partition, {}).values()), default=0)
+
+    def needed(self, watermarks: Mapping[int, int]) -> Claims:
+        """The claims that say something above these watermarks, by partition."""
+        return {
+            selector: claim
+            for selector, claim in self._claims.items()
+            if any(end_of(progress) > watermarks[n] for n, progress in claim.items())
+        }
+
+
+def end_of(progress: Progress) -> int:
+    """From this offset on the progress says nothing."""
+    ends = (end for _, end in progress.finished[-1:])
+    return max(chain((progress.watermark,), ends, (offset + 1 for offset in progress.partial)))
+
+
+def _insist_same(message: Message, known: Partial, subs: Sequence[SubMessage]) -> None:
+    insist_same(message, known, [s.key if s.keys is None else SubKeys(s.keys) for s in subs])
+
+
+def _of_sub_key(sub: SubMessage) -> int | None:
+    if sub.keys is None:
+        return None if isinstance(sub, Barrier) else place_of(sub.key)
+    places = {place_of(key) for key in sub.keys}
+    return places.pop() if len(places) == 1 else None
+
+
+def _of_message_key(sub: SubMessage) -> int | None:
+    return None if isinstance(sub, Barrier) else place_of(sub.message.key)
+
+
+def _of_partition(sub: SubMessage) -> int | None:
+    return None if isinstance(sub, Barrier) else sub.message.origin.partition
+
+
+def _of_itself(sub: SubMessage) -> int | None:
+    if isinstance(sub, Barrier):
+        return None
+    message = sub.message
+    return crc32(pack("<qqq", message.origin.partition, message.offset, sub.index))
+
+
+_OF: dict[Order, Callable[[SubMessage], int | None]] = {
+    Order.SUB_KEY: _of_sub_key,
+    Order.KEY: _of_message_key,
+    Order.PARTITION: _of_partition,
+    Order.NONE: _of_itself,
+}
+
+
+def _of_text(key: Any) -> int:
+    return crc32(str.encode(key, "utf-8", "surrogatepass"))
+
+
+def _of_number(key: Any) -> int:
+    # Python's hash of a number is the same everywhere, and for numbers of all types that are equal.
+    # Mixed, as ids that rise in steps would all fall in one claim.
+    if key != key:  # noqa: PLR0124 - what a NaN is
+        return _NAN_PLACE
+    return crc32(pack("<Q", hash(key) & _LONG))
+
+
+def _of_tuple(key: Any) -> int:
+    return crc32(pack(f"<{len(key)}I", *map(place_of, key)), len(key))
+
+
+def _of_set(key: Any) -> int:
+    return crc32(pack(f"<{len(key)}I", *sorted(map(place_of, key))), len(key))
+
+
+_WAYS: dict[type, Callable[[Any], int]] = {
+    str: _of_text,
+    bytes: crc32,
+    type(None): lambda _: _NONE_PLACE,
+    int: _of_number,
+    float: _of_number,
+    complex: _of_number,
+    Decimal: _of_number,
+    Fraction: _of_number,
+    tuple: _of_tuple,
+    frozenset: _of_set,
+}
+
+
+@lru_cache(TYPES_KEPT)
+def _way_of(cls: type) -> Callable[[Any], int]:
+    # A type made of one of these is equal to it as long as it has its equality.
+    like: Any
+    for like, way in _WAYS.items():
+        if issubclass(cls, like) and cls.__eq__ is like.__eq__ and cls.__hash__ is like.__hash__:
+            return way
+    raise SplitFailed(
+        f"a sub-key of type {cls.__name__} can't be shared out between tasks: other processes"
+        " could not tell which task has it",
+        hint="use str, bytes, int or tuples of them as sub-keys",
+    )

@@ -1,0 +1,113 @@
+"""Waves: a backlog in slices that follow each other, each of a bounded size in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from drainer.core.progress import Range
+
+OFFSETS_LEAST = 1_000  # of a wave; a smaller one is not worth its overhead
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Offsets ``[start, end)`` of one partition, of which ``bytes_most`` are to be read."""
+
+    partition: int
+    start: int
+    end: int
+    bytes_most: int
+
+
+class Waves:
+    """Cuts what is left of a backlog; partitions come to their ends together.
+
+    ``lefts`` are the offsets ``[start, end)`` that are left, by partition; ``bytes_per_offset`` is
+    a first guess, which ``learn`` betters.
+    """
+
+    def __init__(
+        self, lefts: Mapping[int, Range], wave_bytes: int, bytes_per_offset: float
+    ) -> None:
+        self._lefts = {n: left for n, left in sorted(lefts.items()) if left[0] < left[1]}
+        self._wave_bytes = wave_bytes
+        self._bytes_per_offset = max(bytes_per_offset, 1.0)
+
+    @property
+    def left(self) -> int:
+        """Offsets that are in no wave yet."""
+        return sum(end - start for start, end in self._lefts.values())
+
+    @property
+    def about(self) -> int:
+        """How many waves are to come, as far as can be told."""
+        return -(-self.left // self._offsets)
+
+    def next(self) -> dict[int, Range]:
+        """The offsets of the next wave, by partition; none when nothing is left."""
+        share = min(1.0, self._offsets / max(1, self.left))
+        return {
+            n: (start, min(end, start + max(1, round((end - start) * share))))
+            for n, (start, end) in self._lefts.items()
+        }
+
+    def took(self, ranges: Mapping[int, Range], read_bytes: int) -> None:
+        """Notes what was read of a wave; it may have ended before what ``next`` said."""
+        offsets = sum(end - start for start, end in ranges.values())
+        if read_bytes and offsets:
+            self._bytes_per_offset = max(1.0, read_bytes / offsets)
+        for number, (_, end) in ranges.items():
+            self._lefts[number] = (end, self._lefts[number][1])
+        self._lefts = {n: left for n, left in self._lefts.items() if left[0] < left[1]}
+
+    def pieces(self, ranges: Mapping[int, Range], parts: int) -> list[Piece]:
+        """A wave as pieces for about ``parts`` tasks, several to a partition.
+
+        Together they read little more than a wave may have, however large the messages are.
+        """
+        offsets = sum(end - start for start, end in ranges.values())
+        cut: list[tuple[int, int, int]] = []
+        for number, (start, end) in ranges.items():
+            size = end - start
+            shares = min(size, max(1, round(parts * size / max(1, offsets))))
+            bounds = [start + size * share // shares for share in range(shares + 1)]
+            cut += [(number, bounds[at], bounds[at + 1]) for at in range(shares)]
+        most = max(1, self._wave_bytes // max(1, len(cut)))
+        return [Piece(number, start, end, most) for number, start, end in cut]
+
+    @property
+    def _offsets(self) -> int:
+        return max(OFFSETS_LEAST, int(self._wave_bytes / self._bytes_per_offset))
+
+
+def cut_at(
+    ranges: Mapping[int, Range], undivided: Mapping[int, Sequence[int]]
+) -> list[tuple[dict[int, Range], bool]]:
+    """A wave in stretches, and of each whether its messages can be divided.
+
+    ``undivided`` has the offsets that can't, by partition; runs of them are one stretch. Partitions
+    are independent of each other, and those without such offsets make up the first stretch.
+    """
+    plain = {n: r for n, r in ranges.items() if not undivided.get(n)}
+    stretches: list[tuple[dict[int, Range], bool]] = [(plain, True)] if plain else []
+    for number, (start, end) in ranges.items():
+        position = start
+        for first, last in _runs(undivided.get(number, ())):
+            if position < first:
+                stretches.append(({number: (position, first)}, True))
+            stretches.append(({number: (first, last)}, False))
+            position = last
+        if position < end and undivided.get(number):
+            stretches.append(({number: (position, end)}, True))
+    return stretches
+
+
+def _runs(offsets: Sequence[int]) -> list[Range]:
+    runs: list[Range] = []
+    for offset in sorted(offsets):
+        if runs and runs[-1][1] == offset:
+            runs[-1] = (runs[-1][0], offset + 1)
+        else:
+            runs.append((offset, offset + 1))
+    return runs

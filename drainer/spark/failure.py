@@ -1,0 +1,260 @@
+"""Errors on their way from a task to the command: Spark brings an error's text, and no more."""
+
+from __future__ import annotations
+
+import json
+import re
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
+from drainer.errors import DrainerError, Interrupted, UsageError
+
+_MARK = "drainer-error "  # before the JSON that an error is made from again
+_TRACE_MOST = 6000  # characters of what led to it; its end tells most
+_LINE_MOST = 300  # characters of a text that is not drainer's
+
+# What Spark puts before what happened.
+_BEFORE = re.compile(
+    r"^(?:Job aborted due to stage failure: "
+    r"|Task \d+ in stage [\d.]+ failed \d+ times?, most recent failure: "
+    r"|Lost task [\d.]+ in stage [\d.]+ \(TID \d+\)(?: \([^)]*\))?: "
+    r"|(?:[a-z][\w$]*\.)+[A-Z][\w$]*(?:Exception|Error): "
+    r"|\[[A-Z_.]+\] "
+    r"|An exception was thrown from the Python worker: "
+    r"|Py4JJavaError: |An error occurred while calling [\w$.]+:? )"
+)
+_FRAME = re.compile(r'^\s+File "([^"]+)", line (\d+), in ')
+_RAISED = re.compile(r"^[A-Za-z_][\w.]*(?:: |$)")
+
+_Known = tuple[str, type[DrainerError], str, str]
+# What it has in it, and what to say then ({} is what Spark says). The first that fits.
+_KNOWN: tuple[_Known, ...] = (
+    (
+        "Python worker exited unexpectedly",
+        DrainerError,
+        "a Python worker of Spark died",
+        "was it out of memory? Give less to each, or more room"
+        " (spark.executor.memoryOverhead on a cluster); the handler may have ended it, too",
+    ),
+    (
+        "No module named 'drainer'",
+        UsageError,
+        "the Python of Spark's workers has no drainer",
+        "install it there, or name the Python that has it by spark.pyspark.python",
+    ),
+    (
+        "PYTHON_VERSION_MISMATCH",
+        UsageError,
+        "Spark's workers run another version of Python: {}",
+        "name the same one by spark.pyspark.python",
+    ),
+    (
+        "Could not parse Master URL",
+        UsageError,
+        "Spark knows no such master: {}",
+        "as in local[*], spark://host:7077, yarn or k8s://https://host:6443",
+    ),
+    (
+        "All masters are unresponsive",
+        DrainerError,
+        "Spark's master does not answer: {}",
+        "is it up, and of the same version of Spark?",
+    ),
+    (
+        "java.lang.OutOfMemoryError",
+        DrainerError,
+        "Spark's JVM is out of memory: {}",
+        "give it more: spark.driver.memory for local masters, else spark.executor.memory, too",
+    ),
+    (
+        "No space left on device",
+        DrainerError,
+        "no space is left for what Spark shuffles: {}",
+        "name a larger place by spark.local.dir",
+    ),
+    (
+        "ExecutorLostFailure",
+        DrainerError,
+        "Spark lost an executor, and again when it tried anew: {}",
+        "was it out of memory (spark.executor.memoryOverhead)? The cluster's log says why it ended",
+    ),
+    (
+        "spark.driver.maxResultSize",
+        DrainerError,
+        "the tasks' answers are more than Spark lets the driver take: {}",
+        "raise spark.driver.maxResultSize",
+    ),
+    (
+        "SparkContext was shut down",
+        Interrupted,
+        "Spark was shut down meanwhile",
+        "say the same again",
+    ),
+    (
+        "JAVA_GATEWAY_EXITED",
+        DrainerError,
+        "Spark's JVM did not start",
+        "what it said is above; is JAVA_HOME a Java 17 or later, and --spark-conf right?",
+    ),
+)
+
+
+class Carried(Exception):
+    """Raised in a task for an error of drainer's: for people, and in a form to be read again."""
+
+    def __init__(self, error: DrainerError) -> None:
+        said = said_of(error)
+        told = str(error) if error.hint is None else f"{error}\nhint: {error.hint}"
+        # What can't be encoded would keep PySpark from telling any of it.
+        told = told.encode("utf-8", "backslashreplace").decode()
+        super().__init__(f"{told}\n{_MARK}{json.dumps(said)}")
+
+
+def said_of(error: DrainerError) -> dict[str, Any]:
+    """An error as JSON, from which ``error_of`` makes it again."""
+    return {
+        "class": [cls.__name__ for cls in _classes(type(error))],
+        "message": str(error),
+        "hint": error.hint,
+        "cause": _trace(error.__cause__),
+    }
+
+
+def error_of(said: Mapping[str, Any]) -> DrainerError:
+    """Raises KeyError or TypeError when it is nothing that ``said_of`` made."""
+    return _of(said, _tree())
+
+
+class OnSpark(Exception):
+    """What led to an error, as its task told it."""
+
+    def __init__(self, trace: str) -> None:
+        super().__init__(f"in a task on Spark:\n{trace}")
+
+
+@contextmanager
+def carrying() -> Iterator[None]:
+    """In a task: lets drainer's errors out in a form that ``failure_of`` understands."""
+    try:
+        yield
+    except DrainerError as error:
+        raise Carried(error) from None
+
+
+@contextmanager
+def spark_failures() -> Iterator[None]:
+    """On the driver: what Spark raises inside comes out as an error of drainer's."""
+    try:
+        yield
+    except (PySparkException, Py4JError, ConnectionError) as raised:
+        error = failure_of(raised)
+        raise error from error.__cause__
+
+
+def failure_of(raised: BaseException) -> DrainerError:
+    """The error that a task raised, again; else one that says in a line what Spark has to say.
+
+    An error of drainer's has its class (so its exit code), its text and its hint again; its cause
+    is ``OnSpark``.
+    """
+    if isinstance(raised, DrainerError):
+        return raised
+    text = _text_of(raised)
+    found = _carried(text)
+    if found is not None:
+        return found
+    telling = _telling(text)
+    cause = OnSpark(text[-_TRACE_MOST:])
+    for symptom, kind, message, hint in _KNOWN:
+        if symptom in text:
+            return kind(message.replace("{}", telling), hint=hint, cause=cause)
+    if isinstance(raised, ConnectionError | Py4JError) and not isinstance(raised, Py4JJavaError):
+        return DrainerError(
+            f"Spark's JVM is gone: {telling}",
+            hint="what it said last is above; was it killed, for want of memory perhaps?",
+            cause=cause,
+        )
+    return DrainerError(f"it failed on Spark: {telling}", cause=cause)
+
+
+def _classes(kind: type[DrainerError]) -> list[type[DrainerError]]:
+    """From the class of an error up the tree."""
+    return [cls for cls in kind.__mro__ if issubclass(cls, DrainerError)]
+
+
+def _tree() -> dict[str, type[DrainerError]]:
+    """By name those that are made from a text and a hint."""
+    found: dict[str, type[DrainerError]] = {}
+    waiting = [DrainerError]
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        if kind.__init__ is DrainerError.__init__:
+            found[kind.__name__] = kind
+    return found
+
+
+def _trace(cause: BaseException | None) -> str | None:
+    if cause is None:
+        return None
+    trace = "".join(traceback.format_exception(cause))
+    return trace if len(trace) <= _TRACE_MOST else f"…{trace[-_TRACE_MOST:]}"
+
+
+def _text_of(raised: BaseException) -> str:
+    """All that is known of it; not from the JVM where that is gone."""
+    if isinstance(raised, Py4JJavaError):
+        try:
+            return str(raised.java_exception.toString())
+        except (Py4JError, OSError):
+            return type(raised).__name__
+    # str() of what PySpark caught asks the JVM, and adds its stack.
+    told = getattr(raised, "_desc", None)
+    return told if isinstance(told, str) and told else str(raised) or type(raised).__name__
+
+
+def _carried(text: str) -> DrainerError | None:
+    decoder, tree = json.JSONDecoder(), _tree()
+    place = text.find(_MARK)
+    while place >= 0:
+        begins = place + len(_MARK)
+        try:
+            said, _ = decoder.raw_decode(text, begins)
+            error = _of(said, tree)
+        except (ValueError, KeyError, TypeError):
+            error = None
+        if error is not None:
+            return error
+        place = text.find(_MARK, begins)
+    return None
+
+
+def _of(said: Any, tree: dict[str, type[DrainerError]]) -> DrainerError:
+    kind = next((tree[name] for name in said["class"] if name in tree), DrainerError)
+    cause = None if said["cause"] is None else OnSpark(said["cause"])
+    return kind(said["message"], hint=said["hint"], cause=cause)
+
+
+def _telling(text: str) -> str:
+    """The line that says what happened: a Python exception's own, else the first."""
+    _, traced, trace = text.rpartition("Traceback (most recent call last):")
+    if traced:
+        where = ""
+        for line in trace.splitlines():
+            if frame := _FRAME.match(line):
+                where = f" ({frame[1]}:{frame[2]})"
+            elif where and _RAISED.match(line):
+                return f"{_short(line)}{where}"
+    line = next((line for line in text.splitlines() if line.strip()), text).strip()
+    while (shorter := _BEFORE.sub("", line)) != line:
+        line = shorter
+    return _short(line)
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= _LINE_MOST else f"{line[:_LINE_MOST]}…"

@@ -1,0 +1,329 @@
+"""Handling a claim's part of a wave in a task: the in-process engine over rows instead of Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+import pyarrow as pa
+from pyspark import TaskContext
+
+from drainer.core.dispatch import Dispatcher
+from drainer.core.folding import Record
+from drainer.core.plan import ALL, OffsetPlan
+from drainer.core.progress import Range
+from drainer.engine.guard import guarded
+from drainer.engine.local import LocalDrain
+from drainer.engine.loop import hurried_interpreter
+from drainer.engine.outside import Outside
+from drainer.engine.settings import LocalSettings
+from drainer.engine.status import Status, Summary
+from drainer.errors import DrainerError, Interrupted, LanesParked
+from drainer.kafka.settings import ClientSettings
+from drainer.message import Message, SubMessage
+from drainer.operations.policy import LetterWriter
+from drainer.spark.failure import carrying, said_of
+from drainer.spark.rows import RoutedMessage, messages_of
+from drainer.spark.workplace import HandlerSpec, workplace
+from drainer.store.attempt import Attempt
+from drainer.store.fence import Fence
+from drainer.store.records import TaskRecords
+from drainer.store.state import State
+
+OUTCOME_SCHEMA = "claim string, outcome string"
+AHEAD_ROWS = 4_000  # that are taken from Spark before the engine wants them
+WAIT_S = 0.1
+NEVER_S = 1e7  # between two plans of a task: its records are all that anybody reads
+STOP_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """What handles a stretch of a wave, a task a claim; sent to the tasks.
+
+    ``plan`` is the drain's, cut to the stretch; its partitions begin and end where that does.
+    """
+
+    plan: OffsetPlan
+    settings: LocalSettings  # of one task
+    client: ClientSettings
+    handler: HandlerSpec
+    letters_topic: str | None
+    epoch: int
+    wave: int
+    claims: tuple[str, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        number = context.partitionId()
+        if number >= len(self.claims):  # the manifests, which the driver has
+            for _ in batches:  # with something left unread, Spark would end this worker
+                pass
+            return
+        with carrying():
+            outcome = self._handle(self.claims[number], context.taskAttemptId(), batches)
+        told = orjson.dumps(outcome).decode()
+        yield pa.RecordBatch.from_pydict({"claim": [self.claims[number]], "outcome": [told]})
+
+    def _handle(
+        self, claim: str, attempt_number: int, batches: Iterator[pa.RecordBatch]
+    ) -> Mapping[str, Any]:
+        state = State.open(self.handler.state, self.handler.drain_id)
+        attempt = Attempt(self.epoch, self.wave, claim, attempt_number)
+        with workplace().at_work(self.handler) as handler:
+            starts = {number: part.start for number, part in self.plan.partitions.items()}
+            records = state.begin(attempt, starts)
+            outcome: Mapping[str, Any] = {}
+            fence = Fence(state, attempt)
+            letters: LetterWriter | None = None
+            try:
+                earlier = state.settle(attempt, state.look_s, state.lease_s)
+                plan = _continued(self.plan, earlier)
+                fence.start()
+                if self.letters_topic is not None:
+                    letters = LetterWriter(self.client, plan, self.letters_topic)
+                teller = _Teller(records)
+                drain = LocalDrain(
+                    plan,
+                    records,
+                    guarded(handler.held_open(), lambda: fence.sure),
+                    replace(
+                        self.settings,
+                        plan_interval_s=NEVER_S,
+                        journal_interval_s=state.journal_interval_s,
+                    ),
+                    Outside(
+                        open_source=_Rows(batches, plan).open,
+                        committer=_NoCommitter(),
+                        lock=_TaskLock(fence),
+                        read_committed=dict,
+                        dead_letters=letters,
+                    ),
+                    teller.hear,
+                    elsewhere=None if handler.split is None else _not_meant,
+                )
+                for ledger in drain.dispatcher.ledgers.values():
+                    ledger.tells_fates = True
+                with hurried_interpreter():
+                    summary = drain.run_on(workplace().loop, _nobody_asks)
+                outcome = _outcome(summary, drain.dispatcher, teller.told())
+            finally:
+                fence.stop()
+                if letters is not None:
+                    letters.close(0)
+                records.end(outcome)
+        return outcome
+
+
+def _continued(plan: OffsetPlan, earlier: Record) -> OffsetPlan:
+    """The plan with what earlier attempts finished, told as progress of all that this task gets."""
+    claim = {}
+    for number, begun in plan.claims[ALL].items():
+        told = earlier.changes.get(number)
+        progress = begun if told is None else begun.merge(told)
+        claim[number] = replace(
+            progress,
+            messages=progress.messages.settled(),
+            sub_messages=progress.sub_messages.settled(),
+        )
+    return replace(plan, claims={ALL: claim}).merge({}, earlier.parked, earlier.ruled)
+
+
+def _not_meant(message: Message, subs: Sequence[SubMessage]) -> int:
+    assert isinstance(message, RoutedMessage)
+    return message.not_meant(subs)
+
+
+class _Rows:
+    """Rows as a source of messages: read in a thread, for Spark gives them when it likes to."""
+
+    trouble: str | None = None
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], plan: OffsetPlan) -> None:
+        self._batches = batches
+        self._plan = plan
+        self._ends = {number: part.end for number, part in plan.partitions.items()}
+        self._queue: deque[_RowBatch] = deque()
+        self._waiting = 0  # rows in the queue
+        self._room = threading.Event()
+        self._stopping = False
+        self.failure: DrainerError | None = None
+        self._thread = threading.Thread(target=self._run, name="drainer-rows", daemon=True)
+
+    def open(self, dispatcher: Dispatcher, notify: Callable[[], None]) -> _Rows:
+        self._dispatcher = dispatcher
+        self._notify = notify
+        return self
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def next_batch(self) -> _RowBatch | None:
+        if not self._queue:
+            return None
+        batch = self._queue.popleft()
+        self._waiting -= batch.rows
+        self._room.set()
+        return batch
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._room.set()
+        self._thread.join(STOP_S)
+
+    def _run(self) -> None:
+        try:
+            for rows in self._batches:
+                while self._waiting > AHEAD_ROWS and not self._stopping:
+                    self._room.clear()
+                    self._room.wait(WAIT_S)
+                if self._stopping:
+                    return
+                self._put(_RowBatch(rows, self._plan, {}))
+            self._put(_RowBatch(None, self._plan, self._ends))
+        except BaseException as error:
+            self.failure = Interrupted(
+                f"Spark gave no more rows: {type(error).__name__}: {error}",
+                hint="resume with the plan",
+                cause=error,
+            )
+            self._notify()
+
+    def _put(self, batch: _RowBatch) -> None:
+        self._waiting += batch.rows
+        self._queue.append(batch)
+        self._notify()
+
+
+class _RowBatch:
+    """The engine's ``Batch``; the messages are made when they are wanted."""
+
+    def __init__(
+        self, rows: pa.RecordBatch | None, plan: OffsetPlan, reached: dict[int, int]
+    ) -> None:
+        self._rows = rows
+        self._plan = plan
+        self.reached = reached
+        self.rows = 0 if rows is None else rows.num_rows
+
+    @property
+    def messages(self) -> Iterable[RoutedMessage]:
+        if self._rows is None:
+            return ()
+        return messages_of(self._rows, self._plan.topic, self._plan.topic_id)
+
+
+class _NoCommitter:
+    """Nothing is committed in a task: the driver does, once all of them are that far."""
+
+    def check(self, topic_id: str) -> None:
+        pass
+
+    def commit(
+        self,
+        offsets: Mapping[int, int],
+        expected: Mapping[int, Set[int | None]],
+        finished: Mapping[int, Sequence[Range]],
+    ) -> dict[int, int]:
+        return {}
+
+
+class _TaskLock:
+    """The fence as the engine's lock: it is lost when another attempt or driver has taken over, or
+    when the driver asks for a stop."""
+
+    def __init__(self, fence: Fence) -> None:
+        self._fence = fence
+        self._stopped: DrainerError | None = None
+
+    @property
+    def lost(self) -> DrainerError | None:
+        if self._fence.lost is not None:
+            return self._fence.lost
+        reason = self._fence.stop_reason
+        if reason is not None and self._stopped is None:
+            self._stopped = Interrupted(reason)
+        return self._stopped
+
+    @property
+    def unsure_since_s(self) -> float | None:
+        return self._fence.unsure_since_s
+
+
+@contextmanager
+def _nobody_asks(
+    loop: asyncio.AbstractEventLoop, heard: Callable[[str], None], give_up: Callable[[], None]
+) -> Iterator[None]:
+    yield
+
+
+class _Teller:
+    """Puts the engine's status among the records, for the driver to show."""
+
+    def __init__(self, records: TaskRecords) -> None:
+        self._records = records
+        self._status: Status | None = None
+        records.status = self.told
+
+    def hear(self, status: Status) -> None:
+        self._status = status
+        with suppress(DrainerError):  # the next record will say so
+            self._records.beat()
+
+    def told(self) -> Mapping[str, Any]:
+        """The last status."""
+        return {} if self._status is None else _as_json(self._status)
+
+
+def _as_json(status: Status) -> Mapping[str, Any]:
+    failures = status.failures
+    return {
+        "host": socket.gethostname(),
+        "running": status.running,
+        "lanes": status.lanes,
+        "ready": status.lanes_ready,
+        "hottest": [[repr(key)[:80], waiting] for key, waiting in status.hottest],
+        "buffered_bytes": status.buffered_bytes,
+        "finished": status.sub_messages.finished,
+        "rate": status.rate_now,
+        "trouble": status.trouble,
+        "stopping": status.stopping,
+        "latency": None if status.latency is None else status.latency.as_json(),
+        "recent": None if status.latency_recent is None else status.latency_recent.as_json(),
+        "auto": None if status.auto is None else status.auto.as_json(),
+        "rules": {"undecided": dict(status.rules.undecided), "why": dict(status.rules.why)},
+        "failures": {
+            "failures": failures.failures,
+            "retries": failures.retries,
+            "timeouts": failures.timeouts,
+            "waiting": failures.waiting,
+            "parked_lanes": failures.parked_lanes,
+            "late": failures.late,
+            "outages": failures.outages,
+            "errors": [list(each) for each in failures.errors[:10]],
+            "error_types": [list(each) for each in failures.error_types],
+            "in_outage": failures.in_outage,
+            "given_up": failures.given_up,
+        },
+    }
+
+
+def _outcome(
+    summary: Summary, dispatcher: Dispatcher, status: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """How the task ended; lanes that it leaves behind are no failure of the wave."""
+    cause = summary.cause
+    failed = cause is not None and not isinstance(cause, LanesParked)
+    return {
+        "failure": said_of(cause) if cause is not None and failed else None,
+        "parked": sorted(dispatcher.parked_here),
+        "status": status,
+    }

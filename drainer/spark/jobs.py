@@ -1,0 +1,126 @@
+"""The two jobs that a wave is: reading it into rows that lie by claim, and handling these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from pyspark import StorageLevel
+
+from drainer.core.progress import Range
+from drainer.core.ranges import intersect
+from drainer.core.waves import Piece
+from drainer.spark.failure import spark_failures
+from drainer.spark.handling import OUTCOME_SCHEMA, Handling
+from drainer.spark.rows import SPARK_SCHEMA, Manifest
+from drainer.spark.splitting import UNDIVIDED_MOST, Splitting
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A wave that was read and lies ready, by claim.
+
+    Attributes:
+        ranges: the offsets ``[start, end)`` that it has, by partition; fewer than were asked for
+            when the messages are larger than was thought.
+        delivered: the offsets of messages to account for, by partition.
+        subs: how many sub-messages each claim is given, by its number.
+        undivided: offsets of messages that need tasks to act as one, by partition.
+        too_many: whether these are more than were told.
+        read_bytes: of keys and values.
+    """
+
+    frame: DataFrame
+    ranges: Mapping[int, Range]
+    delivered: Mapping[int, Sequence[Range]]
+    subs: Mapping[int, int]
+    undivided: Mapping[int, Sequence[int]]
+    too_many: bool
+    read_bytes: int
+
+    def release(self) -> None:
+        """Lets go of the rows."""
+        self.frame.unpersist()
+
+
+class Jobs:
+    """Runs them; every method blocks, and is called in a thread of its own.
+
+    What Spark raises comes out as an error of drainer's.
+    """
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+        self._context = session.sparkContext
+
+    def prepare(self, splitting: Splitting, pieces: Sequence[Piece], name: str) -> Prepared:
+        """Reads the pieces of a wave, which are the slices of ``splitting``."""
+        with spark_failures():
+            self._context.setJobGroup(name, name, interruptOnCancel=True)
+            tasks = len(splitting.slices)
+            frame = (
+                self._session.range(0, tasks, 1, tasks)
+                .mapInArrow(splitting, SPARK_SCHEMA)
+                .repartitionById(splitting.claims + 1, "claim")
+                .sortWithinPartitions("partition", "offset")
+                .persist(StorageLevel.DISK_ONLY)
+            )
+            told = frame.where(f"claim = {splitting.claims}").select("value").collect()
+        manifests = [Manifest.decode(bytes(row[0])) for row in told]
+        return _prepared(frame, manifests)
+
+    def handle(
+        self, prepared: Prepared, handling: Handling, name: str
+    ) -> list[tuple[str, Mapping[str, Any]]]:
+        """Handles what was prepared; gives each claim with the outcome of its task."""
+        with spark_failures():
+            self._context.setJobGroup(name, name, interruptOnCancel=True)
+            within = " or ".join(
+                f"(partition = {number} and offset < {end})"
+                for number, (_, end) in prepared.ranges.items()
+            )
+            rows = prepared.frame.where(within).mapInArrow(handling, OUTCOME_SCHEMA).collect()
+        return [(row[0], orjson.loads(row[1])) for row in rows]
+
+    def cancel(self, name: str) -> None:
+        """Ends a job; its tasks are killed."""
+        with spark_failures():
+            self._context.cancelJobGroup(name)
+
+    def stop(self) -> None:
+        """Ends the session."""
+        with spark_failures():
+            self._session.stop()
+
+
+def _prepared(frame: DataFrame, manifests: Sequence[Manifest]) -> Prepared:
+    by_partition: dict[int, list[Manifest]] = {}
+    for manifest in sorted(manifests, key=lambda each: (each.partition, each.start)):
+        by_partition.setdefault(manifest.partition, []).append(manifest)
+    ranges: dict[int, Range] = {}
+    delivered: dict[int, Sequence[Range]] = {}
+    undivided: dict[int, Sequence[int]] = {}
+    subs: dict[int, int] = {}
+    read, too_many = 0, False
+    for number, slices in by_partition.items():
+        taken = []
+        for each in slices:
+            taken.append(each)
+            if each.reached < each.end:  # what lies behind it is read again in the next wave
+                break
+        ranges[number] = (slices[0].start, taken[-1].reached)
+        delivered[number] = [r for each in taken for r in each.delivered]
+        if found := [offset for each in taken for offset in each.undivided]:
+            undivided[number] = found
+        too_many = too_many or any(len(each.undivided) > UNDIVIDED_MOST for each in taken)
+        read += sum(each.read_bytes for each in taken)
+        for each in taken:
+            for claim, count in each.subs.items():
+                subs[claim] = subs.get(claim, 0) + count
+    delivered = {n: intersect(found, [ranges[n]]) for n, found in delivered.items()}
+    return Prepared(frame, ranges, delivered, subs, undivided, too_many, read)

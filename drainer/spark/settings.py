@@ -1,0 +1,229 @@
+"""How a drain runs on Spark, and what no setting of Spark may do to it. Known without PySpark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from drainer.errors import Refused, SandboxRefused, UsageError
+from drainer.kafka.settings import REDACTED
+from drainer.sandbox.java import Java, find_java
+
+EVERY_CORE = "local[*]"
+WAVE_BYTES = 2 * 1024**3
+MOST_TASKS = 10_000  # more is a slip of the finger
+ARCHIVES = (".zip", ".whl", ".egg", ".py")  # what Spark can put on the executors' path
+
+# Why a session of drainer's can't be without them.
+LAWS = {
+    "spark.speculation": ("false", "a second copy of a task would handle everything twice"),
+    "spark.sql.adaptive.skewJoin.enabled": ("false", "it would cut a lane in two"),
+    "spark.sql.adaptive.optimizeSkewsInRebalancePartitions.enabled": (
+        "false",
+        "it would cut a lane in two",
+    ),
+}
+
+# What says where a drain runs, and is said otherwise; a value of None is any.
+_ELSEWHERE = {
+    "spark.master": (None, "the master is named by --master"),
+    "spark.remote": (None, "a drain can't run on Spark Connect"),
+    "spark.api.mode": ("connect", "a drain can't run on Spark Connect"),
+    "spark.submit.deploymode": ("cluster", "the driver is this command, where its plan is"),
+}
+_LOCAL = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[ *\d+ *, *\d+ *, *\d+ *\]")
+_REMOTE = re.compile(r"(spark|k8s)://.+|yarn")
+_SECRET = re.compile(
+    r"secret|passw(or)?d|passphrase|token|credential|jaas|(access|account|api|private|encryption)"
+    r"[._-]?key",
+    re.IGNORECASE,
+)  # more than Spark's own spark.redaction.regex
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SparkSettings:
+    """How a drain runs on Spark; none of it changes what is drained.
+
+    Neither ``repr`` nor an error shows a secret of ``conf``.
+
+    Attributes:
+        master: the URL of the master; a local one is this machine, and ``local-cluster`` too.
+        conf: further settings of Spark by name.
+        wave_bytes: how much of the backlog is read, shuffled and handled at once.
+        state: where tasks put what they finished, a folder or a URI; None for beside the plan.
+        tasks: how many of them handle at once; None for one a core.
+        archives: files with the handler's code, for the executors.
+
+    Raises:
+        UsageError: when the master is unknown or one of Spark Connect, a cluster has no ``state``,
+            ``conf`` breaks a law, an archive isn't there, or a number makes no sense.
+    """
+
+    master: str
+    conf: Mapping[str, str] = field(default_factory=dict)
+    wave_bytes: int = WAVE_BYTES
+    state: str | None = None
+    tasks: int | None = None
+    archives: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_place(self.master, self.conf)
+        if self.wave_bytes < 1:
+            raise UsageError("--wave has to hold something", hint="as in 2GiB, or 256MiB")
+        if self.tasks is not None and not 1 <= self.tasks <= MOST_TASKS:
+            raise UsageError(
+                f"--tasks {self.tasks} is no number from 1 to {MOST_TASKS:,}",
+                hint="it is how many tasks handle at once; one a core when nothing is said",
+            )
+        if self.state is not None:
+            _check_state(self.state)
+        elif not self.is_local:
+            raise UsageError(
+                f"on {self.master} the tasks run on other machines, and need a place to say what"
+                " they finished",
+                hint="name one that all of them and this machine reach: --state s3://bucket/path,"
+                " gs://, hdfs://, or a folder that is mounted everywhere",
+            )
+        for archive in self.archives:
+            _check_archive(archive)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all of it runs on this machine."""
+        return _LOCAL.fullmatch(self.master) is not None
+
+    def shown_conf(self) -> dict[str, str]:
+        """The settings of Spark as they may be shown, without secrets."""
+        return {name: REDACTED if _hides(name, value) else value for name, value in self._sorted()}
+
+    def _sorted(self) -> list[tuple[str, str]]:
+        return sorted(self.conf.items())
+
+    def __repr__(self) -> str:
+        return (
+            f"SparkSettings({self.master!r}, {self.shown_conf()!r}, wave_bytes={self.wave_bytes},"
+            f" state={self.state!r}, tasks={self.tasks}, archives={self.archives!r})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SparkLook:
+    """Where a backlog is inspected on Spark.
+
+    Attributes:
+        master: the URL of the master.
+        conf: further settings of Spark by name.
+        tasks: how many read; None for as many as pay.
+
+    Raises:
+        UsageError: when the master is unknown or one of Spark Connect, ``conf`` breaks a law, or
+            the number makes no sense.
+    """
+
+    master: str = EVERY_CORE
+    conf: Mapping[str, str] = field(default_factory=dict, repr=False)
+    tasks: int | None = None
+
+    def __post_init__(self) -> None:
+        check_place(self.master, self.conf)
+        if self.tasks is not None and not 1 <= self.tasks <= MOST_TASKS:
+            raise UsageError(
+                f"--tasks {self.tasks} is no number from 1 to {MOST_TASKS:,}",
+                hint="it is how many tasks read; as many as pay when nothing is said",
+            )
+
+
+def check_place(master: str, conf: Mapping[str, str]) -> None:
+    """Make sure that there is such a master, and that settings of Spark leave laws whole.
+
+    Raises:
+        UsageError: when not; its text says why.
+    """
+    _check_master(master)
+    check_conf(conf)
+    _check_names(conf)
+
+
+def check_conf(conf: Mapping[str, str]) -> None:
+    """Make sure that settings of Spark leave drainer's laws whole.
+
+    Raises:
+        UsageError: when one does not; its text says why.
+    """
+    for key, (value, reason) in LAWS.items():
+        if conf.get(key, value).strip().lower() != value:
+            raise UsageError(f"{key}={conf[key]} is not possible: {reason}", hint="leave it out")
+
+
+def java_for_spark() -> Java:
+    """The Java that Spark's driver runs on. Raises Refused when there is none that will do."""
+    try:
+        return find_java()
+    except SandboxRefused as error:
+        raise Refused(str(error).replace("the sandbox", "Spark"), hint=error.hint) from None
+
+
+def _check_master(master: str) -> None:
+    if master.startswith("sc://"):
+        raise UsageError(
+            f"{master} is a Spark Connect server, and a drain can't run there: it drives Spark by"
+            " the SparkContext, which a session of Connect has not, and speculation, which would"
+            " handle twice, is switched off only where the server starts",
+            hint="name the cluster itself: spark://HOST:PORT, yarn or k8s://https://HOST:PORT",
+        )
+    if not _LOCAL.fullmatch(master) and not _REMOTE.fullmatch(master):
+        raise UsageError(
+            f"--master {master!r} is no master of Spark's",
+            hint="as in local[*], spark://HOST:PORT, yarn or k8s://https://HOST:PORT",
+        )
+
+
+def _check_names(conf: Mapping[str, str]) -> None:
+    for name, value in conf.items():
+        if not name.startswith("spark."):
+            raise UsageError(
+                f"--spark-conf {name} is no setting of Spark's: their names begin with spark.",
+                hint="those of Hadoop go by spark.hadoop.NAME; properties of the Kafka client by"
+                " -X or --client-config",
+            )
+        barred, reason = _ELSEWHERE.get(name.lower(), ("", ""))
+        if reason and (barred is None or value.strip().lower() == barred):
+            raise UsageError(f"--spark-conf {name} is not possible: {reason}", hint="leave it out")
+
+
+def _check_state(state: str) -> None:
+    if not state.strip():
+        raise UsageError("--state names no place", hint="leave it out, or name a folder or a URI")
+    if "://" not in state:
+        return
+    try:
+        password = urlsplit(state).password
+    except ValueError:
+        raise UsageError("--state is no URI", hint="as in s3://bucket/path") from None
+    if password is not None:  # not shown, and not kept: the plan has this URI in it
+        raise UsageError(
+            "--state has a secret in it, and a plan holds none",
+            hint="leave it out: the environment or a role of the machine gives credentials",
+        )
+
+
+def _check_archive(archive: str) -> None:
+    path = Path(archive)
+    if path.suffix not in ARCHIVES:
+        raise UsageError(
+            f"--archive {archive} is nothing that Python on the executors could import",
+            hint=f"it takes {', '.join(ARCHIVES)}",
+        )
+    if not path.is_file():
+        raise UsageError(
+            f"--archive {archive}: there is no such file",
+            hint="it is a path on this machine; Spark sends it along",
+        )
+
+
+def _hides(name: str, value: str) -> bool:
+    # Java options and the like carry secrets in their values.
+    return _SECRET.search(name) is not None or _SECRET.search(value) is not None

@@ -1,0 +1,166 @@
+"""Reading and splitting a slice of the backlog in a task, and telling whose each part is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from drainer.core.claims import Elsewhere, Places
+from drainer.core.identity import identify
+from drainer.core.order import Order
+from drainer.core.plan import ALL
+from drainer.core.progress import Partial, Progress, RangeSet, checksum_keys, ranges_of
+from drainer.errors import SplitFailed
+from drainer.kafka.settings import ClientSettings
+from drainer.kafka.stream import read_range
+from drainer.loader import describe
+from drainer.message import Message, Origin, SubMessage
+from drainer.spark.failure import carrying
+from drainer.spark.rows import Manifest, RowBuilder
+from drainer.spark.workplace import HandlerSpec, workplace
+
+UNDIVIDED_MOST = 100  # offsets that a manifest tells; with more the wave is not divided at all
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Offsets ``[start, end)`` of one partition; ``bytes_most`` are read of it, or a batch more."""
+
+    origin: Origin
+    start: int
+    end: int
+    bytes_most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Splitting:
+    """What splits the slices of a wave; sent to the tasks. Rows of a claim carry its number, those
+    of manifests the number behind the last claim.
+
+    ``known`` is what was finished when the wave was begun, as the plan's claims tell it.
+    """
+
+    client: ClientSettings
+    handler: HandlerSpec
+    order: Order
+    claims: int
+    slices: tuple[Slice, ...]
+    known: Mapping[str, Mapping[int, Progress]] = field(default_factory=dict)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with carrying():
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield from _SliceSplitter(self, self.slices[number]).rows()
+
+
+class _SliceSplitter:
+    """One slice of it, from Kafka to rows."""
+
+    def __init__(self, task: Splitting, part: Slice) -> None:
+        number = part.origin.partition
+        before = task.known.get(ALL, {}).get(number) or Progress(part.start)
+        self._task = task
+        self._slice = part
+        self._watermark = before.watermark
+        self._finished = RangeSet(before.finished)
+        self._partial: Mapping[int, Partial] = before.partial
+        others = {name: claim for name, claim in task.known.items() if name != ALL}
+        self._places = Places(task.order)
+        self._elsewhere = Elsewhere(others, self._places) if others else None
+        self._rows = RowBuilder()
+        self._delivered: list[int] = []
+        self._subs = [0] * task.claims
+        self._undivided: list[int] = []
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        part, rows = self._slice, self._rows
+        with workplace().at_work(self._task.handler) as handler:
+            take = self._taker(handler.split)
+            read, reached = 0, part.end
+            for batch in read_range(
+                self._task.client,
+                part.origin,
+                part.start,
+                part.end,
+                reader=self._task.handler.group,
+            ):
+                for message in batch.messages:
+                    if self._wants(message.offset):
+                        take(message)
+                        if rows.full:
+                            yield rows.take()
+                read += batch.bytes
+                if read >= part.bytes_most:
+                    reached = min(part.end, message.offset + 1)
+                    break
+        rows.add_manifest(
+            self._task.claims,
+            Manifest(
+                part.origin.partition,
+                part.start,
+                part.end,
+                reached,
+                ranges_of(self._delivered),
+                {claim: count for claim, count in enumerate(self._subs) if count},
+                tuple(self._undivided),
+                read,
+            ),
+        )
+        yield rows.take()
+
+    def _wants(self, offset: int) -> bool:
+        return offset >= self._watermark and offset not in self._finished
+
+    def _taker(
+        self, split: Callable[[Message], Iterable[SubMessage]] | None
+    ) -> Callable[[Message], None]:
+        if split is not None:
+            return lambda message: self._divide(message, self._split(split, message))
+        return lambda message: self._divide(message, [SubMessage(message.key, message.value)])
+
+    @staticmethod
+    def _split(
+        split: Callable[[Message], Iterable[SubMessage]], message: Message
+    ) -> list[SubMessage]:
+        try:
+            return list(split(message))
+        except BaseException as error:  # also of one that calls sys.exit()
+            raise SplitFailed(
+                f"split failed at {message}: {describe(error)}",
+                hint="mend the handler, then resume; nothing of this message was handled",
+            ) from error
+
+    def _divide(self, message: Message, subs: Sequence[SubMessage]) -> None:
+        keys = identify(message, subs)
+        self._delivered.append(message.offset)
+        done = self._done(message, subs, keys)
+        every = (1 << len(subs)) - 1
+        divided = self._places.divide(subs, self._task.claims, done)
+        if divided is None:
+            if len(self._undivided) <= UNDIVIDED_MOST:
+                self._undivided.append(message.offset)
+            return
+        for claim, meant in enumerate(divided):
+            if meant:
+                self._subs[claim] += meant.bit_count()
+                self._rows.add(claim, message, len(subs), meant, whole=meant == every)
+
+    def _done(self, message: Message, subs: Sequence[SubMessage], keys: Sequence[object]) -> int:
+        done = 0
+        known = self._partial.get(message.offset)
+        if known is not None:
+            checksum = checksum_keys(keys)
+            if (known.count, known.checksum) != (len(subs), checksum):
+                raise SplitFailed(
+                    f"split is not deterministic: {message} gave {known.count} sub-messages"
+                    f" (checksum {known.checksum:08x}) before and gives {len(subs)}"
+                    f" ({checksum:08x}) now",
+                    hint="split must depend on the message alone; see docs/correctness.md",
+                )
+            done = known.bits
+        if self._elsewhere is not None:
+            done |= self._elsewhere.finished(message, subs)
+        return done

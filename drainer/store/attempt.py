@@ -1,0 +1,65 @@
+"""Attempts of tasks, and the driver's word to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drainer.errors import LockLost
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What the driver says to all tasks.
+
+    ``epoch`` is 1 for the first driver of a drain and one more for each that takes over: tasks of
+    an earlier one end. ``stop`` is why all are to end; while ``paused`` they begin nothing.
+    """
+
+    epoch: int
+    stop: str | None = None
+    paused: bool = False
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Attempt:
+    """One try of a task at the share of a wave that a claim is (its selector: "2/8" or "all").
+
+    ``number`` rises from one to the next; what it counts is its owner's business.
+    """
+
+    epoch: int
+    wave: int
+    claim: str
+    number: int
+
+    @property
+    def share(self) -> tuple[int, int, str]:
+        """What all attempts at the same have in common."""
+        return self.epoch, self.wave, self.claim
+
+    @property
+    def name(self) -> str:
+        return f"{share_name(*self.share)}/{self.number}"
+
+
+def share_name(epoch: int, wave: int, claim: str) -> str:
+    return f"{epoch}/{wave}/{claim.replace('/', 'of')}"
+
+
+def overtaken(attempt: Attempt, control: Control | None) -> LockLost:
+    """What to tell of an attempt that is not to go on."""
+    if control is None:
+        return LockLost(
+            "the drain's state was removed: it is over, or goes on elsewhere",
+            hint="nothing is to be done here",
+        )
+    if control.epoch > attempt.epoch:
+        return LockLost(
+            f"another driver has taken the drain over (epoch {control.epoch}, and this task is of"
+            f" {attempt.epoch})",
+            hint="nothing is to be done here",
+        )
+    return LockLost(
+        f"another attempt at claim {attempt.claim} of wave {attempt.wave} has taken over",
+        hint="nothing is to be done here",
+    )

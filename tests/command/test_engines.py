@@ -1,0 +1,234 @@
+"""The engine on the command line: chosen, told, and refused where it can't be."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from command.conftest import MakeTopic, is_refused, operations, same
+from command.process import Command, Outcome
+from kafka.topic import Topic
+
+HAS_JAVA = shutil.which("java") is not None
+needs_java = pytest.mark.skipif(not HAS_JAVA, reason="Spark needs Java")
+
+
+@pytest.fixture
+def topic(make_topic: MakeTopic) -> Topic:
+    return make_topic(operations(20))
+
+
+def dry_run(command: Command, topic: Topic, *more: str, **env: str) -> Outcome:
+    what = [*command.what(topic), "--from", "earliest", "--dry-run"]
+    return command("run", *what, *more, env=env)
+
+
+def engine_line(outcome: Outcome) -> str:
+    (line,) = [line for line in outcome.err.splitlines() if line.startswith("  engine ")]
+    return " ".join(line.split())
+
+
+def test_the_plan_of_action_says_that_it_is_this_process(command: Command, topic: Topic) -> None:
+    outcome = dry_run(command, topic)
+
+    assert engine_line(outcome) == "engine this process (no Spark master is named)"
+
+
+@needs_java
+def test_the_plan_of_action_says_what_spark_is_given(command: Command, topic: Topic) -> None:
+    outcome = dry_run(
+        command,
+        topic,
+        *("--engine", "spark", "--tasks", "4", "--wave", "64MiB"),
+        *("--spark-conf", "spark.executor.memory=2g", "--spark-conf", "spark.a.secret=hidden"),
+        "--json",
+    )
+
+    assert engine_line(outcome) == "engine Spark on local[*] (as --engine says)"
+    assert outcome.answer["engine"] == {
+        "name": "spark",
+        "why": "as --engine says",
+        "master": "local[*]",
+        "tasks": 4,
+        "wave_bytes": 64 * 1024**2,
+        "state": f"{command.plan(topic)}.state",
+        "conf": {"spark.a.secret": "***", "spark.executor.memory": "2g"},
+        "archives": [],
+    }
+    assert "64 MiB each (handled by 4 tasks at once)" in " ".join(outcome.err.split())
+    assert "hidden" not in outcome.err + outcome.out
+    assert "warning: the times below are those of this process" in outcome.err
+    assert command.left_behind == []
+
+
+@needs_java
+def test_a_master_may_be_named_by_a_variable_or_a_profile(command: Command, topic: Topic) -> None:
+    by_variable = dry_run(command, topic, DRAINER_SPARK_MASTER="local[3]")
+    assert engine_line(by_variable) == (
+        "engine Spark on local[3] (DRAINER_SPARK_MASTER names a master)"
+    )
+    (command.folder / "drainer.toml").write_text('master = "local[5]"\n')
+    by_profile = dry_run(command, topic)
+    assert engine_line(by_profile) == "engine Spark on local[5] (the profile names a master)"
+    by_flag = dry_run(command, topic, "--master", "local[7]")
+    assert engine_line(by_flag) == "engine Spark on local[7] (--master names a master)"
+
+
+def test_a_process_that_is_asked_for_lets_variables_of_spark_alone(
+    command: Command, topic: Topic
+) -> None:
+    env = {"DRAINER_SPARK_MASTER": "yarn", "DRAINER_TASKS": "8"}
+    outcome = dry_run(command, topic, "--engine", "process", **env)
+
+    assert engine_line(outcome) == "engine this process (as --engine says)"
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--master", "yarn"),
+        ("--wave", "1GiB"),
+        ("--tasks", "2"),
+        ("--state", "x"),
+        ("--archive", "x.zip"),
+        ("--spark-conf", "spark.a=b"),
+    ],
+)
+def test_an_option_of_spark_s_beside_the_process_is_a_slip(
+    command: Command, topic: Topic, option: tuple[str, str]
+) -> None:
+    outcome = command("run", *command.what(topic), "--engine", "process", *option, code=2)
+
+    assert outcome.error == f"{option[0]} is for Spark, and --engine process says otherwise"
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (("--master", "yarn"), "a place to say what they finished"),
+        (("--master", "sc://h"), "Spark Connect"),
+        (("--spark-conf", "spark.speculation=true"), "twice"),
+        (("--spark-conf", "hidden"), "no NAME=VALUE"),
+        (("--wave", "2 pages"), "not a size"),
+        (("--archive", "none.zip"), "no such file"),
+    ],
+)
+def test_what_makes_no_sense_on_spark_is_a_usage_error(
+    command: Command, topic: Topic, options: tuple[str, str], word: str
+) -> None:
+    outcome = command("run", *command.what(topic), "--engine", "spark", *options, code=2)
+
+    assert word in outcome.error
+    assert outcome.hint
+    assert "hidden" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (("-c", "auto"), "--concurrency auto"),
+        (("--limit-per-key", "3"), "--limit-per-key"),
+    ],
+)
+def test_what_spark_can_t_do_is_refused_before_anything_is_touched(
+    command: Command, topic: Topic, options: tuple[str, str], word: str
+) -> None:
+    what = [*command.what(topic), "--from", "earliest", "--yes", "--engine", "spark"]
+    outcome = command("run", *what, *options, code=3)
+
+    assert word in outcome.error
+    is_refused(command, outcome)
+    assert command.left_behind == []
+
+
+def test_without_java_spark_is_refused_with_what_to_install(
+    command: Command, topic: Topic, tmp_path: Path
+) -> None:
+    env = {"PATH": str(tmp_path), "JAVA_HOME": ""}
+    what = [*command.what(topic), "--from", "earliest", "--yes", "--engine", "spark"]
+    outcome = command("run", *what, env=env, code=3)
+
+    assert outcome.error == "Spark needs Java, and none was found"
+    assert "install a JDK" in outcome.hint
+    assert command.left_behind == []
+
+
+def test_a_latency_has_an_estimate_decide_and_the_drain_goes_on(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    outcome = command.drain(make_topic(same(30)), "--latency", "1s", "--json")
+
+    assert engine_line(outcome).startswith(
+        "engine this process (an estimate says that hottest lane is the limit, and not this process"
+    )
+    assert "asking took" in outcome.err
+    assert outcome.answer["engine"] == "process"
+    assert outcome.answer["waves"] is None
+
+
+def test_a_dry_run_s_estimate_decides_too(command: Command, make_topic: MakeTopic) -> None:
+    outcome = dry_run(command, make_topic(same(30)), "--latency", "1s")
+
+    assert "the estimate below says that hottest lane is the limit" in engine_line(outcome)
+
+
+def test_an_estimate_that_can_t_be_made_does_not_stop_a_drain(
+    command: Command, topic: Topic
+) -> None:
+    (command.folder / "fails.py").write_text(
+        "import drainer\n"
+        "class Fails(drainer.Handler):\n"
+        "    def split(self, message):\n"
+        "        raise KeyError('x')\n"
+        "    async def handle(self, sub): ...\n"
+    )
+    what = ["-b", command.bootstrap, "--topic", topic.name, "--group", "g", "--from", "earliest"]
+    outcome = command("run", *what, "--handler", "fails.py:Fails", "--latency", "1ms", code=3)
+
+    assert "warning: no estimate: " in outcome.err
+    assert "there is no estimate to decide by" in engine_line(outcome)
+
+
+def stopped(command: Command, topic: Topic) -> str:
+    """The plan of a drain that failed at its tenth message."""
+    command.drain(topic, "--retries", "0", code=5, fail="0/10/0")
+    return str(command.plan(topic))
+
+
+def test_a_resume_says_its_engine_and_why_no_estimate_was_made(
+    command: Command, topic: Topic
+) -> None:
+    outcome = command("resume", stopped(command, topic), *command.options(), "--yes")
+
+    assert "sub-messages are no load for one process" in engine_line(outcome)
+
+
+@needs_java
+def test_a_resume_may_go_to_spark_and_says_so_before_anybody_says_yes(
+    command: Command, topic: Topic
+) -> None:
+    plan = stopped(command, topic)
+    done = len(command.record.done())
+    outcome = command("resume", plan, "--master", "local[2]", *command.options(), code=3)
+
+    assert engine_line(outcome) == "engine Spark on local[2] (--master names a master)"
+    assert "confirmation" in outcome.error
+    assert len(command.record.done()) == done
+
+
+def test_a_redrive_s_plan_is_not_resumed_on_spark(command: Command, topic: Topic) -> None:
+    command.drain(topic, *("--retries", "0", "--on-failure", "dead-letter"), code=6, bad="a-3")
+    dead = f"{topic.name}.{command.group(topic)}.dead"
+    handler = f"{command.handlers}:OnTheLoop"
+    where = ["-b", command.bootstrap, "--dead-letter-topic", dead, "--handler", handler]
+    failing = [*command.options(bad="a-3"), "--retries", "0", "--on-failure", "halt"]
+    command("redrive", *where, *failing, "--yes", code=5)
+    plan = next(path.name for path in command.folder.iterdir() if "redrive" in path.name)
+    assert json.loads((command.folder / plan).read_text())["redrive"] is not None
+    outcome = command("resume", plan, *command.options(), "--engine", "spark", "--yes", code=3)
+
+    assert "dead letters are redriven by one process" in outcome.error
+    assert outcome.hint

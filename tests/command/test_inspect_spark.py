@@ -1,0 +1,91 @@
+"""`drainer inspect --full --engine spark` as a process; what it finds is tested in tests/spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from command.conftest import MakeTopic, operations
+from command.process import Command
+
+
+def test_it_says_what_one_process_says(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(operations(300, lanes=5))
+    what = [*command.what(topic), "--from", "earliest", "--full", "--json"]
+
+    spark = ["--engine", "spark", "--master", "local[1]", "--tasks", "2"]
+    outcome = command.start("inspect", *what, *spark).ends(0, within_s=120)
+
+    ours, theirs = outcome.answer, command("inspect", *what).answer
+    assert ours["reading"]["engine"] == "spark"
+    assert ours["reading"]["tasks"] == 2
+    assert theirs["reading"]["engine"] == "process"
+    assert theirs["reading"]["tasks"] is None
+    for name in ("messages", "bytes", "offsets", "sub_messages", "hot", "skew"):
+        assert ours[name] == theirs[name]
+    assert "starting Spark on local[1]" in outcome.err
+    assert "by 2 tasks on Spark, split in" in outcome.err
+    assert "\tat " not in outcome.err
+    assert command.left_behind == []
+    assert not command.record.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "hint"),
+    [
+        (["--engine", "spark"], "--engine spark: on Spark all of the backlog is read", "--full"),
+        (["--master", "local[2]"], "--master: on Spark all of the backlog is read", "--full"),
+        (["--full", "--tasks", "4"], "--tasks is for Spark, and this process reads", "--engine"),
+        (["--full", "--engine", "process", "--master", "yarn"], "--master is for Spark", "leave"),
+        (["--full", "--engine", "spark", "--master", "lokal"], "is no master of Spark's", "local"),
+        (["--full", "--engine", "spark", "--tasks", "0"], "--tasks 0 is no number from", "tasks"),
+        (
+            ["--full", "--engine", "spark", "--spark-conf", "spark.speculation=true"],
+            "spark.speculation=true is not possible",
+            "leave it out",
+        ),
+    ],
+    ids=lambda words: " ".join(words) if isinstance(words, list) else "",
+)
+def test_what_makes_no_sense_is_told_before_anything_is_asked(
+    command: Command, words: list[str], error: str, hint: str
+) -> None:
+    what = ["-b", "127.0.0.1:1", "--topic", "orders", "--group", "g"]
+
+    outcome = command("inspect", *what, *words, code=2)
+
+    assert error in outcome.error
+    assert hint in outcome.hint
+
+
+def test_without_java_it_is_refused_at_once(command: Command, tmp_path: Path) -> None:
+    what = ["-b", "127.0.0.1:1", "--topic", "orders", "--group", "g", "--full", "--json"]
+    nowhere = {"JAVA_HOME": str(tmp_path), "PATH": str(tmp_path)}
+
+    outcome = command("inspect", *what, "--engine", "spark", code=3, env=nowhere)
+
+    assert "Spark needs" in outcome.error
+    assert json.loads(outcome.out)["status"] == "refused"
+
+
+def test_a_topic_that_is_not_there_is_told_before_spark_starts(command: Command) -> None:
+    what = ["-b", command.bootstrap, "--topic", "no-such-topic", "--group", "g", "--full"]
+
+    outcome = command("inspect", *what, "--engine", "spark", code=3)
+
+    assert "no-such-topic does not exist" in outcome.error
+    assert "starting Spark" not in outcome.err
+
+
+def test_a_master_in_the_environment_is_for_a_whole_look_alone(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(operations(20))
+    master = {"DRAINER_SPARK_MASTER": "local[1]", "DRAINER_TASKS": "7"}
+    what = [*command.what(topic), "--from", "earliest"]
+
+    outcome = command("inspect", *what, "--json", env=master)
+
+    assert outcome.answer["reading"]["engine"] == "process"

@@ -1,0 +1,122 @@
+"""A drain whose tasks wrote what they finished is resumed by one process, with all they told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from command.conftest import MakeTopic, committed, operations
+from command.process import FAST, ON_THE_LOOP, Command
+from command.record import every_place
+from drainer.core.claims import Claim, place_of
+from drainer.core.folding import StateReference
+from drainer.core.progress import Counts, Progress
+from drainer.errors import LockLost, StateLost
+from drainer.kafka.cluster import Cluster
+from drainer.store.attempt import Attempt, Control
+from drainer.store.plan_file import PlanFile
+from drainer.store.records import TaskRecords
+from drainer.store.state import State
+from kafka.topic import Topic
+
+MESSAGES = 60
+SHARE = Claim(0, 2)
+
+
+def interrupted(command: Command, topic: Topic) -> tuple[Path, State]:
+    """A drain of which nothing is done, whose driver has died, and whose tasks write to a state."""
+    running = command.begin(topic, *FAST, handler=ON_THE_LOOP, gate=str(command.home / "gate"))
+    command.wait_for(running, "begun", 1)
+    running.kill()
+    path = command.plan(topic)
+    file = PlanFile(path)
+    plan = file.load().plan
+    state = State.open(f"{path}.state", plan.drain_id)
+    state.set_control(Control(1))
+    reference = StateReference(state.uri, 1, 1)
+    file.write(replace(plan, state=reference, generation=plan.generation + 1))
+    file.remove_journals()
+    command.record.path.unlink()
+    return path, state
+
+
+def in_share(values: list[str], offsets: range) -> set[tuple[int, int, int]]:
+    return {
+        (0, offset, index)
+        for offset in offsets
+        for index, key in enumerate(json.loads(values[offset]))
+        if SHARE.has(place_of(key))
+    }
+
+
+def tell(records: TaskRecords, values: list[str], end: int) -> None:
+    count = len(in_share(values, range(end)))
+    records.append({0: Progress(end, (), {}, Counts(end, end), Counts(count, count))})
+
+
+def resume(command: Command, path: Path) -> list[str]:
+    return ["resume", str(path), "--yes", *FAST, *command.options()]
+
+
+def test_what_tasks_told_is_not_handled_again(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    values = operations(MESSAGES)
+    topic = make_topic(values)
+    path, state = interrupted(command, topic)
+    task = Attempt(1, 1, str(SHARE), 0)
+    records = state.begin(task, {0: 0})
+    state.settle(task, 0, 0)
+    tell(records, values, 20)
+
+    running = command.start(*resume(command, path), "--json")
+    running.says("waiting until the tasks of the former driver have ended")
+    tell(records, values, 30)  # it has not heard yet
+    with pytest.raises(LockLost, match="another driver"):
+        state.insist_on(task)
+    records.end({})
+    answer = running.ends(0).answer
+
+    told = in_share(values, range(30))
+    assert set(command.record.done()) == every_place(values) - told
+    command.record.check_order()
+    assert answer["sub_messages"]["done"] == 2 * MESSAGES
+    assert answer["messages"]["done"] == MESSAGES
+    assert committed(cluster, topic) == {0: MESSAGES}
+    assert PlanFile(path).load().plan.state is None
+    assert not (path.with_name(f"{path.name}.state") / PlanFile(path).load().plan.drain_id).exists()
+    with pytest.raises(StateLost):  # it wakes up, hours later
+        tell(records, values, 31)
+
+
+def test_a_state_that_is_gone_refuses_a_resume(command: Command, make_topic: MakeTopic) -> None:
+    path, state = interrupted(command, make_topic(operations(MESSAGES)))
+    before = path.read_bytes()
+    state.remove()
+    outcome = command.start(*resume(command, path)).ends(3)
+    assert "nothing of this drain is at" in outcome.error
+    assert outcome.hint
+    assert path.read_bytes() == before
+
+
+def test_a_finished_plan_with_a_state_makes_room_for_a_new_drain(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    """The driver died when the tasks had done it all, and before it wrote that down."""
+    values = operations(MESSAGES)
+    topic = make_topic(values)
+    path, state = interrupted(command, topic)
+    task = Attempt(1, 1, "all", 0)
+    records = state.begin(task, {0: 0})
+    state.settle(task, 0, 0)
+    counts = (Counts(MESSAGES, MESSAGES), Counts(2 * MESSAGES, 2 * MESSAGES))
+    records.append({0: Progress(MESSAGES, (), {}, *counts)})
+    records.end({})
+
+    outcome = command.start(*resume(command, path), "--json").ends(0)
+    assert outcome.answer["sub_messages"]["done"] == 2 * MESSAGES
+    assert command.record.done() == []
+    assert state.control() is None

@@ -1,0 +1,460 @@
+from __future__ import annotations
+
+import enum
+import json
+import os
+import subprocess
+import sys
+from collections import Counter, namedtuple
+from collections.abc import Hashable
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drainer.core.claims import ALL, EVERYTHING, Claim, Elsewhere, Places, end_of, place_of
+from drainer.core.dispatch import Dispatcher
+from drainer.core.identity import identify
+from drainer.core.ledger import Ledger
+from drainer.core.order import Order
+from drainer.core.progress import Counts, Partial, Progress, checksum_keys, ranges_of
+from drainer.errors import SplitFailed
+from drainer.message import Barrier, Message, SubMessage
+
+from .messages import deliver, message_at, says_finished, subs_of, take, take_all
+
+NAN = float("nan")
+WRITABLE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),
+    lambda children: st.lists(children, max_size=3).map(tuple),
+    max_leaves=5,
+)
+PLACES_BY_REPR = """
+import json, sys
+from decimal import Decimal
+from fractions import Fraction
+from drainer.core.claims import place_of
+nan, inf = float("nan"), float("inf")
+print(json.dumps([place_of(eval(key)) for key in json.load(sys.stdin)]))
+"""
+
+Point = namedtuple("Point", "x y")
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class OldColour(str, enum.Enum):  # noqa: UP042 - some handlers have them
+    RED = "red"
+
+
+class Number(enum.IntEnum):
+    ONE = 1
+
+
+class Folded(str):
+    """Equal whatever its case."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and self.lower() == other.lower()
+
+    def __hash__(self) -> int:
+        return hash(self.lower())
+
+
+def elsewhere(places: Places | None = None, **claims: Progress) -> Elsewhere:
+    """What claims as ``_0_of_2`` say of partition 0."""
+    by_selector = {
+        name.strip("_").replace("_of_", "/"): {0: progress} for name, progress in claims.items()
+    }
+    return Elsewhere(by_selector, places or Places(Order.SUB_KEY))
+
+
+def key_in(number: int, of: int, but: Hashable = None) -> str:
+    return next(key for key in map(str, range(1000)) if place_of(key) % of == number and key != but)
+
+
+def identified(*subs: SubMessage, offset: int = 0, partition: int = 0) -> Message:
+    message = message_at(offset, partition)
+    identify(message, subs)
+    return message
+
+
+def bits(*indexes: int) -> int:
+    return sum(1 << index for index in indexes)
+
+
+def partial_of(keys: list[Hashable], *finished: int) -> Partial:
+    return Partial(len(keys), checksum_keys(keys), bits(*finished))
+
+
+# --- places
+
+
+def test_the_place_of_a_key_is_the_same_in_every_process() -> None:
+    keys: list[Hashable] = [
+        "", "a", "naïve", "\ud800", b"", b"\xff", None, 0, -1, 2**61 - 1, 2**80, 0.5, -0.0,
+        float("inf"), NAN, True, 1 + 2j, Decimal("1.5"), Fraction(1, 3), (), ("a", (1, None)),
+        frozenset({"a", "b", "c", 1}), frozenset(),
+    ]  # fmt: skip
+    here = [place_of(key) for key in keys]
+    for seed in ("1", "2"):
+        there = subprocess.run(
+            [sys.executable, "-c", PLACES_BY_REPR],
+            input=json.dumps([repr(key) for key in keys]),
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert json.loads(there.stdout) == here
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        (1, 1.0, True, Decimal(1), Fraction(1), 1 + 0j, Number.ONE),
+        (0, -0.0, False, Decimal("0.00")),
+        (2**70, float(2**70), Fraction(2**70)),
+        (0.5, Fraction(1, 2), Decimal("0.5")),
+        ("red", Colour.RED, OldColour.RED),
+        ((1, "red"), (True, Colour.RED), Point(1.0, "red")),
+        (frozenset({1, 2, 9}), frozenset({9.0, 2, True})),
+        (("a", frozenset({1})), ("a", frozenset({True}))),
+    ],
+)
+def test_keys_that_are_equal_have_one_place(keys: tuple[Hashable, ...]) -> None:
+    assert len(set(keys)) == 1
+    assert len({place_of(key) for key in keys}) == 1
+
+
+@given(a=WRITABLE, b=WRITABLE)
+def test_drawn_keys_that_are_equal_have_one_place(a: Hashable, b: Hashable) -> None:
+    if a == b:
+        assert place_of(a) == place_of(b)
+    assert 0 <= place_of(a) < 2**32
+
+
+@pytest.mark.parametrize("key", [object(), Folded("A"), ("a", object()), Order.KEY, range(3)])
+def test_what_other_processes_can_not_tell_apart_has_no_place(key: Hashable) -> None:
+    with pytest.raises(SplitFailed, match="can't be shared out between tasks") as refused:
+        place_of(key)
+    assert refused.value.hint is not None
+    assert "str, bytes, int" in refused.value.hint
+
+
+@pytest.mark.parametrize("of", [2, 3, 7, 8, 10, 64])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        range(0, 640_000, 64),
+        range(10_000),
+        [f"doc-{n}" for n in range(10_000)],
+        [b"%08d" % n for n in range(10_000)],
+        [("customer", n) for n in range(10_000)],
+        [f"{n:08x}" for n in range(0, 160_000, 16)],
+        [n / 2 for n in range(10_000)],
+    ],
+    ids=["steps", "ids", "text", "bytes", "tuples", "hex", "floats"],
+)
+def test_claims_get_about_as_many_keys_each(keys: Any, of: int) -> None:
+    shares = Counter(place_of(key) % of for key in keys)
+
+    assert len(shares) == of
+    assert max(shares.values()) < 1.3 * len(keys) / of + 4
+
+
+# --- claims
+
+
+@given(of=st.integers(1, 10**9 - 1), data=st.data())
+def test_a_claim_is_read_as_it_is_written(of: int, data: st.DataObject) -> None:
+    claim = Claim(data.draw(st.integers(0, of - 1)), of)
+
+    assert Claim.parse(str(claim)) == claim
+
+
+def test_one_claim_of_one_is_all() -> None:
+    assert str(Claim(0, 1)) == ALL
+    assert Claim.parse("all") == EVERYTHING
+    assert str(Claim(2, 8)) == "2/8"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "ALL", "8/8", "0/1", "1/0", "0/0", "-1/2", "02/8", "2/08", "2 /8", "2/8 ", "٢/8"]
+)
+def test_other_texts_are_no_claims(text: str) -> None:
+    with pytest.raises(ValueError, match="claim"):
+        Claim.parse(text)
+
+
+# --- sharing out
+
+
+def test_a_place_is_that_of_the_lane() -> None:
+    sub, several, same = SubMessage("a"), SubMessage(keys=("a", "b")), SubMessage(keys=("a", "a"))
+    barrier = Barrier()
+    message = identified(sub, several, same, barrier, partition=5)
+    message.key = b"key"
+
+    by_key, by_message, by_partition, by_none = (Places(order) for order in Order)
+
+    assert by_key.of(sub) == by_key.of(same) == place_of("a")
+    assert by_key.of(several) is None
+    assert by_message.of(sub) == by_message.of(several) == place_of(b"key")
+    assert by_partition.of(sub) == by_partition.of(several) == 5
+    assert by_none.of(sub) != by_none.of(several)
+    assert {Places(order).of(barrier) for order in Order} == {None}
+
+
+@given(
+    keys=st.lists(st.text(max_size=3), max_size=40),
+    of=st.integers(1, 9),
+    done=st.integers(0, 2**40),
+    order=st.sampled_from(Order),
+)
+def test_each_sub_message_is_one_claims(keys: list[str], of: int, done: int, order: Order) -> None:
+    subs = subs_of(*keys)
+    identified(*subs)
+    places = Places(order)
+
+    shares = places.divide(subs, of, done)
+
+    assert shares is not None
+    assert len(shares) == of
+    for index, sub in enumerate(subs):
+        owners = [number for number, share in enumerate(shares) if share >> index & 1]
+        place = places.of(sub)
+        assert place is not None
+        assert owners == ([] if done >> index & 1 else [place % of])
+
+
+def test_a_message_with_a_barrier_is_not_divided_before_that_is_finished() -> None:
+    subs = [SubMessage("a"), Barrier(), SubMessage("b")]
+    identified(*subs)
+
+    assert Places(Order.SUB_KEY).divide(subs, 2) is None
+    assert Places(Order.NONE).divide(subs, 2) is None
+    assert Places(Order.SUB_KEY).divide(subs, 2, done=0b011) is not None
+    assert Places(Order.SUB_KEY).divide(subs, 1) == [0b111]
+
+
+def test_sub_keys_in_two_claims_are_not_divided() -> None:
+    a, b, c = key_in(0, 2), key_in(1, 2), key_in(0, 2, but=key_in(0, 2))
+    apart, together = [SubMessage(keys=(a, b))], [SubMessage(keys=(a, c)), SubMessage(b)]
+    identified(*apart)
+    identified(*together)
+
+    assert Places(Order.SUB_KEY).divide(apart, 2) is None
+    assert Places(Order.SUB_KEY).divide(together, 2) == [0b01, 0b10]
+    assert Places(Order.PARTITION).divide(apart, 2) == [0b1, 0]
+
+
+# --- what is finished elsewhere
+
+PROGRESS = st.builds(
+    lambda watermark, above, parts: Progress(
+        watermark,
+        ranges_of(o for o in above if o >= watermark),
+        {o: Partial(3, 0, b) for o, b in parts.items() if o >= watermark and o not in above},
+    ),
+    st.integers(0, 6),
+    st.sets(st.integers(0, 9)),
+    st.dictionaries(st.integers(0, 9), st.integers(1, 6)),
+)
+
+
+@given(
+    claims=st.dictionaries(
+        st.sampled_from(["0/2", "1/2", "0/3", "1/3", "2/3", "4/5"]), PROGRESS, max_size=4
+    ),
+    split=st.lists(
+        st.lists(st.sampled_from("abcdef"), max_size=2, unique=True), min_size=3, max_size=3
+    ),
+)
+def test_what_any_claim_says_of_a_sub_message_is_so(
+    claims: dict[str, Progress], split: list[list[str]]
+) -> None:
+    """Against a naive reading: a claim has a sub-message when it has all of its sub-keys."""
+
+    def subs() -> list[SubMessage]:
+        return [SubMessage(keys=keys) if keys else Barrier() for keys in split]
+
+    keys = identify(message_at(0), subs())
+    told = {
+        selector: Progress(
+            p.watermark,
+            p.finished,
+            {o: replace(part, checksum=checksum_keys(keys)) for o, part in p.partial.items()},
+        )
+        for selector, p in claims.items()
+    }
+    others = Elsewhere({s: {0: p} for s, p in told.items()}, Places(Order.SUB_KEY))
+
+    for offset in range(11):
+        made, message = subs(), message_at(offset)
+        identify(message, made)
+        expected = 0
+        for selector, progress in told.items():
+            claim = Claim.parse(selector)
+            part = progress.partial.get(offset)
+            for index, names in enumerate(split):
+                if not names or not all(claim.has(place_of(name)) for name in names):
+                    continue
+                if says_finished(progress, offset) or (part and part.bits >> index & 1):
+                    expected |= 1 << index
+        assert others.finished(message, made) == expected
+        if offset >= others.highest(0):
+            assert expected == 0
+
+
+def test_no_claim_finishes_what_lies_in_several() -> None:
+    """Each of them may be past the message without its sub-message: that was nobody's."""
+    sub = SubMessage(keys=(key_in(0, 2), key_in(1, 2)))
+    message = identified(sub, offset=3)
+
+    assert elsewhere(_0_of_2=Progress(9), _1_of_2=Progress(9)).finished(message, [sub]) == 0
+
+
+def test_a_split_that_a_claim_saw_otherwise_is_found_out() -> None:
+    subs = subs_of("a", "b")
+    message = identified(*subs, offset=3)
+    others = elsewhere(_0_of_2=Progress(0, partial={3: partial_of(["a", "c"], 1)}))
+
+    with pytest.raises(SplitFailed, match="orders/0/3 gave 2 sub-messages"):
+        others.finished(message, subs)
+
+
+def test_a_claim_is_needed_while_it_says_something_above_the_watermark() -> None:
+    others = Elsewhere(
+        {
+            ALL: {0: Progress(50), 1: Progress(50)},
+            "0/2": {0: Progress(3, ((5, 8),)), 1: Progress(0)},
+            "1/2": {0: Progress(3), 1: Progress(2, partial={4: partial_of(["a", "b"], 0)})},
+        },
+        Places(Order.SUB_KEY),
+    )
+
+    assert (others.highest(0), others.highest(1), others.highest(2)) == (8, 5, 0)
+    assert set(others.needed({0: 0, 1: 0})) == {"0/2", "1/2"}
+    assert set(others.needed({0: 7, 1: 5})) == {"0/2"}
+    assert set(others.needed({0: 8, 1: 4})) == {"1/2"}
+    assert not others.needed({0: 8, 1: 5})
+
+
+def test_progress_without_anything_above_ends_at_its_watermark() -> None:
+    assert end_of(Progress(7)) == 7
+
+
+# --- in a dispatcher
+
+
+def resumed(others: Elsewhere, end: int = 10) -> Dispatcher:
+    return Dispatcher({0: Ledger(0, end)}, others=others)
+
+
+def test_what_claims_have_finished_is_not_handled_and_not_counted() -> None:
+    mine, theirs = key_in(0, 2), key_in(1, 2)
+    dispatcher = resumed(elsewhere(_1_of_2=Progress(1)), end=2)
+
+    deliver(dispatcher, 0, theirs, mine)
+    deliver(dispatcher, 1, theirs)
+
+    taken = take_all(dispatcher)
+    assert set(taken) == {"0[1]", "1[0]"}
+    for sub in taken.values():
+        dispatcher.finish(sub)
+    assert dispatcher.complete
+    assert dispatcher.counts() == (Counts(2, 2), Counts(2, 2))
+
+
+def test_a_message_that_claims_have_finished_whole_is_counted_as_one() -> None:
+    a, b = key_in(0, 2), key_in(1, 2)
+    dispatcher = resumed(elsewhere(_0_of_2=Progress(1), _1_of_2=Progress(1)))
+
+    deliver(dispatcher, 0, a, b)
+
+    assert dispatcher.take() is None
+    assert dispatcher.ledgers[0].watermark == 1
+    assert dispatcher.counts() == (Counts(1, 1), Counts())
+
+
+def test_a_barrier_does_not_wait_for_what_was_finished_elsewhere() -> None:
+    mine, theirs = key_in(0, 2), key_in(1, 2)
+    dispatcher = resumed(elsewhere(_1_of_2=Progress(1)))
+    deliver(dispatcher, 0, theirs, mine, Barrier(), theirs, mine)
+
+    dispatcher.finish(take(dispatcher))
+    barrier = take(dispatcher)
+    assert isinstance(barrier, Barrier)
+    assert dispatcher.take() is None
+    dispatcher.finish(barrier)
+
+    assert set(take_all(dispatcher)) == {"0[4]"}
+
+
+def test_whole_messages_are_looked_up_as_long_as_claims_say_something() -> None:
+    theirs = b"theirs"
+    number = place_of(theirs) % 2
+    mine = next(b"%d" % n for n in range(99) if place_of(b"%d" % n) % 2 != number)
+    claims = {f"{number}/2": {0: Progress(2)}}
+    dispatcher = resumed(Elsewhere(claims, Places(Order.SUB_KEY)))
+
+    dispatcher.deliver_whole([message_at(0, key=theirs), message_at(1, key=mine)])
+    dispatcher.deliver_whole([message_at(2, key=theirs), message_at(3, key=mine)])
+
+    assert set(take_all(dispatcher)) == {"1[0]", "2[0]"}  # 3 is behind 1
+
+
+def test_nothing_is_told_of_a_partition_while_claims_say_more_of_it() -> None:
+    """Without the plan "mine" of message 0 is all that is repeated; "theirs" of it must be, too."""
+    mine, theirs = key_in(0, 2), key_in(1, 2)
+    dispatcher = resumed(elsewhere(_1_of_2=Progress(1)))
+    deliver(dispatcher, 0, theirs, mine)
+    deliver(dispatcher, 1, theirs)
+    deliver(dispatcher, 2, mine + "x")
+    taken = take_all(dispatcher)
+
+    dispatcher.finish(taken["1[0]"])
+    assert dispatcher.closed(dispatcher.progress()) == {0: ()}
+    assert set(dispatcher.claims()) == {ALL, "1/2"}
+
+    dispatcher.finish(taken["0[1]"])
+    deliver(dispatcher, 3, mine)
+    dispatcher.finish(take(dispatcher))
+    assert dispatcher.closed(dispatcher.progress()) == {0: ((3, 4),)}
+    assert set(dispatcher.claims()) == {ALL}
+
+
+def test_a_part_of_a_resumed_message_may_be_said_twice() -> None:
+    """ "all" has it and a claim has it: it is counted once."""
+    mine, theirs = key_in(0, 2), key_in(1, 2)
+    known = Progress(0, partial={0: partial_of([theirs, mine], 0)})
+    dispatcher = Dispatcher({0: Ledger(0, 1, known)}, others=elsewhere(_1_of_2=Progress(1)))
+    deliver(dispatcher, 0, theirs, mine)
+
+    dispatcher.finish(take(dispatcher))
+
+    assert dispatcher.complete
+    assert dispatcher.counts() == (Counts(1, 1), Counts(1, 1))
+
+
+def test_a_task_leaves_what_is_anothers_and_writes_nothing_of_it() -> None:
+    dispatcher = Dispatcher({0: Ledger(0, 2)}, elsewhere=lambda message, subs: 0b101)
+    deliver(dispatcher, 0, "a", "b", "c", "d")
+
+    sub = take(dispatcher)
+    dispatcher.finish(sub)
+
+    assert str(sub) == "orders/0/0[1]"
+    progress = dispatcher.progress()[0]
+    assert progress.partial[0].bits == 0b0010
+    assert progress.sub_messages == Counts(2, 1, pending=1)
+    assert dispatcher.closed(dispatcher.progress()) == {0: ()}

@@ -1,0 +1,192 @@
+"""Folding: what tasks told is in the plan once, however often it is taken in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import orjson
+import pytest
+
+from drainer.core.claims import ALL
+from drainer.core.folding import Record, StateReference, fold, merged
+from drainer.core.plan import OffsetPlan, PartitionPlan
+from drainer.core.progress import Counts, Partial, Progress, ranges_of
+from drainer.core.rules.settings import RuleAccount
+
+SEEDS = 60
+
+
+def plan_of(*ends: int, **fields: object) -> OffsetPlan:
+    """A plan with nothing done, whose partitions begin at 0 and end there."""
+    numbers = range(len(ends))
+    plan = OffsetPlan(
+        drain_id="d",
+        created="c",
+        updated="u",
+        generation=1,
+        cluster_id="c",
+        bootstrap_servers="b",
+        client_config=None,
+        isolation="read_committed",
+        topic="t",
+        topic_id="i",
+        group="g",
+        handler="h:H",
+        order="sub-key",
+        partitions={n: PartitionPlan(0, end, 0, 0) for n, end in zip(numbers, ends, strict=True)},
+        claims={ALL: {n: Progress(0) for n in numbers}},
+        state=StateReference("/state", 1, 1),
+    )
+    return replace(plan, **fields)  # type: ignore[arg-type]
+
+
+def counted(done: int, subs: int | None = None) -> tuple[Counts, Counts]:
+    return Counts(done, done), Counts(*[done if subs is None else subs] * 2)
+
+
+def test_a_plan_without_a_state_has_nothing_to_fold() -> None:
+    with pytest.raises(ValueError, match="no state"):
+        fold(plan_of(10, state=None), [])
+
+
+def test_what_a_claim_told_is_its_own_progress_and_account() -> None:
+    record = Record({0: Progress(0, ((0, 3), (5, 6)), {7: Partial(3, 1, 2)}, *counted(4, 9))})
+    plan = fold(plan_of(10), [("2/8", record)])
+
+    assert plan.claims["2/8"][0] == Progress(
+        3, ((5, 6),), {7: Partial(3, 1, 2)}, Counts(), Counts(9, 9)
+    )
+    assert plan.claims[ALL][0] == Progress(0)
+    plan.check()
+
+
+def test_what_was_told_of_everything_is_in_all_with_its_messages() -> None:
+    base = plan_of(10, claims={ALL: {0: Progress(2, (), {}, *counted(2, 5))}})
+    record = Record({0: Progress(0, ((2, 4),), {}, *counted(2, 7))})
+    plan = fold(base, [(ALL, record)])
+
+    assert plan.claims == {ALL: {0: Progress(4, (), {}, *counted(4, 12))}}
+    plan.check()
+
+
+def test_folding_again_changes_nothing() -> None:
+    told = [
+        (ALL, Record({0: Progress(0, ((2, 4),), {}, *counted(2, 7))}, ("'a'",))),
+        (
+            "2/8",
+            Record(
+                {0: Progress(0, ((4, 5),), {}, Counts(), Counts(2, 1, 0, 1))},
+                (),
+                RuleAccount({"r": 1}),
+            ),
+        ),
+    ]
+    once = fold(plan_of(10), told)
+    assert fold(once, told) == once
+    read = OffsetPlan.decode(once.encode())
+    assert read == once
+    assert fold(read, told) == once
+
+
+def test_accounts_of_rules_are_sums_and_what_they_remember_is_the_most() -> None:
+    base = plan_of(9, ruled=RuleAccount({"a": 10}, {"limit": 5}, {0: 3}, {"'k'": 2, "'l'": 9}))
+    one = Record(ruled=RuleAccount({"a": 1, "b": 2}, {}, {0: 7}, {"'k'": 4}))
+    two = Record(ruled=RuleAccount({"a": 3}, {"limit": 1}, {0: 6, 1: 2}, {"'m'": 1}))
+    plan = fold(fold(base, [("0/2", one)]), [("0/2", one), ("1/2", two)])
+
+    assert plan.ruled == RuleAccount(
+        {"a": 14, "b": 2}, {"limit": 6}, {0: 7, 1: 2}, {"'k'": 4, "'l'": 9, "'m'": 1}
+    )
+
+
+def test_parked_lanes_are_those_of_all() -> None:
+    plan = fold(plan_of(9, parked=("'b'",)), [("0/2", Record(parked=("'c'", "'a'")))])
+    assert plan.parked == ("'a'", "'b'", "'c'")
+
+
+def test_a_wave_of_an_earlier_epoch_is_held_as_an_earlier_wave_is() -> None:
+    reference = StateReference("/state", 3, 7)
+    assert [reference.holds(*each) for each in ((3, 6), (2, 99), (3, 7), (3, 8), (4, 1))] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_a_claim_that_was_folded_into_all_takes_its_account_along() -> None:
+    """Between two waves a driver moves all into "all": nothing is to be taken off it."""
+    told = [("2/8", Record({0: Progress(0, ((0, 3),), {}, *counted(3, 9))}))]
+    plan = fold(plan_of(10), told)
+    moved = replace(plan, claims={ALL: {0: Progress(3, (), {}, *counted(3, 9))}})
+    assert fold(moved, []).claims == moved.claims
+
+
+def test_the_reference_is_written_whole() -> None:
+    reference = StateReference(
+        "s3://b/d", 3, 7, {"2/8": {0: counted(3, 9)}, ALL: {1: counted(1)}}, RuleAccount({"r": 1})
+    )
+    body = orjson.loads(orjson.dumps(reference.as_json()))
+    assert StateReference.from_json(body) == reference
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_whatever_was_folded_when_the_plan_says_what_the_tasks_did(seed: int) -> None:
+    """Against a model: sets of finished messages by claim, through waves, crashes and folding at
+    any moment, of any part of what was told."""
+    random = Random(seed)
+    print(f"seed {seed}")
+    ends = [random.randint(5, 60) for _ in range(random.randint(1, 3))]
+    plan = plan_of(*ends)
+    claims = [ALL, "0/3", "1/3", "2/3"]
+    model: dict[str, dict[int, set[int]]] = {
+        c: {n: set() for n in range(len(ends))} for c in claims
+    }
+    skipped = 0
+    for wave in range(1, 4):
+        told: dict[str, list[Record]] = {claim: [] for claim in claims}
+        seen: dict[str, dict[int, set[int]]] = {c: {n: set() for n in model[c]} for c in claims}
+        own_skips = dict.fromkeys(claims, 0)
+        for _ in range(random.randint(0, 25)):
+            claim, number = random.choice(claims), random.randrange(len(ends))
+            new = {random.randrange(ends[number]) for _ in range(random.randint(1, 6))}
+            new -= model[claim][number]
+            model[claim][number] |= new
+            seen[claim][number] |= new
+            own_skips[claim] += len(new)
+            skipped += len(new)
+            count = Counts(len(seen[claim][number]), 0, 0, len(seen[claim][number]))
+            record = Record(
+                {number: Progress(0, ranges_of(new), {}, count, count)},
+                ruled=RuleAccount({"r": own_skips[claim]}),
+            )
+            told[claim].append(record)
+            if random.random() < 0.3:  # the driver writes a plan, with what it has heard
+                heard = {
+                    claim: records[: random.randint(0, len(records))]
+                    for claim, records in told.items()
+                }
+                known = plan.state.counted if plan.state else {}
+                if all(len(heard[c]) or c not in known for c in claims):
+                    plan = fold(plan, [(c, merged(r)) for c, r in heard.items() if r])
+                    plan = OffsetPlan.decode(plan.encode())
+        plan = fold(plan, [(c, merged(r)) for c, r in told.items() if r])
+        assert plan.state is not None
+        plan = replace(plan, state=StateReference("/state", 1, wave + 1))
+    plan.check()
+
+    for claim in claims:
+        for number, end in enumerate(ends):
+            progress = plan.claims.get(claim, {}).get(number, Progress(0))
+            finished = {
+                offset
+                for offset in range(end)
+                if offset < progress.watermark
+                or any(first <= offset < last for first, last in progress.finished)
+            }
+            assert finished == model[claim][number]
+            assert progress.sub_messages.skipped == len(model[claim][number])
+            assert progress.messages.skipped == (len(finished) if claim == ALL else 0)
+    assert plan.ruled.skipped_by.get("r", 0) == skipped

@@ -1,0 +1,104 @@
+"""A plan that tasks have left, resumed by one process."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made_up_kafka import OnTheLoop, Rehearsal, log_of, new_plan
+
+from drainer.core.claims import place_of
+from drainer.core.plan import ALL, OffsetPlan
+from drainer.core.progress import Counts, Partial, Progress, checksum_keys
+from drainer.message import SubMessage
+
+MESSAGES = 60
+MINE, THEIRS = (
+    next(f"k{n}" for n in range(99) if place_of(f"k{n}") % 2 == number) for number in (0, 1)
+)
+SPLIT = [THEIRS, MINE, THEIRS]
+# What the claim of THEIRS has finished: 20 messages, 5 further on, and one sub-message.
+FINISHED = {(0, n, i) for n in (*range(20), *range(25, 30)) for i in (0, 2)} | {(0, 20, 0)}
+COUNT = len(FINISHED)
+ALL_PLACES = {(0, n, i) for n in range(MESSAGES) for i in range(3)}
+
+
+@pytest.fixture
+def rehearsal(tmp_path: Path) -> Rehearsal:
+    made = Rehearsal(tmp_path, {0: log_of(*([SPLIT] * MESSAGES))})
+    made.finished_ever |= FINISHED
+    part = Partial(3, checksum_keys(SPLIT), 0b001)
+    theirs = Progress(20, ((25, 30),), {20: part}, Counts(), Counts(COUNT + 4, COUNT, pending=4))
+    plan = new_plan(made.logs)
+    made.file.write(
+        replace(plan, claims={**plan.claims, "0/2": {0: Progress(0)}, "1/2": {0: theirs}})
+    )
+    return made
+
+
+def left(rehearsal: Rehearsal) -> OffsetPlan:
+    return rehearsal.file.load().plan
+
+
+def test_one_process_does_what_no_task_has_done(rehearsal: Rehearsal) -> None:
+    handler = OnTheLoop()
+
+    summary = rehearsal.drain(handler)
+
+    account = handler.account
+    assert summary.exit_code == 0
+    assert account.breaches == []
+    assert sorted(account.finished) == sorted(ALL_PLACES - FINISHED)
+    assert summary.messages == Counts(MESSAGES, MESSAGES)
+    assert summary.sub_messages == Counts(3 * MESSAGES, 3 * MESSAGES)
+    assert rehearsal.group.committed == {0: MESSAGES}
+    assert set(left(rehearsal).claims) == {ALL}
+
+
+def test_claims_stay_in_the_plan_until_one_process_is_past_them(rehearsal: Rehearsal) -> None:
+    async def stops_at_10(sub: SubMessage) -> None:
+        await asyncio.sleep(0)
+        if sub.key == MINE and sub.message.offset == 10:
+            raise RuntimeError
+
+    first, second = OnTheLoop(stops_at_10), OnTheLoop()
+
+    assert rehearsal.drain(first).exit_code == 5
+
+    plan = left(rehearsal)
+    assert plan.watermark(0) == 10
+    assert set(plan.claims) == {ALL, "1/2"}
+    assert plan.claims["1/2"][0].finished == ((25, 30),)
+    _, subs = plan.counts()
+    assert subs.finished == COUNT + len(first.account.finished)
+    assert {told[0] for told in rehearsal.group.told if told is not None} == {()}
+
+    assert rehearsal.drain(second).exit_code == 0
+
+    handled = first.account.finished + second.account.finished
+    assert sorted(handled) == sorted(ALL_PLACES - FINISHED)
+    assert first.account.breaches == second.account.breaches == []
+    assert set(left(rehearsal).claims) == {ALL}
+    assert left(rehearsal).counts() == (
+        Counts(MESSAGES, MESSAGES),
+        Counts(3 * MESSAGES, 3 * MESSAGES),
+    )
+
+
+def test_a_killed_run_leaves_the_claims_beside_its_journal(rehearsal: Rehearsal) -> None:
+    """Its journal tells of "all"; what claims had finished is as it was."""
+    plan = left(rehearsal).settled()
+    rehearsal.file.write(plan)
+    rehearsal.file.start_journal(plan.drain_id, plan.generation)
+    rehearsal.file.append({0: Progress(8, messages=Counts(8, 8), sub_messages=Counts(60, 60))})
+    rehearsal.file.release()
+    rehearsal.finished_ever |= {place for place in ALL_PLACES if place[1] < 8}
+    handler = OnTheLoop()
+
+    assert rehearsal.drain(handler).exit_code == 0
+
+    assert sorted(handler.account.finished) == sorted(
+        place for place in ALL_PLACES - FINISHED if place[1] >= 8
+    )

@@ -1,0 +1,164 @@
+"""An engine in a task: its journal and plan are records, and its lock is a fence."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made_up_kafka import (
+    QUICK,
+    BacklogSource,
+    Group,
+    GroupLock,
+    Letters,
+    OnTheLoop,
+    OnThreads,
+    log_of,
+    new_plan,
+    not_for_ever,
+)
+
+from drainer.core.claims import ALL
+from drainer.core.progress import Counts, Progress
+from drainer.engine.guard import guarded
+from drainer.engine.local import LocalDrain
+from drainer.engine.outside import Outside
+from drainer.engine.status import Summary
+from drainer.errors import EXIT_INTERRUPTED
+from drainer.handler import Handler
+from drainer.loader import LoadedHandler
+from drainer.message import SubMessage
+from drainer.store.attempt import Attempt, Control
+from drainer.store.fence import Fence
+from drainer.store.state import State
+
+LOGS = {0: log_of(*(["a", f"b{n % 7}", f"c{n}"] for n in range(40)), start=100, holes=2)}
+FIRST = Attempt(1, 1, ALL, 0)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> State:
+    made = State.open(str(tmp_path / "state"), "d")
+    made.set_control(Control(1))
+    return made
+
+
+def run_task(state: State, attempt: Attempt, handler: Handler, lease_s: float = 60.0) -> Summary:
+    """What a task does: goes on from earlier attempts, and drains its share."""
+    records = state.begin(attempt, {n: log.start for n, log in LOGS.items()})
+    taken = state.settle(attempt, 0, 0)
+    fence = Fence(state, attempt, look_s=0.01, lease_s=lease_s)
+    fence.start()
+    plan = new_plan(LOGS)
+    claim = dict(plan.claims[ALL])
+    for number, found in taken.changes.items():
+        known = claim[number].merge(found)
+        claim[number] = replace(
+            known,
+            messages=known.messages.settled(),
+            sub_messages=known.sub_messages.settled(),
+        )
+    plan = replace(plan, claims={ALL: claim})
+    drain = LocalDrain(
+        plan,
+        records,
+        guarded(LoadedHandler(plan.handler, handler), lambda: fence.sure),
+        replace(QUICK, plan_interval_s=60.0, journal_interval_s=0.005),
+        Outside(
+            open_source=lambda dispatcher, notify: BacklogSource(LOGS, dispatcher, notify),
+            committer=Group({0: None}),
+            lock=fence,
+            read_committed=dict,
+            dead_letters=Letters(),
+        ),
+        lambda status: records.beat(),
+    )
+    with not_for_ever():
+        summary = drain.run()
+    fence.stop()
+    records.end({"status": summary.status})
+    return summary
+
+
+@pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
+def test_what_a_task_finished_is_told_to_the_last(kind: type[OnTheLoop], state: State) -> None:
+    handler = kind()
+    assert run_task(state, FIRST, handler).status == "done"
+    told = state.told(*FIRST.share).record
+    assert told.changes[0] == Progress(0, ((100, 142),), {}, Counts(40, 40), Counts(120, 120))
+    assert len(handler.account.finished) == 120
+    assert state.outcome(FIRST) == {"status": "done"}
+
+
+def test_the_next_attempt_handles_what_was_not_told(state: State) -> None:
+    async def until(sub: SubMessage) -> None:
+        await asyncio.sleep(0)
+        if sub.message.offset == 117:
+            raise LookupError("the task fails")
+
+    first = OnTheLoop(until)
+    assert run_task(state, FIRST, first).status == "halted"
+    second = OnTheLoop()
+    summary = run_task(state, replace(FIRST, number=1), second)
+    assert summary.sub_messages == Counts(120, 120)
+    assert sorted(first.account.finished + second.account.finished) == sorted(
+        (0, offset, index) for offset in range(100, 140) for index in range(3)
+    )
+    assert first.account.breaches == second.account.breaches == []
+    told = state.told(*FIRST.share).record.changes[0]
+    assert (told.finished, told.sub_messages) == (((100, 142),), Counts(120, 120))
+
+
+def test_a_task_that_is_overtaken_ends(state: State) -> None:
+    async def overtaken(sub: SubMessage) -> None:
+        if sub.message.offset == 110:
+            state.set_control(Control(2))
+        await asyncio.sleep(0.05)
+
+    handler = OnTheLoop(overtaken)
+    summary = run_task(state, FIRST, handler)
+    assert summary.exit_code == EXIT_INTERRUPTED
+    assert "another driver" in str(summary.cause)
+    assert len(handler.account.finished) < 120
+
+
+@pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
+def test_nothing_goes_to_the_handler_while_the_guard_says_no(
+    kind: type[OnTheLoop], tmp_path: Path
+) -> None:
+    """Not even before the engine has heard that its lock is unsure; and then all of it does."""
+    handler = kind()
+    until_s = time.monotonic() + 0.3
+    began: list[float] = []
+    begin = handler.account.begin
+
+    def noted(sub: SubMessage) -> None:
+        began.append(time.monotonic())
+        begin(sub)
+
+    handler.account.begin = noted  # type: ignore[method-assign]
+    plan = new_plan(LOGS)
+    state = State.open(str(tmp_path / "state"), "d")
+    state.set_control(Control(1))
+    drain = LocalDrain(
+        plan,
+        state.begin(FIRST),
+        guarded(LoadedHandler(plan.handler, handler), lambda: time.monotonic() > until_s),
+        QUICK,
+        Outside(
+            open_source=lambda dispatcher, notify: BacklogSource(LOGS, dispatcher, notify),
+            committer=Group({0: None}),
+            lock=GroupLock(),
+            read_committed=dict,
+            dead_letters=Letters(),
+        ),
+        lambda status: None,
+    )
+    with not_for_ever():
+        summary = drain.run()
+    assert (summary.status, summary.sub_messages.done) == ("done", 120)
+    assert min(began) > until_s
+    assert handler.account.breaches == []

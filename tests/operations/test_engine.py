@@ -1,0 +1,266 @@
+"""Which engine is chosen, what for, and what Spark is not chosen for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from drainer.core.failing.redrive import RedriveSettings
+from drainer.core.forecast.forecast import CONCURRENCY, CPU, LANE, NOTHING, RATE, SPLIT, Forecast
+from drainer.core.order import Order
+from drainer.core.plan import ALL, OffsetPlan
+from drainer.core.progress import Counts, Progress
+from drainer.core.rules.settings import RuleSettings
+from drainer.core.tuning.concurrency import Concurrency
+from drainer.engine.settings import LocalSettings
+from drainer.errors import Refused
+from drainer.kafka.cluster import Cluster
+from drainer.operations import engine as chosen
+from drainer.operations.drain import drain
+from drainer.operations.engine import (
+    EngineName,
+    EngineRequest,
+    Looked,
+    choose_engine,
+    settle_engine,
+    too_few_to_ask,
+    unsuited,
+)
+from drainer.operations.start import Prepared
+from drainer.spark.settings import SparkSettings
+from view import samples
+
+LOCAL = SparkSettings("local[2]")
+BY_MASTER = EngineRequest(EngineName.AUTO, LOCAL, "--master")
+ON_SPARK = EngineRequest(EngineName.SPARK, LOCAL)
+BARRED = Refused("it can't be", hint="do it otherwise")
+PLAN = samples.plan()
+
+
+def found(bound: str, seconds: float, **bounds: float) -> Forecast:
+    return Forecast(Order.SUB_KEY, 2_000, seconds, bound, bounds, 0.0, None)
+
+
+def nobody_looks() -> str:
+    raise AssertionError("an estimate was made that decides nothing")
+
+
+def by_estimate(forecast: Forecast) -> tuple[str, str]:
+    engine = choose_engine(EngineRequest(), None, lambda: Looked(forecast, "the estimate below"))
+    return engine.name, engine.why
+
+
+@pytest.fixture(autouse=True)
+def java(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """There is a Java, unless a test takes it away; and there are four cores."""
+
+    def there(is_there: bool) -> None:
+        def find() -> None:
+            if not is_there:
+                raise Refused("Spark needs Java, and none was found", hint="install a JDK")
+
+        monkeypatch.setattr(chosen, "java_for_spark", find)
+
+    monkeypatch.setattr(chosen, "cores", lambda: 4)
+    there(True)
+    return there
+
+
+def test_without_a_master_or_an_estimate_it_is_the_process() -> None:
+    engine = choose_engine(EngineRequest(), None, lambda: "")
+
+    assert (engine.name, engine.why) == ("process", "no Spark master is named")
+
+
+def test_a_master_that_is_named_is_taken_without_an_estimate() -> None:
+    engine = choose_engine(BY_MASTER, None, nobody_looks)
+
+    assert (engine.name, engine.why) == ("spark", "--master names a master")
+
+
+@pytest.mark.parametrize("name", [EngineName.PROCESS, EngineName.SPARK])
+def test_an_engine_that_is_named_is_taken_without_an_estimate(name: EngineName) -> None:
+    engine = choose_engine(EngineRequest(name), None, nobody_looks)
+
+    assert (engine.name, engine.why) == (name.value, "as --engine says")
+
+
+def test_spark_without_java_is_refused_when_it_was_asked_for(java: Callable[[bool], None]) -> None:
+    java(False)
+    for asked in (ON_SPARK, BY_MASTER):
+        with pytest.raises(Refused, match="needs Java"):
+            choose_engine(asked, None, nobody_looks)
+
+
+def test_what_can_t_be_is_refused_when_it_was_asked_for_by_name() -> None:
+    with pytest.raises(Refused, match="it can't be"):
+        choose_engine(ON_SPARK, BARRED, nobody_looks)
+
+
+def test_what_can_t_be_is_done_in_the_process_when_only_a_master_is_named() -> None:
+    engine = choose_engine(BY_MASTER, BARRED, nobody_looks)
+
+    assert engine.name == "process"
+    assert engine.why == "--master names a master, but it can't be"
+    assert choose_engine(EngineRequest(), BARRED, nobody_looks).name == "process"
+
+
+def test_an_estimate_that_finds_the_process_full_takes_spark_and_says_what_for() -> None:
+    name, why = by_estimate(found(CPU, 1_000.0, **{CPU: 1_000.0, SPLIT: 40.0, CONCURRENCY: 100.0}))
+
+    assert name == "spark"
+    # 1,040 s of work on four cores, of which each has 65% left.
+    assert why == (
+        "the estimate below says that this process is the limit: 16 min 40 s, and about 6 min 40 s"
+        " with Spark on 4 cores"
+    )
+
+
+def test_splitting_that_fills_the_process_takes_spark_too() -> None:
+    assert by_estimate(found(SPLIT, 1_000.0, **{CPU: 1_000.0, SPLIT: 700.0}))[0] == "spark"
+
+
+@pytest.mark.parametrize("bound", [CONCURRENCY, LANE, RATE, "fetch", "order"])
+def test_another_limit_than_the_process_leaves_it_there_and_is_named(bound: str) -> None:
+    name, why = by_estimate(found(bound, 9_000.0, **{bound: 9_000.0, CPU: 8_000.0}))
+
+    assert name == "process"
+    assert why.endswith(f"{bound} is the limit, and not this process")
+
+
+def test_what_would_bind_on_spark_is_part_of_the_comparison() -> None:
+    bounds = {CPU: 1_000.0, LANE: 990.0}
+
+    assert by_estimate(found(CPU, 1_000.0, **bounds))[0] == "process"
+
+
+def test_a_minute_is_not_saved_by_a_short_drain() -> None:
+    name, why = by_estimate(found(CPU, 80.0, **{CPU: 80.0}))
+
+    assert name == "process"
+    assert why.endswith("which is not worth it")
+
+
+def test_one_core_has_no_use_for_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chosen, "cores", lambda: 1)
+    name, why = by_estimate(found(CPU, 9_000.0, **{CPU: 9_000.0}))
+
+    assert name == "process"
+    assert "no other core" in why
+
+
+def test_an_estimate_for_spark_without_java_stays_in_the_process(
+    java: Callable[[bool], None],
+) -> None:
+    java(False)
+    name, why = by_estimate(found(CPU, 9_000.0, **{CPU: 9_000.0}))
+
+    assert name == "process"
+    assert why.endswith("but Spark needs Java, and none was found")
+
+
+def test_an_empty_backlog_has_no_limit() -> None:
+    assert by_estimate(found(NOTHING, 0.0))[1].endswith("there is nothing to handle")
+
+
+def test_asking_says_what_it_took() -> None:
+    looked = Looked(found(LANE, 9.0, **{LANE: 9.0}), "an estimate", 3.21)
+
+    assert choose_engine(EngineRequest(), None, lambda: looked).why.endswith("; asking took 3.2 s")
+
+
+@pytest.mark.parametrize(
+    ("plan", "running", "word"),
+    [
+        (replace(PLAN, redrive=RedriveSettings()), LocalSettings(), "redriven"),
+        (replace(PLAN, rules=RuleSettings(limit_per_key=5)), LocalSettings(), "--limit-per-key"),
+        (PLAN, LocalSettings(concurrency=Concurrency.auto(None)), "--concurrency auto"),
+    ],
+)
+def test_what_spark_can_t_do_is_known_beforehand(
+    plan: OffsetPlan, running: LocalSettings, word: str
+) -> None:
+    barred = unsuited(plan, running)
+
+    assert barred is not None
+    assert word in str(barred)
+    assert barred.hint
+    assert unsuited(PLAN, LocalSettings()) is None
+
+
+def with_rest(messages: int, fan_out: int) -> OffsetPlan:
+    part = replace(PLAN.partitions[0], end=5_000 + messages)
+    read = Counts(100, 100), Counts(100 * fan_out, 100 * fan_out)
+    progress = Progress(5_000, messages=read[0], sub_messages=read[1])
+    return replace(PLAN, partitions={0: part}, claims={ALL: {0: progress}})
+
+
+def test_of_a_small_rest_no_estimate_is_made() -> None:
+    why = too_few_to_ask(with_rest(1_000, 50))
+
+    assert why is not None
+    assert "about 50,000 sub-messages" in why
+    assert too_few_to_ask(with_rest(100_000, 50)) is None
+
+
+class _NoCluster(Cluster):
+    def __init__(self) -> None:
+        """Touches nothing."""
+
+
+def prepared(**changes: object) -> Prepared:
+    return Prepared(
+        samples.action(),
+        PLAN,
+        handler=None,  # type: ignore[arg-type]
+        seen=None,
+        policy=None,  # type: ignore[arg-type]
+        **changes,  # type: ignore[arg-type]
+    )
+
+
+def test_tasks_write_beside_the_plan_unless_told_otherwise() -> None:
+    settled = settle_engine(prepared(), ON_SPARK, LocalSettings())
+
+    assert settled.spark is not None
+    assert settled.spark.state == "/var/lib/drainer/orders.reindexer.plan.state"
+    assert settled.action.engine.state == settled.spark.state
+    for said, state in (("s3://b/x", "s3://b/x"), ("state", str(Path("state").absolute()))):
+        asked = EngineRequest(EngineName.SPARK, replace(LOCAL, state=said))
+        assert settle_engine(prepared(), asked, LocalSettings()).action.engine.state == state
+
+
+def test_the_plan_of_action_has_what_spark_is_given_without_its_secrets() -> None:
+    spark = replace(LOCAL, tasks=4, wave_bytes=7, conf={"spark.x.password": "hidden"})
+    settled = settle_engine(prepared(), EngineRequest(EngineName.SPARK, spark), LocalSettings())
+
+    assert settled.action.as_json()["engine"] == {
+        "name": "spark",
+        "why": "as --engine says",
+        "master": "local[2]",
+        "tasks": 4,
+        "wave_bytes": 7,
+        "state": "/var/lib/drainer/orders.reindexer.plan.state",
+        "conf": {"spark.x.password": "***"},
+        "archives": [],
+    }
+    assert settled.spark is not None
+    assert settled.spark.conf == {"spark.x.password": "hidden"}
+
+
+def test_a_process_is_given_nothing_of_spark() -> None:
+    settled = settle_engine(prepared(spark=LOCAL), EngineRequest(), LocalSettings())
+
+    assert settled.spark is None
+    assert settled.action.as_json()["engine"] == {
+        "name": "process",
+        "why": "no Spark master is named",
+    }
+
+
+def test_a_canary_is_refused_on_spark_before_anything_is_touched() -> None:
+    with pytest.raises(Refused, match="a canary runs in this process"):
+        drain(_NoCluster(), prepared(spark=LOCAL), LocalSettings(), print, print, first=10)

@@ -1,0 +1,79 @@
+"""A handler for drains on Spark, which writes down what it does: a line when it begins, and ends.
+
+In a file of its own, loaded by path in Spark's workers. Lines of several processes go to one file;
+each is one write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+import drainer
+from drainer import Barrier, Context, Message, SubMessage
+
+
+class Recorder(drainer.Handler):
+    """A message is JSON: {"ops": [...]}; an op is a sub-key, a list of them, or "|", a barrier.
+
+    Options: ``record``, the file; ``wait_ms``; ``fail``, a sub-key that fails; ``skip``, one that
+    is skipped; ``die``, a sub-key at which the process kills itself, unless ``died`` is there.
+    """
+
+    async def open(self, context: Context) -> None:
+        self.options = dict(context.options)
+        self.file = os.open(self.options["record"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self.wait_s = float(self.options.get("wait_ms", "0")) / 1000
+        self.write("open")
+
+    def split(self, message: Message) -> Iterator[SubMessage]:
+        for op in orjson.loads(message.value or b"{}").get("ops", []):
+            if op == "|":
+                yield Barrier()
+            elif isinstance(op, list):
+                yield SubMessage(keys=op, payload=op)
+            else:
+                yield SubMessage(op, op)
+
+    async def handle(self, sub: SubMessage) -> None:
+        self.write("begin", sub)
+        self.die(sub)
+        await asyncio.sleep(self.wait_s)
+        if sub.payload is not None and sub.payload == self.options.get("fail"):
+            self.write("failed", sub)
+            raise ValueError(f"{sub.payload} fails")
+        if sub.payload is not None and sub.payload == self.options.get("skip"):
+            self.write("skipped", sub)
+            raise drainer.Skip("as was asked")
+        self.write("end", sub)
+
+    async def close(self) -> None:
+        self.write("close")
+        os.close(self.file)
+        if "close" in self.options:
+            raise ValueError("close() fails")
+
+    def write(self, what: str, sub: SubMessage | None = None) -> None:
+        told: dict[str, Any] = {"what": what, "at": time.monotonic_ns(), "pid": os.getpid()}
+        if sub is not None:
+            keys = ["|"] if isinstance(sub, Barrier) else list(sub.keys or [sub.key])
+            message = sub.message
+            told |= {"keys": keys, "place": [message.partition, message.offset, sub.index]}
+        os.write(self.file, orjson.dumps(told) + b"\n")
+
+    def die(self, sub: SubMessage) -> None:
+        if sub.payload is None or sub.payload != self.options.get("die"):
+            return
+        died = Path(self.options["record"] + ".died")
+        try:
+            died.touch(exist_ok=False)
+        except FileExistsError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,211 @@
+"""A drain on Spark against a real broker, and whether it kept the laws."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from drainer.core.failing.failures import FailureSettings
+from drainer.core.order import Order
+from drainer.core.plan import OffsetPlan
+from drainer.core.rules.settings import RuleSettings
+from drainer.engine.settings import LocalSettings
+from drainer.engine.status import Status, Summary
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.fill import create_topic, fill
+from drainer.kafka.settings import ClientSettings
+from drainer.loader import load_handler
+from drainer.operations.drain import drain
+from drainer.operations.resume import prepare_resume
+from drainer.operations.start import Request, prepare
+from drainer.spark.settings import SparkSettings
+from drainer.store.plan_file import PlanFile
+
+HANDLER = Path(__file__).with_name("recording.py")
+Op = str | int | list[str]
+Place = tuple[int, int, int]  # partition, offset, index
+
+
+@dataclass
+class Story:
+    """A topic with messages, a group, and a record of what was handled."""
+
+    settings: ClientSettings
+    topic: str
+    folder: Path
+    messages: dict[int, list[Sequence[Op]]] = field(default_factory=dict)  # by partition
+    statuses: list[Status] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def group(self) -> str:
+        return f"g-{self.topic}"
+
+    @property
+    def record(self) -> Path:
+        return self.folder / "record"
+
+    @property
+    def plan_path(self) -> Path:
+        return self.folder / "plan.json"
+
+    @property
+    def plan(self) -> OffsetPlan:
+        return PlanFile(self.plan_path).load().plan
+
+    def fill(self, *partitions: Iterable[Sequence[Op]]) -> None:
+        create_topic(self.settings, self.topic, len(partitions))
+        self.messages = {number: list(each) for number, each in enumerate(partitions)}
+        fill(
+            self.settings,
+            self.topic,
+            (
+                (b"one", orjson.dumps({"ops": ops}), number)
+                for number, each in self.messages.items()
+                for ops in each
+            ),
+        )
+
+    def run(
+        self,
+        *,
+        tasks: int | None = 2,
+        concurrency: int = 20,
+        failures: FailureSettings | None = None,
+        rules: RuleSettings | None = None,
+        order: Order = Order.SUB_KEY,
+        wave_bytes: int = 2**31,
+        observe: Callable[[Status], None] | None = None,
+        until: str = "end",
+        **options: str,
+    ) -> Summary:
+        """Drains from the beginning: on Spark by so many tasks, or without it (None)."""
+        with Cluster.connect(self.settings) as cluster:
+            request = Request(
+                self.topic,
+                self.group,
+                load_handler(f"{HANDLER}:Recorder"),
+                from_="earliest",
+                until=until,
+                order=order,
+                plan_path=self.plan_path,
+                failures=failures or FailureSettings(),
+                rules=rules or RuleSettings(),
+            )
+            running = self._running(concurrency, options)
+            prepared = prepare(cluster, request, running)
+            prepared = replace(prepared, spark=_on_spark(tasks, wave_bytes))
+            return drain(cluster, prepared, running, observe or self._see, self.said.append)
+
+    def resume(
+        self,
+        *,
+        tasks: int | None = 2,
+        concurrency: int = 20,
+        failures: FailureSettings | None = None,
+        wave_bytes: int = 2**31,
+        observe: Callable[[Status], None] | None = None,
+        **options: str,
+    ) -> Summary:
+        with Cluster.connect(self.settings) as cluster:
+            file = PlanFile(self.plan_path)
+            running = self._running(concurrency, options)
+            prepared = prepare_resume(cluster, file, file.load(), running, failures)
+            prepared = replace(prepared, spark=_on_spark(tasks, wave_bytes))
+            return drain(cluster, prepared, running, observe or self._see, self.said.append)
+
+    def _running(self, concurrency: int, options: dict[str, str]) -> LocalSettings:
+        return LocalSettings(
+            concurrency=concurrency, options={"record": str(self.record), **options}
+        )
+
+    def _see(self, status: Status) -> None:
+        self.statuses.append(status)
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [orjson.loads(line) for line in self.record.read_bytes().splitlines()]
+
+    def places(self, *whats: str) -> list[Place]:
+        return [tuple(line["place"]) for line in self.lines if line["what"] in whats]
+
+    @property
+    def everything(self) -> set[Place]:
+        return {
+            (number, offset, index)
+            for number, each in self.messages.items()
+            for offset, ops in enumerate(each)
+            for index in range(len(ops))
+        }
+
+    @property
+    def repeated(self) -> int:
+        """How many sub-messages were begun more than once, counting each time."""
+        counts = Counter(self.places("begin"))
+        return sum(count - 1 for count in counts.values())
+
+    def insist_on_order(self) -> None:
+        """No two of a sub-key at once; those of one partition in their order; barriers alone."""
+        lanes: dict[str, list[dict[str, Any]]] = {}
+        for line in sorted(self.lines, key=lambda each: each["at"]):
+            for key in line.get("keys", ()):
+                lanes.setdefault(str(key), []).append(line)
+        for key, lines in lanes.items():
+            _insist_on_lane(key, lines)
+        _insist_on_barriers(self.lines)
+
+    def insist_on_all(self) -> None:
+        """Everything was handled, in order."""
+        assert set(self.places("end")) == self.everything
+        self.insist_on_order()
+
+    @property
+    def committed(self) -> dict[int, int | None]:
+        with Cluster.connect(self.settings) as cluster:
+            return cluster.committed(self.group, self.topic, tuple(self.messages))
+
+
+def _insist_on_lane(key: str, lines: Sequence[dict[str, Any]]) -> None:
+    running: tuple[int, Place] | None = None  # process and place
+    last: dict[int, tuple[int, int]] = {}
+    for line in lines:
+        place: Place = tuple(line["place"])
+        if line["what"] == "begin":
+            # A process that was killed ends nothing.
+            assert running is None or running[0] != line["pid"], (key, running, place)
+            if running is not None:
+                assert running[1] == place or running[1][0] != place[0], (key, running, place)
+            running = (line["pid"], place)
+        else:
+            assert running == (line["pid"], place), (key, running, line)
+            running = None
+            if line["what"] in ("end", "skipped"):
+                known = last.get(place[0], (-1, -1))
+                assert place[1:] >= known, (key, place, known)
+                last[place[0]] = place[1:]
+
+
+def _insist_on_barriers(lines: Sequence[dict[str, Any]]) -> None:
+    ended = {tuple(each["place"]): each["at"] for each in lines if each["what"] == "end"}
+    begun = {tuple(each["place"]): each["at"] for each in lines if each["what"] == "begin"}
+    for line in lines:
+        if line["what"] != "begin" or line["keys"] != ["|"]:
+            continue
+        place = tuple(line["place"])
+        for other, at in ended.items():
+            if other[0] == place[0] and other < place:
+                assert at <= begun[place], (place, other)
+        for other, at in begun.items():
+            if other[0] == place[0] and other > place:
+                assert at >= ended[place], (place, other)
+
+
+def _on_spark(tasks: int | None, wave_bytes: int) -> SparkSettings | None:
+    if tasks is None:
+        return None
+    return SparkSettings("local[2]", tasks=tasks, wave_bytes=wave_bytes)

@@ -1,0 +1,133 @@
+"""Drains on Spark: the laws, the plan, and what becomes of failures."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from drainer.core.failing.failures import FailureSettings, OnFailure
+from drainer.core.order import Order
+from drainer.errors import EXIT_DEAD_LETTERS, EXIT_HALTED
+from drainer.kafka.settings import ClientSettings
+from spark.story import Op, Story
+
+
+@pytest.fixture
+def story(spark: SparkSession, bootstrap: str, topic_name: str, tmp_path: Path) -> Story:
+    return Story(ClientSettings(bootstrap), topic_name, tmp_path)
+
+
+def messages(count: int, seed: int, *, keys: int = 40, ops: int = 5) -> list[list[Op]]:
+    drawn = random.Random(seed)
+    return [
+        [f"k{int(keys * drawn.random() ** 2)}" for _ in range(drawn.randrange(ops * 2))]
+        for _ in range(count)
+    ]
+
+
+def test_everything_is_handled_in_the_order_of_its_sub_keys(story: Story) -> None:
+    story.fill(messages(300, 1), messages(200, 2))
+
+    summary = story.run()
+
+    assert (summary.exit_code, summary.cause) == (0, None)
+    assert summary.sub_messages.done == len(story.everything)
+    assert summary.messages.done == 500
+    story.insist_on_all()
+    assert story.repeated == 0
+    assert story.committed == {0: 300, 1: 200}
+    assert story.plan.complete
+    assert story.plan.state is None
+    assert [path.name for path in story.folder.iterdir() if "state" in path.name] == []
+
+
+def test_the_handler_is_opened_and_closed_once_in_each_worker(story: Story) -> None:
+    story.fill(messages(200, 3))
+
+    story.run(wave_bytes=2_000)
+
+    opened = [line["pid"] for line in story.lines if line["what"] == "open"]
+    closed = [line["pid"] for line in story.lines if line["what"] == "close"]
+    assert len(opened) == len(set(opened))
+    assert sorted(opened) == sorted(closed)
+
+
+def test_waves_follow_each_other_in_order(story: Story) -> None:
+    story.fill(messages(3_000, 4), messages(2_000, 5))
+
+    summary = story.run(wave_bytes=30_000)
+
+    assert summary.waves is not None
+    assert summary.waves > 2
+    story.insist_on_all()
+    assert story.repeated == 0
+    assert summary.messages.done == 5_000
+
+
+@pytest.mark.parametrize("order", list(Order))
+def test_any_order_is_kept(story: Story, order: Order) -> None:
+    story.fill(messages(60, 6), messages(60, 7))
+
+    summary = story.run(order=order)
+
+    assert summary.exit_code == 0
+    assert sorted(story.places("end")) == sorted(story.everything)
+
+
+def test_barriers_and_sub_messages_with_several_sub_keys_keep_their_laws(story: Story) -> None:
+    drawn = random.Random(8)
+    mixed: list[list[Op]] = messages(80, 9)
+    for offset in (10, 11, 40):
+        mixed[offset] = ["k1", "|", "k2"]
+    for offset in (25, 60):
+        mixed[offset] = [[f"k{drawn.randrange(40)}", f"k{drawn.randrange(40)}"], "k3"]
+    story.fill(mixed, messages(50, 10))
+
+    summary = story.run()
+
+    assert (summary.exit_code, summary.cause) == (0, None)
+    story.insist_on_all()
+    assert story.repeated == 0
+
+
+def test_dead_letters_and_skipped_ones_are_counted_as_in_one_process(story: Story) -> None:
+    story.fill(messages(200, 11))
+    policy = FailureSettings(
+        retries=1, retry_delay_s=0.01, on_failure=OnFailure.DEAD_LETTER, breaker=False
+    )
+
+    summary = story.run(failures=policy, fail="k3", skip="k5")
+
+    flat = [(offset, op) for offset, ops in enumerate(story.messages[0]) for op in ops]
+    dead = [offset for offset, op in flat if op == "k3"]
+    skipped = [offset for offset, op in flat if op == "k5"]
+    assert summary.exit_code == EXIT_DEAD_LETTERS
+    assert (summary.sub_messages.dead, summary.sub_messages.skipped) == (len(dead), len(skipped))
+    assert summary.messages.dead == len(set(dead))
+    assert summary.messages.skipped == len(set(skipped) - set(dead))
+    assert summary.messages.done == 200 - len(set(dead) | set(skipped))
+    assert summary.failures.failures == 2 * len(dead)
+    story.insist_on_order()
+
+
+def test_a_failure_halts_all_tasks_and_either_engine_goes_on(story: Story) -> None:
+    story.fill(messages(400, 12))
+
+    halted = story.run(failures=FailureSettings(retries=0), fail="k7", wait_ms="2")
+
+    assert halted.exit_code == EXIT_HALTED
+    assert "k7 fails" in str(halted.cause)
+    assert halted.sub_messages.pending or halted.sub_messages.read < len(story.everything)
+    before = set(story.places("end"))
+
+    in_process = story.resume(tasks=None)
+
+    assert (in_process.exit_code, in_process.cause) == (0, None)
+    story.insist_on_all()
+    assert not before & {
+        tuple(line["place"]) for line in story.lines[len(before) :] if line["what"] == "again"
+    }
+    assert in_process.sub_messages.done == len(story.everything)

@@ -1,0 +1,102 @@
+"""What goes wrong in a task comes out on the driver as it would have in one process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from drainer.errors import DrainerError, Interrupted, RecordsDeleted, SplitFailed
+from drainer.spark.failure import Carried, OnSpark, carrying, failure_of, spark_failures
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def on_spark(spark: SparkSession, task: Callable[[Batches], Batches]) -> DrainerError:
+    with pytest.raises(DrainerError) as caught, spark_failures():
+        spark.range(2, numPartitions=1).mapInArrow(task, "id long").collect()
+    return caught.value
+
+
+def test_an_error_of_a_task_has_its_class_text_hint_and_what_led_to_it(
+    spark: SparkSession,
+) -> None:
+    def task(batches: Batches) -> Batches:
+        with carrying():
+            try:
+                int("seven")
+            except ValueError as error:
+                raise SplitFailed("split failed\nat é \udcff", hint="mend\nit") from error
+        yield from batches
+
+    error = on_spark(spark, task)
+
+    assert type(error) is SplitFailed
+    assert str(error) == "split failed\nat é \udcff"
+    assert (error.hint, error.exit_code) == ("mend\nit", 5)
+    assert isinstance(error.__cause__, OnSpark)
+    assert "invalid literal for int() with base 10: 'seven'" in str(error.__cause__)
+
+
+def test_what_nobody_thought_of_is_told_in_a_line_with_its_place(spark: SparkSession) -> None:
+    def task(batches: Batches) -> Batches:
+        yield from batches
+        raise KeyError("x")
+
+    error = on_spark(spark, task)
+
+    assert type(error) is DrainerError
+    assert str(error).startswith(f"it failed on Spark: KeyError: 'x' ({__file__}:")
+    assert "\n" not in str(error)
+
+
+def test_a_worker_that_died_is_told_with_what_may_have_been_the_reason(
+    spark: SparkSession,
+) -> None:
+    def task(batches: Batches) -> Batches:
+        yield from batches
+        os._exit(3)
+
+    error = on_spark(spark, task)
+
+    assert str(error) == "a Python worker of Spark died"
+    assert "out of memory" in (error.hint or "")
+
+
+def test_an_error_that_is_not_of_the_tree_comes_out_as_the_nearest_that_is() -> None:
+    class Elsewhere(RecordsDeleted):
+        def __init__(self, offset: int) -> None:
+            super().__init__(f"gone from {offset} on", hint="too late")
+
+    error = failure_of(RuntimeError(f"org.apache.spark.X: Trace\n{Carried(Elsewhere(7))}\n\tat a"))
+
+    assert type(error) is RecordsDeleted
+    assert (str(error), error.hint) == ("gone from 7 on", "too late")
+
+
+def test_a_text_that_only_looks_like_one_does_no_harm() -> None:
+    carried = Carried(Interrupted('he said drainer-error {"class": 3} and drainer-error {'))
+
+    error = failure_of(RuntimeError(str(carried)))
+
+    assert type(error) is Interrupted
+    assert str(error) == 'he said drainer-error {"class": 3} and drainer-error {'
+    assert str(failure_of(RuntimeError("drainer-error {"))) == (
+        "it failed on Spark: drainer-error {"
+    )
+
+
+def test_what_spark_puts_before_what_happened_is_left_out() -> None:
+    error = failure_of(
+        RuntimeError(
+            "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0"
+            " failed 4 times, most recent failure: Lost task 0.3 in stage 1.0 (TID 2) (10.0.0.7"
+            " executor 1): java.io.IOException: No space left on device\n\tat java.io.X"
+        )
+    )
+
+    assert str(error) == "no space is left for what Spark shuffles: No space left on device"
+    assert error.hint == "name a larger place by spark.local.dir"

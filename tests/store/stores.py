@@ -1,0 +1,79 @@
+"""Places for a drain's state: a folder, and what stands for an object store."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+from drainer.core.progress import Counts, Partial, Progress, Range
+from drainer.errors import PlanNotWritten, StateLost
+from drainer.store.bucket import Bucket
+from drainer.store.objects import Folder, Objects
+
+DRAIN = "20260101-180000-abcdef"
+
+
+def folder(path: Path) -> Objects:
+    return Folder(path / "orders.plan.json.state")
+
+
+def bucket(path: Path) -> Objects:
+    """An object store, as far as drainer sees one: all goes through pyarrow."""
+    (path / "store").mkdir(exist_ok=True)
+    filesystem = SubTreeFileSystem(str(path / "store"), LocalFileSystem())
+    return Bucket(filesystem, "bucket/drains", "s3://bucket/drains")
+
+
+class Failing(Objects):
+    """Objects that are out of reach, or hang, as long as the test wants."""
+
+    def __init__(self, inner: Objects) -> None:
+        self.inner = inner
+        self.uri, self.is_local = inner.uri, inner.is_local
+        self.full = False
+        self.gone = False
+        self.arrives_anyway = False
+        self.answers = threading.Event()
+        self.answers.set()
+        self.puts: list[str] = []
+
+    def put(self, name: str, data: bytes, *, beside: bool = False) -> None:
+        self.puts.append(name)
+        self._pass()
+        if self.full:
+            raise PlanNotWritten("the disk is full")
+        if self.arrives_anyway:
+            self.inner.put(name, data, beside=beside)
+            raise StateLost("no answer")
+        self.inner.put(name, data, beside=beside)
+
+    def get(self, name: str) -> bytes | None:
+        self._pass()
+        return self.inner.get(name)
+
+    def names(self, prefix: str) -> list[str]:
+        self._pass()
+        return self.inner.names(prefix)
+
+    def children(self, prefix: str) -> list[str]:
+        self._pass()
+        return self.inner.children(prefix)
+
+    def remove(self, prefix: str) -> None:
+        self._pass()
+        self.inner.remove(prefix)
+
+    def _pass(self) -> None:
+        self.answers.wait(10)
+        if self.gone:
+            raise StateLost("out of reach")
+
+
+def done(
+    watermark: int, *finished: Range, count: int, partial: dict[int, Partial] | None = None
+) -> Progress:
+    """Progress of so many messages with two sub-messages each, all of them finished."""
+    messages, subs = Counts(read=count, done=count), Counts(read=2 * count, done=2 * count)
+    return Progress(watermark, finished, partial or {}, messages, subs)

@@ -1,0 +1,309 @@
+"""The fence: a task begins nothing from the moment on at which another one may be at work."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from stores import DRAIN, Failing, bucket, folder
+
+from drainer.errors import LockLost, StateLost
+from drainer.store.attempt import Attempt, Control
+from drainer.store.fence import Fence
+from drainer.store.objects import Objects
+from drainer.store.state import State
+
+FIRST, SECOND = Attempt(1, 1, "2/8", 0), Attempt(1, 1, "2/8", 1)
+LONG_S = 60.0
+
+
+def eventually(condition: Callable[[], object], within_s: float = 10.0) -> None:
+    until_s = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < until_s, "it did not happen"
+        time.sleep(0.005)
+
+
+@pytest.fixture(params=[folder, bucket], ids=["folder", "object store"])
+def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Failing:
+    return Failing(request.param(tmp_path))
+
+
+@pytest.fixture
+def state(objects: Failing) -> State:
+    made = State(objects, DRAIN)
+    made.set_control(Control(1))
+    made.begin(FIRST)
+    return made
+
+
+@pytest.fixture
+def fence(state: State) -> Fence:
+    return Fence(state, FIRST, look_s=0.01, lease_s=LONG_S)
+
+
+def test_a_task_that_nobody_overtook_is_sure(fence: Fence) -> None:
+    assert not fence.sure
+    fence.start()
+    assert (fence.sure, fence.unsure_since_s, fence.lost, fence.stop_reason) == (
+        True,
+        None,
+        None,
+        None,
+    )
+    fence.stop()
+
+
+@pytest.mark.parametrize(
+    ("overtake", "reason"),
+    [
+        (lambda state: state.set_control(Control(2)), "another driver"),
+        (lambda state: state.begin(SECOND), "another attempt"),
+        (lambda state: state.remove(), "removed"),
+    ],
+)
+def test_a_task_that_is_overtaken_hears_of_it(
+    overtake: Callable[[State], object], reason: str, state: State, fence: Fence
+) -> None:
+    fence.start()
+    overtake(state)
+    eventually(lambda: fence.lost)
+    assert reason in str(fence.lost)
+    assert isinstance(fence.lost, LockLost)
+    assert not fence.sure
+    assert fence.unsure_since_s is not None
+
+
+def test_a_task_that_was_overtaken_before_it_looked_does_not_start(
+    state: State, fence: Fence
+) -> None:
+    state.begin(SECOND)
+    with pytest.raises(LockLost):
+        fence.start()
+
+
+def test_attempts_at_other_shares_do_not_matter(state: State, fence: Fence) -> None:
+    for other in (Attempt(1, 1, "3/8", 5), Attempt(1, 2, "2/8", 5), Attempt(1, 1, "12/18", 5)):
+        state.begin(other)
+    fence.start()
+    assert fence.sure
+    fence.stop()
+
+
+def test_a_driver_that_pauses_holds_tasks_back(state: State, fence: Fence) -> None:
+    fence.start()
+    state.set_control(Control(1, paused=True))
+    eventually(lambda: not fence.sure)
+    assert fence.unsure_since_s is not None
+    assert fence.unsure_since_s <= time.monotonic()
+    state.set_control(Control(1))
+    eventually(lambda: fence.sure)
+    assert fence.unsure_since_s is None
+    fence.stop()
+
+
+def test_a_driver_that_stops_is_heard(state: State, fence: Fence) -> None:
+    fence.start()
+    state.set_control(Control(1, stop="interrupted by Ctrl-C"))
+    eventually(lambda: fence.stop_reason)
+    assert fence.stop_reason == "interrupted by Ctrl-C"
+    assert fence.lost is None
+    fence.stop()
+
+
+@pytest.mark.parametrize("how", ["gone", "hangs"])
+def test_without_an_answer_for_a_lease_nothing_is_sure(
+    how: str, state: State, objects: Failing
+) -> None:
+    fence = Fence(state, FIRST, look_s=0.01, lease_s=0.2)
+    fence.start()
+    if how == "gone":
+        objects.gone = True
+    else:
+        objects.answers.clear()
+    eventually(lambda: not fence.sure)
+    assert fence.unsure_since_s is not None
+    assert fence.lost is None
+    if how == "gone":
+        assert "out of reach" in (fence.trouble or "")
+    objects.gone = False
+    objects.answers.set()
+    eventually(lambda: fence.sure)
+    assert fence.trouble is None
+    fence.stop()
+
+
+def test_a_state_that_can_not_be_reached_at_first_is_told(objects: Failing, fence: Fence) -> None:
+    objects.gone = True
+    with pytest.raises(StateLost):
+        fence.start()
+
+
+def test_the_lease_begins_when_the_question_was_put(state: State, objects: Failing) -> None:
+    """The answer may have been true at that moment only."""
+    now_s = [100.0]
+    ask = objects.get
+
+    def slow(name: str) -> bytes | None:
+        now_s[0] += 7.0
+        return ask(name)
+
+    objects.get = slow  # type: ignore[method-assign]
+    fence = Fence(state, FIRST, look_s=LONG_S, lease_s=10.0, clock=lambda: now_s[0])
+    fence.start()
+    assert fence.sure
+    now_s[0] += 2.9
+    assert fence.sure
+    now_s[0] += 0.2
+    assert not fence.sure
+    fence.stop()
+
+
+def test_a_machine_that_slept_is_not_sure_at_the_moment_it_wakes_up(state: State) -> None:
+    now_s = [100.0]
+    fence = Fence(state, FIRST, look_s=LONG_S, lease_s=3.0, clock=lambda: now_s[0])
+    fence.start()
+    now_s[0] += 3600.0
+    assert not fence.sure
+    fence.stop()
+
+
+# --- two processes ---
+
+TASK = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import stores
+from drainer.core.progress import Progress
+from drainer.store.attempt import Attempt
+from drainer.store.fence import Fence
+from drainer.store.state import State
+make, path, number = getattr(stores, sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
+log = path / "begun.log"
+LOOK_S, LEASE_S = 0.05, 0.5
+state = State(make(path), stores.DRAIN)
+attempt = Attempt(1, 1, "2/8", number)
+records = state.begin(attempt, {0: 0})
+taken = state.settle(attempt, LOOK_S, LEASE_S)
+at = Progress(0).merge(taken.changes[0]).watermark if 0 in taken.changes else 0
+fence = Fence(state, attempt, look_s=LOOK_S, lease_s=LEASE_S)
+fence.start()
+with log.open("a", buffering=1) as out:
+    while fence.lost is None and at < 100_000:
+        if not fence.sure:
+            time.sleep(0.001)
+            continue
+        out.write(f"{number} {at} {time.monotonic_ns()}\\n")
+        at += 1
+        try:
+            records.append({0: stores.done(at, count=at)})
+        except Exception:
+            if fence.lost is None:
+                raise
+        time.sleep(0.002)
+"""
+
+
+Start = Callable[[str, int], subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Iterator[Start]:
+    """Starts a task with a kind of place and a number; kills it at the end at the latest."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(kind: str, number: int) -> subprocess.Popen[bytes]:
+        here = str(Path(__file__).parent)
+        arguments = [here, kind, str(tmp_path), str(number)]
+        process = subprocess.Popen([sys.executable, "-c", TASK, *arguments])
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def begun(path: Path) -> list[tuple[int, int, int]]:
+    """Who began what, and when."""
+    log = path / "begun.log"
+    lines = log.read_text().splitlines(keepends=True) if log.exists() else []
+    rows = [line.split() for line in lines if line.endswith("\n")]
+    return [(int(a), int(b), int(c)) for a, b, c in rows]
+
+
+def by(number: int, path: Path) -> list[tuple[int, int, int]]:
+    return [row for row in begun(path) if row[0] == number]
+
+
+def prepare(kind: str, path: Path) -> None:
+    make: Callable[[Path], Objects] = folder if kind == "folder" else bucket
+    State(make(path), DRAIN).set_control(Control(1))
+
+
+@pytest.mark.parametrize("kind", ["folder", "bucket"])
+def test_a_task_goes_on_at_once_from_one_that_was_killed(
+    kind: str, task: Start, tmp_path: Path
+) -> None:
+    prepare(kind, tmp_path)
+    first = task(kind, 0)
+    eventually(lambda: len(by(0, tmp_path)) > 20)
+    first.kill()
+    first.wait()
+    task(kind, 1)
+    eventually(lambda: len(by(1, tmp_path)) > 20)
+    last, goes_on = by(0, tmp_path)[-1][1], by(1, tmp_path)[0][1]
+    # What a folder's task had begun was told but for the last one; an object store's records are
+    # on their way for a moment.
+    assert last - (1 if kind == "folder" else 20) <= goes_on <= last + 1
+
+
+@pytest.mark.parametrize("kind", ["folder", "bucket"])
+def test_a_task_that_stood_still_begins_nothing_after_another_took_over(
+    kind: str, task: Start, tmp_path: Path
+) -> None:
+    prepare(kind, tmp_path)
+    first = task(kind, 0)
+    eventually(lambda: len(by(0, tmp_path)) > 20)
+    first.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WNOWAIT)
+    before = len(by(0, tmp_path))
+    task(kind, 1)
+    eventually(lambda: len(by(1, tmp_path)) > 20)
+    first.send_signal(signal.SIGCONT)
+    assert first.wait(10) == 0  # it has heard that it is overtaken
+    # One that it was about to begin when it was stopped is beyond help.
+    assert len(by(0, tmp_path)) <= before + 1
+    many = len(by(1, tmp_path))
+    eventually(lambda: len(by(1, tmp_path)) > many + 5)
+
+
+def test_two_tasks_that_live_never_work_at_the_same_time(task: Start, tmp_path: Path) -> None:
+    """The first has not heard of the second yet when that begins."""
+    prepare("folder", tmp_path)
+    first = task("folder", 0)
+    eventually(lambda: len(by(0, tmp_path)) > 20)
+    task("folder", 1)
+    eventually(lambda: len(by(1, tmp_path)) > 20)
+    assert first.wait(10) == 0
+    assert max(row[2] for row in by(0, tmp_path)) < min(row[2] for row in by(1, tmp_path))
+
+
+def test_stopping_does_not_wait_for_a_look_that_hangs(state: State, objects: Failing) -> None:
+    fence = Fence(state, FIRST, look_s=0.01, lease_s=LONG_S)
+    fence.start()
+    objects.answers.clear()
+    since_s = time.monotonic()
+    fence.stop()
+    assert time.monotonic() - since_s < 5
+    objects.answers.set()
+    assert threading.active_count() < 50

@@ -1,0 +1,260 @@
+"""Objects: whole or not at all, in a folder and where pyarrow reaches them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from plans import mode_of
+from pyarrow.fs import FileSystem, LocalFileSystem, SubTreeFileSystem, _MockFileSystem
+from stores import bucket, folder
+
+from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
+from drainer.store.bucket import Bucket
+from drainer.store.objects import Folder, Objects
+
+Make = Callable[[Path], Objects]
+EITHER = pytest.mark.parametrize("make", [folder, bucket])
+
+
+@EITHER
+def test_what_was_put_is_there(make: Make, tmp_path: Path) -> None:
+    objects = make(tmp_path)
+    objects.put("a/b/1", b"one")
+    objects.put("a/b/1", b"two")
+    objects.put("a/c", b"\x00\n")
+
+    assert objects.get("a/b/1") == b"two"
+    assert objects.get("a/c") == b"\x00\n"
+    assert objects.get("a/b/2") is None
+    assert objects.get("nowhere/at/all") is None
+
+
+@EITHER
+def test_names_are_those_below_a_prefix(make: Make, tmp_path: Path) -> None:
+    objects = make(tmp_path)
+    for name in ("d/2/x", "d/10/y", "d/control", "dd/z"):
+        objects.put(name, b".")
+
+    assert objects.names("d") == ["d/10/y", "d/2/x", "d/control"]
+    assert objects.children("d") == ["10", "2", "control"]
+    assert objects.names("") == ["d/10/y", "d/2/x", "d/control", "dd/z"]
+    assert objects.names("e") == objects.children("e") == []
+
+
+@EITHER
+def test_what_is_removed_is_gone_with_all_below_it(make: Make, tmp_path: Path) -> None:
+    objects = make(tmp_path)
+    for name in ("d/1/x", "d/1/y", "d/control"):
+        objects.put(name, b".")
+    objects.remove("d/1")
+    objects.remove("d/1")
+    assert objects.names("") == ["d/control"]
+    objects.remove("d/control")
+    objects.remove("d")
+    assert objects.names("") == []
+
+
+@EITHER
+def test_nothing_is_there_by_halves(make: Make, tmp_path: Path) -> None:
+    """Somebody reads the same object over and over while it is written."""
+    objects = make(tmp_path)
+    objects.put("d/x", b"a" * 100_000)
+    torn: list[int] = []
+    ended = threading.Event()
+
+    def read() -> None:
+        while not ended.is_set():
+            data = objects.get("d/x") or b""
+            if len(data) != 100_000 or len(set(data)) != 1:
+                torn.append(len(data))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for letter in (b"b", b"c") * 50:
+        objects.put("d/x", letter * 100_000)
+    ended.set()
+    reader.join()
+
+    assert torn == []
+    assert objects.names("") == ["d/x"]
+
+
+def test_a_folder_is_nobody_elses(tmp_path: Path) -> None:
+    folder(tmp_path).put("d/1/x", b".")
+
+    root = tmp_path / "orders.plan.json.state"
+    assert [mode_of(path) for path in (root, root / "d", root / "d/1")] == [0o700] * 3
+    assert mode_of(root / "d/1/x") == 0o600
+
+
+def test_a_folder_above_it_is_made_as_folders_are(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        Folder(tmp_path / "new/state").put("d/x", b".")
+    finally:
+        os.umask(before)
+    assert (mode_of(tmp_path / "new"), mode_of(tmp_path / "new/state")) == (0o755, 0o700)
+
+
+def test_opening_makes_nothing(tmp_path: Path) -> None:
+    objects = Objects.open(str(tmp_path / "x"))
+    assert objects.get("d/control") is None
+    assert objects.children("d") == []
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_late_record_does_not_bring_a_removed_folder_back(tmp_path: Path) -> None:
+    objects = folder(tmp_path)
+    objects.put("d/1/begun", b".")
+    objects.remove("d")
+
+    with pytest.raises(StateLost, match="not there any more"):
+        objects.put("d/1/00000001", b".", beside=True)
+
+    assert objects.names("") == []
+    assert objects.children("") == []
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = folder(tmp_path)
+    objects.put("d/x", b"before")
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda descriptor, data: 0)
+        with pytest.raises(PlanNotWritten, match="No space left") as caught:
+            objects.put("d/x", b"after")
+    assert caught.value.hint
+    assert objects.get("d/x") == b"before"
+    assert [path.name for path in (Path(objects.uri) / "d").iterdir()] == ["x"]
+
+
+def test_a_folder_that_can_not_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(PlanNotWritten, match="file"):
+        Folder(tmp_path / "file/state").put("d/x", b".")
+
+
+def test_an_object_that_can_not_be_read_is_told(tmp_path: Path) -> None:
+    objects = folder(tmp_path)
+    objects.put("d/x/y", b".")
+    with pytest.raises(StateLost, match="out of reach"):
+        objects.get("d/x")
+
+
+def test_an_object_store_that_fails_is_told_in_drainers_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI")
+
+    class Broken:
+        type_name = "s3"
+
+        def __getattr__(self, name: str) -> object:
+            raise OSError(f"{name}: the key\nwJalrXUtnFEMI is refused")
+
+    objects = Bucket(Broken(), "bucket/d", "s3://bucket/d")
+    for call in (
+        lambda: objects.get("x"),
+        lambda: objects.put("x", b"."),
+        lambda: objects.names("x"),
+        lambda: objects.children("x"),
+        lambda: objects.remove("x"),
+    ):
+        with pytest.raises(StateLost, match=r"the key \*\*\* is refused") as caught:
+            call()
+        assert "wJal" not in str(caught.value)
+
+
+def test_a_full_object_store_is_a_full_disk() -> None:
+    class Full:
+        type_name = "s3"
+
+        def open_output_stream(self, *_: object, **__: object) -> object:
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(PlanNotWritten, match="No space left"):
+        Bucket(Full(), "b", "s3://b").put("x", b".")
+
+
+def test_the_mock_of_pyarrow_is_an_object_store() -> None:
+    objects = Bucket(_MockFileSystem(), "bucket/d", "mock://bucket/d")
+    objects.put("d/1/x", b"one")
+    assert (objects.get("d/1/x"), objects.children("d")) == (b"one", ["1"])
+    objects.remove("d")
+    assert objects.names("") == []
+
+
+@pytest.mark.parametrize(
+    "uri", ["/srv/state", "file:///srv/state", "file://localhost/srv/state", "file:///srv/sta%74e"]
+)
+def test_a_path_and_a_file_uri_name_a_folder(uri: str) -> None:
+    objects = Objects.open(uri)
+    assert (objects.is_local, objects.uri) == (True, "/srv/state")
+
+
+def test_a_path_is_that_of_the_folder_it_was_named_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Objects.open("state").uri == str(tmp_path / "state")
+
+
+def test_sparks_name_for_s3_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def from_uri(uri: str) -> tuple[FileSystem, str]:
+        asked.append(uri)
+        return SubTreeFileSystem("/tmp", LocalFileSystem()), "bucket/d"
+
+    monkeypatch.setattr("drainer.store.bucket.FileSystem", type("F", (), {"from_uri": from_uri}))
+    assert Objects.open("s3a://bucket/d?region=eu-1").uri == "s3://bucket/d?region=eu-1"
+    assert asked == ["s3://bucket/d?region=eu-1"]
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://AKIA:secret@bucket/d",
+        "s3://AKIA@bucket/d",
+        "s3a://AKIA:secret@bucket/d",
+        "s3://bucket/d?secret_key=secret",
+        "s3://bucket/d?region=x&access_key=secret",
+        "s3://bucket/d?session-TOKEN=secret",
+        "abfs://name:secret@account/d",
+        "hdfs://me:secret@name:9000/d",
+    ],
+)
+def test_credentials_in_a_uri_are_refused_and_not_shown(uri: str) -> None:
+    with pytest.raises(UsageError, match="credentials") as caught:
+        Objects.open(uri)
+    assert "secret" not in str(caught.value)
+    assert "AKIA" not in str(caught.value)
+    assert "environment" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("uri", ["", "ftp://host/d", "https://host/d", "file://host/d"])
+def test_what_is_no_place_for_a_state_is_refused(uri: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Objects.open(uri)
+    assert caught.value.hint
+
+
+def test_what_pyarrow_can_not_use_is_refused() -> None:
+    with pytest.raises(StateRefused, match="can't be used") as caught:
+        Objects.open("s3://bucket/d?no_such_option=1")
+    assert caught.value.hint
+
+
+def test_a_folder_needs_no_pyarrow() -> None:
+    """Its import takes longer than `drainer --help`."""
+    code = (
+        "import sys; from drainer.store.state import State; from drainer.store.fence import Fence;"
+        "import drainer.cli; State.open('/tmp/x', 'd').control();"
+        "sys.exit('pyarrow' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

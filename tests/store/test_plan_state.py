@@ -1,0 +1,134 @@
+"""A plan whose drain has tasks: loading it takes in what they told, once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from plans import PLAN, with_progress
+from stores import done
+
+from drainer.core.claims import ALL
+from drainer.core.folding import StateReference, fold
+from drainer.core.plan import OffsetPlan
+from drainer.core.progress import Counts, Progress
+from drainer.errors import PlanRefused
+from drainer.store.attempt import Attempt, Control
+from drainer.store.plan_file import PlanFile
+from drainer.store.state import State
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> State:
+    made = State.open(str(tmp_path / "orders.plan.json.state"), PLAN.drain_id)
+    made.set_control(Control(2))
+    return made
+
+
+def plan_at(state: State, epoch: int = 2, wave: int = 3) -> OffsetPlan:
+    return replace(PLAN, state=StateReference(state.uri, epoch, wave))
+
+
+@pytest.fixture
+def file(tmp_path: Path, state: State) -> PlanFile:
+    made = PlanFile(tmp_path / "orders.plan.json")
+    made.write(plan_at(state))
+    return made
+
+
+def tell(state: State, wave: int, claim: str, *told: dict[int, Progress], number: int = 0) -> None:
+    epoch = state.control()
+    assert epoch is not None
+    records = state.begin(Attempt(epoch.epoch, wave, claim, number), {0: 120, 2: 0})
+    state.settle(Attempt(epoch.epoch, wave, claim, number), 0, 0)
+    for changes in told:
+        records.append(changes)
+    records.end({})
+
+
+def test_what_tasks_told_is_in_the_plan(file: PlanFile, state: State) -> None:
+    tell(state, 3, "2/8", {0: done(123, count=3)}, {0: done(124, (126, 127), count=5)})
+    tell(state, 3, ALL, {2: done(4, count=4)})
+    loaded = file.load()
+
+    assert loaded.plan.claims["2/8"][0] == Progress(
+        100, ((120, 124), (126, 127)), {}, Counts(), Counts(10, 10)
+    )
+    assert loaded.plan.claims[ALL][2] == done(4, count=4)
+    assert loaded.plan.claims[ALL][0] == PLAN.claims[ALL][0]
+    assert loaded.written == plan_at(state)
+    assert (loaded.state_records, loaded.state_torn) == (3, False)
+
+
+def test_what_the_plan_left_behind_is_not_taken_in_again(file: PlanFile, state: State) -> None:
+    """The driver died before it could remove the wave."""
+    tell(state, 2, "2/8", {0: done(123, count=3)})
+    tell(state, 3, "3/8", {0: done(122, count=2)})
+    tell(state, 4, "2/8", {0: done(121, count=1)})
+
+    plan = file.load().plan
+    assert sorted(plan.claims) == ["2/8", "3/8", ALL]
+    assert plan.claims["2/8"][0].sub_messages == Counts(2, 2)
+
+
+def test_a_plan_that_was_written_in_the_midst_of_a_wave_counts_once(
+    file: PlanFile, state: State
+) -> None:
+    tell(state, 3, "2/8", {0: done(123, count=3)})
+    tell(state, 3, ALL, {2: done(4, count=4)})
+    once = file.load().plan
+    file.write(once)
+    assert file.load().plan == once
+    tell(state, 3, "2/8", {0: done(125, count=5)}, number=1)
+    assert file.load().plan.claims["2/8"][0].sub_messages == Counts(10, 10)
+    assert file.load().plan.claims[ALL] == once.claims[ALL]
+
+
+def test_spoilt_records_are_told(file: PlanFile, state: State) -> None:
+    tell(state, 3, "2/8", {0: done(123, count=3)}, {0: done(124, count=4)})
+    state.objects.put(f"{PLAN.drain_id}/2/3/2of8/0/00000002", b"torn")
+    loaded = file.load()
+    assert (loaded.state_records, loaded.state_torn) == (1, True)
+    assert loaded.plan.claims["2/8"][0].sub_messages == Counts(6, 6)
+
+
+def test_a_state_that_is_gone_is_refused(file: PlanFile, state: State) -> None:
+    state.remove()
+    with pytest.raises(PlanRefused, match="nothing of this drain is at") as caught:
+        file.load()
+    assert "orders.plan.json" in str(caught.value)
+    assert "drainer run" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("uri", ["s3://bucket/d?no_such_option=1", "ftp://host"])
+def test_a_state_that_can_not_be_reached_is_refused(uri: str, file: PlanFile) -> None:
+    file.write(replace(PLAN, state=StateReference(uri, 1, 1)))
+    with pytest.raises(PlanRefused, match="elsewhere"):
+        file.load()
+
+
+def test_a_record_outside_of_the_backlog_is_refused(file: PlanFile, state: State) -> None:
+    tell(state, 3, "2/8", {0: done(120, (500, 501), count=1)})
+    with pytest.raises(PlanRefused, match="past the end"):
+        file.load()
+
+
+def test_a_last_record_after_the_drivers_death_is_no_other_process(
+    file: PlanFile, state: State
+) -> None:
+    tell(state, 3, "2/8", {0: done(123, count=3)})
+    seen = file.load()
+    tell(state, 3, "2/8", {0: done(124, count=4)}, number=1)
+    file.insist_unchanged(seen)
+
+    file.write(replace(with_progress(plan_at(state), p2=done(9, count=9)), generation=8))
+    with pytest.raises(PlanRefused, match="has changed"):
+        file.insist_unchanged(seen)
+
+
+def test_a_plan_with_a_state_is_read_as_it_was_written(file: PlanFile, state: State) -> None:
+    tell(state, 3, "2/8", {0: done(123, count=3)})
+    plan = file.load().plan
+    assert OffsetPlan.decode(plan.encode()) == plan
+    assert plan == fold(plan_at(state), [("2/8", state.told(2, 3, "2/8").record)])

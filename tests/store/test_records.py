@@ -1,0 +1,216 @@
+"""A task's records: what an engine's keeper writes becomes objects, in order, with nothing left
+out."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plans import PLAN
+from stores import DRAIN, Failing, bucket, done, folder
+
+from drainer.core.plan import ALL, OffsetPlan
+from drainer.core.progress import Progress
+from drainer.core.rules.settings import RuleAccount
+from drainer.errors import PlanNotWritten, StateLost
+from drainer.store import records as records_module
+from drainer.store.attempt import Attempt, Control
+from drainer.store.records import TaskRecords
+from drainer.store.state import State
+
+ATTEMPT = Attempt(1, 1, "2/8", 0)
+LATE = {0: done(105, count=5)}
+
+
+@pytest.fixture(params=[folder, bucket], ids=["folder", "object store"])
+def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Failing:
+    return Failing(request.param(tmp_path))
+
+
+@pytest.fixture
+def state(objects: Failing, monkeypatch: pytest.MonkeyPatch) -> State:
+    monkeypatch.setattr(records_module, "TRY_AGAIN_S", 0.01)
+    monkeypatch.setattr(records_module, "TRY_FOR_S", 0.05)
+    made = State(objects, DRAIN)
+    made.set_control(Control(1))
+    return made
+
+
+@pytest.fixture
+def records(state: State) -> TaskRecords:
+    begun = state.begin(ATTEMPT, {0: 100})
+    state.settle(ATTEMPT, 0, 0)
+    return begun
+
+
+def plan_with(claim: dict[int, Progress], generation: int = 1, **fields: Any) -> OffsetPlan:
+    return replace(PLAN, claims={ALL: claim}, generation=generation, ruled=RuleAccount(), **fields)
+
+
+def test_a_folder_has_a_record_as_soon_as_it_is_appended(tmp_path: Path) -> None:
+    state = State(folder(tmp_path), DRAIN)
+    state.set_control(Control(1))
+    records = state.begin(ATTEMPT)
+    for number in (1, 2, 3):
+        records.append({0: done(100 + number, count=number)})
+        assert len(state.news()) == 1
+
+
+def test_an_object_store_never_keeps_the_engine_waiting(tmp_path: Path) -> None:
+    objects = Failing(bucket(tmp_path))
+    state = State(objects, DRAIN)
+    state.set_control(Control(1))
+    records = state.begin(ATTEMPT)
+    objects.answers.clear()
+    for number in (1, 2, 3):
+        records.append({0: done(100 + number, count=number)})
+    objects.answers.set()
+    records.write(PLAN)
+    news = [record.changes[0].messages.done for _, record in state.news()]
+    assert news[:3] == [1, 2, 3]
+
+
+def test_a_plan_that_is_written_is_told_to_the_last(state: State, records: TaskRecords) -> None:
+    """A hole at the end raises the watermark, and nothing finished by that."""
+    records.append({0: done(103, count=3)})
+    records.start_journal(DRAIN, 2)
+    records.write(plan_with({0: done(110, count=3)}, 2, parked=("'a'",)))
+    told = state.told(1, 1, "2/8").record
+    assert told.changes[0].finished == ((100, 110),)
+    assert told.parked == ("'a'",)
+
+
+def test_a_plan_that_says_nothing_new_is_no_record(state: State, records: TaskRecords) -> None:
+    for generation in (2, 3, 4):
+        records.start_journal(DRAIN, generation)
+        records.write(plan_with({0: done(103, count=3)}, generation))
+    assert len(state.news()) == 1
+
+
+def test_a_plan_whose_snapshot_is_older_than_a_record_tells_nothing(
+    state: State, records: TaskRecords
+) -> None:
+    """Its accounts would take those of the record back."""
+    records.start_journal(DRAIN, 2)
+    records.append(LATE)
+    records.write(plan_with({0: done(103, count=3)}, 2))
+    assert state.told(1, 1, "2/8").record.changes[0].messages.done == 5
+
+
+def test_a_task_shows_itself_now_and_then(
+    state: State, records: TaskRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [100.0]
+    clock = type("time", (), {"monotonic": lambda: now_s[0], "sleep": lambda _: None})
+    monkeypatch.setattr(records_module, "time", clock)
+    asked: list[int] = []
+
+    def status() -> dict[str, int]:
+        asked.append(1)
+        return {"asked": len(asked)}
+
+    records.status = status
+    records.append({0: done(101, count=1)})
+    records.append({0: done(102, count=2)})
+    records.beat()
+    now_s[0] += records_module.STATUS_S
+    records.beat()
+    records.beat()
+    now_s[0] += records_module.STATUS_S
+    records.append({0: done(103, count=3)})
+    records.write(plan_with({0: done(103, count=3)}))
+    news = [(len(r.changes), r.status) for _, r in state.news()]
+    assert news[:4] == [(1, {"asked": 1}), (1, None), (0, {"asked": 2}), (1, {"asked": 3})]
+
+
+def test_without_a_status_a_beat_is_silent(state: State, records: TaskRecords) -> None:
+    records.beat()
+    assert state.news() == []
+
+
+def test_what_a_full_disk_did_not_take_goes_first_the_next_time(
+    state: State, objects: Failing, records: TaskRecords
+) -> None:
+    objects.full = True
+    with suppress(PlanNotWritten):  # a folder says so at once
+        records.append({0: done(101, count=1)}, ["'a'"])
+    with pytest.raises(PlanNotWritten):
+        records.write(PLAN)
+    objects.full = False
+    records.append({0: done(102, count=2)}, ["'b'"])
+    records.end({})
+    news = [record for _, record in state.news()]
+    assert [record.parked for record in news if 0 in record.changes][:2] == [("'a'",), ("'b'",)]
+    assert not state.told(1, 1, "2/8").torn
+
+
+def test_a_record_whose_answer_was_lost_is_written_again_as_it_was(
+    state: State, objects: Failing, records: TaskRecords
+) -> None:
+    """A driver may have read it by then."""
+    objects.arrives_anyway = True
+    with suppress(StateLost):
+        records.append({0: done(101, count=1)})
+    with pytest.raises(StateLost):
+        records._flush()
+    ((_, first),) = state.news()
+    objects.arrives_anyway = False
+    records.append({0: done(102, count=2)})
+    records._flush()
+    ((_, second),) = state.news()
+    assert [first.changes[0].messages.done, second.changes[0].messages.done] == [1, 2]
+
+
+def test_an_object_store_that_fails_for_a_moment_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records_module, "TRY_AGAIN_S", 0.01)
+    objects = Failing(bucket(tmp_path))
+    state = State(objects, DRAIN)
+    state.set_control(Control(1))
+    records = state.begin(ATTEMPT)
+    objects.gone = True
+    records.append({0: done(101, count=1)})
+    healed = threading.Timer(0.1, lambda: setattr(objects, "gone", False))
+    healed.start()
+    records.end({})
+    assert len(state.news()) == 1
+    assert state.outcome(ATTEMPT) == {}
+
+
+def test_an_object_store_that_hangs_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records_module, "FLUSH_S", 0.1)
+    objects = Failing(bucket(tmp_path))
+    state = State(objects, DRAIN)
+    state.set_control(Control(1))
+    records = state.begin(ATTEMPT)
+    objects.answers.clear()
+    records.append({0: done(101, count=1)})
+    with pytest.raises(StateLost, match="takes nothing"):
+        records.end({})
+    objects.answers.set()
+
+
+def test_the_end_comes_after_all_that_was_told(
+    state: State, objects: Failing, records: TaskRecords
+) -> None:
+    for number in range(1, 6):
+        records.append({0: done(100 + number, count=number)})
+    records.end({"ok": True})
+    names = [name.rpartition("/")[2] for name in objects.puts]
+    assert names[-6:] == ["00000001", "00000002", "00000003", "00000004", "00000005", "ended"]
+
+
+def test_its_thread_ends_with_it(records: TaskRecords) -> None:
+    records.append(LATE)
+    sender = records._sender
+    records.end({})
+    if sender is not None:
+        sender.join(5)
+        assert not sender.is_alive()

@@ -1,0 +1,400 @@
+"""The state: a driver hears each record once, and an attempt goes on from all that earlier ones
+told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from stores import DRAIN, Failing, bucket, done, folder
+
+from drainer.core.folding import Record, merged
+from drainer.core.plan import ALL
+from drainer.core.progress import Counts, Partial, Progress
+from drainer.core.rules.settings import RuleAccount
+from drainer.errors import LockLost, StateLost, StateRefused
+from drainer.store import alive
+from drainer.store.alive import is_dead, this_process
+from drainer.store.attempt import Attempt, Control
+from drainer.store.journal import encode_line
+from drainer.store.objects import Objects
+from drainer.store.records import TaskRecords
+from drainer.store.state import State
+
+Make = Callable[[Path], Objects]
+EITHER = pytest.mark.parametrize("make", [folder, bucket])
+
+FIRST = Attempt(1, 1, "2/8", 0)
+SECOND = Attempt(1, 1, "2/8", 1)
+THIRD = Attempt(1, 1, "2/8", 2)
+STARTS = {0: 100}
+AT_ONCE_S = 0.0  # for looks and leases that nobody needs to wait for
+
+
+@pytest.fixture(params=[folder, bucket], ids=["folder", "object store"])
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> State:
+    made = State(request.param(tmp_path), DRAIN)
+    made.set_control(Control(1))
+    return made
+
+
+def begun(state: State, attempt: Attempt) -> tuple[TaskRecords, Record]:
+    records = state.begin(attempt, STARTS)
+    return records, state.settle(attempt, AT_ONCE_S, AT_ONCE_S)
+
+
+def tell(records: TaskRecords, *told: dict[int, Progress]) -> None:
+    for changes in told:
+        records.append(changes)
+    records._flush()
+
+
+def finished(record: Record, number: int = 0) -> tuple[tuple[int, int], ...]:
+    return record.changes[number].finished
+
+
+def test_control_is_what_was_said_last(state: State) -> None:
+    assert state.control() == Control(1)
+    state.set_control(Control(2, stop="Ctrl-C", paused=True))
+    assert state.control() == Control(2, stop="Ctrl-C", paused=True)
+
+
+def test_nobody_has_said_anything(tmp_path: Path) -> None:
+    assert State.open(str(tmp_path / "state"), DRAIN).control() is None
+
+
+def test_each_record_is_news_once_and_in_order(state: State) -> None:
+    driver = State(state.objects, DRAIN)
+    assert driver.news() == []
+    one, _ = begun(state, FIRST)
+    other, _ = begun(state, Attempt(1, 1, "all", 7))
+    tell(one, {0: done(101, count=1)}, {0: done(102, count=2)})
+    tell(other, {2: done(0, (5, 6), count=1)})
+
+    news = driver.news()
+    assert [(a.claim, a.number) for a, _ in news] == [("2/8", 0), ("2/8", 0), ("all", 7)]
+    assert [record.changes.get(0, Progress(0)).messages.done for _, record in news] == [1, 2, 0]
+    assert driver.news() == []
+    tell(one, {0: done(103, count=3)})
+    assert [record.changes[0].messages.done for _, record in driver.news()] == [3]
+
+
+def test_news_is_of_the_shares_that_are_followed(state: State) -> None:
+    driver = State(state.objects, DRAIN)
+    driver.follow(1, 2, ["2/8", "all"])
+    for attempt in (FIRST, Attempt(1, 2, "2/8", 0), Attempt(1, 2, "3/8", 0)):
+        tell(begun(state, attempt)[0], {0: done(101, count=1)})
+
+    assert [attempt for attempt, _ in driver.news()] == [Attempt(1, 2, "2/8", 0)]
+    driver.follow(1, 3, ["2/8"])
+    assert driver.news() == []
+
+
+def test_news_asks_for_little(tmp_path: Path) -> None:
+    """A driver asks ten times a second, whatever was told before."""
+    objects = Failing(folder(tmp_path))
+    state = State(objects, DRAIN)
+    state.set_control(Control(1))
+    records, _ = begun(state, FIRST)
+    state.follow(1, 1, ["2/8"])
+    asked: list[str] = []
+    get = objects.get
+    objects.get = lambda name: asked.append(name) or get(name)  # type: ignore[method-assign, func-returns-value]
+    for number in range(1, 21):
+        tell(records, {0: done(100 + number, count=number)})
+        assert len(state.news()) == 1
+    assert len(asked) == 40  # the record, and the one that is not there yet
+
+
+def test_a_record_that_is_spoilt_is_no_news(state: State) -> None:
+    records, _ = begun(state, FIRST)
+    tell(records, {0: done(101, count=1)}, {0: done(102, count=2)})
+    name = f"{DRAIN}/1/1/2of8/0/00000002"
+    data = state.objects.get(name)
+    assert data is not None
+    state.objects.put(name, data.replace(b'"watermark"', b'"watermork"'))
+
+    with pytest.raises(StateLost, match=r"2of8/0/00000002 is damaged"):
+        state.news()
+
+
+@pytest.mark.parametrize("spoilt", [b"", b"x", b"00000000 {}\n", encode_line({"zero": 1})])
+def test_what_follows_a_spoilt_record_of_its_attempt_is_left_out(
+    spoilt: bytes, state: State
+) -> None:
+    records, _ = begun(state, FIRST)
+    tell(records, *({0: done(100 + n, count=n)} for n in (1, 2, 3)))
+    state.objects.put(f"{DRAIN}/1/1/2of8/0/00000002", spoilt)
+
+    told = state.told(1, 1, "2/8")
+    assert (told.count, told.torn) == (1, True)
+    assert finished(told.record) == ((100, 101),)
+    _, taken = begun(state, SECOND)
+    assert taken == told.record
+
+
+def test_what_follows_a_missing_record_is_left_out(state: State) -> None:
+    records, _ = begun(state, FIRST)
+    tell(records, *({0: done(100 + n, count=n)} for n in (1, 2, 3)))
+    state.objects.remove(f"{DRAIN}/1/1/2of8/0/00000002")
+
+    told = state.told(1, 1, "2/8")
+    assert (told.count, told.torn) == (1, True)
+
+
+def test_the_first_attempt_has_nothing_to_go_on_from(state: State) -> None:
+    assert begun(state, FIRST)[1] == Record()
+
+
+def test_an_attempt_goes_on_from_all_that_earlier_ones_told(state: State) -> None:
+    first, _ = begun(state, FIRST)
+    first.append({0: done(104, (106, 108), count=6)}, ["'a'"], RuleAccount({"r": 1}, {}, {0: 108}))
+    first.append({0: done(104, (110, 111), count=7, partial={105: Partial(3, 9, 0b001)})})
+    first.end({"why": "halted"})
+    second, taken = begun(state, SECOND)
+    assert finished(taken) == ((100, 104), (106, 108), (110, 111))
+    assert taken.changes[0].partial == {105: Partial(3, 9, 0b001)}
+    assert taken.changes[0].messages == Counts(7, 7)
+    assert (taken.parked, taken.ruled) == (("'a'",), RuleAccount({"r": 1}, {}, {0: 108}))
+
+    second.append({0: done(106, count=8)}, ["'b'"], RuleAccount({"r": 3}, {"d": 1}))
+    second.end({})
+    _, taken = begun(state, THIRD)
+    assert finished(taken) == ((100, 108), (110, 111))
+    assert (taken.changes[0].partial, taken.changes[0].messages.done) == ({}, 8)
+    assert taken.parked == ("'a'", "'b'")
+    assert taken.ruled == RuleAccount({"r": 3}, {"d": 1}, {0: 108})
+    assert state.told(1, 1, "2/8").record == taken
+
+
+def test_nothing_below_its_share_is_said_to_be_finished(state: State) -> None:
+    """A message below may be pending for a sub-message of a parked lane."""
+    records, _ = begun(state, FIRST)
+    tell(records, {0: done(100, (103, 104), count=1)})
+    ((_, record),) = state.news()
+    assert Progress(90).merge(record.changes[0]).watermark == 90
+    assert Progress(90).merge(record.changes[0]).finished == ((103, 104),)
+    tell(records, {0: done(102, count=3)})
+    ((_, record),) = state.news()
+    assert Progress(90).merge(record.changes[0]).finished == ((100, 102),)
+    assert Progress(100).merge(record.changes[0]).watermark == 102
+
+
+def test_an_attempt_begins_once(state: State) -> None:
+    begun(state, FIRST)
+    with pytest.raises(StateRefused, match="has begun before"):
+        state.begin(FIRST)
+
+
+def test_no_attempt_begins_under_an_old_driver(state: State) -> None:
+    state.set_control(Control(2))
+    with pytest.raises(LockLost, match="epoch 2"):
+        state.begin(FIRST)
+    assert state.attempts() == []
+
+
+def test_no_attempt_begins_after_the_end(state: State) -> None:
+    state.remove()
+    with pytest.raises(LockLost, match="removed"):
+        state.begin(FIRST)
+
+
+def test_a_driver_that_takes_over_as_an_attempt_begins_stops_it(state: State) -> None:
+    state.begin(FIRST)
+    state.set_control(Control(2))
+    with pytest.raises(LockLost, match="another driver"):
+        state.settle(FIRST, AT_ONCE_S, AT_ONCE_S)
+
+
+def test_a_later_attempt_stops_one_that_waits_for_an_earlier_one(state: State) -> None:
+    state.begin(FIRST)
+    state.begin(SECOND)
+    state.begin(THIRD)
+    with pytest.raises(LockLost, match="another attempt"):
+        state.settle(SECOND, 0.01, 5)
+
+
+def test_what_an_overtaken_attempt_tells_late_counts_for_nobody(state: State) -> None:
+    """The next attempt does it again and counts it: two accounts of it would be one too many."""
+    first, _ = begun(state, FIRST)
+    tell(first, {0: done(101, count=1)})
+    second, _ = begun(state, SECOND)
+    tell(first, {0: done(105, count=5)})  # it woke up
+    tell(second, {0: done(102, count=2)})
+    third, taken = begun(state, THIRD)
+    assert (finished(taken), taken.changes[0].messages.done) == (((100, 102),), 2)
+    tell(first, {0: done(106, count=6)})
+    tell(third, {0: done(103, count=3)})
+    told = state.told(1, 1, "2/8")
+    assert (finished(told.record), told.record.changes[0].messages.done) == (((100, 103),), 3)
+    assert (told.count, told.torn) == (3, False)
+
+
+# --- waiting for those before ---
+
+
+def waited_s(call: Callable[[], object]) -> float:
+    since_s = time.monotonic()
+    call()
+    return time.monotonic() - since_s
+
+
+def test_nobody_waits_for_an_attempt_that_has_ended(state: State) -> None:
+    first, _ = begun(state, FIRST)
+    first.end({})
+    state.begin(SECOND)
+    assert waited_s(lambda: state.settle(SECOND, 1, 30)) < 1
+
+
+def test_a_live_attempt_is_waited_for_until_its_lease_is_over(state: State) -> None:
+    begun(state, FIRST)  # by this process, which lives
+    state.begin(SECOND)
+    assert 0.3 <= waited_s(lambda: state.settle(SECOND, 0.1, 0.2)) < 5
+
+
+def test_an_attempt_that_ends_meanwhile_is_waited_for_no_longer(state: State) -> None:
+    first, _ = begun(state, FIRST)
+    state.begin(SECOND)
+    ending = threading.Timer(0.1, first.end, ({},))
+    ending.start()
+    assert 0.05 < waited_s(lambda: state.settle(SECOND, 0.02, 30)) < 10
+    ending.join()
+
+
+def killed_process(state: State, attempt: Attempt) -> None:
+    """Begins an attempt in a process that is killed before it ends."""
+    code = (
+        "import sys, time; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
+        "import stores; from drainer.store.attempt import Attempt\n"
+        "from drainer.store.state import State\n"
+        "state = State(getattr(stores, sys.argv[2])(Path(sys.argv[3])), stores.DRAIN)\n"
+        "attempt = Attempt(*eval(sys.argv[4]))\n"
+        "records = state.begin(attempt, {0: 100}); state.settle(attempt, 0, 0)\n"
+        "records.append({0: stores.done(103, count=3)}); records._flush()\n"
+        "print('there', flush=True); time.sleep(60)"
+    )
+    kind = "folder" if state.objects.is_local else "bucket"
+    path = Path(state.uri).parent if state.objects.is_local else _store_of(state)
+    spec = repr((attempt.epoch, attempt.wave, attempt.claim, attempt.number))
+    arguments = [str(Path(__file__).parent), kind, str(path), spec]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "there\n"
+    process.send_signal(signal.SIGKILL)
+    process.stdout.close()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # a zombie: nobody has waited for it
+
+
+def _store_of(state: State) -> Path:
+    return Path(state.objects._filesystem.base_path).parent  # type: ignore[attr-defined]
+
+
+def test_nobody_waits_for_a_process_that_was_killed(state: State) -> None:
+    killed_process(state, FIRST)
+    state.begin(SECOND)
+    taken: list[Record] = []
+    assert waited_s(lambda: taken.append(state.settle(SECOND, 1, 30))) < 1
+    assert finished(taken[0]) == ((100, 103),)
+
+
+def test_a_driver_waits_for_no_dead_tasks_of_the_one_before(state: State) -> None:
+    killed_process(state, FIRST)
+    driver = State(state.objects, DRAIN)
+    driver.set_control(Control(2))
+    assert driver.at_rest(below=2)
+    assert waited_s(lambda: driver.settle_epochs(2)) < 1
+    assert finished(driver.told(1, 1, "2/8").record) == ((100, 103),)
+
+
+def test_a_driver_waits_for_live_tasks_of_the_one_before(state: State) -> None:
+    begun(state, FIRST)
+    begun(state, Attempt(1, 1, "3/8", 0))[0].end({})
+    driver = State(state.objects, DRAIN)
+    driver.look_s, driver.lease_s = 0.1, 0.2
+    driver.set_control(Control(2))
+    assert not driver.at_rest(below=2)
+    assert 0.3 <= waited_s(lambda: driver.settle_epochs(2)) < 5
+
+
+def test_a_process_is_dead_when_another_one_has_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    me = this_process()
+    assert not is_dead(me)
+    assert is_dead({**me, "started": "1"})
+    assert not is_dead({**me, "started": None})
+    assert not is_dead({**me, "host": "elsewhere", "pid": 2**22 + 1})
+    assert is_dead({**me, "pid": 2**22 + 1})
+    alive._host.cache_clear()
+    monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
+    assert not is_dead({**me, "started": "1"})
+    alive._host.cache_clear()
+
+
+# --- the end ---
+
+
+def test_how_an_attempt_ended_is_told(state: State) -> None:
+    records, _ = begun(state, FIRST)
+    assert state.outcome(FIRST) is None
+    records.append({0: done(101, count=1)})
+    records.end({"status": "done", "n": 1})
+    assert state.outcome(FIRST) == {"status": "done", "n": 1}
+    assert len(state.news()) == 1
+
+
+def test_a_wave_that_is_removed_leaves_the_others(state: State) -> None:
+    for wave in (1, 2, 11):
+        begun(state, Attempt(1, wave, "all", 0))
+    state.remove_wave(1, 1)
+    assert [share[1] for share in state.shares()] == [2, 11]
+    assert state.control() == Control(1)
+
+
+def test_another_drains_state_stays(state: State) -> None:
+    other = State(state.objects, "20260101-180000-other0")
+    other.set_control(Control(4))
+    begun(state, FIRST)
+    state.remove()
+    assert state.objects.names(DRAIN) == []
+    assert other.control() == Control(4)
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"epoch": "1", "stop": None, "paused": False}, [], {"epoch": 1, "stop": None}]
+)
+def test_a_control_that_makes_no_sense_is_told(body: object, state: State) -> None:
+    state.objects.put(f"{DRAIN}/control", encode_line(body))  # type: ignore[arg-type]
+    with pytest.raises(StateLost, match="control is damaged"):
+        state.control()
+
+
+def test_attempts_are_found_by_epoch_wave_and_claim(state: State) -> None:
+    made = [Attempt(1, 2, "all", 0), Attempt(1, 10, "2/8", 3), Attempt(1, 10, "2/8", 12)]
+    for attempt in made:
+        begun(state, attempt)
+    state.set_control(Control(2))
+    begun(state, Attempt(2, 1, "0/2", 0))
+    assert state.attempts() == [*made, Attempt(2, 1, "0/2", 0)]
+    assert state.attempts(1) == made
+    assert state.attempts(1, 10) == made[1:]
+    assert state.attempts(wave=10, claim="2/8") == made[1:]
+    assert state.attempts(1, 10, "3/8") == []
+
+
+def test_records_of_one_claim_merge_as_journals_do() -> None:
+    assert merged([]) == Record()
+    one = Record({0: done(0, (1, 2), count=1)}, ("'a'",), None, {"n": 1})
+    two = Record({0: done(1, count=2), 1: done(3, count=3)}, ("'b'", "'a'"))
+    assert merged([one, two]) == Record(
+        {0: done(2, count=2), 1: done(3, count=3)}, ("'a'", "'b'"), None, {"n": 1}
+    )
+    assert ALL == "all"
