@@ -35,7 +35,7 @@ class Prepared:
         subs: how many sub-messages each claim is given, by its number.
         undivided: offsets of messages that need tasks to act as one, by partition.
         too_many: whether these are more than were told.
-        read_bytes: of keys and values.
+        read_bytes: what the records take in memory, estimated.
     """
 
     frame: DataFrame
