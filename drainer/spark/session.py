@@ -29,6 +29,7 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 _OF_DRAINS = {
     **{key: value for key, (value, _) in DRAIN_LAWS.items()},
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "4m",  # of large messages, no thousand
     "spark.ui.enabled": "true",
 }
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *(\d+))?\])?")
