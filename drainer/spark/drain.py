@@ -34,10 +34,19 @@ from drainer.engine.settings import LocalSettings
 from drainer.engine.signals import stop_signals
 from drainer.engine.status import FailureStatus, Status, Summary
 from drainer.engine.tasks import spawn
-from drainer.errors import DrainerError, Halted, LanesParked, SplitFailed, both
+from drainer.errors import (
+    DrainerError,
+    Halted,
+    Interrupted,
+    LanesParked,
+    Refused,
+    SplitFailed,
+    both,
+)
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler, describe
 from drainer.message import Origin
+from drainer.spark.checking import Checking, insist_on_probes
 from drainer.spark.failure import error_of, spark_failures
 from drainer.spark.following import Following
 from drainer.spark.handling import Handling
@@ -57,8 +66,7 @@ LEAVE_S = 5.0  # beyond the grace, for tasks to say that they have stopped
 CLOSE_S = 10.0  # for the handlers of all workers to be closed
 TASK_BUFFER_LEAST = 16 * 1024 * 1024
 CUTS_MOST = 8  # of a wave, at messages that can't be divided; with more it is one task's
-GUESSED_BYTES = 500.0  # of one offset, until something was read
-FIRST_OFFSETS = 200  # that are read to guess better
+GUESSED_BYTES = 1_000.0  # of one offset, until something was read
 
 
 class SparkDrain:
@@ -112,6 +120,7 @@ class SparkDrain:
             with tempfile.TemporaryDirectory(prefix="drainer-") as folder, event_loop() as loop:
                 context = on.session.sparkContext
                 self._prepare_run(ship(context, self._handler, self._spark, Path(folder)))
+                self._look_at_tasks()
                 return loop.run_until_complete(self._run())
         finally:
             if on.owned:
@@ -136,15 +145,27 @@ class SparkDrain:
             options=dict(running.options or {}),
         )
         self._gathering = Gathering(plan, uri, self._epoch)
+        self._left_parked: set[str] = set()  # lanes, for this run
+        self._known = plan.claims
+
+    def _look_at_tasks(self) -> None:
+        """Raises Refused when the tasks could not work; nothing was handled then."""
+        plan = self._plan
+        self._state.set_control(Control(self._epoch))
+        try:
+            checking = Checking(self._client, self._spec, plan.topic_id)
+            insist_on_probes(self._state, self._jobs.check(checking, self._slots, self._tasks))
+        except BaseException:
+            with suppress(DrainerError, OSError):
+                self._remove_state()
+            raise
         self._following = Following(
             plan,
             self._gathering,
-            concurrency=self._most(running),
+            concurrency=self._most(self._running),
             buffer_bytes=self._share.buffer_bytes * self._tasks,
             plan_path=str(self._file.path),
         )
-        self._left_parked: set[str] = set()  # lanes, for this run
-        self._known = plan.claims
 
     async def _run(self) -> Summary:
         loop = self._loop = asyncio.get_running_loop()
@@ -164,13 +185,15 @@ class SparkDrain:
             failed=self._end,
         )
         with stop_signals(loop, self._signalled, self._give_up):
-            await aside(self._state.set_control, Control(self._epoch))
             # The plan tells where tasks write before the first of them does.
             await self._keeper.save(commit=False)
             self._keeper.start()
             work = spawn(self._drain_waves(), "waves", self._end)
             watch = spawn(self._watch(), "watch", self._end)
             cause = await asyncio.shield(self._ended)
+            if isinstance(cause, Refused) and self._following.waves:
+                # As its readers of the first wave could and those of a later one can't.
+                cause = Interrupted(str(cause), hint="resume with the plan", cause=cause)
             cause = await self._stop(cause, work)
             watch.cancel()
             return await self._summary(cause)

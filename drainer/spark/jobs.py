@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orjson
 from pyspark import StorageLevel
@@ -12,7 +12,8 @@ from pyspark import StorageLevel
 from drainer.core.progress import Range
 from drainer.core.ranges import intersect
 from drainer.core.waves import Piece
-from drainer.errors import DrainerError
+from drainer.errors import Interrupted
+from drainer.spark.checking import Checking, passing
 from drainer.spark.failure import spark_failures
 from drainer.spark.handling import OUTCOME_SCHEMA, Handling
 from drainer.spark.rows import SPARK_SCHEMA, Manifest
@@ -20,6 +21,8 @@ from drainer.spark.splitting import UNDIVIDED_MOST, Splitting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+Rower: TypeAlias = Splitting | Checking  # gives rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +62,20 @@ class Jobs:
         self._session = session
         self._context = session.sparkContext
 
+    def check(self, checking: Checking, slots: int, tasks: int) -> list[str]:
+        """Runs it in as many tasks as there are slots; gives what each wrote to the state."""
+        with spark_failures():
+            frame = self._by_claim(checking, slots, tasks)
+            told = frame.select("value").distinct().collect()
+            frame.mapInArrow(passing, OUTCOME_SCHEMA).collect()
+            frame.unpersist()
+        return [bytes(row[0]).decode() for row in told]
+
     def prepare(self, splitting: Splitting, pieces: Sequence[Piece], name: str) -> Prepared:
         """Reads the pieces of a wave, which are the slices of ``splitting``."""
         with spark_failures():
             self._context.setJobGroup(name, name, interruptOnCancel=True)
-            tasks = len(splitting.slices)
-            frame = (
-                self._session.range(0, tasks, 1, tasks)
-                .mapInArrow(splitting, SPARK_SCHEMA)
-                .repartitionById(splitting.claims + 1, "claim")
-                .sortWithinPartitions("partition", "offset")
-                .persist(StorageLevel.DISK_ONLY)
-            )
+            frame = self._by_claim(splitting, len(splitting.slices), splitting.claims)
             told = frame.where(f"claim = {splitting.claims}").select("value").collect()
         manifests = [Manifest.decode(bytes(row[0])) for row in told]
         return _prepared(frame, manifests)
@@ -87,11 +92,21 @@ class Jobs:
             )
             rows = prepared.frame.where(within).mapInArrow(handling, OUTCOME_SCHEMA).collect()
         if sorted(row[0] for row in rows) != sorted(handling.claims):
-            raise DrainerError(
+            raise Interrupted(
                 f"Spark ran {len(rows)} tasks for {len(handling.claims)} claims of a wave",
                 hint="resume with the plan; does a setting of Spark change how it shuffles?",
             )
         return [(row[0], orjson.loads(row[1])) for row in rows]
+
+    def _by_claim(self, task: Rower, tasks: int, claims: int) -> DataFrame:
+        """The rows that so many tasks make, one partition a claim, and one behind them."""
+        return (
+            self._session.range(0, tasks, 1, tasks)
+            .mapInArrow(task, SPARK_SCHEMA)
+            .repartitionById(claims + 1, "claim")
+            .sortWithinPartitions("partition", "offset")
+            .persist(StorageLevel.DISK_ONLY)
+        )
 
     def cancel(self, name: str) -> None:
         """Ends a job; its tasks are killed."""

@@ -26,7 +26,7 @@ ROWS_MOST = 2_000  # of one Arrow batch
 BATCH_BYTES = 4 * 1024 * 1024
 
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-SCHEMA = pa.schema(
+ROW_SCHEMA = pa.schema(
     [
         pa.field("claim", pa.int32()),
         pa.field("partition", pa.int32()),
@@ -82,7 +82,7 @@ class RowBuilder:
     """Collects rows, and gives them as Arrow batches of a bounded size."""
 
     def __init__(self) -> None:
-        self._columns: list[list[Any]] = [[] for _ in SCHEMA]
+        self._columns: list[list[Any]] = [[] for _ in ROW_SCHEMA]
         self._bytes = 0
 
     @property
@@ -126,10 +126,10 @@ class RowBuilder:
         """All that was added since it was last asked."""
         arrays = [
             pa.array(column, field.type)
-            for column, field in zip(self._columns, SCHEMA, strict=True)
+            for column, field in zip(self._columns, ROW_SCHEMA, strict=True)
         ]
         self.__init__()  # type: ignore[misc]
-        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+        return pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA)
 
 
 def messages_of(batch: pa.RecordBatch, topic: str, topic_id: str) -> Iterator[RoutedMessage]:

@@ -141,6 +141,11 @@ class SparkLook:
                 hint="it is how many tasks read; as many as pay when nothing is said",
             )
 
+    @property
+    def is_local(self) -> bool:
+        """Whether all of it runs on this machine."""
+        return _LOCAL.fullmatch(self.master) is not None
+
 
 def check_place(master: str, conf: Mapping[str, str]) -> None:
     """Make sure that there is such a master, and that settings of Spark leave laws whole.

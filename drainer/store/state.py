@@ -232,6 +232,17 @@ class State:
             (a, record) for a, records in zip(attempts, found, strict=True) for record in records
         ]
 
+    # --- whether all see the same ---
+
+    def probe(self, epoch: int) -> str:
+        """Writes something, and gives its name."""
+        name = f"{epoch}-probes/{uuid4().hex}"
+        self._put(name, this_process())
+        return name
+
+    def has(self, name: str) -> bool:
+        return self.objects.get(self._name(name)) is not None
+
     # --- where handlers are open ---
 
     def opened(self, epoch: int) -> str:
