@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 from drainer.core.claims import ALL, Absent, Claims, Elsewhere
 from drainer.core.identity import identify
@@ -64,6 +64,7 @@ class Dispatcher:
         self.ledgers = dict(ledgers)
         self.parked = set(parked)
         self.lanes = Lanes(self._rest, self.parked.copy())
+        self.behind: Set[int] = frozenset()  # partitions that have something unfinished before this
         self.leaves_something = bool(self.parked)  # whether not all will be done in this run
         self._newly_parked: list[str] = []
         self.parked_here: set[str] = set()  # by this run, whether later ones shall know or not
@@ -370,6 +371,11 @@ class Dispatcher:
             if not isinstance(sub, Barrier):
                 self._push(waiting.popleft())
                 continue
+            if partition in self.behind:  # what it waits for is left pending elsewhere
+                self.lanes.parked += 1
+                self._shut_behind(sub)
+                self.parked_here.add(_all_of(partition))
+                return
             first = self.ledgers[partition].first_pending
             if first is not sub.message or not _is_next(sub):
                 return

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +34,15 @@ from drainer.engine.settings import LocalSettings
 from drainer.engine.signals import stop_signals
 from drainer.engine.status import FailureStatus, Status, Summary
 from drainer.engine.tasks import spawn
-from drainer.errors import DrainerError, Halted, LanesParked, both
+from drainer.errors import (
+    DrainerError,
+    Halted,
+    Interrupted,
+    LanesParked,
+    Refused,
+    SplitFailed,
+    both,
+)
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler, describe
 from drainer.message import Origin
@@ -105,7 +113,9 @@ class SparkDrain:
         """
         with spark_failures():
             on = drain_session(self._spark, self._plan.drain_id)
-        self._jobs, self._tasks, self._slots = Jobs(on.session), on.tasks, on.slots
+        # No more of them than calls are asked for: each makes one at least.
+        tasks = min(on.tasks, self._most(self._running))
+        self._jobs, self._tasks, self._slots = Jobs(on.session), tasks, on.slots
         try:
             with tempfile.TemporaryDirectory(prefix="drainer-") as folder, event_loop() as loop:
                 context = on.session.sparkContext
@@ -181,6 +191,9 @@ class SparkDrain:
             work = spawn(self._drain_waves(), "waves", self._end)
             watch = spawn(self._watch(), "watch", self._end)
             cause = await asyncio.shield(self._ended)
+            if isinstance(cause, Refused) and self._following.waves:
+                # As its readers of the first wave could and those of a later one can't.
+                cause = Interrupted(str(cause), hint="resume with the plan", cause=cause)
             cause = await self._stop(cause, work)
             watch.cancel()
             return await self._summary(cause)
@@ -255,6 +268,13 @@ class SparkDrain:
             prepared.delivered,
             {claim: prepared.subs.get(place, 0) for place, claim in enumerate(claims)},
         )
+        if prepared.undivided and claims != (ALL,):
+            raise SplitFailed(  # they are in no row
+                f"split is not deterministic: {_first(prepared.undivided)} needs several tasks, and"
+                " didn't when it was read before",
+                hint="split must depend on the message alone; see docs/correctness.md",
+            )
+        behind = self._gathering.behind(stretch.ranges)
         self._gathering.begin(stretch)
         self._following.begin(number + self._waves.about, claims)
         self._following.positions |= {n: end for n, (_, end) in prepared.ranges.items()}
@@ -268,6 +288,8 @@ class SparkDrain:
             epoch=self._epoch,
             wave=number,
             claims=claims,
+            subs=tuple(stretch.subs[claim] for claim in claims),
+            behind=behind,
         )
         self._job = f"drainer {self._plan.drain_id}: wave {number}"
         self._at_rest.clear()
@@ -284,6 +306,7 @@ class SparkDrain:
                 self._end(error_of(outcome["failure"]))
         if whole:
             insist_conserved(self._gathering)
+            self._insist_on_limit()
         self._gathering.end()
         await aside(prepared.release)
         if not whole:
@@ -330,14 +353,18 @@ class SparkDrain:
         async with self._hearing:
             for attempt, record in await aside(self._state.news):
                 self._gathering.hear(
-                    attempt.claim, record.changes, record.parked, record.ruled, attempt.number
+                    attempt.claim,
+                    record.changes,
+                    record.parked,
+                    record.ruled,
+                    attempt.number,
+                    attempt.wave,
                 )
                 self._following.hear(attempt, record.status)
 
     def _insist_on_limit(self) -> None:
-        _, subs = self._gathering.counts()
         most, given_up = self._plan.failures.max_dead, self._following.given_up
-        if most.passed(given_up, subs.finished):
+        if given_up and most.passed(given_up, self._gathering.counts()[1].finished):
             self._end(
                 Halted(
                     f"{given_up:,} sub-messages were given up in all tasks, more than {most}",
@@ -347,8 +374,14 @@ class SparkDrain:
 
     def _left_over(self) -> DrainerError | None:
         parked = len(self._gathering.parked | self._left_parked)
-        if self._gathering.complete or not parked:
+        if self._gathering.complete:
             return None
+        if not parked:
+            return DrainerError(
+                "nothing is left to be read, and not all is finished: the watermarks are at"
+                f" {self._gathering.watermarks}",
+                hint="this is a bug of drainer: report it, and keep the plan",
+            )
         lanes = "1 lane is" if parked == 1 else f"{parked:,} lanes are"
         return LanesParked(
             f"{lanes} parked behind sub-messages that failed; all that could be drained without"
@@ -368,14 +401,16 @@ class SparkDrain:
         at_rest = await self._bring_to_rest(reason, work)
         with suppress(DrainerError):
             await self._hear()
-        self._gathering.end()
-        if at_rest:
+        at_rest = at_rest and not self._gathering.doubtful
+        if at_rest:  # else they may tell more, which the plan is to know it has not
+            self._gathering.end()
             self._gathering.tasks_are_over()  # the plan that is written now has all of it
             cause = await self._close_handlers(cause)
         await self._keeper.stop()
         lost = self._outside.lock.lost
         try:
             ours = lost is None and not isinstance(cause, NOT_OURS)
+            ours = ours and not self._gathering.doubtful
             await self._keeper.finish(commit=ours and not self._forced.is_set())
         except DrainerError as error:
             cause = both(cause, error)
@@ -506,6 +541,11 @@ def _share_of(running: LocalSettings, tasks: int) -> LocalSettings:
     )
     buffer_bytes = max(TASK_BUFFER_LEAST, running.buffer_bytes // tasks)
     return replace(running, concurrency=share, buffer_bytes=buffer_bytes)
+
+
+def _first(offsets: Mapping[int, Sequence[int]]) -> str:
+    number = min(offsets)
+    return f"offset {offsets[number][0]} of partition {number}"
 
 
 def _shown(ranges: Mapping[int, Range]) -> str:

@@ -12,6 +12,7 @@ from pyspark import StorageLevel
 from drainer.core.progress import Range
 from drainer.core.ranges import intersect
 from drainer.core.waves import Piece
+from drainer.errors import Interrupted
 from drainer.spark.checking import Checking, passing
 from drainer.spark.failure import spark_failures
 from drainer.spark.handling import OUTCOME_SCHEMA, Handling
@@ -90,6 +91,11 @@ class Jobs:
                 for number, (_, end) in prepared.ranges.items()
             )
             rows = prepared.frame.where(within).mapInArrow(handling, OUTCOME_SCHEMA).collect()
+        if sorted(row[0] for row in rows) != sorted(handling.claims):
+            raise Interrupted(
+                f"Spark ran {len(rows)} tasks for {len(handling.claims)} claims of a wave",
+                hint="resume with the plan; does a setting of Spark change how it shuffles?",
+            )
         return [(row[0], orjson.loads(row[1])) for row in rows]
 
     def _by_claim(self, task: Rower, tasks: int, claims: int) -> DataFrame:

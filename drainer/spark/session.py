@@ -30,6 +30,7 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 _OF_DRAINS = {
     **{key: value for key, (value, _) in DRAIN_LAWS.items()},
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "4m",  # of large messages, no thousand
 }
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *(\d+))?\])?")
 FAILURES_MOST = 4  # of one task, as on a cluster

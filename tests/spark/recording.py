@@ -64,6 +64,7 @@ class Recorder(drainer.Handler):
         told: dict[str, Any] = {"what": what, "at": time.monotonic_ns(), "pid": os.getpid()}
         if sub is not None:
             keys = ["|"] if isinstance(sub, Barrier) else list(sub.keys or [sub.key])
+            keys = [key.decode() if isinstance(key, bytes) else key for key in keys]
             message = sub.message
             told |= {"keys": keys, "place": [message.partition, message.offset, sub.index]}
         os.write(self.file, orjson.dumps(told) + b"\n")

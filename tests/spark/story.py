@@ -38,6 +38,7 @@ class Story:
     settings: ClientSettings
     topic: str
     folder: Path
+    handler: str = f"{HANDLER}:Recorder"
     messages: dict[int, list[Sequence[Op]]] = field(default_factory=dict)  # by partition
     statuses: list[Status] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
@@ -89,7 +90,7 @@ class Story:
             request = Request(
                 self.topic,
                 self.group,
-                load_handler(f"{HANDLER}:Recorder"),
+                load_handler(self.handler),
                 from_="earliest",
                 until=until,
                 order=order,
