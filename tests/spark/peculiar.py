@@ -8,10 +8,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from recording import Recorder  # noqa: E402
+from recording import Recorder
 
-import drainer  # noqa: E402
-from drainer import Context, Message, SubMessage  # noqa: E402
+import drainer
+from drainer import Context, Message, SubMessage
 
 
 class Whole(Recorder):
