@@ -111,8 +111,11 @@ class SparkDrain:
         Raises Refused when Spark can't be started. Everything else that stops it is told in the
         summary; an error that nobody thought of is raised after the plan was saved.
         """
-        with spark_failures():
-            on = drain_session(self._spark, self._plan.drain_id)
+        try:
+            with spark_failures():
+                on = drain_session(self._spark, self._plan.drain_id)
+        except KeyboardInterrupt:
+            raise Signalled("interrupted while Spark was starting; nothing was handled") from None
         # No more of them than calls are asked for: each makes one at least.
         tasks = min(on.tasks, self._most(self._running))
         self._jobs, self._tasks, self._slots = Jobs(on.session), tasks, on.slots
@@ -120,7 +123,6 @@ class SparkDrain:
             with tempfile.TemporaryDirectory(prefix="drainer-") as folder, event_loop() as loop:
                 context = on.session.sparkContext
                 self._prepare_run(ship(context, self._handler, self._spark, Path(folder)))
-                self._look_at_tasks()
                 return loop.run_until_complete(self._run())
         finally:
             if on.owned:
@@ -148,24 +150,23 @@ class SparkDrain:
         self._left_parked: set[str] = set()  # lanes, for this run
         self._known = plan.claims
 
-    def _look_at_tasks(self) -> None:
-        """Raises Refused when the tasks could not work; nothing was handled then."""
-        plan = self._plan
-        self._state.set_control(Control(self._epoch))
+    async def _look_at_tasks(self) -> None:
+        """Raises Refused when the tasks could not work, or what stopped it meanwhile; nothing was
+        handled then."""
+        name = f"drainer {self._plan.drain_id}: looking at the tasks"
+        checking = Checking(self._client, self._spec, self._plan.topic_id)
         try:
-            checking = Checking(self._client, self._spec, plan.topic_id)
-            insist_on_probes(self._state, self._jobs.check(checking, self._slots, self._tasks))
+            await aside(self._state.set_control, Control(self._epoch))
+            look = aside(self._jobs.check, checking, self._slots, self._tasks, name)
+            await asyncio.wait((look, self._ended), return_when=asyncio.FIRST_COMPLETED)
+            if not look.done():
+                await self._cancel(name)
+                raise self._ended.result() or Interrupted("it was stopped")
+            await aside(insist_on_probes, self._state, look.result())
         except BaseException:
-            with suppress(DrainerError, OSError):
-                self._remove_state()
+            with suppress(DrainerError):
+                await aside(self._state.remove, self._file.path)
             raise
-        self._following = Following(
-            plan,
-            self._gathering,
-            concurrency=self._most(self._running),
-            buffer_bytes=self._share.buffer_bytes * self._tasks,
-            plan_path=str(self._file.path),
-        )
 
     async def _run(self) -> Summary:
         loop = self._loop = asyncio.get_running_loop()
@@ -174,17 +175,25 @@ class SparkDrain:
         self._hearing = asyncio.Lock()
         self._at_rest = asyncio.Event()  # no task handles anything
         self._at_rest.set()
-        self._keeper = Keeper(
-            self._plan,
-            self._file,
-            self._gathering,
-            self._following,
-            self._outside.committer,
-            self._running.plan_interval_s,
-            self._outside.lock,
-            failed=self._end,
-        )
         with stop_signals(loop, self._signalled, self._give_up):
+            await self._look_at_tasks()
+            self._following = Following(
+                self._plan,
+                self._gathering,
+                concurrency=self._most(self._running),
+                buffer_bytes=self._share.buffer_bytes * self._tasks,
+                plan_path=str(self._file.path),
+            )
+            self._keeper = Keeper(
+                self._plan,
+                self._file,
+                self._gathering,
+                self._following,
+                self._outside.committer,
+                self._running.plan_interval_s,
+                self._outside.lock,
+                failed=self._end,
+            )
             # The plan tells where tasks write before the first of them does.
             await self._keeper.save(commit=False)
             self._keeper.start()

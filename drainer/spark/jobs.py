@@ -73,9 +73,10 @@ class Jobs:
         self._session = session
         self._context = session.sparkContext
 
-    def check(self, checking: Checking, slots: int, tasks: int) -> list[str]:
+    def check(self, checking: Checking, slots: int, tasks: int, name: str) -> list[str]:
         """Runs it in as many tasks as there are slots; gives what each wrote to the state."""
         with spark_failures():
+            self._context.setJobGroup(name, name, interruptOnCancel=True)
             frame = self._by_claim(checking, slots, tasks)
             told = frame.select("value").distinct().collect()
             frame.mapInArrow(passing, OUTCOME_SCHEMA).collect()

@@ -6,12 +6,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from recording import Recorder
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import drainer
 from drainer import Context, Message, SubMessage
+from spark.recording import Recorder
 
 
 class Whole(Recorder):
