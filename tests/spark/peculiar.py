@@ -16,7 +16,7 @@ from spark.recording import Recorder
 class Whole(Recorder):
     """Each message is one sub-message, by its own key."""
 
-    split = drainer.Handler.split
+    split = drainer.Handler.split  # type: ignore[assignment]
 
 
 class Turning(Recorder):
