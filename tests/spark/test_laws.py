@@ -12,11 +12,9 @@ from drainer.core.failing.failures import FailureSettings, Limit, OnFailure
 from drainer.core.order import Order
 from drainer.errors import EXIT_HALTED, Refused
 from drainer.kafka.settings import ClientSettings
-from spark.story import Op, Story
+from spark.story import HANDLER, Op, Story
 
-PECULIAR = Path(__file__).with_name("peculiar.py")
 PARKS = FailureSettings(on_failure=OnFailure.PARK, breaker=False)
-DIES = FailureSettings(on_failure=OnFailure.DEAD_LETTER, breaker=False)
 
 
 @pytest.fixture
@@ -25,7 +23,7 @@ def story(spark: SparkSession, bootstrap: str, topic_name: str, tmp_path: Path) 
 
 
 def test_messages_that_are_not_split_go_to_the_account_of_their_own_partition(story: Story) -> None:
-    story.handler = f"{PECULIAR}:Whole"
+    story.handler = f"{HANDLER}:Whole"
     story.fill([["x"]] * 5, [["x"]] * 9, [["x"]] * 40)
 
     summary = story.run()
@@ -37,7 +35,7 @@ def test_messages_that_are_not_split_go_to_the_account_of_their_own_partition(st
 
 
 def test_a_split_that_is_another_one_in_the_next_task_halts_the_drain(story: Story) -> None:
-    story.handler = f"{PECULIAR}:Turning"
+    story.handler = f"{HANDLER}:Turning"
     story.fill([[f"k{n}", f"k{n + 1}", f"k{n + 2}"] for n in range(20)])
 
     summary = story.run()
@@ -93,7 +91,7 @@ def test_parked_lanes_stay_parked_from_wave_to_wave(story: Story) -> None:
 
 
 def test_a_handler_that_can_not_be_opened_is_refused_and_nothing_is_touched(story: Story) -> None:
-    story.handler = f"{PECULIAR}:Shut"
+    story.handler = f"{HANDLER}:Shut"
     story.fill([["k1"]] * 10)
 
     with pytest.raises(Refused, match="the index is down"):
