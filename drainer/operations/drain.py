@@ -56,10 +56,10 @@ def drain(
         prepared.policy.make(cluster)
         if prepared.action.resumes:
             file.write(prepared.plan)
-            leave(state, say)
+            leave(state, file.path, say)
             return _drain(cluster, prepared, running, observe, give_up, file, lock, first)
         aside = file.set_aside(prepared.seen.plan) if prepared.seen else None
-        leave(state, say)
+        leave(state, file.path, say)
         try:
             _write_first(file, prepared.plan)
             if aside is not None:

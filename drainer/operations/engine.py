@@ -16,6 +16,7 @@ from drainer.engine.settings import LocalSettings
 from drainer.errors import Refused
 from drainer.operations.start import Prepared
 from drainer.spark.settings import EVERY_CORE, SparkSettings, java_for_spark
+from drainer.store.state import state_beside
 
 # What Spark has to save: its start and its waves cost some seconds, and it is more to look after.
 WORTH_S, WORTH_TIMES = 60.0, 1.2
@@ -203,5 +204,5 @@ def _time(seconds: float) -> str:
 
 def _state(spark: SparkSettings, plan: Path) -> str:
     if spark.state is None:
-        return str(plan.with_name(f"{plan.name}.state").absolute())
+        return state_beside(plan)
     return spark.state if "://" in spark.state else str(Path(spark.state).absolute())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from drainer.core.plan import OffsetPlan
 from drainer.errors import PlanNotWritten, PlanRefused, StateLost, StateRefused
@@ -39,11 +40,11 @@ def take_over(plan: OffsetPlan, say: Callable[[str], None], stop: str | None) ->
     return state
 
 
-def leave(state: State | None, say: Callable[[str], None]) -> None:
+def leave(state: State | None, plan: Path, say: Callable[[str], None]) -> None:
     """Removes what tasks told, once the plan on disk has it all."""
     if state is None:
         return
     try:
-        state.remove()
+        state.remove(plan)
     except StateLost as error:
         say(f"what the tasks told stays at {state.uri}, and nothing needs it any more: {error}")

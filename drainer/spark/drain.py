@@ -58,7 +58,7 @@ from drainer.spark.splitting import Slice, Splitting
 from drainer.spark.workplace import HandlerSpec
 from drainer.store.attempt import Control
 from drainer.store.plan_file import PlanFile
-from drainer.store.state import State
+from drainer.store.state import State, state_beside
 
 STATUS_INTERVAL_S = 0.5
 FOLLOW_INTERVAL_S = 0.1
@@ -111,8 +111,11 @@ class SparkDrain:
         Raises Refused when Spark can't be started. Everything else that stops it is told in the
         summary; an error that nobody thought of is raised after the plan was saved.
         """
-        with spark_failures():
-            on = drain_session(self._spark, self._plan.drain_id)
+        try:
+            with spark_failures():
+                on = drain_session(self._spark, self._plan.drain_id)
+        except KeyboardInterrupt:
+            raise Signalled("interrupted while Spark was starting; nothing was handled") from None
         # No more of them than calls are asked for: each makes one at least.
         tasks = min(on.tasks, self._most(self._running))
         self._jobs, self._tasks, self._slots = Jobs(on.session), tasks, on.slots
@@ -120,7 +123,6 @@ class SparkDrain:
             with tempfile.TemporaryDirectory(prefix="drainer-") as folder, event_loop() as loop:
                 context = on.session.sparkContext
                 self._prepare_run(ship(context, self._handler, self._spark, Path(folder)))
-                self._look_at_tasks()
                 return loop.run_until_complete(self._run())
         finally:
             if on.owned:
@@ -130,7 +132,7 @@ class SparkDrain:
     def _prepare_run(self, shipped: Shipped) -> None:
         plan, running = self._plan, self._running
         self._epoch = plan.generation  # which rises from run to run
-        uri = self._spark.state or f"{self._file.path.absolute()}.state"
+        uri = self._spark.state or state_beside(self._file.path)
         self._state = State.open(uri, plan.drain_id)
         self._claims = tuple(str(Claim(number, self._tasks)) for number in range(self._tasks))
         self._share = _share_of(running, self._tasks)
@@ -148,24 +150,23 @@ class SparkDrain:
         self._left_parked: set[str] = set()  # lanes, for this run
         self._known = plan.claims
 
-    def _look_at_tasks(self) -> None:
-        """Raises Refused when the tasks could not work; nothing was handled then."""
-        plan = self._plan
-        self._state.set_control(Control(self._epoch))
+    async def _look_at_tasks(self) -> None:
+        """Raises Refused when the tasks could not work, or what stopped it meanwhile; nothing was
+        handled then."""
+        name = f"drainer {self._plan.drain_id}: looking at the tasks"
+        checking = Checking(self._client, self._spec, self._plan.topic_id)
         try:
-            checking = Checking(self._client, self._spec, plan.topic_id)
-            insist_on_probes(self._state, self._jobs.check(checking, self._slots, self._tasks))
+            await aside(self._state.set_control, Control(self._epoch))
+            look = aside(self._jobs.check, checking, self._slots, self._tasks, name)
+            await asyncio.wait((look, self._ended), return_when=asyncio.FIRST_COMPLETED)
+            if not look.done():
+                await self._cancel(name)
+                raise self._ended.result() or Interrupted("it was stopped")
+            await aside(insist_on_probes, self._state, look.result())
         except BaseException:
-            with suppress(DrainerError, OSError):
-                self._remove_state()
+            with suppress(DrainerError):
+                await aside(self._state.remove, self._file.path)
             raise
-        self._following = Following(
-            plan,
-            self._gathering,
-            concurrency=self._most(self._running),
-            buffer_bytes=self._share.buffer_bytes * self._tasks,
-            plan_path=str(self._file.path),
-        )
 
     async def _run(self) -> Summary:
         loop = self._loop = asyncio.get_running_loop()
@@ -174,17 +175,25 @@ class SparkDrain:
         self._hearing = asyncio.Lock()
         self._at_rest = asyncio.Event()  # no task handles anything
         self._at_rest.set()
-        self._keeper = Keeper(
-            self._plan,
-            self._file,
-            self._gathering,
-            self._following,
-            self._outside.committer,
-            self._running.plan_interval_s,
-            self._outside.lock,
-            failed=self._end,
-        )
         with stop_signals(loop, self._signalled, self._give_up):
+            await self._look_at_tasks()
+            self._following = Following(
+                self._plan,
+                self._gathering,
+                concurrency=self._most(self._running),
+                buffer_bytes=self._share.buffer_bytes * self._tasks,
+                plan_path=str(self._file.path),
+            )
+            self._keeper = Keeper(
+                self._plan,
+                self._file,
+                self._gathering,
+                self._following,
+                self._outside.committer,
+                self._running.plan_interval_s,
+                self._outside.lock,
+                failed=self._end,
+            )
             # The plan tells where tasks write before the first of them does.
             await self._keeper.save(commit=False)
             self._keeper.start()
@@ -218,7 +227,10 @@ class SparkDrain:
     def _read_next(self) -> asyncio.Task[Prepared] | None:
         if not self._waves.left:
             return None
-        return asyncio.create_task(self._read_wave())
+        reading = asyncio.create_task(self._read_wave())
+        # A stop cancels it, and then nobody waits for what it raises.
+        reading.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return reading
 
     async def _read_wave(self) -> Prepared:
         prepared = await self._read(self._waves.next(), self._tasks)
@@ -240,9 +252,10 @@ class SparkDrain:
             known=self._known,
         )
         self._reading = name = f"drainer {plan.drain_id}: reading {_shown(ranges)}"
-        prepared = await aside(self._jobs.prepare, splitting, pieces, name)
-        self._reading = None
-        return prepared
+        try:
+            return await aside(self._jobs.prepare, splitting, pieces, name)
+        finally:
+            self._reading = None
 
     async def _handle_cut(self, prepared: Prepared) -> None:
         """Handles a wave with messages that several claims would need at once, one stretch after
@@ -293,8 +306,10 @@ class SparkDrain:
         )
         self._job = f"drainer {self._plan.drain_id}: wave {number}"
         self._at_rest.clear()
-        outcomes = await aside(self._jobs.handle, prepared, handling, self._job)
-        self._job = None
+        try:
+            outcomes = await aside(self._jobs.handle, prepared, handling, self._job)
+        finally:
+            self._job = None
         self._at_rest.set()
         await self._hear()
         whole = True
@@ -416,25 +431,21 @@ class SparkDrain:
             cause = both(cause, error)
         else:
             if at_rest:
-                with suppress(DrainerError, OSError):
-                    await aside(self._remove_state)
+                with suppress(DrainerError):
+                    await aside(self._state.remove, self._file.path)
         return cause if lost is None or lost is cause else both(cause, lost)
-
-    def _remove_state(self) -> None:
-        self._state.remove()
-        if self._spark.state is None:  # the folder was made for this drain
-            Path(self._state.uri).rmdir()
 
     async def _bring_to_rest(self, reason: str, work: asyncio.Task[None]) -> bool:
         """Whether all tasks have said that they are; else they may still be at work."""
         self._stop_said = reason
+        told = True
         try:
             await aside(self._state.set_control, Control(self._epoch, stop=reason))
         except DrainerError:
-            return False
-        if self._reading is not None:
-            await aside(self._jobs.cancel, self._reading)
-        resting = asyncio.create_task(self._at_rest.wait())
+            told = False  # Spark ends them
+            await self._cancel(self._job)
+        await self._cancel(self._reading)
+        resting = asyncio.create_task(self._rest())
         forced = asyncio.create_task(self._forced.wait())
         await asyncio.wait(
             (resting, forced),
@@ -445,9 +456,22 @@ class SparkDrain:
         at_rest = resting.done()
         resting.cancel()
         work.cancel()
-        if self._job is not None:
-            await aside(self._jobs.cancel, self._job)
-        return at_rest
+        await self._cancel(self._job)
+        return at_rest and told
+
+    async def _cancel(self, job: str | None) -> None:
+        if job is not None:
+            with suppress(DrainerError):  # Spark itself may be what is gone
+                await aside(self._jobs.cancel, job)
+
+    async def _rest(self) -> None:
+        """Waits until no task handles anything: with their job, or when that failed each of them,
+        has ended."""
+        while not self._at_rest.is_set():
+            with suppress(DrainerError):
+                if self._job is None and await aside(self._state.at_rest, self._epoch + 1):
+                    return
+            await asyncio.sleep(FOLLOW_INTERVAL_S)
 
     async def _close_handlers(self, cause: BaseException | None) -> BaseException | None:
         """Waits for the workers to close their handlers, which they do once the drain is over."""

@@ -31,12 +31,17 @@ _BEFORE = re.compile(
 _FRAME = re.compile(r'^\s+File "([^"]+)", line (\d+), in ')
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*(?:: |$)")
 
+
+class SparkBroke(DrainerError):
+    """Raised when a process of Spark came to grief, or ran out of something."""
+
+
 _Known = tuple[str, type[DrainerError], str, str]
 # What it has in it, and what to say then ({} is what Spark says). The first that fits.
 _KNOWN: tuple[_Known, ...] = (
     (
         "Python worker exited unexpectedly",
-        DrainerError,
+        SparkBroke,
         "a Python worker of Spark died",
         "was it out of memory? Give less to each, or more room"
         " (spark.executor.memoryOverhead on a cluster); the handler may have ended it, too",
@@ -61,31 +66,31 @@ _KNOWN: tuple[_Known, ...] = (
     ),
     (
         "All masters are unresponsive",
-        DrainerError,
+        SparkBroke,
         "Spark's master does not answer: {}",
         "is it up, and of the same version of Spark?",
     ),
     (
         "java.lang.OutOfMemoryError",
-        DrainerError,
+        SparkBroke,
         "Spark's JVM is out of memory: {}",
         "give it more: spark.driver.memory for local masters, else spark.executor.memory, too",
     ),
     (
         "No space left on device",
-        DrainerError,
+        SparkBroke,
         "no space is left for what Spark shuffles: {}",
         "name a larger place by spark.local.dir",
     ),
     (
         "ExecutorLostFailure",
-        DrainerError,
+        SparkBroke,
         "Spark lost an executor, and again when it tried anew: {}",
         "was it out of memory (spark.executor.memoryOverhead)? The cluster's log says why it ended",
     ),
     (
         "spark.driver.maxResultSize",
-        DrainerError,
+        SparkBroke,
         "the tasks' answers are more than Spark lets the driver take: {}",
         "raise spark.driver.maxResultSize",
     ),
@@ -97,9 +102,15 @@ _KNOWN: tuple[_Known, ...] = (
     ),
     (
         "JAVA_GATEWAY_EXITED",
-        DrainerError,
+        SparkBroke,
         "Spark's JVM did not start",
         "what it said is above; is JAVA_HOME a Java 17 or later, and --spark-conf right?",
+    ),
+    (
+        "SPARK_JOB_CANCELLED",
+        Interrupted,
+        "Spark's job was cancelled, and not by drainer",
+        "say the same again; was it ended in Spark's UI?",
     ),
 )
 
@@ -174,7 +185,7 @@ def failure_of(raised: BaseException) -> DrainerError:
         if symptom in text:
             return kind(message.replace("{}", telling), hint=hint, cause=cause)
     if isinstance(raised, ConnectionError | Py4JError) and not isinstance(raised, Py4JJavaError):
-        return DrainerError(
+        return SparkBroke(
             f"Spark's JVM is gone: {telling}",
             hint="what it said last is above; was it killed, for want of memory perhaps?",
             cause=cause,

@@ -92,6 +92,8 @@ class Handling:
                 earlier = state.settle(attempt, state.look_s, state.lease_s)
                 plan = _continued(self.plan, earlier)
                 fence.start()
+                if fence.stop_reason is not None:  # the driver may have gone by now
+                    raise Interrupted(fence.stop_reason)
                 if self.letters_topic is not None:
                     letters = LetterWriter(self.client, plan, self.letters_topic)
                 teller = _Teller(records)

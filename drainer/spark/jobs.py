@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,7 +15,7 @@ from drainer.core.ranges import intersect
 from drainer.core.waves import Piece
 from drainer.errors import Interrupted
 from drainer.spark.checking import Checking, passing
-from drainer.spark.failure import spark_failures
+from drainer.spark.failure import SparkBroke, spark_failures
 from drainer.spark.handling import OUTCOME_SCHEMA, Handling
 from drainer.spark.rows import SPARK_SCHEMA, Manifest
 from drainer.spark.splitting import UNDIVIDED_MOST, Splitting
@@ -36,7 +37,7 @@ class Prepared:
         subs: how many sub-messages each claim is given, by its number.
         undivided: offsets of messages that need tasks to act as one, by partition.
         too_many: whether these are more than were told.
-        read_bytes: of keys and values.
+        read_bytes: what the records take in memory, estimated.
     """
 
     frame: DataFrame
@@ -52,6 +53,16 @@ class Prepared:
         self.frame.unpersist()
 
 
+@contextmanager
+def _stopping() -> Iterator[None]:
+    """What becomes of Spark stops a drain, and is no bug of it."""
+    try:
+        with spark_failures():
+            yield
+    except SparkBroke as error:
+        raise Interrupted(str(error), hint=error.hint) from error.__cause__
+
+
 class Jobs:
     """Runs them; every method blocks, and is called in a thread of its own.
 
@@ -62,9 +73,10 @@ class Jobs:
         self._session = session
         self._context = session.sparkContext
 
-    def check(self, checking: Checking, slots: int, tasks: int) -> list[str]:
+    def check(self, checking: Checking, slots: int, tasks: int, name: str) -> list[str]:
         """Runs it in as many tasks as there are slots; gives what each wrote to the state."""
         with spark_failures():
+            self._context.setJobGroup(name, name, interruptOnCancel=True)
             frame = self._by_claim(checking, slots, tasks)
             told = frame.select("value").distinct().collect()
             frame.mapInArrow(passing, OUTCOME_SCHEMA).collect()
@@ -73,7 +85,7 @@ class Jobs:
 
     def prepare(self, splitting: Splitting, pieces: Sequence[Piece], name: str) -> Prepared:
         """Reads the pieces of a wave, which are the slices of ``splitting``."""
-        with spark_failures():
+        with _stopping():
             self._context.setJobGroup(name, name, interruptOnCancel=True)
             frame = self._by_claim(splitting, len(splitting.slices), splitting.claims)
             told = frame.where(f"claim = {splitting.claims}").select("value").collect()
@@ -84,7 +96,7 @@ class Jobs:
         self, prepared: Prepared, handling: Handling, name: str
     ) -> list[tuple[str, Mapping[str, Any]]]:
         """Handles what was prepared; gives each claim with the outcome of its task."""
-        with spark_failures():
+        with _stopping():
             self._context.setJobGroup(name, name, interruptOnCancel=True)
             within = " or ".join(
                 f"(partition = {number} and offset < {end})"
@@ -110,12 +122,12 @@ class Jobs:
 
     def cancel(self, name: str) -> None:
         """Ends a job; its tasks are killed."""
-        with spark_failures():
+        with _stopping():
             self._context.cancelJobGroup(name)
 
     def stop(self) -> None:
         """Ends the session."""
-        with spark_failures():
+        with _stopping():
             self._session.stop()
 
 

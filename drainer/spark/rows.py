@@ -198,7 +198,7 @@ class Manifest:
         delivered: offsets of messages that were not finished before, as ranges.
         subs: sub-messages that are to be handled, by the number of the claim.
         undivided: offsets of messages of which several claims need the same sub-message.
-        read_bytes: of keys and values.
+        read_bytes: what the records take in memory, estimated.
     """
 
     partition: int

@@ -115,6 +115,9 @@ def spark_session(
         session = builder.getOrCreate()
     # One that was there before keeps what its context was begun with.
     check_conf(dict(session.sparkContext.getConf().getAll()))
+    # When the JVM dies this one prints a traceback, and the error that is told says it all.
+    accumulators = session.sparkContext._accumulatorServer
+    accumulators.handle_error = lambda *_: None  # type: ignore[method-assign]
     return session
 
 

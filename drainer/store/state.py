@@ -17,7 +17,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -52,6 +54,11 @@ class _Cursor:
     """How far the records of an attempt were read."""
 
     read: int = 0
+
+
+def state_beside(plan: Path) -> str:
+    """Where the state of a plan is when nothing else was said."""
+    return str(plan.with_name(f"{plan.name}.state").absolute())
 
 
 class State:
@@ -273,10 +280,16 @@ class State:
         """Removes what tasks told of a wave, when the plan on disk has it. Raises StateLost."""
         self.objects.remove(self._name(f"{epoch}/{wave}"))
 
-    def remove(self) -> None:
-        """Removes all of the drain, control first: a task that still runs ends by that."""
+    def remove(self, plan: Path | None = None) -> None:
+        """Removes all of the drain, control first: a task that still runs ends by that.
+
+        The folder that is beside its ``plan`` goes too, if nothing else is in it.
+        """
         self.objects.remove(self._name(CONTROL))
         self.objects.remove(self.drain_id)
+        if plan is not None and self.uri == state_beside(plan):
+            with suppress(OSError):
+                Path(self.uri).rmdir()
 
     def _wait(
         self,

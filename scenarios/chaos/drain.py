@@ -22,7 +22,7 @@ from scenarios.side_by_side.workloads import Workload
 HANDLER = Path(__file__).with_name("handler.py")
 FAN_OUT = 50
 SUB_KEYS = 14_000
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 LOOK_EVERY_S = 0.002
 
 

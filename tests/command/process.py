@@ -195,7 +195,9 @@ class Command:
         plan = str(self.plan(topic))
         return self("resume", plan, "--yes", *self.options(**options), *more, code=code)
 
-    def wait_for(self, running: Running, mark: str, count: int) -> None:
+    def wait_for(
+        self, running: Running, mark: str, count: int, within_s: float = ENDS_WITHIN_S
+    ) -> None:
         """Wait until so many sub-messages were begun, or done."""
 
         def found() -> bool:
@@ -203,7 +205,7 @@ class Command:
                 len(re.findall(rf'^\["{mark}"', self.record.path.read_text(), re.M)) >= count
             )
 
-        eventually(lambda: found() or not running.running, f"{count} are {mark}", 30)
+        eventually(lambda: found() or not running.running, f"{count} are {mark}", within_s)
         assert found(), running.err
 
     def close(self) -> None:

@@ -19,12 +19,15 @@ import orjson
 import drainer
 from drainer import Barrier, Context, Message, SubMessage
 
+SLOW_S = 60.0
+
 
 class Recorder(drainer.Handler):
     """A message is JSON: {"ops": [...]}; an op is a sub-key, a list of them, or "|", a barrier.
 
     Options: ``record``, the file; ``wait_ms``; ``fail``, a sub-key that fails; ``skip``, one that
-    is skipped; ``die``, a sub-key at which the process kills itself, unless ``died`` is there.
+    is skipped; ``slow``, one that takes a minute; ``die``, a sub-key at which the process kills
+    itself, unless ``died`` is there; ``always``, one at which it does each time.
     """
 
     async def open(self, context: Context) -> None:
@@ -45,7 +48,8 @@ class Recorder(drainer.Handler):
     async def handle(self, sub: SubMessage) -> None:
         self.write("begin", sub)
         self.die(sub)
-        await asyncio.sleep(self.wait_s)
+        slow = sub.payload is not None and sub.payload == self.options.get("slow")
+        await asyncio.sleep(SLOW_S if slow else self.wait_s)
         if sub.payload is not None and sub.payload == self.options.get("fail"):
             self.write("failed", sub)
             raise ValueError(f"{sub.payload} fails")
@@ -70,7 +74,11 @@ class Recorder(drainer.Handler):
         os.write(self.file, orjson.dumps(told) + b"\n")
 
     def die(self, sub: SubMessage) -> None:
-        if sub.payload is None or sub.payload != self.options.get("die"):
+        if sub.payload is None:
+            return
+        if sub.payload == self.options.get("always"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if sub.payload != self.options.get("die"):
             return
         died = Path(self.options["record"] + ".died")
         try:

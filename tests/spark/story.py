@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,9 @@ class Story:
 
     def _running(self, concurrency: int, options: dict[str, str]) -> LocalSettings:
         return LocalSettings(
-            concurrency=concurrency, options={"record": str(self.record), **options}
+            concurrency=concurrency,
+            plan_interval_s=0.2,
+            options={"record": str(self.record), **options},
         )
 
     def _see(self, status: Status) -> None:
@@ -130,6 +133,8 @@ class Story:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
+        if not self.record.exists():
+            return []
         return [orjson.loads(line) for line in self.record.read_bytes().splitlines()]
 
     def places(self, *whats: str) -> list[Place]:
@@ -153,11 +158,12 @@ class Story:
     def insist_on_order(self) -> None:
         """No two of a sub-key at once; those of one partition in their order; barriers alone."""
         lanes: dict[str, list[dict[str, Any]]] = {}
+        last_words = {line["pid"]: line["at"] for line in self.lines}
         for line in sorted(self.lines, key=lambda each: each["at"]):
             for key in line.get("keys", ()):
                 lanes.setdefault(str(key), []).append(line)
         for key, lines in lanes.items():
-            _insist_on_lane(key, lines)
+            _insist_on_lane(key, lines, last_words)
         _insist_on_barriers(self.lines)
 
     def insist_on_all(self) -> None:
@@ -171,24 +177,31 @@ class Story:
             return cluster.committed(self.group, self.topic, tuple(self.messages))
 
 
-def _insist_on_lane(key: str, lines: Sequence[dict[str, Any]]) -> None:
+def _insist_on_lane(
+    key: str, lines: Sequence[dict[str, Any]], last_words: Mapping[int, int]
+) -> None:
     running: tuple[int, Place] | None = None  # process and place
-    last: dict[int, tuple[int, int]] = {}
+    last: dict[tuple[int, int], Place] = {}  # by process and partition
+    settled: set[Place] = set()
+    places = sorted({tuple(line["place"]) for line in lines})
+    before = {b: a for a, b in pairwise(places) if a[0] == b[0]}
     for line in lines:
         place: Place = tuple(line["place"])
         if line["what"] == "begin":
-            # A process that was killed ends nothing.
-            assert running is None or running[0] != line["pid"], (key, running, place)
-            if running is not None:
-                assert running[1] == place or running[1][0] != place[0], (key, running, place)
+            assert before.get(place, place) in {*settled, place}, (key, "overtook", place)
+            if running is not None:  # in a process that was killed, which ends nothing
+                assert last_words[running[0]] < line["at"], (key, running, place)
+                assert running[1] >= place or running[1][0] != place[0], (key, running, place)
             running = (line["pid"], place)
         else:
             assert running == (line["pid"], place), (key, running, line)
             running = None
+            settled.add(place)
+            # After a crash what was not written down comes again, in another process.
             if line["what"] in ("end", "skipped"):
-                known = last.get(place[0], (-1, -1))
-                assert place[1:] >= known, (key, place, known)
-                last[place[0]] = place[1:]
+                known = last.get((line["pid"], place[0]), place)
+                assert place >= known, (key, place, known)
+                last[line["pid"], place[0]] = place
 
 
 def _insist_on_barriers(lines: Sequence[dict[str, Any]]) -> None:

@@ -1,0 +1,50 @@
+"""A bad night, chapter by chapter, on a broker of its own."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from drainer.sandbox import Broker
+from scenarios.chaos.stage import Stage, Told
+
+HEAD = (
+    "chapter | times | exit codes | repeated | each time | of the backlog | lost | out of order"
+    " | remarks | laws"
+)
+
+
+def play(
+    prog: str, description: str | None, chapters: Mapping[str, Callable[[Stage], Told]]
+) -> None:
+    """Plays the chapters that the command line asks for; ends with 1 when a law broke."""
+    parser = argparse.ArgumentParser(prog=prog, description=description)
+    parser.add_argument("--short", action="store_true", help="fewer and smaller, on less")
+    parser.add_argument("--only", choices=chapters, action="append", help="some of the chapters")
+    parser.add_argument("--kills", type=int, help="in the chapter kill; default: 20, short: 6")
+    parser.add_argument("--seed", type=int, default=random.randrange(10_000))
+    given = parser.parse_args()
+    kills = given.kills or (6 if given.short else 20)
+    told: dict[str, Told] = {}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Broker(Path(folder) / "broker", die_with_parent=True, say=print) as broker,
+    ):
+        stage = Stage(broker, Path(folder), random.Random(given.seed), given.short, kills)
+        print(f"seed {given.seed}", flush=True)
+        for name in given.only or chapters:
+            chapter = chapters[name]
+            print(f"{name}: {(chapter.__doc__ or '').splitlines()[0]}", flush=True)
+            begun_s = time.monotonic()
+            told[name] = chapter(stage)
+            print(f"  {told[name].line}  ({time.monotonic() - begun_s:.0f} s)", flush=True)
+    print(f"\n| {HEAD} |\n|{'---|' * (HEAD.count('|') + 1)}")
+    for name, each in told.items():
+        print(f"| {name} | {each.line} |")
+    broken = [f"{name}: {what}" for name, each in told.items() for what in each.broken]
+    if broken:
+        raise SystemExit("\n".join(["", "broken:", *broken]))

@@ -1,0 +1,10 @@
+"""Takes drains on Spark through a bad night, chapter by chapter, on a broker of its own.
+
+After each chapter: what was lost, out of order or repeated. Ends with 1 when a law broke.
+"""
+
+from scenarios.chaos.night import play
+from scenarios.spark_chaos.chapters import CHAPTERS
+
+if __name__ == "__main__":
+    play("python -m scenarios.spark_chaos", __doc__, CHAPTERS)

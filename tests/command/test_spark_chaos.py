@@ -1,0 +1,196 @@
+"""The driver of a drain on Spark in a bad night. Workers', in one session, are in tests/spark; real
+chaos, and for longer, is in scenarios/spark_chaos."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+
+from command.conftest import MakeTopic, committed, operations
+from command.process import FAST, Command, Outcome, Running
+from command.record import every_place
+from drainer.kafka.cluster import Cluster
+from drainer.sandbox import Broker
+from kafka.topic import eventually
+
+ON_SPARK = (*FAST, "--engine", "spark", "--master", "local[2]", "-c", "20")
+IN_PROCESS = (*FAST, "--engine", "process", "-c", "20")
+CONCURRENCY = 20
+PATIENCE_S = 200.0  # Spark takes seconds to start, and minutes where many do
+UNWRITTEN_S = 0.15  # as in test_kill.py
+
+
+def below(running: Running) -> list[int]:
+    """The processes that it started, and those that these did: Spark's JVM, and its Pythons."""
+    told = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
+    )
+    pairs = [tuple(map(int, line.split())) for line in told.stdout.splitlines()]
+    found, waiting = [], [running.pid]
+    while waiting:
+        parent = waiting.pop()
+        children = [pid for pid, of in pairs if of == parent]
+        found += children
+        waiting += children
+    return found
+
+
+def program(pid: int) -> str:
+    """What a process runs; nothing for one that is dead."""
+    told = subprocess.run(
+        ["ps", "-o", "stat=,args=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    return "" if told.stdout.startswith("Z") else told.stdout
+
+
+def insist_that_all_are_gone(pids: list[int]) -> None:
+    eventually(lambda: not any(program(pid) for pid in pids), "no process is left", 30)
+
+
+def is_plain(outcome: Outcome) -> None:
+    """What it says is for people."""
+    assert "Traceback" not in outcome.err
+    assert "\tat " not in outcome.err
+    assert outcome.hint
+
+
+def insist_on_few_repeats(command: Command, killed: set[int]) -> None:
+    """What was begun again was in flight in a process that was killed, or had just finished."""
+    lines = command.record.lines()
+    last_words_s = {line.pid: line.at_s for line in lines}
+    done: dict[object, tuple[int, float]] = {}
+    begun: dict[object, int] = {}
+    in_flight: dict[object, int] = {}
+    for line in lines:
+        if line.mark == "done":
+            done[line.place] = (line.pid, line.at_s)
+            in_flight.pop(line.place, None)
+            continue
+        if line.place in done:
+            pid, at_s = done[line.place]
+            unwritten_s = last_words_s[pid] - at_s
+            assert pid in killed
+            assert unwritten_s <= UNWRITTEN_S, f"{line.place} was done {unwritten_s:.3f} s before"
+        assert begun.get(line.place, line.pid) in killed | {line.pid}
+        begun[line.place] = line.pid
+        in_flight[line.place] = line.pid
+    again = len(command.record.begun()) - len(set(command.record.done()))
+    print(f"{again} were begun again")
+
+
+def test_a_driver_that_is_killed_is_resumed_with_another_number_of_tasks(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    messages = operations(800, lanes=50)
+    topic = make_topic(messages)
+    running = command.begin(topic, *ON_SPARK, pause_ms=5)
+    command.wait_for(running, "done", 500, PATIENCE_S)
+    processes = below(running)
+    running.kill()
+    insist_that_all_are_gone(processes)
+
+    words = ["resume", str(command.plan(topic)), "--yes", *command.options()]
+    resumed = command.start(*words, *ON_SPARK, "--tasks", "3")
+    eventually(lambda: bool(below(resumed)), "Spark starts", PATIENCE_S)
+    outcome = resumed.ends(0, PATIENCE_S)
+
+    assert "adds" in outcome.err
+    assert set(command.record.done()) == every_place(messages)
+    command.record.check_order()
+    insist_on_few_repeats(command, set(processes))
+    assert committed(cluster, topic) == {0: 800}
+    assert command.left_behind == [command.plan(topic).name]
+
+
+def test_a_killed_process_is_resumed_on_spark_and_ctrl_c_brings_all_of_it_to_rest(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    messages = operations(800, lanes=50)
+    topic = make_topic(messages)
+    first = command.begin(topic, *IN_PROCESS, pause_ms=5)
+    command.wait_for(first, "done", 300)
+    first.kill()
+    words = ["resume", str(command.plan(topic)), "--yes", *command.options(pause_ms=10)]
+    running = command.start(*words, *ON_SPARK)
+    command.wait_for(running, "done", 600, PATIENCE_S)
+    processes = below(running)
+    for pid in (*processes, running.pid):  # as a terminal does
+        try:
+            os.kill(pid, signal.SIGINT)
+        except ProcessLookupError:
+            continue
+
+    outcome = running.ends(4, PATIENCE_S)
+
+    assert outcome.error == "interrupted by SIGINT"
+    assert "Traceback" not in outcome.err
+    assert "\tat " not in outcome.err
+    insist_that_all_are_gone(processes)
+    assert command.left_behind == [command.plan(topic).name]
+    command(*outcome.resume_words, "--yes", *IN_PROCESS, *command.options())
+    assert set(command.record.done()) == every_place(messages)
+    command.record.check_order()
+    insist_on_few_repeats(command, {first.pid})
+
+
+def test_a_jvm_that_is_killed_stops_the_drain_and_is_told_in_a_line(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    messages = operations(800, lanes=50)
+    topic = make_topic(messages)
+    running = command.begin(topic, *ON_SPARK, pause_ms=10)
+    command.wait_for(running, "done", 300, PATIENCE_S)
+    processes = below(running)
+    os.kill(next(pid for pid in processes if "java" in program(pid)), signal.SIGKILL)
+
+    outcome = running.ends(4, PATIENCE_S)
+
+    assert outcome.error.startswith("Spark's JVM is gone")
+    is_plain(outcome)
+    insist_that_all_are_gone(processes)
+    command(*outcome.resume_words, "--yes", *IN_PROCESS, *command.options())
+    assert set(command.record.done()) == every_place(messages)
+    command.record.check_order()
+    insist_on_few_repeats(command, set(processes))
+    assert command.left_behind == [command.plan(topic).name]
+
+
+def test_a_broker_that_is_killed_and_comes_back_is_waited_for(
+    own_command: Command, own_broker: Broker, make_topic: MakeTopic, own_cluster: Cluster
+) -> None:
+    messages = operations(600, lanes=50)
+    topic = make_topic(messages, at=own_broker.bootstrap_servers)
+    running = own_command.begin(topic, *ON_SPARK, "--wave", "8KiB", pause_ms=10)
+    own_command.wait_for(running, "done", 300, PATIENCE_S)
+    own_broker.kill()
+    own_broker.start()
+
+    running.ends(0, PATIENCE_S)
+
+    assert sorted(own_command.record.done()) == sorted(every_place(messages))
+    own_command.record.check_order()
+    assert committed(own_cluster, topic) == {0: 600}
+    assert own_command.left_behind == [own_command.plan(topic).name]
+
+
+def test_a_handler_that_the_workers_can_t_import_is_told_in_a_line(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(operations(50))
+    broken = command.home / "broken.py"
+    broken.write_text(
+        "import sys\n"
+        "if 'pyspark.daemon' in sys.modules:\n"
+        "    import nothing_of_the_kind\n"
+        "from recorder import OnTheLoop\n"
+    )
+    env = {"PYTHONPATH": f"{command.home}:{os.environ.get('PYTHONPATH', '')}"}
+    words = [*command.what(topic, f"{broken}:OnTheLoop"), "--from", "earliest", "--yes"]
+    running = command.start("run", *words, *command.options(), *ON_SPARK, env=env)
+
+    outcome = running.ends(2, PATIENCE_S)
+
+    assert "nothing_of_the_kind" in outcome.error
+    is_plain(outcome)
+    assert not command.record.path.exists()

@@ -1,0 +1,140 @@
+"""A bad night on Spark: workers die or stand still, jobs are cancelled, the state goes away."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from drainer.errors import EXIT_INTERRUPTED
+from drainer.kafka.settings import ClientSettings
+from spark.story import Op, Story
+from spark.test_drain import messages
+from spark.trouble import Trouble, insist_on_few_repeats, interrupt, kill, states, stop_for
+
+CONCURRENCY = 20
+LEASE_S = 3.2  # and a look more
+
+
+@pytest.fixture
+def story(spark: SparkSession, bootstrap: str, topic_name: str, tmp_path: Path) -> Story:
+    return Story(ClientSettings(bootstrap), topic_name, tmp_path)
+
+
+def fill(story: Story, *last: Op) -> None:
+    """A backlog of about 1,100 sub-messages, and some more at the end."""
+    story.fill([*messages(150, 21), *([op] for op in last)], messages(100, 22))
+
+
+def test_a_worker_that_is_killed_costs_what_it_had_in_flight(story: Story) -> None:
+    fill(story)
+    with Trouble(story, kill) as trouble:
+        summary = story.run(concurrency=CONCURRENCY, wait_ms="3")
+
+    assert (summary.exit_code, summary.cause) == (0, None)
+    story.insist_on_all()
+    assert trouble.victim is not None
+    insist_on_few_repeats(story, trouble.victim, CONCURRENCY // 2)
+    assert summary.sub_messages.done == len(story.everything)
+    assert states(story.folder) == []
+
+
+def test_a_worker_that_stood_still_beyond_its_lease_goes_on_if_nobody_took_over(
+    story: Story,
+) -> None:
+    fill(story)
+    with Trouble(story, stop_for(LEASE_S + 0.5, signal.SIGCONT)):
+        summary = story.run(concurrency=CONCURRENCY, wait_ms="3")
+
+    assert (summary.exit_code, summary.cause) == (0, None)
+    story.insist_on_all()
+    assert story.repeated == 0
+
+
+def test_a_task_that_fails_each_time_ends_the_drain_and_a_resume_goes_on(story: Story) -> None:
+    fill(story, "fatal")
+
+    failed = story.run(concurrency=CONCURRENCY, wait_ms="1", always="fatal")
+
+    assert failed.exit_code == EXIT_INTERRUPTED
+    assert str(failed.cause) == "a Python worker of Spark died"
+    assert failed.cause is not None
+    assert "out of memory?" in str(failed.cause.hint)
+    assert states(story.folder) == []
+
+    resumed = story.resume(tasks=3)
+
+    assert (resumed.exit_code, resumed.cause) == (0, None)
+    story.insist_on_all()
+
+
+def test_a_job_that_spark_cancels_ends_the_drain_and_a_resume_goes_on(
+    story: Story, spark: SparkSession
+) -> None:
+    fill(story)
+    with Trouble(story, lambda _: spark.sparkContext.cancelAllJobs()):
+        cancelled = story.run(concurrency=CONCURRENCY, wait_ms="3")
+
+    assert cancelled.exit_code == EXIT_INTERRUPTED
+    assert "cancelled" in str(cancelled.cause)
+    assert states(story.folder) == []
+
+    resumed = story.resume(tasks=None)
+
+    assert (resumed.exit_code, resumed.cause) == (0, None)
+    story.insist_on_all()
+    assert story.repeated <= CONCURRENCY
+
+
+def test_a_stop_waits_for_what_is_in_flight_and_more_tasks_go_on(story: Story) -> None:
+    fill(story)
+    with Trouble(story, interrupt(1)):
+        stopped = story.run(concurrency=CONCURRENCY, wait_ms="3")
+
+    assert stopped.exit_code == EXIT_INTERRUPTED
+    assert stopped.sub_messages.done == len(story.places("end"))
+    assert states(story.folder) == []
+
+    resumed = story.resume(tasks=3)
+
+    assert (resumed.exit_code, resumed.cause) == (0, None)
+    story.insist_on_all()
+    assert story.repeated == 0
+
+
+def test_a_second_signal_ends_it_at_once_and_its_state_goes_on(story: Story) -> None:
+    fill(story, "slow")
+    with Trouble(story, interrupt(2)):
+        stopped = story.run(concurrency=CONCURRENCY, wait_ms="3", slow="slow")
+
+    assert stopped.exit_code == EXIT_INTERRUPTED
+    assert states(story.folder) == [f"{story.plan_path.name}.state"]
+
+    resumed = story.resume(tasks=1)
+
+    assert (resumed.exit_code, resumed.cause) == (0, None)
+    story.insist_on_all()
+    assert story.repeated <= CONCURRENCY
+
+
+def test_a_state_that_is_deleted_meanwhile_stops_it_and_what_was_heard_is_in_the_plan(
+    story: Story,
+) -> None:
+    def delete(_: int) -> None:
+        shutil.rmtree(f"{story.plan_path}.state")
+
+    fill(story)
+    with Trouble(story, delete):
+        stopped = story.run(concurrency=CONCURRENCY, wait_ms="3")
+
+    assert stopped.exit_code == EXIT_INTERRUPTED
+    assert "state" in str(stopped.cause)
+
+    resumed = story.resume(tasks=2)
+
+    assert (resumed.exit_code, resumed.cause) == (0, None)
+    story.insist_on_all()
+    assert story.plan.complete
