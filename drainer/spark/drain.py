@@ -324,8 +324,8 @@ class SparkDrain:
             self._insist_on_limit()
         self._gathering.end()
         await aside(prepared.release)
-        if not whole:
-            await asyncio.Event().wait()  # it is being stopped
+        if self._ended.done():
+            await asyncio.Event().wait()  # it is being stopped, and begins no other wave
 
     def _plan_of(self, stretch: Stretch) -> OffsetPlan:
         plan, ruled = self._plan, self._gathering.ruled()
