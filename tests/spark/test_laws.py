@@ -12,6 +12,7 @@ from drainer.core.failing.failures import FailureSettings, Limit, OnFailure
 from drainer.core.order import Order
 from drainer.errors import EXIT_HALTED, Refused
 from drainer.kafka.settings import ClientSettings
+from drainer.store.state import State
 from spark.story import HANDLER, Op, Story
 
 PARKS = FailureSettings(on_failure=OnFailure.PARK, breaker=False)
@@ -119,6 +120,27 @@ def test_waves_of_large_messages_end_early_and_lose_nothing(story: Story) -> Non
     assert (summary.exit_code, summary.cause) == (0, None)
     story.insist_on_all()
     assert story.repeated == 0
+
+
+def test_what_tasks_told_of_waves_that_the_plan_has_is_not_kept(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.fill([[f"k{n % 7}"] for n in range(80)])
+    kept: list[set[int]] = []
+    remove = State.remove
+
+    def look_and_remove(state: State, *plan: Path) -> None:
+        kept.append({attempt.wave for attempt in state.attempts()})
+        remove(state, *plan)
+
+    monkeypatch.setattr(State, "remove", look_and_remove)
+    summary = story.run(wave_bytes=250)
+
+    assert summary.exit_code == 0
+    assert summary.waves is not None
+    assert summary.waves > 4
+    assert len(kept[-1]) < summary.waves
+    assert min(kept[-1]) > 1
 
 
 def test_no_more_is_handled_at_once_than_was_asked_for(story: Story) -> None:
