@@ -148,6 +148,7 @@ class SparkDrain:
         )
         self._gathering = Gathering(plan, uri, self._epoch)
         self._left_parked: set[str] = set()  # lanes, for this run
+        self._oldest_wave = 1  # of which the state has something
         self._known = plan.claims
 
     async def _look_at_tasks(self) -> None:
@@ -324,8 +325,8 @@ class SparkDrain:
             self._insist_on_limit()
         self._gathering.end()
         await aside(prepared.release)
-        if not whole:
-            await asyncio.Event().wait()  # it is being stopped
+        if self._ended.done():
+            await asyncio.Event().wait()  # it is being stopped, and begins no other wave
 
     def _plan_of(self, stretch: Stretch) -> OffsetPlan:
         plan, ruled = self._plan, self._gathering.ruled()
@@ -352,6 +353,7 @@ class SparkDrain:
             await self._tell_tasks()
             await self._hear()
             self._insist_on_limit()
+            await self._forget_waves()
             if monotonic() >= due:
                 self._observe(self._status())
                 due = monotonic() + STATUS_INTERVAL_S
@@ -363,6 +365,16 @@ class SparkDrain:
         if paused != self._paused and self._stop_said is None:
             await aside(self._state.set_control, Control(self._epoch, paused=paused))
             self._paused = paused
+
+    async def _forget_waves(self) -> None:
+        """Removes what tasks told of waves that the plan on disk has: it would grow for hours."""
+        reference = self._keeper.written.state
+        while reference is not None and self._oldest_wave < reference.wave:
+            try:
+                await aside(self._state.remove_wave, self._epoch, self._oldest_wave)
+            except DrainerError:
+                return  # once more, soon
+            self._oldest_wave += 1
 
     async def _hear(self) -> None:
         async with self._hearing:

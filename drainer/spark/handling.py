@@ -339,6 +339,6 @@ def _outcome(
     failed = cause is not None and not isinstance(cause, LanesParked)
     return {
         "failure": said_of(cause) if cause is not None and failed else None,
-        "parked": sorted(dispatcher.parked_here),
+        "parked": sorted(dispatcher.left_behind()),
         "status": status,
     }

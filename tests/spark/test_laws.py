@@ -12,11 +12,10 @@ from drainer.core.failing.failures import FailureSettings, Limit, OnFailure
 from drainer.core.order import Order
 from drainer.errors import EXIT_HALTED, Refused
 from drainer.kafka.settings import ClientSettings
-from spark.story import Op, Story
+from drainer.store.state import State
+from spark.story import HANDLER, Op, Story
 
-PECULIAR = Path(__file__).with_name("peculiar.py")
 PARKS = FailureSettings(on_failure=OnFailure.PARK, breaker=False)
-DIES = FailureSettings(on_failure=OnFailure.DEAD_LETTER, breaker=False)
 
 
 @pytest.fixture
@@ -25,7 +24,7 @@ def story(spark: SparkSession, bootstrap: str, topic_name: str, tmp_path: Path) 
 
 
 def test_messages_that_are_not_split_go_to_the_account_of_their_own_partition(story: Story) -> None:
-    story.handler = f"{PECULIAR}:Whole"
+    story.handler = f"{HANDLER}:Whole"
     story.fill([["x"]] * 5, [["x"]] * 9, [["x"]] * 40)
 
     summary = story.run()
@@ -37,7 +36,7 @@ def test_messages_that_are_not_split_go_to_the_account_of_their_own_partition(st
 
 
 def test_a_split_that_is_another_one_in_the_next_task_halts_the_drain(story: Story) -> None:
-    story.handler = f"{PECULIAR}:Turning"
+    story.handler = f"{HANDLER}:Turning"
     story.fill([[f"k{n}", f"k{n + 1}", f"k{n + 2}"] for n in range(20)])
 
     summary = story.run()
@@ -93,7 +92,7 @@ def test_parked_lanes_stay_parked_from_wave_to_wave(story: Story) -> None:
 
 
 def test_a_handler_that_can_not_be_opened_is_refused_and_nothing_is_touched(story: Story) -> None:
-    story.handler = f"{PECULIAR}:Shut"
+    story.handler = f"{HANDLER}:Shut"
     story.fill([["k1"]] * 10)
 
     with pytest.raises(Refused, match="the index is down"):
@@ -121,6 +120,27 @@ def test_waves_of_large_messages_end_early_and_lose_nothing(story: Story) -> Non
     assert (summary.exit_code, summary.cause) == (0, None)
     story.insist_on_all()
     assert story.repeated == 0
+
+
+def test_what_tasks_told_of_waves_that_the_plan_has_is_not_kept(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.fill([[f"k{n % 7}"] for n in range(80)])
+    kept: list[set[int]] = []
+    remove = State.remove
+
+    def look_and_remove(state: State, *plan: Path) -> None:
+        kept.append({attempt.wave for attempt in state.attempts()})
+        remove(state, *plan)
+
+    monkeypatch.setattr(State, "remove", look_and_remove)
+    summary = story.run(wave_bytes=250)
+
+    assert summary.exit_code == 0
+    assert summary.waves is not None
+    assert summary.waves > 4
+    assert len(kept[-1]) < summary.waves
+    assert min(kept[-1]) > 1
 
 
 def test_no_more_is_handled_at_once_than_was_asked_for(story: Story) -> None:
