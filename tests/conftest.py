@@ -17,6 +17,26 @@ from drainer.sandbox.jars import kafka_jars
 from drainer.sandbox.java import find_java
 from kafka.topic import PASSWORD, USER, settle
 
+# Brokers and Spark live for seconds here: compiling their code as for days takes longer than it
+# saves. What a caller asks of Java comes later, and wins.
+os.environ["JDK_JAVA_OPTIONS"] = " ".join(
+    ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", os.environ.get("JDK_JAVA_OPTIONS", "")]
+).strip()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is costly to start once a process comes first, for one process to have to itself.
+
+    Each process begins with a stretch of the list, and one that is done takes over from the ends of
+    others' stretches.
+    """
+    items.sort(key=lambda item: not _starts_something(item))
+
+
+def _starts_something(item: pytest.Item) -> bool:
+    used: list[str] = getattr(item, "fixturenames", [])
+    return not {"spark", "own_broker", "browser"}.isdisjoint(used)
+
 
 @pytest.fixture(scope="session")
 def kafka_installed() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 from drainer.core.claims import ALL, Absent, Claims, Elsewhere
 from drainer.core.identity import identify
@@ -64,9 +64,9 @@ class Dispatcher:
         self.ledgers = dict(ledgers)
         self.parked = set(parked)
         self.lanes = Lanes(self._rest, self.parked.copy())
+        self.behind: Set[int] = frozenset()  # partitions that have something unfinished before this
         self.leaves_something = bool(self.parked)  # whether not all will be done in this run
         self._newly_parked: list[str] = []
-        self.parked_here: set[str] = set()  # by this run, whether later ones shall know or not
         self._selects = selects
         self.sieve = sieve or Sieve(RuleSettings())
         self._sift = self.sieve.sift if self.sieve.settings else None
@@ -235,11 +235,10 @@ class Dispatcher:
 
     def park(self, sub: SubMessage) -> None:
         """Leaves a sub-message that was taken pending for this run, and all behind it."""
-        self.parked_here.update(map(repr, self.lanes.park(sub)))
+        self.lanes.park(sub)
         self._rest(sub)
         if isinstance(sub, Barrier):
             self._shut_behind(sub)
-            self.parked_here.add(_all_of(sub.message.partition))
 
     def park_behind(self, sub: SubMessage, outcome: Outcome) -> None:
         """Ends a sub-message that was taken, and leaves what is behind it pending, for later runs
@@ -259,6 +258,12 @@ class Dispatcher:
             self.lanes.finish(sub)  # nothing is behind it
         if self._gates:
             self._finished_behind_gate(sub)
+
+    def left_behind(self) -> set[str]:
+        """What is to be ``parked`` for whoever delivers what comes after, once nothing is left to
+        do: also what waits for a sub-message or a barrier that has no turn."""
+        shut = map(_all_of, self._shut | self._gates.keys())
+        return {*shut, *map(repr, self.lanes.keys if self._ordered else ())}
 
     def newly_parked(self) -> list[str]:
         """Lanes parked behind a dead letter since it was last asked, for the journal."""
@@ -334,7 +339,6 @@ class Dispatcher:
         sub.payload = None
 
     def _note_parked(self, text: str) -> None:
-        self.parked_here.add(text)
         if text not in self.parked:
             self.parked.add(text)
             self._newly_parked.append(text)
@@ -370,6 +374,10 @@ class Dispatcher:
             if not isinstance(sub, Barrier):
                 self._push(waiting.popleft())
                 continue
+            if partition in self.behind:  # what it waits for is left pending elsewhere
+                self.lanes.parked += 1
+                self._shut_behind(sub)
+                return
             first = self.ledgers[partition].first_pending
             if first is not sub.message or not _is_next(sub):
                 return

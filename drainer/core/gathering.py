@@ -61,6 +61,7 @@ class Gathering:
         self._now: dict[str, dict[int, Progress]] = {}
         self._attempts: dict[str, int] = {}
         self._ruled_now: dict[str, RuleAccount] = {}
+        self.doubtful = False  # whether a stretch did not add up: nothing is to be committed then
 
     @property
     def complete(self) -> bool:
@@ -106,23 +107,34 @@ class Gathering:
         parked: Iterable[str] = (),
         ruled: RuleAccount | None = None,
         attempt: int = 0,
+        stretch: int | None = None,
     ) -> None:
         """What a task finished since it was heard last; its counts are of all that it did.
 
         A later attempt goes on from the counts of earlier ones, so these are not asked any more.
+        Nor is a task of another ``stretch`` than the one under way: that one is over, and an
+        attempt which nobody waited for has woken up.
         """
+        if self._stretch is None or stretch not in (None, self._stretch.number):
+            return
         now, late = self._now[claim], attempt < self._attempts.get(claim, attempt)
         for number, progress in changes.items():
             before = now[number]
-            now[number] = before.merge(progress)
+            now[number] = merged = before.merge(progress)
             if late:
-                now[number] = replace(now[number], sub_messages=before.sub_messages)
+                now[number] = replace(
+                    merged, messages=before.messages, sub_messages=before.sub_messages
+                )
         self.parked.update(parked)
         if late:
             return
         self._attempts[claim] = attempt
         if ruled is not None:
             self._ruled_now[claim] = self._ruled_now.get(claim, RuleAccount()).merge(ruled)
+
+    def behind(self, ranges: Mapping[int, Range]) -> frozenset[int]:
+        """The partitions in which something before these ranges is not finished, and stays so."""
+        return frozenset(n for n, (start, _) in ranges.items() if self._base[n].watermark < start)
 
     def finished_in(self, claim: str) -> Counts:
         """Sub-messages of a claim in this stretch."""
@@ -292,6 +304,7 @@ def insist_conserved(gathering: Gathering) -> None:
     """Raises DrainerError when a stretch does not add up: nothing of it may be committed."""
     missing = gathering.missing()
     if missing is not None:
+        gathering.doubtful = True
         raise DrainerError(
             f"the account does not add up: {missing}",
             hint="this is a bug of drainer: report it, and keep the plan; do not resume",

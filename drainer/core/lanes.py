@@ -64,6 +64,11 @@ class Lanes:
         """Lanes that have something waiting or running."""
         return len(self._lanes) - self._empty
 
+    @property
+    def keys(self) -> Iterable[Hashable]:
+        """Of the lanes that have something waiting or running, or are parked."""
+        return self._lanes.keys()
+
     def push(self, sub: SubMessage, key: Hashable) -> None:
         """Puts a sub-message at the end of the lane of ``key``.
 

@@ -87,6 +87,11 @@ class Partial:
         return Partial(other.count, other.checksum, self.bits | other.bits)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether nothing is left of the message; only together with others is that told so."""
+        return self.bits.bit_count() == self.count
+
+    @property
     def head(self) -> str:
         """The text before the bits, which stays the same while they come."""
         return f"{self.count}:{self.checksum:08x}:"
@@ -132,16 +137,19 @@ class Progress:
         Finished work never becomes unfinished, so the union is right even when records overlap.
         The counts are the later record's.
         """
-        ranges = join_ranges([*self.finished, *later.finished])
+        partial = dict(self.partial)
+        whole: list[Range] = []
+        for offset, part in later.partial.items():
+            known = partial.get(offset)
+            partial[offset] = part if known is None else known | part
+            if known is not None and partial[offset].is_whole:
+                whole.append((offset, offset + 1))
+        ranges = join_ranges([*self.finished, *later.finished, *whole])
         watermark = max(self.watermark, later.watermark)
         for first, end in ranges:
             if first <= watermark < end:
                 watermark = end
         ranges = tuple((max(first, watermark), end) for first, end in ranges if end > watermark)
-        partial = dict(self.partial)
-        for offset, part in later.partial.items():
-            known = partial.get(offset)
-            partial[offset] = part if known is None else known | part
         finished = RangeSet(ranges)
         partial = {o: p for o, p in partial.items() if o >= watermark and o not in finished}
         return Progress(

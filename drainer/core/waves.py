@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from drainer.core.progress import Range
 
-OFFSETS_LEAST = 1_000  # of a wave; a smaller one is not worth its overhead
+FIRST_BYTES = 32 * 1024 * 1024
+GROWTH = 4  # of a wave over the one before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +26,16 @@ class Waves:
     """Cuts what is left of a backlog; partitions come to their ends together.
 
     ``lefts`` are the offsets ``[start, end)`` that are left, by partition; ``bytes_per_offset`` is
-    a first guess, which ``learn`` betters.
+    a first guess, which ``took`` betters. The first waves are small, so that the tasks don't wait
+    long for the first, and larger and larger ones are read while they are busy.
     """
 
     def __init__(
         self, lefts: Mapping[int, Range], wave_bytes: int, bytes_per_offset: float
     ) -> None:
         self._lefts = {n: left for n, left in sorted(lefts.items()) if left[0] < left[1]}
-        self._wave_bytes = wave_bytes
+        self._most_bytes = wave_bytes
+        self._wave_bytes = min(FIRST_BYTES, wave_bytes)
         self._bytes_per_offset = max(bytes_per_offset, 1.0)
 
     @property
@@ -42,7 +46,10 @@ class Waves:
     @property
     def about(self) -> int:
         """How many waves are to come, as far as can be told."""
-        return -(-self.left // self._offsets)
+        left, size, waves = self.left * self._bytes_per_offset, self._wave_bytes, 0
+        while left > 0 and size < self._most_bytes:
+            left, size, waves = left - size, min(self._most_bytes, size * GROWTH), waves + 1
+        return waves + max(0, math.ceil(left / size))
 
     def next(self) -> dict[int, Range]:
         """The offsets of the next wave, by partition; none when nothing is left."""
@@ -57,6 +64,7 @@ class Waves:
         offsets = sum(end - start for start, end in ranges.values())
         if read_bytes and offsets:
             self._bytes_per_offset = max(1.0, read_bytes / offsets)
+        self._wave_bytes = min(self._most_bytes, self._wave_bytes * GROWTH)
         for number, (_, end) in ranges.items():
             self._lefts[number] = (end, self._lefts[number][1])
         self._lefts = {n: left for n, left in self._lefts.items() if left[0] < left[1]}
@@ -78,7 +86,7 @@ class Waves:
 
     @property
     def _offsets(self) -> int:
-        return max(OFFSETS_LEAST, int(self._wave_bytes / self._bytes_per_offset))
+        return max(1, int(self._wave_bytes / self._bytes_per_offset))
 
 
 def cut_at(

@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate, cycle
 from random import Random
 from time import monotonic
@@ -75,6 +76,13 @@ class _Measured:
         return Latency.of(count * self.weight, self._total_s / count, quantiles)
 
 
+@cache
+def _gaps() -> tuple[int, ...]:
+    # Drawn once, for drawing is slow, and from a seed, so that a run can be told again.
+    random = Random(SPARSE)
+    return tuple(random.randrange(1, 2 * SPARSE) for _ in range(GAPS))
+
+
 class Latencies:
     """The latencies of one run, of workers of any kind; sketched with KLL (datasketches).
 
@@ -84,9 +92,7 @@ class Latencies:
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self._clock = clock or monotonic
         self._each, self._some = _Measured(1), _Measured(SPARSE)
-        # Drawn once, for drawing is slow, and from a seed, so that a run can be told again.
-        random = Random(SPARSE)
-        self._gaps = cycle([random.randrange(1, 2 * SPARSE) for _ in range(GAPS)]).__next__
+        self._gaps = cycle(_gaps()).__next__
         self._gap: Callable[[], int] = self._no_gap
         self._looked_s, self._pending = self._clock(), 0
         self._recent: deque[_Look] = deque()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -40,11 +40,14 @@ from drainer.errors import (
     Halted,
     Interrupted,
     LanesParked,
+    Refused,
+    SplitFailed,
     both,
 )
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler, describe
 from drainer.message import Origin
+from drainer.spark.checking import Checking, insist_on_probes
 from drainer.spark.failure import error_of, spark_failures
 from drainer.spark.following import Following
 from drainer.spark.handling import Handling
@@ -66,8 +69,7 @@ TASK_BUFFER_LEAST = 16 * 1024 * 1024
 CUTS_MOST = 8  # of a wave, at messages that can't be divided; with more it is one task's
 OUTAGE_S = 120.0  # of the broker, for those who read; as for the lock
 READ_AGAIN_S = 1.0
-GUESSED_BYTES = 500.0  # of one offset, until something was read
-FIRST_OFFSETS = 200  # that are read to guess better
+GUESSED_BYTES = 1_000.0  # of one offset, until something was read
 
 
 class SparkDrain:
@@ -103,7 +105,6 @@ class SparkDrain:
         self._asked: Signalled | None = None
         self._job: str | None = None  # the one that handles
         self._reading: str | None = None
-        self._has_read = False
         self._trouble: str | None = None  # of reading
         self._paused = False
         self._stop_said: str | None = None
@@ -114,9 +115,14 @@ class SparkDrain:
         Raises Refused when Spark can't be started. Everything else that stops it is told in the
         summary; an error that nobody thought of is raised after the plan was saved.
         """
-        with spark_failures():
-            on = drain_session(self._spark, self._plan.drain_id)
-        self._jobs, self._tasks, self._slots = Jobs(on.session), on.tasks, on.slots
+        try:
+            with spark_failures():
+                on = drain_session(self._spark, self._plan.drain_id)
+        except KeyboardInterrupt:
+            raise Signalled("interrupted while Spark was starting; nothing was handled") from None
+        # No more of them than calls are asked for: each makes one at least.
+        tasks = min(on.tasks, self._most(self._running))
+        self._jobs, self._tasks, self._slots = Jobs(on.session), tasks, on.slots
         try:
             with tempfile.TemporaryDirectory(prefix="drainer-") as folder, event_loop() as loop:
                 context = on.session.sparkContext
@@ -145,15 +151,27 @@ class SparkDrain:
             options=dict(running.options or {}),
         )
         self._gathering = Gathering(plan, uri, self._epoch)
-        self._following = Following(
-            plan,
-            self._gathering,
-            concurrency=self._most(running),
-            buffer_bytes=self._share.buffer_bytes * self._tasks,
-            plan_path=str(self._file.path),
-        )
         self._left_parked: set[str] = set()  # lanes, for this run
+        self._oldest_wave = 1  # of which the state has something
         self._known = plan.claims
+
+    async def _look_at_tasks(self) -> None:
+        """Raises Refused when the tasks could not work, or what stopped it meanwhile; nothing was
+        handled then."""
+        name = f"drainer {self._plan.drain_id}: looking at the tasks"
+        checking = Checking(self._client, self._spec, self._plan.topic_id)
+        try:
+            await aside(self._state.set_control, Control(self._epoch))
+            look = aside(self._jobs.check, checking, self._slots, self._tasks, name)
+            await asyncio.wait((look, self._ended), return_when=asyncio.FIRST_COMPLETED)
+            if not look.done():
+                await self._cancel(name)
+                raise self._ended.result() or Interrupted("it was stopped")
+            await aside(insist_on_probes, self._state, look.result())
+        except BaseException:
+            with suppress(DrainerError):
+                await aside(self._state.remove, self._file.path)
+            raise
 
     async def _run(self) -> Summary:
         loop = self._loop = asyncio.get_running_loop()
@@ -162,24 +180,34 @@ class SparkDrain:
         self._hearing = asyncio.Lock()
         self._at_rest = asyncio.Event()  # no task handles anything
         self._at_rest.set()
-        self._keeper = Keeper(
-            self._plan,
-            self._file,
-            self._gathering,
-            self._following,
-            self._outside.committer,
-            self._running.plan_interval_s,
-            self._outside.lock,
-            failed=self._end,
-        )
         with stop_signals(loop, self._signalled, self._give_up):
-            await aside(self._state.set_control, Control(self._epoch))
+            await self._look_at_tasks()
+            self._following = Following(
+                self._plan,
+                self._gathering,
+                concurrency=self._most(self._running),
+                buffer_bytes=self._share.buffer_bytes * self._tasks,
+                plan_path=str(self._file.path),
+            )
+            self._keeper = Keeper(
+                self._plan,
+                self._file,
+                self._gathering,
+                self._following,
+                self._outside.committer,
+                self._running.plan_interval_s,
+                self._outside.lock,
+                failed=self._end,
+            )
             # The plan tells where tasks write before the first of them does.
             await self._keeper.save(commit=False)
             self._keeper.start()
             work = spawn(self._drain_waves(), "waves", self._end)
             watch = spawn(self._watch(), "watch", self._end)
             cause = await asyncio.shield(self._ended)
+            if isinstance(cause, Refused) and self._following.waves:
+                # As its readers of the first wave could and those of a later one can't.
+                cause = Interrupted(str(cause), hint="resume with the plan", cause=cause)
             cause = await self._stop(cause, work)
             watch.cancel()
             return await self._summary(cause)
@@ -215,20 +243,18 @@ class SparkDrain:
         return prepared
 
     async def _read_again(self, ranges: Mapping[int, Range], claims: int) -> Prepared:
-        """Reads, and waits for a broker that has answered in this run and does no more."""
+        """Reads; waits for a broker that doesn't answer, for it did when the tasks were checked."""
         since_s = monotonic()
         while True:
             try:
                 prepared = await self._read(ranges, claims)
             except BrokerUnreachable as error:
-                if not self._has_read:
-                    raise
                 if monotonic() - since_s > OUTAGE_S:
                     raise Interrupted(str(error), hint=error.hint) from error
                 self._trouble = str(error)
                 await asyncio.sleep(READ_AGAIN_S)
             else:
-                self._has_read, self._trouble = True, None
+                self._trouble = None
                 return prepared
 
     async def _read(self, ranges: Mapping[int, Range], claims: int) -> Prepared:
@@ -275,6 +301,13 @@ class SparkDrain:
             prepared.delivered,
             {claim: prepared.subs.get(place, 0) for place, claim in enumerate(claims)},
         )
+        if prepared.undivided and claims != (ALL,):
+            raise SplitFailed(  # they are in no row
+                f"split is not deterministic: {_first(prepared.undivided)} needs several tasks, and"
+                " didn't when it was read before",
+                hint="split must depend on the message alone; see docs/correctness.md",
+            )
+        behind = self._gathering.behind(stretch.ranges)
         self._gathering.begin(stretch)
         self._following.begin(number + self._waves.about, claims)
         self._following.positions |= {n: end for n, (_, end) in prepared.ranges.items()}
@@ -288,6 +321,8 @@ class SparkDrain:
             epoch=self._epoch,
             wave=number,
             claims=claims,
+            subs=tuple(stretch.subs[claim] for claim in claims),
+            behind=behind,
         )
         self._job = f"drainer {self._plan.drain_id}: wave {number}"
         self._at_rest.clear()
@@ -306,10 +341,11 @@ class SparkDrain:
                 self._end(error_of(outcome["failure"]))
         if whole:
             insist_conserved(self._gathering)
+            self._insist_on_limit()
         self._gathering.end()
         await aside(prepared.release)
-        if not whole:
-            await asyncio.Event().wait()  # it is being stopped
+        if self._ended.done():
+            await asyncio.Event().wait()  # it is being stopped, and begins no other wave
 
     def _plan_of(self, stretch: Stretch) -> OffsetPlan:
         plan, ruled = self._plan, self._gathering.ruled()
@@ -336,6 +372,7 @@ class SparkDrain:
             await self._tell_tasks()
             await self._hear()
             self._insist_on_limit()
+            await self._forget_waves()
             if monotonic() >= due:
                 self._observe(self._status())
                 due = monotonic() + STATUS_INTERVAL_S
@@ -348,18 +385,32 @@ class SparkDrain:
             await aside(self._state.set_control, Control(self._epoch, paused=paused))
             self._paused = paused
 
+    async def _forget_waves(self) -> None:
+        """Removes what tasks told of waves that the plan on disk has: it would grow for hours."""
+        reference = self._keeper.written.state
+        while reference is not None and self._oldest_wave < reference.wave:
+            try:
+                await aside(self._state.remove_wave, self._epoch, self._oldest_wave)
+            except DrainerError:
+                return  # once more, soon
+            self._oldest_wave += 1
+
     async def _hear(self) -> None:
         async with self._hearing:
             for attempt, record in await aside(self._state.news):
                 self._gathering.hear(
-                    attempt.claim, record.changes, record.parked, record.ruled, attempt.number
+                    attempt.claim,
+                    record.changes,
+                    record.parked,
+                    record.ruled,
+                    attempt.number,
+                    attempt.wave,
                 )
                 self._following.hear(attempt, record.status)
 
     def _insist_on_limit(self) -> None:
-        _, subs = self._gathering.counts()
         most, given_up = self._plan.failures.max_dead, self._following.given_up
-        if most.passed(given_up, subs.finished):
+        if given_up and most.passed(given_up, self._gathering.counts()[1].finished):
             self._end(
                 Halted(
                     f"{given_up:,} sub-messages were given up in all tasks, more than {most}",
@@ -369,8 +420,14 @@ class SparkDrain:
 
     def _left_over(self) -> DrainerError | None:
         parked = len(self._gathering.parked | self._left_parked)
-        if self._gathering.complete or not parked:
+        if self._gathering.complete:
             return None
+        if not parked:
+            return DrainerError(
+                "nothing is left to be read, and not all is finished: the watermarks are at"
+                f" {self._gathering.watermarks}",
+                hint="this is a bug of drainer: report it, and keep the plan",
+            )
         lanes = "1 lane is" if parked == 1 else f"{parked:,} lanes are"
         return LanesParked(
             f"{lanes} parked behind sub-messages that failed; all that could be drained without"
@@ -390,7 +447,8 @@ class SparkDrain:
         at_rest = await self._bring_to_rest(reason, work)
         with suppress(DrainerError):
             await self._hear()
-        if at_rest:
+        at_rest = at_rest and not self._gathering.doubtful
+        if at_rest:  # else they may tell more, which the plan is to know it has not
             self._gathering.end()
             self._gathering.tasks_are_over()  # the plan that is written now has all of it
             cause = await self._close_handlers(cause)
@@ -398,6 +456,7 @@ class SparkDrain:
         lost = self._outside.lock.lost
         try:
             ours = lost is None and not isinstance(cause, NOT_OURS)
+            ours = ours and not self._gathering.doubtful
             await self._keeper.finish(commit=ours and not self._forced.is_set())
         except DrainerError as error:
             cause = both(cause, error)
@@ -537,6 +596,11 @@ def _share_of(running: LocalSettings, tasks: int) -> LocalSettings:
     )
     buffer_bytes = max(TASK_BUFFER_LEAST, running.buffer_bytes // tasks)
     return replace(running, concurrency=share, buffer_bytes=buffer_bytes)
+
+
+def _first(offsets: Mapping[int, Sequence[int]]) -> str:
+    number = min(offsets)
+    return f"offset {offsets[number][0]} of partition {number}"
 
 
 def _shown(ranges: Mapping[int, Range]) -> str:

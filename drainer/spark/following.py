@@ -197,6 +197,7 @@ class Following:
         }
         average = sum(shares.values()) / max(1, len(shares))
         found = []
+        last_s = max((heard for _, heard, _ in self._last.values()), default=now)
         for claim in self._begun:
             attempt, heard_s, status = self._last.get(claim, (None, now, {}))
             over = claim in self._ended
@@ -217,7 +218,7 @@ class Following:
                     quiet_s=0.0 if over else now - heard_s,
                     straggler=not over
                     and attempt is not None
-                    and (now - heard_s > QUIET_S or shares[claim] < BEHIND * average),
+                    and (last_s - heard_s > QUIET_S or shares[claim] < BEHIND * average),
                 )
             )
         return tuple(found)

@@ -30,7 +30,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, SubMessage
 from drainer.operations.policy import LetterWriter
 from drainer.spark.failure import carrying, said_of
-from drainer.spark.rows import RoutedMessage, messages_of
+from drainer.spark.rows import Expected, RoutedMessage, messages_of
 from drainer.spark.workplace import HandlerSpec, workplace
 from drainer.store.attempt import Attempt
 from drainer.store.fence import Fence
@@ -38,7 +38,7 @@ from drainer.store.records import TaskRecords
 from drainer.store.state import State
 
 OUTCOME_SCHEMA = "claim string, outcome string"
-AHEAD_ROWS = 4_000  # that are taken from Spark before the engine wants them
+AHEAD_BYTES = 8 * 1024 * 1024  # that are taken from Spark before the engine wants them
 WAIT_S = 0.1
 NEVER_S = 1e7  # between two plans of a task: its records are all that anybody reads
 STOP_S = 1.0
@@ -48,7 +48,8 @@ STOP_S = 1.0
 class Handling:
     """What handles a stretch of a wave, a task a claim; sent to the tasks.
 
-    ``plan`` is the drain's, cut to the stretch; its partitions begin and end where that does.
+    ``plan`` is the drain's, cut to the stretch; its partitions begin and end where that does. In
+    partitions of ``behind`` something before the stretch stays unfinished.
     """
 
     plan: OffsetPlan
@@ -59,6 +60,8 @@ class Handling:
     epoch: int
     wave: int
     claims: tuple[str, ...]
+    subs: tuple[int, ...]  # that are meant, by claim
+    behind: frozenset[int] = frozenset()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -69,17 +72,18 @@ class Handling:
                 pass
             return
         with carrying():
-            outcome = self._handle(self.claims[number], context.taskAttemptId(), batches)
+            outcome = self._handle(number, context.taskAttemptId(), batches)
         told = orjson.dumps(outcome).decode()
         yield pa.RecordBatch.from_pydict({"claim": [self.claims[number]], "outcome": [told]})
 
     def _handle(
-        self, claim: str, attempt_number: int, batches: Iterator[pa.RecordBatch]
+        self, number: int, attempt_number: int, batches: Iterator[pa.RecordBatch]
     ) -> Mapping[str, Any]:
+        claim = self.claims[number]
         state = State.open(self.handler.state, self.handler.drain_id)
         attempt = Attempt(self.epoch, self.wave, claim, attempt_number)
         with workplace().at_work(self.handler) as handler:
-            starts = {number: part.start for number, part in self.plan.partitions.items()}
+            starts = {n: part.start for n, part in self.plan.partitions.items()}
             records = state.begin(attempt, starts)
             outcome: Mapping[str, Any] = {}
             fence = Fence(state, attempt)
@@ -103,7 +107,7 @@ class Handling:
                         journal_interval_s=state.journal_interval_s,
                     ),
                     Outside(
-                        open_source=_Rows(batches, plan).open,
+                        open_source=_Rows(batches, plan, Expected(number, self.subs[number])).open,
                         committer=_NoCommitter(),
                         lock=_TaskLock(fence),
                         read_committed=dict,
@@ -112,6 +116,7 @@ class Handling:
                     teller.hear,
                     elsewhere=None if handler.split is None else _not_meant,
                 )
+                drain.dispatcher.behind = self.behind
                 for ledger in drain.dispatcher.ledgers.values():
                     ledger.tells_fates = True
                 with hurried_interpreter():
@@ -149,12 +154,15 @@ class _Rows:
 
     trouble: str | None = None
 
-    def __init__(self, batches: Iterator[pa.RecordBatch], plan: OffsetPlan) -> None:
+    def __init__(
+        self, batches: Iterator[pa.RecordBatch], plan: OffsetPlan, expected: Expected
+    ) -> None:
         self._batches = batches
         self._plan = plan
+        self._expected = expected
         self._ends = {number: part.end for number, part in plan.partitions.items()}
         self._queue: deque[_RowBatch] = deque()
-        self._waiting = 0  # rows in the queue
+        self._waiting = 0  # bytes in the queue
         self._room = threading.Event()
         self._stopping = False
         self.failure: DrainerError | None = None
@@ -172,7 +180,7 @@ class _Rows:
         if not self._queue:
             return None
         batch = self._queue.popleft()
-        self._waiting -= batch.rows
+        self._waiting -= batch.bytes
         self._room.set()
         return batch
 
@@ -184,13 +192,18 @@ class _Rows:
     def _run(self) -> None:
         try:
             for rows in self._batches:
-                while self._waiting > AHEAD_ROWS and not self._stopping:
+                while self._waiting > AHEAD_BYTES and not self._stopping:
                     self._room.clear()
                     self._room.wait(WAIT_S)
                 if self._stopping:
                     return
-                self._put(_RowBatch(rows, self._plan, {}))
+                for part in self._expected.take(rows):
+                    self._put(_RowBatch(part, self._plan, {}))
+            self._expected.insist_on_all()  # or what is missing would be a hole
             self._put(_RowBatch(None, self._plan, self._ends))
+        except DrainerError as error:
+            self.failure = error
+            self._notify()
         except BaseException as error:
             self.failure = Interrupted(
                 f"Spark gave no more rows: {type(error).__name__}: {error}",
@@ -200,13 +213,13 @@ class _Rows:
             self._notify()
 
     def _put(self, batch: _RowBatch) -> None:
-        self._waiting += batch.rows
+        self._waiting += batch.bytes
         self._queue.append(batch)
         self._notify()
 
 
 class _RowBatch:
-    """The engine's ``Batch``; the messages are made when they are wanted."""
+    """The engine's ``Batch``, of one partition; the messages are made when they are wanted."""
 
     def __init__(
         self, rows: pa.RecordBatch | None, plan: OffsetPlan, reached: dict[int, int]
@@ -214,7 +227,7 @@ class _RowBatch:
         self._rows = rows
         self._plan = plan
         self.reached = reached
-        self.rows = 0 if rows is None else rows.num_rows
+        self.bytes = 0 if rows is None else rows.nbytes
 
     @property
     def messages(self) -> Iterable[RoutedMessage]:
@@ -326,6 +339,6 @@ def _outcome(
     failed = cause is not None and not isinstance(cause, LanesParked)
     return {
         "failure": said_of(cause) if cause is not None and failed else None,
-        "parked": sorted(dispatcher.parked_here),
+        "parked": sorted(dispatcher.left_behind()),
         "status": status,
     }

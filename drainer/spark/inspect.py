@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from drainer.core.rules.settings import RuleSettings
 from drainer.engine.status import RuleStatus
@@ -53,20 +54,24 @@ class OnSpark:
             name = f"drainer inspect {backlog.topic}"
             # What fails is told by drainer, and would be told a second time with Java's stack.
             log = "error" if self._verbose else "off"
-            conf = {"spark.ui.enabled": "false", **self._look.conf}  # over before it is found
-            spark = spark_session(master, name, conf, log=log)
-        try:
-            survey = survey_on_spark(
-                spark,
-                backlog,
-                self._connection,
-                self._handler,
-                self._rules,
-                self._look.tasks,
-                progress,
-            )
-        finally:
-            with spark_failures():
-                spark.stop()
+            own = {"spark.ui.enabled": "false"} if self._look.is_local else {}  # seen by nobody
+            spark = spark_session(master, name, {**own, **self._look.conf}, log=log)
+        # Not on this thread: PySpark hears Ctrl-C on it, and can't cancel jobs while it is waiting
+        # for one there.
+        with ThreadPoolExecutor(1, "spark-survey") as aside:
+            try:
+                survey = aside.submit(
+                    survey_on_spark,
+                    spark,
+                    backlog,
+                    self._connection,
+                    self._handler,
+                    self._rules,
+                    self._look.tasks,
+                    progress,
+                ).result()
+            finally:
+                with spark_failures():
+                    spark.stop()
         self.rule_status = survey.rule_status
         return survey, survey.read_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orjson
 from pyspark import StorageLevel
@@ -14,6 +14,7 @@ from drainer.core.progress import Range
 from drainer.core.ranges import intersect
 from drainer.core.waves import Piece
 from drainer.errors import BrokerUnreachable, Interrupted
+from drainer.spark.checking import Checking, passing
 from drainer.spark.failure import SparkBroke, spark_failures
 from drainer.spark.handling import OUTCOME_SCHEMA, Handling
 from drainer.spark.rows import SPARK_SCHEMA, Manifest
@@ -21,6 +22,8 @@ from drainer.spark.splitting import UNDIVIDED_MOST, Splitting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+Rower: TypeAlias = Splitting | Checking  # gives rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Prepared:
         subs: how many sub-messages each claim is given, by its number.
         undivided: offsets of messages that need tasks to act as one, by partition.
         too_many: whether these are more than were told.
-        read_bytes: of keys and values.
+        read_bytes: what the records take in memory, estimated.
     """
 
     frame: DataFrame
@@ -70,18 +73,21 @@ class Jobs:
         self._session = session
         self._context = session.sparkContext
 
+    def check(self, checking: Checking, slots: int, tasks: int, name: str) -> list[str]:
+        """Runs it in as many tasks as there are slots; gives what each wrote to the state."""
+        with spark_failures():
+            self._context.setJobGroup(name, name, interruptOnCancel=True)
+            frame = self._by_claim(checking, slots, tasks)
+            told = frame.select("value").distinct().collect()
+            frame.mapInArrow(passing, OUTCOME_SCHEMA).collect()
+            frame.unpersist()
+        return [bytes(row[0]).decode() for row in told]
+
     def prepare(self, splitting: Splitting, pieces: Sequence[Piece], name: str) -> Prepared:
         """Reads the pieces of a wave, which are the slices of ``splitting``."""
         with _stopping():
             self._context.setJobGroup(name, name, interruptOnCancel=True)
-            tasks = len(splitting.slices)
-            frame = (
-                self._session.range(0, tasks, 1, tasks)
-                .mapInArrow(splitting, SPARK_SCHEMA)
-                .repartitionById(splitting.claims + 1, "claim")
-                .sortWithinPartitions("partition", "offset")
-                .persist(StorageLevel.DISK_ONLY)
-            )
+            frame = self._by_claim(splitting, len(splitting.slices), splitting.claims)
             told = frame.where(f"claim = {splitting.claims}").select("value").collect()
         manifests = [Manifest.decode(bytes(row[0])) for row in told]
         return _prepared(frame, manifests)
@@ -101,7 +107,22 @@ class Jobs:
                 rows = frame.collect()
         except BrokerUnreachable as error:  # Spark reads again what it has lost
             raise Interrupted(str(error), hint=error.hint) from error
+        if sorted(row[0] for row in rows) != sorted(handling.claims):
+            raise Interrupted(
+                f"Spark ran {len(rows)} tasks for {len(handling.claims)} claims of a wave",
+                hint="resume with the plan; does a setting of Spark change how it shuffles?",
+            )
         return [(row[0], orjson.loads(row[1])) for row in rows]
+
+    def _by_claim(self, task: Rower, tasks: int, claims: int) -> DataFrame:
+        """The rows that so many tasks make, one partition a claim, and one behind them."""
+        return (
+            self._session.range(0, tasks, 1, tasks)
+            .mapInArrow(task, SPARK_SCHEMA)
+            .repartitionById(claims + 1, "claim")
+            .sortWithinPartitions("partition", "offset")
+            .persist(StorageLevel.DISK_ONLY)
+        )
 
     def cancel(self, name: str) -> None:
         """Ends a job; its tasks are killed."""

@@ -5,22 +5,32 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from drainer.spark.settings import LAWS, SparkSettings, check_conf, java_for_spark
+from drainer.spark.settings import (
+    DRAIN_LAWS,
+    LAWS,
+    SparkSettings,
+    check_conf,
+    hides,
+    java_for_spark,
+)
 
 LOCAL = "local[2]"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 # What a drain runs best with; anybody may say otherwise.
 _OF_DRAINS = {
-    "spark.sql.adaptive.enabled": "false",  # it could lay two claims into one task
+    **{key: value for key, (value, _) in DRAIN_LAWS.items()},
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
-    "spark.ui.enabled": "true",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "4m",  # of large messages, no thousand
 }
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *(\d+))?\])?")
 FAILURES_MOST = 4  # of one task, as on a cluster
@@ -71,9 +81,9 @@ def spark_session(
 ) -> SparkSession:
     """A session on a master, with the settings that drainer depends on; stop it when done.
 
-    Workers run the Python that this runs in, unless ``spark.pyspark.python`` names another: on a
-    cluster that is the one of the environment that is sent along. ``log`` is from which level on
-    Spark writes to stderr (``off`` for nothing).
+    Workers run the Python that this runs in, unless ``spark.pyspark.python`` names another, or else
+    the variable ``PYSPARK_PYTHON``: on a cluster that is the one of the environment that is sent
+    along. ``log`` is from which level on Spark writes to stderr (``off`` for nothing).
 
     Raises:
         UsageError: when ``conf``, or a session that runs already, has what drainer depends on set
@@ -84,24 +94,60 @@ def spark_session(
     check_conf(chosen)
     java_for_spark()
     settings = {
-        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.python": os.environ.get("PYSPARK_PYTHON", sys.executable),
         "spark.pyspark.driver.python": sys.executable,
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.ui.showConsoleProgress": "false",  # the terminal is drainer's
         # Not by spark.log.level, which is told on stderr, after what comes before it.
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+        "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
         f" -Ddrainer.spark.log={log}",
         **{key: value for key, (value, _) in LAWS.items()},
     }
     if master.startswith("local"):  # nobody else has to reach the driver
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    settings |= chosen
     builder = SparkSession.builder.master(master).appName(name)
-    for key, value in {**settings, **chosen}.items():
+    for key, value in settings.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    with _pythons(settings["spark.pyspark.python"], settings["spark.pyspark.driver.python"]):
+        if SparkContext._active_spark_context is None:
+            _begin_context(master, name, settings)
+        session = builder.getOrCreate()
     # One that was there before keeps what its context was begun with.
     check_conf(dict(session.sparkContext.getConf().getAll()))
     # When the JVM dies this one prints a traceback, and the error that is told says it all.
     accumulators = session.sparkContext._accumulatorServer
     accumulators.handle_error = lambda *_: None  # type: ignore[method-assign]
     return session
+
+
+def _begin_context(master: str, name: str, settings: Mapping[str, str]) -> None:
+    # The JVM is in a session of its own: what a terminal or a supervisor sends to a whole group of
+    # processes is for this one to hear, which then stops the JVM when its tasks are at rest. And
+    # whoever lists processes sees their arguments, so no secret is among these.
+    conf = SparkConf().setMaster(master).setAppName(name).setAll(list(settings.items()))
+    if SparkContext._gateway is None:
+        shown = [(key, value) for key, value in settings.items() if not hides(key, value)]
+        launched = SparkConf(loadDefaults=False).setAll(shown)
+        SparkContext._ensure_initialized(
+            gateway=launch_gateway(launched, {"start_new_session": True}),  # type: ignore[no-untyped-call]
+            conf=conf,
+        )
+    SparkContext(conf=conf)
+
+
+@contextmanager
+def _pythons(workers: str, driver: str) -> Iterator[None]:
+    # Only spark-submit heeds the settings of these; a session goes by the environment, and without
+    # it by whatever python3 comes first on the path.
+    said = {"PYSPARK_PYTHON": workers, "PYSPARK_DRIVER_PYTHON": driver}
+    before = {name: os.environ.get(name) for name in said}
+    os.environ.update(said)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

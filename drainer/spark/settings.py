@@ -27,6 +27,11 @@ LAWS = {
     ),
 }
 
+# And a drain's, which has as many tasks as claims.
+DRAIN_LAWS = {
+    "spark.sql.adaptive.enabled": ("false", "it could lay the sub-keys of two tasks into one"),
+}
+
 # What says where a drain runs, and is said otherwise; a value of None is any.
 _ELSEWHERE = {
     "spark.master": (None, "the master is named by --master"),
@@ -71,6 +76,7 @@ class SparkSettings:
 
     def __post_init__(self) -> None:
         check_place(self.master, self.conf)
+        check_conf(self.conf, DRAIN_LAWS)
         if self.wave_bytes < 1:
             raise UsageError("--wave has to hold something", hint="as in 2GiB, or 256MiB")
         if self.tasks is not None and not 1 <= self.tasks <= MOST_TASKS:
@@ -97,7 +103,7 @@ class SparkSettings:
 
     def shown_conf(self) -> dict[str, str]:
         """The settings of Spark as they may be shown, without secrets."""
-        return {name: REDACTED if _hides(name, value) else value for name, value in self._sorted()}
+        return {name: REDACTED if hides(name, value) else value for name, value in self._sorted()}
 
     def _sorted(self) -> list[tuple[str, str]]:
         return sorted(self.conf.items())
@@ -135,6 +141,11 @@ class SparkLook:
                 hint="it is how many tasks read; as many as pay when nothing is said",
             )
 
+    @property
+    def is_local(self) -> bool:
+        """Whether all of it runs on this machine."""
+        return _LOCAL.fullmatch(self.master) is not None
+
 
 def check_place(master: str, conf: Mapping[str, str]) -> None:
     """Make sure that there is such a master, and that settings of Spark leave laws whole.
@@ -147,13 +158,13 @@ def check_place(master: str, conf: Mapping[str, str]) -> None:
     _check_names(conf)
 
 
-def check_conf(conf: Mapping[str, str]) -> None:
+def check_conf(conf: Mapping[str, str], laws: Mapping[str, tuple[str, str]] = LAWS) -> None:
     """Make sure that settings of Spark leave drainer's laws whole.
 
     Raises:
         UsageError: when one does not; its text says why.
     """
-    for key, (value, reason) in LAWS.items():
+    for key, (value, reason) in laws.items():
         if conf.get(key, value).strip().lower() != value:
             raise UsageError(f"{key}={conf[key]} is not possible: {reason}", hint="leave it out")
 
@@ -224,6 +235,6 @@ def _check_archive(archive: str) -> None:
         )
 
 
-def _hides(name: str, value: str) -> bool:
-    # Java options and the like carry secrets in their values.
+def hides(name: str, value: str) -> bool:
+    """Whether a setting is not to be shown: Java options and the like carry secrets, too."""
     return _SECRET.search(name) is not None or _SECRET.search(value) is not None

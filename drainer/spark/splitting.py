@@ -26,7 +26,8 @@ UNDIVIDED_MOST = 100  # offsets that a manifest tells; with more the wave is not
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Offsets ``[start, end)`` of one partition; ``bytes_most`` are read of it, or a batch more."""
+    """Offsets ``[start, end)`` of one partition; with ``bytes_most`` of keys and values, or the
+    message that has more, it ends before."""
 
     origin: Origin
     start: int
@@ -79,7 +80,7 @@ class _SliceSplitter:
         part, rows = self._slice, self._rows
         with workplace().at_work(self._task.handler) as handler:
             take = self._taker(handler.split)
-            read, reached = 0, part.end
+            read, reached, full = 0, part.end, False
             for batch in read_range(
                 self._task.client,
                 part.origin,
@@ -92,9 +93,13 @@ class _SliceSplitter:
                         take(message)
                         if rows.full:
                             yield rows.take()
-                read += batch.bytes
-                if read >= part.bytes_most:
-                    reached = min(part.end, message.offset + 1)
+                    # By the messages and not by batches, which come as they like: a slice that
+                    # Spark lost and reads again must end where it did.
+                    read += len(message.key or b"") + len(message.value or b"")
+                    if read >= part.bytes_most:
+                        reached, full = message.offset + 1, True
+                        break
+                if full:
                     break
         rows.add_manifest(
             self._task.claims,
@@ -118,8 +123,10 @@ class _SliceSplitter:
         self, split: Callable[[Message], Iterable[SubMessage]] | None
     ) -> Callable[[Message], None]:
         if split is not None:
-            return lambda message: self._divide(message, self._split(split, message))
-        return lambda message: self._divide(message, [SubMessage(message.key, message.value)])
+            return lambda message: self._divide(message, self._split(split, message), splits=True)
+        return lambda message: self._divide(
+            message, [SubMessage(message.key, message.value)], splits=False
+        )
 
     @staticmethod
     def _split(
@@ -133,7 +140,7 @@ class _SliceSplitter:
                 hint="mend the handler, then resume; nothing of this message was handled",
             ) from error
 
-    def _divide(self, message: Message, subs: Sequence[SubMessage]) -> None:
+    def _divide(self, message: Message, subs: Sequence[SubMessage], *, splits: bool) -> None:
         keys = identify(message, subs)
         self._delivered.append(message.offset)
         done = self._done(message, subs, keys)
@@ -143,10 +150,13 @@ class _SliceSplitter:
             if len(self._undivided) <= UNDIVIDED_MOST:
                 self._undivided.append(message.offset)
             return
+        checksum = checksum_keys(keys) if splits else None
         for claim, meant in enumerate(divided):
             if meant:
                 self._subs[claim] += meant.bit_count()
-                self._rows.add(claim, message, len(subs), meant, whole=meant == every)
+                self._rows.add(
+                    claim, message, len(subs), meant, whole=meant == every, checksum=checksum
+                )
 
     def _done(self, message: Message, subs: Sequence[SubMessage], keys: Sequence[object]) -> int:
         done = 0

@@ -6,11 +6,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import reduce
 
 import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -273,13 +274,16 @@ def _watched(
     over = threading.Event()
 
     def look() -> None:
-        tracker = context.statusTracker()
-        while not over.wait(LOOK_S):
-            jobs = map(tracker.getJobInfo, sorted(tracker.getJobIdsForGroup(group))[:1])
-            stages = [number for job in jobs if job is not None for number in job.stageIds]
-            stage = tracker.getStageInfo(min(stages)) if stages else None
-            if stage is not None and stage.numTasks == tasks:
-                progress(backlog.offsets * stage.numCompletedTasks // tasks, backlog.offsets)
+        tracker, told = context.statusTracker(), -1
+        with suppress(Py4JError, OSError):  # whoever waits for the job hears of it, too
+            while not over.wait(LOOK_S):
+                jobs = map(tracker.getJobInfo, sorted(tracker.getJobIdsForGroup(group))[:1])
+                stages = [number for job in jobs if job is not None for number in job.stageIds]
+                stage = tracker.getStageInfo(min(stages)) if stages else None
+                if stage is None or stage.numTasks != tasks or stage.numCompletedTasks == told:
+                    continue
+                told = stage.numCompletedTasks
+                progress(backlog.offsets * told // tasks, backlog.offsets)
 
     context.setJobGroup(group, f"drainer inspect {backlog.topic}")
     watch = threading.Thread(target=look, name="spark-progress", daemon=True)

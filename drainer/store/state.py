@@ -187,12 +187,16 @@ class State:
         return all(self._is_over(each) for each in self.attempts() if each.epoch < below)
 
     def insist_on(self, attempt: Attempt) -> Control:
-        """Raises LockLost when a newer driver or attempt has taken over, StateLost."""
+        """Raises LockLost when a newer driver or attempt has taken over, StateLost.
+
+        Of a wave that was removed nothing is left to be done, so there is no attempt at it either.
+        """
         control = self.control()
         if control is None or control.epoch > attempt.epoch:
             raise overtaken(attempt, control)
         newest = max(self._numbers(share_name(*attempt.share)), default=attempt.number)
-        if newest > attempt.number:
+        removed = self.objects.get(self._name(f"{attempt.name}/{BEGUN}")) is None
+        if removed or newest > attempt.number:
             raise overtaken(attempt, control)
         return control
 
@@ -238,6 +242,17 @@ class State:
         return [
             (a, record) for a, records in zip(attempts, found, strict=True) for record in records
         ]
+
+    # --- whether all see the same ---
+
+    def probe(self, epoch: int) -> str:
+        """Writes something, and gives its name."""
+        name = f"{epoch}-probes/{uuid4().hex}"
+        self._put(name, this_process())
+        return name
+
+    def has(self, name: str) -> bool:
+        return self.objects.get(self._name(name)) is not None
 
     # --- where handlers are open ---
 

@@ -6,12 +6,15 @@ What finished is still noted in memory, and then thrown away.
 from __future__ import annotations
 
 from drainer.cli import main
+from drainer.core.dispatch import Dispatcher
 from drainer.engine.keeper import Keeper
 from drainer.store.plan_file import PlanFile
 
 
 def _forget(keeper: Keeper) -> None:
-    for ledger in keeper._account.ledgers.values():
+    account = keeper._account
+    assert isinstance(account, Dispatcher)
+    for ledger in account.ledgers.values():
         ledger._changed_finished.clear()
         ledger._changed_partial.clear()
 

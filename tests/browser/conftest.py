@@ -9,10 +9,6 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from command.conftest import command, make_topic
-
-__all__ = ["browser", "command", "make_topic"]
-
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _ALONE = (
     "--disable-gpu",

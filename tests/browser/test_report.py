@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Page
 
-from command.conftest import MakeTopic
 from command.process import Command
+from drainer.sandbox import Broker
+from kafka.topic import Topic
 
 EVIL = "<script>document.title = 'pwned'</script>"
 EVIL_ERROR = "<img src=x onerror=\"document.title = 'pwned'\">"
@@ -36,21 +38,34 @@ WIDE, NARROW = 1280, 360
 SCRIPTS = "document.querySelectorAll('script:not([type=\"application/json\"])').length"
 
 
-@pytest.fixture
-def what(command: Command, make_topic: MakeTopic) -> list[str]:
-    """The options for a backlog whose sub-keys, and the errors about them, are markup."""
-    topic = make_topic([json.dumps([EVIL, f"doc-{n % 5}"]) for n in range(100)], partitions=2)
+@pytest.fixture(scope="module")
+def command(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
+    made = Command(tmp_path_factory.mktemp("command"), broker.bootstrap_servers)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def what(command: Command) -> list[str]:
+    """The options for a backlog whose sub-keys, and the errors about them, are markup.
+
+    Which group it is of, each command says for itself.
+    """
+    topic = Topic(command.bootstrap, f"t-{uuid.uuid4().hex[:12]}", 2)
+    for partition in range(2):
+        values = [json.dumps([EVIL, f"doc-{n % 5}"]) for n in range(100)]
+        topic.produce(values, partition=partition)
     handler = command.home / "hostile.py"
     handler.write_text(HANDLER)
-    where = ["-b", command.bootstrap, "--topic", topic.name, "--group", command.group(topic)]
+    where = ["-b", command.bootstrap, "--topic", topic.name]
     return [*where, "--handler", f"{handler}:Hostile", "--from", "earliest"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def report(command: Command, what: list[str]) -> Path:
-    """That of a drain of two seconds."""
-    more = ["--yes", "--on-failure", "dead-letter", "--retries", "0", "--report", "r.html"]
-    command("run", *what, *more, code=6)
+    """That of a drain of two seconds, which these tests only look at."""
+    more = ["--group", "drains", "--on-failure", "dead-letter", "--retries", "0"]
+    command("run", *what, *more, "--yes", "--report", "r.html", code=6)
     return command.folder / "r.html"
 
 
@@ -136,7 +151,7 @@ def test_it_can_be_read_in_the_dark_and_on_a_phone(browser: Browser, report: Pat
 def test_the_report_of_a_backlog_opens_anywhere(
     browser: Browser, command: Command, what: list[str]
 ) -> None:
-    command("inspect", *what, "--report", "i.html")
+    command("inspect", *what, "--group", "inspects", "--report", "i.html")
     report = command.folder / "i.html"
     for colours in ("light", "dark"):
         found = opened(browser, report, NARROW, colours)

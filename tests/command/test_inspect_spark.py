@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
 
 from command.conftest import MakeTopic, operations
 from command.process import Command
+from kafka.topic import eventually
+
+ENDLESS = """
+import time, drainer
+class Slow(drainer.Handler):
+    def split(self, message):
+        open(__file__ + ".splits", "w").close()
+        time.sleep(60)
+        return []
+    def handle(self, sub): raise AssertionError
+"""
 
 
 def test_it_says_what_one_process_says(command: Command, make_topic: MakeTopic) -> None:
@@ -16,7 +28,7 @@ def test_it_says_what_one_process_says(command: Command, make_topic: MakeTopic) 
     what = [*command.what(topic), "--from", "earliest", "--full", "--json"]
 
     spark = ["--engine", "spark", "--master", "local[1]", "--tasks", "2"]
-    outcome = command.start("inspect", *what, *spark).ends(0, within_s=120)
+    outcome = command.start("inspect", *what, *spark).ends(0, within_s=300)
 
     ours, theirs = outcome.answer, command("inspect", *what).answer
     assert ours["reading"]["engine"] == "spark"
@@ -30,6 +42,24 @@ def test_it_says_what_one_process_says(command: Command, make_topic: MakeTopic) 
     assert "\tat " not in outcome.err
     assert command.left_behind == []
     assert not command.record.path.exists()
+
+
+def test_ctrl_c_ends_it_at_once(command: Command, make_topic: MakeTopic, tmp_path: Path) -> None:
+    topic = make_topic(operations(10))
+    handler = tmp_path / "endless.py"
+    handler.write_text(ENDLESS)
+    what = ["-b", command.bootstrap, "--topic", topic.name, "--group", "g", "--from", "earliest"]
+    running = command.start(
+        "inspect", *what, "--handler", f"{handler}:Slow", "--full", "--master", "local[1]"
+    )
+    splits = handler.with_name("endless.py.splits")
+    eventually(lambda: splits.exists() or not running.running, "a task splits", 300)
+
+    running.signal(signal.SIGINT)
+    outcome = running.ends(4, within_s=60)
+
+    assert outcome.error == "interrupted"
+    assert "Traceback" not in outcome.err
 
 
 @pytest.mark.parametrize(

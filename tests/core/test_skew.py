@@ -34,6 +34,7 @@ def metered(*windows: Sequence[Sequence[Hashable]], fraction: float = 1.0) -> Sk
     return meter.skew(fraction)
 
 
+@settings(deadline=None)  # the first one imports numpy
 @given(st.lists(st.lists(st.integers(0, 30), max_size=8), max_size=60), st.integers(1, 7))
 def test_all_that_was_read_is_counted_exactly(messages: list[list[int]], windows: int) -> None:
     found = metered(*[messages[n::windows] for n in range(windows)])

@@ -16,7 +16,14 @@ from drainer.core.tuning.concurrency import Concurrency
 from drainer.engine.pump import SLICE_CHECK
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
-from drainer.errors import DrainerError, Halted, HandleFailed, OffsetMoved, ThreadsOverdue
+from drainer.errors import (
+    DrainerError,
+    Halted,
+    HandleFailed,
+    LanesParked,
+    OffsetMoved,
+    ThreadsOverdue,
+)
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
 from drainer.operations.drain import drain
@@ -121,7 +128,7 @@ class Simulation:
         if self.broker.late:  # of the process before: this one can't know that it was its own
             self.may_end.add(OffsetMoved)
         if Outcome.DEAD in self.account.counted():
-            self.may_end.add(Halted)  # lanes behind dead letters may be parked
+            self.may_end.add(LanesParked)  # lanes behind dead letters may be parked
         self.began_s = world.now_s
         self.died = self.power_lost = False
         world.fate = None
@@ -185,7 +192,7 @@ class Simulation:
 
     def _failing(self, act: Act) -> None:
         if act not in (Act.LATER, Act.SKIP):
-            self.may_end |= {HandleFailed, Halted, ThreadsOverdue}
+            self.may_end |= {HandleFailed, Halted, LanesParked, ThreadsOverdue}
 
     def _check_commit(self, commits: Commits) -> None:
         """The group may only be put to where the plan is that a loss of power leaves."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,8 +19,28 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def spark(kafka_installed: None, events: Path) -> Iterator[SparkSession]:
-    session = spark_session(
+def other_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a python3 that is nobody's."""
+    folder = tmp_path_factory.mktemp("other")
+    python = folder / "python3"
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def spark(kafka_installed: None, events: Path, other_python: Path) -> Iterator[SparkSession]:
+    # As where drainer is called by its path, and its environment is not the active one.
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PATH", str(other_python), prepend=os.pathsep)
+        session = _session(events)
+    register(session)
+    yield session
+    session.stop()
+
+
+def _session(events: Path) -> SparkSession:
+    return spark_session(
         "local[2,2]",  # a task that failed is tried once more
         "tests",
         {
@@ -31,6 +52,3 @@ def spark(kafka_installed: None, events: Path) -> Iterator[SparkSession]:
             "spark.sql.session.timeZone": "UTC",
         },
     )
-    register(session)
-    yield session
-    session.stop()

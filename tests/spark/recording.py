@@ -68,6 +68,7 @@ class Recorder(drainer.Handler):
         told: dict[str, Any] = {"what": what, "at": time.monotonic_ns(), "pid": os.getpid()}
         if sub is not None:
             keys = ["|"] if isinstance(sub, Barrier) else list(sub.keys or [sub.key])
+            keys = [key.decode() if isinstance(key, bytes) else key for key in keys]
             message = sub.message
             told |= {"keys": keys, "place": [message.partition, message.offset, sub.index]}
         os.write(self.file, orjson.dumps(told) + b"\n")
@@ -85,3 +86,28 @@ class Recorder(drainer.Handler):
         except FileExistsError:
             return
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Whole(Recorder):
+    """Each message is one sub-message, by its own key."""
+
+    split = drainer.Handler.split  # type: ignore[assignment]
+
+
+class Turning(Recorder):
+    """Turns the sub-messages of a message round whenever it is asked for them again."""
+
+    def split(self, message: Message) -> Iterator[SubMessage]:
+        seen = Path(f"{self.options['record']}.seen-{message.offset}")
+        subs = list(super().split(message))
+        if seen.exists():
+            subs.reverse()
+        seen.touch()
+        yield from subs
+
+
+class Shut(Recorder):
+    """Can't be opened."""
+
+    async def open(self, context: Context) -> None:
+        raise ConnectionError("the index is down")

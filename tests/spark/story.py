@@ -39,6 +39,7 @@ class Story:
     settings: ClientSettings
     topic: str
     folder: Path
+    handler: str = f"{HANDLER}:Recorder"
     messages: dict[int, list[Sequence[Op]]] = field(default_factory=dict)  # by partition
     statuses: list[Status] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
@@ -83,7 +84,6 @@ class Story:
         wave_bytes: int = 2**31,
         observe: Callable[[Status], None] | None = None,
         until: str = "end",
-        handler: Path = HANDLER,
         **options: str,
     ) -> Summary:
         """Drains from the beginning: on Spark by so many tasks, or without it (None)."""
@@ -91,7 +91,7 @@ class Story:
             request = Request(
                 self.topic,
                 self.group,
-                load_handler(f"{handler}:Recorder"),
+                load_handler(self.handler),
                 from_="earliest",
                 until=until,
                 order=order,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from drainer.errors import EXIT_INTERRUPTED, EXIT_REFUSED
+from drainer.errors import EXIT_INTERRUPTED, Refused
 from drainer.kafka.settings import ClientSettings
 from spark.story import HANDLER, Op, Story
 from spark.test_drain import messages
@@ -146,14 +146,15 @@ def test_a_handler_that_workers_can_t_import_ends_the_drain_before_anything_is_h
     fill(story)
     broken = tmp_path / "broken.py"
     broken.write_text(
-        "import sys\n"
-        "if 'pyspark.worker' in sys.modules:\n"
-        "    import nothing_of_the_kind\n" + HANDLER.read_text().replace("from __future__", "# ")
+        f"{HANDLER.read_text()}\n\n"
+        "if 'pyspark.worker' in __import__('sys').modules:\n"
+        "    import nothing_of_the_kind\n"
     )
 
-    ended = story.run(handler=broken)
+    story.handler = f"{broken}:Recorder"
 
-    assert ended.exit_code == EXIT_REFUSED
-    assert "No module named 'nothing_of_the_kind'" in str(ended.cause)
+    with pytest.raises(Refused, match="No module named 'nothing_of_the_kind'"):
+        story.run()
+
     assert not story.record.exists()
     assert states(story.folder) == []

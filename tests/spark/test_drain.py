@@ -47,7 +47,7 @@ def test_everything_is_handled_in_the_order_of_its_sub_keys(story: Story) -> Non
 def test_the_handler_is_opened_and_closed_once_in_each_worker(story: Story) -> None:
     story.fill(messages(200, 3))
 
-    story.run(wave_bytes=2_000)
+    story.run(wave_bytes=20_000)
 
     opened = [line["pid"] for line in story.lines if line["what"] == "open"]
     closed = [line["pid"] for line in story.lines if line["what"] == "close"]
@@ -56,15 +56,15 @@ def test_the_handler_is_opened_and_closed_once_in_each_worker(story: Story) -> N
 
 
 def test_waves_follow_each_other_in_order(story: Story) -> None:
-    story.fill(messages(3_000, 4), messages(2_000, 5))
+    story.fill(messages(700, 4), messages(500, 5))
 
-    summary = story.run(wave_bytes=30_000)
+    summary = story.run(wave_bytes=50_000)
 
     assert summary.waves is not None
     assert summary.waves > 2
     story.insist_on_all()
     assert story.repeated == 0
-    assert summary.messages.done == 5_000
+    assert summary.messages.done == 1_200
 
 
 @pytest.mark.parametrize("order", list(Order))

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,20 @@ def test_a_task_that_was_overtaken_before_it_looked_does_not_start(
         fence.start()
 
 
+def test_a_task_that_wakes_up_after_its_wave_is_over_begins_nothing(
+    state: State, fence: Fence
+) -> None:
+    records = state.begin(SECOND)  # which did it all, and made the wave one of the past
+    state.remove_wave(1, 1)
+    with suppress(StateLost):  # from a folder, where it finds none
+        records.append({})  # by one that doesn't know it yet
+
+    with pytest.raises(LockLost):
+        fence.start()
+    with pytest.raises(LockLost):
+        state.insist_on(SECOND)
+
+
 def test_attempts_at_other_shares_do_not_matter(state: State, fence: Fence) -> None:
     for other in (Attempt(1, 1, "3/8", 5), Attempt(1, 2, "2/8", 5), Attempt(1, 1, "12/18", 5)):
         state.begin(other)
@@ -152,7 +167,7 @@ def test_the_lease_begins_when_the_question_was_put(state: State, objects: Faili
     ask = objects.get
 
     def slow(name: str) -> bytes | None:
-        now_s[0] += 7.0
+        now_s[0] += 3.5  # and it is asked for two objects
         return ask(name)
 
     objects.get = slow  # type: ignore[method-assign]

@@ -1,0 +1,43 @@
+"""The handlers that are measured: one waits, the other computes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import orjson
+
+from drainer import Context, Handler, Message, SubMessage
+
+
+class Documents(Handler):
+    """A message is a JSON object with a list of documents, each an operation."""
+
+    def open(self, context: Context) -> None:
+        self.latency_s = float(context.options.get("latency_ms", "0")) / 1000
+        self.rounds = int(context.options.get("rounds", "0"))
+
+    def split(self, message: Message) -> Iterable[SubMessage]:
+        for document in orjson.loads(message.value or b"{}")["documents"]:
+            yield SubMessage(document["id"], document)
+
+
+class Wait(Documents):
+    """As for a downstream that takes ``latency_ms``."""
+
+    async def handle(self, sub: SubMessage) -> None:
+        await asyncio.sleep(self.latency_s)
+
+
+class Compute(Documents):
+    """``rounds`` of pure Python."""
+
+    async def handle(self, sub: SubMessage) -> None:
+        compute(self.rounds)
+
+
+def compute(rounds: int) -> int:
+    found = 0
+    for number in range(rounds):
+        found = (found * 31 + number) & 0xFFFF
+    return found

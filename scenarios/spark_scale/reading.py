@@ -1,0 +1,91 @@
+"""Reads one partition as Spark's data source by more and more tasks, all columns or two of them.
+
+Prints records per second: the median of several reads, beside what one process reads without Spark.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.fill import create_topic, fill
+from drainer.kafka.settings import ClientSettings
+from drainer.kafka.stream import read_range
+from drainer.message import Origin
+from drainer.sandbox import Broker
+from drainer.spark import register, spark_session
+from drainer.spark.source import SCHEMA
+
+TOPIC = "spark-scale"
+TWO_COLUMNS = ("offset", "value")
+
+
+def records(count: int, size: int) -> Iterator[tuple[bytes, bytes, int]]:
+    for number in range(count):
+        yield b"%d" % number, b"%d" % number + b"." * (size - len(str(number))), 0
+
+
+def median_s(read: Callable[[], int], expected: int, times: int) -> float:
+    """Seconds of one read; each has to give all records."""
+    taken: list[float] = []
+    for _ in range(times):
+        begun_s = time.perf_counter()
+        count = read()
+        taken.append(time.perf_counter() - begun_s)
+        if count != expected:
+            raise SystemExit(f"read {count} records of {expected}")
+    return statistics.median(taken)
+
+
+def without_spark(settings: ClientSettings, count: int) -> int:
+    with Cluster.connect(settings) as cluster:
+        origin = Origin(TOPIC, cluster.topic(TOPIC).topic_id, 0)
+    return sum(map(len, read_range(settings, origin, 0, count, reader="spark-scale")))
+
+
+def by_tasks(spark: SparkSession, servers: str, tasks: int, columns: tuple[str, ...]) -> int:
+    """Reads everything into the JVM, and counts it there."""
+    schema = StructType([SCHEMA[name] for name in columns])
+    reader = spark.read.format("drainer").schema(schema).option("topic", TOPIC)
+    frame = reader.option("bootstrap.servers", servers).option("tasks", str(tasks)).load()
+    return frame.count()  # there is no way to read without the columns of the schema
+
+
+def compare(master: str, count: int, size: int, tasks_tried: Sequence[int], times: int) -> None:
+    """Prints a table: without Spark, and by so many tasks."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Broker(Path(folder) / "broker", die_with_parent=True) as broker,
+    ):
+        settings = ClientSettings.load(broker.bootstrap_servers)
+        create_topic(settings, TOPIC)
+        fill(settings, TOPIC, records(count, size))
+        spark = spark_session(master, "spark-scale")
+        register(spark)
+        print(f"{count:,} records of {size} bytes in one partition\n")
+        print("| read by | columns | seconds | records/s |\n|---|---|---|---|")
+
+        def row(by: str, columns: str, read: Callable[[], int]) -> None:
+            read()  # once for what starts with the first one
+            took_s = median_s(read, count, times)
+            print(f"| {by} | {columns} | {took_s:.2f} | {count / took_s:,.0f} |", flush=True)
+
+        try:
+            row("one process, without Spark", "as records", lambda: without_spark(settings, count))
+            for columns in (tuple(SCHEMA.fieldNames()), TWO_COLUMNS):
+                label = "all" if columns != TWO_COLUMNS else ", ".join(columns)
+                for tasks in tasks_tried:
+
+                    def read(tasks: int = tasks, columns: tuple[str, ...] = columns) -> int:
+                        return by_tasks(spark, broker.bootstrap_servers, tasks, columns)
+
+                    row(f"{tasks} task{'s' * (tasks > 1)} on {master}", label, read)
+        finally:
+            spark.stop()

@@ -1,0 +1,462 @@
+"""Gathering: what tasks told, in whatever order it came, is what the plan says, and no more.
+
+Runs of a drain are played with the dispatchers that tasks have, and compared with a list of what
+was finished: waves, stretches, attempts that die or wake up late, parked lanes, barriers, crashes
+of the driver, and resumes with another number of tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.messages import message_at
+from core.test_folding import plan_of
+from drainer.core.claims import ALL, Claim, Places
+from drainer.core.dispatch import Dispatcher
+from drainer.core.folding import Record, fold, merged
+from drainer.core.gathering import Gathering, Stretch, insist_conserved
+from drainer.core.ledger import Ledger
+from drainer.core.order import Order
+from drainer.core.plan import OffsetPlan
+from drainer.core.progress import Counts, Outcome, Partial, Progress, Range, join_ranges, ranges_of
+from drainer.errors import DrainerError
+from drainer.message import Barrier, Message, SubMessage
+
+Sub = tuple[int, int, int]  # partition, offset, index
+PLACES = Places(Order.SUB_KEY)
+
+
+def stretch_of(number: int, start: int, end: int, claims: tuple[str, ...], **subs: int) -> Stretch:
+    return Stretch(
+        number,
+        {0: (start, end)},
+        claims,
+        {0: ((start, end),)},
+        dict(zip(claims, subs.values(), strict=True)) if subs else dict.fromkeys(claims, 0),
+    )
+
+
+def halves(plan: OffsetPlan | None = None) -> Gathering:
+    gathering = Gathering(plan or plan_of(100), "/state", 1)
+    gathering.begin(stretch_of(1, 0, 10, ("0/2", "1/2"), one=3, other=3))
+    return gathering
+
+
+def told(*ranges: Range, done: int, **fields: object) -> dict[int, Progress]:
+    progress = Progress(0, ranges, sub_messages=Counts(done, done))
+    return {0: replace(progress, **fields)}  # type: ignore[arg-type]
+
+
+def test_what_a_task_of_an_earlier_stretch_still_says_changes_nothing() -> None:
+    gathering = halves()
+    for claim in ("0/2", "1/2"):
+        gathering.hear(claim, told((0, 10), done=3), attempt=1, stretch=1)
+    gathering.end()
+
+    gathering.hear("0/2", told((0, 10), done=2), attempt=0, stretch=1)
+    gathering.begin(stretch_of(2, 10, 20, ("0/2", "1/2")))
+    gathering.hear("0/2", told((0, 10), done=2), attempt=0, stretch=1)
+
+    assert gathering.finished_in("0/2") == Counts()
+    assert gathering.counts()[1] == Counts(6, 6)
+
+
+def test_the_accounts_of_a_late_attempt_are_not_asked_any_more() -> None:
+    gathering = Gathering(plan_of(100), "/state", 1)
+    gathering.begin(stretch_of(1, 0, 10, (ALL,), one=3))
+    gathering.hear(ALL, told((0, 10), done=3, messages=Counts(3, 3)), attempt=2, stretch=1)
+
+    gathering.hear(ALL, told((0, 4), done=1, messages=Counts(1, 1)), attempt=1, stretch=1)
+
+    assert gathering.counts() == (Counts(3, 3), Counts(3, 3))
+
+
+def test_a_message_that_two_attempts_finished_between_them_leaves_a_plan_that_can_be_read() -> None:
+    gathering = halves()
+    gathering.hear("0/2", told(done=2, partial={4: Partial(3, 7, 0b101)}), attempt=2)
+    gathering.hear("0/2", told(done=2, partial={4: Partial(3, 7, 0b011)}), attempt=1)
+
+    plan = replace(plan_of(100), claims=gathering.claims(), state=gathering.state)
+
+    again = OffsetPlan.decode(plan.encode())
+    assert again.claims["0/2"][0].finished == ((4, 5),)
+    assert again.claims["0/2"][0].partial == {}
+
+
+def test_a_stretch_that_does_not_add_up_makes_all_doubtful() -> None:
+    gathering = halves()
+    gathering.hear("0/2", told((0, 10), done=3))
+    gathering.hear("1/2", told((0, 10), done=2))
+
+    with pytest.raises(DrainerError, match="claim 1/2 was given 3"):
+        insist_conserved(gathering)
+    assert gathering.doubtful
+
+
+def test_partitions_are_behind_when_something_before_a_stretch_stays_pending() -> None:
+    gathering = halves()
+    gathering.hear("0/2", told((0, 4), (5, 10), done=2))
+    gathering.hear("1/2", told((0, 10), done=3))
+    assert gathering.behind({0: (0, 10)}) == frozenset()
+
+    gathering.end()
+
+    assert gathering.behind({0: (10, 20)}) == {0}
+
+
+class Backlog:
+    """Messages with holes between them."""
+
+    def __init__(self, draw: Random) -> None:
+        self.ends = {n: draw.randrange(25) for n in range(draw.choice((1, 1, 2)))}
+        self.subs: dict[tuple[int, int], list[object]] = {}
+        for number, end in self.ends.items():
+            for offset in range(end):
+                if draw.random() < 0.85:
+                    count = draw.choice((0, 1, 1, 2, 3, 4))
+                    self.subs[number, offset] = [self._op(draw) for _ in range(count)]
+
+    @staticmethod
+    def _op(draw: Random) -> object:
+        kind = draw.random()
+        if kind < 0.03:
+            return None  # a barrier
+        if kind < 0.06:
+            return tuple(draw.sample("abcdefgh", 2))
+        return draw.choice("abcdefgh")
+
+    def message(self, number: int, offset: int) -> tuple[Message, list[SubMessage]]:
+        message = message_at(offset, number)
+        subs: list[SubMessage] = []
+        for op in self.subs[number, offset]:
+            if op is None:
+                subs.append(Barrier())
+            elif isinstance(op, tuple):
+                subs.append(SubMessage(keys=op))
+            else:
+                subs.append(SubMessage(op))
+        for index, sub in enumerate(subs):
+            sub.message, sub.index = message, index
+        return message, subs
+
+    @property
+    def everything(self) -> set[Sub]:
+        return {(*at, index) for at, ops in self.subs.items() for index in range(len(ops))}
+
+    def before(self, sub: Sub) -> Iterator[Sub]:
+        """All of its partition that has to be finished before it."""
+        own = self.subs[sub[:2]][sub[2]]
+        for (number, offset), ops in self.subs.items():
+            for index, op in enumerate(ops):
+                other = (number, offset, index)
+                if number == sub[0] and other < sub:
+                    shared = set(op or ()) & set(own or ())  # type: ignore[call-overload]
+                    if op is None or own is None or shared:
+                        yield other
+
+
+class Task:
+    """An attempt at one claim's part of a stretch: the dispatcher that tasks have.
+
+    ``fate`` is called for each sub-message that is handled.
+    """
+
+    def __init__(
+        self,
+        draw: Random,
+        stretch: Stretch,
+        rows: list[tuple[int, int, int]],  # partition, offset, bits of those that are not meant
+        backlog: Backlog,
+        earlier: Record,
+        behind: frozenset[int],
+        parked: frozenset[str],
+    ) -> None:
+        absent = {(number, offset): bits for number, offset, bits in rows}
+        ledgers = {}
+        self._starts = {n: start for n, (start, _) in stretch.ranges.items()}
+        for number, (start, end) in stretch.ranges.items():
+            begun = Progress(start)
+            if number in earlier.changes:
+                begun = begun.merge(earlier.changes[number])
+                begun = replace(
+                    begun,
+                    messages=begun.messages.settled(),
+                    sub_messages=begun.sub_messages.settled(),
+                )
+            ledgers[number] = Ledger(start, end, begun)
+        self.dispatcher = dispatcher = Dispatcher(
+            ledgers,
+            parked=parked,
+            elsewhere=lambda message, _: absent[message.partition, message.offset],
+        )
+        dispatcher.behind = behind
+        self._draw = draw
+        self._rows = iter(rows)
+        self._backlog = backlog
+        self._whole = False  # whether all was delivered
+        self._over = False
+        self.since: set[Sub] = set()  # finished, and not told
+        self.handled: list[Sub] = []
+
+    def work(self) -> Record | None:
+        """Some steps, and what it tells of them; None when nothing is left to be done."""
+        if self._over:
+            return None
+        if self._whole and not self.dispatcher.ready:
+            self._over = True
+            return self._record(self.dispatcher.progress())  # as the plan of a task, at its end
+        for _ in range(self._draw.randrange(1, 12)):
+            if self._draw.random() < 0.5:
+                self._deliver()
+            else:
+                self._handle()
+        return self._record(self.dispatcher.changes())
+
+    def _deliver(self) -> None:
+        row = next(self._rows, None)
+        if row is None:
+            for number, ledger in self.dispatcher.ledgers.items():
+                self.dispatcher.skip_to(number, ledger.end)
+            self._whole = True
+            return
+        message, subs = self._backlog.message(*row[:2])
+        for sub in subs:
+            sub.message = None  # type: ignore[assignment]
+        if self.dispatcher.wants(message):
+            self.dispatcher.deliver(message, subs)
+
+    def _handle(self) -> None:
+        sub = self.dispatcher.take()
+        if sub is None:
+            return
+        place = (sub.message.partition, sub.message.offset, sub.index)
+        fate = self._draw.random()
+        if fate < 0.06:
+            self.dispatcher.park(sub)
+            return
+        self.handled.append(place)
+        self.since.add(place)
+        outcome = Outcome.DEAD if fate < 0.1 else Outcome.SKIPPED if fate < 0.14 else Outcome.DONE
+        self.dispatcher.finish(sub, outcome)
+
+    def _record(self, changes: Mapping[int, Progress]) -> Record:
+        told = {}
+        for number, found in changes.items():
+            start = self._starts[number]
+            below = [(start, found.watermark)] if found.watermark > start else []
+            partial = {
+                offset: Partial.decode(part.encode()) for offset, part in found.partial.items()
+            }
+            told[number] = replace(
+                found,
+                watermark=0,
+                finished=join_ranges([*below, *found.finished]),
+                partial=partial,
+            )
+        return Record(told)
+
+
+class Play:
+    """One drain, run after run. ``late`` says that attempts which died may still tell something."""
+
+    def __init__(self, draw: Random, *, late: bool) -> None:
+        self.draw = draw
+        self.late = late
+        self.backlog = Backlog(draw)
+        self.plan = replace(plan_of(*self.backlog.ends.values()), state=None)
+        self.told: set[Sub] = set()  # to be finished, by records that count
+        self.handled: set[Sub] = set()
+        self.epoch = 0
+
+    def run(self) -> None:
+        """Until all is done, or its driver dies."""
+        self.epoch += 1
+        self.gathering = gathering = Gathering(self.plan, "/state", self.epoch)
+        self.known = set(self.told)
+        self.left_parked: set[str] = set()
+        self.disk: dict[tuple[int, str], list[Record]] = {}
+        self._save()
+        tasks = self.draw.choice((1, 2, 3, 5))
+        selectors = tuple(str(Claim(number, tasks)) for number in range(tasks))
+        at = dict(gathering.watermarks)
+        number, dies = 0, False
+        while not dies and any(at[n] < end for n, end in self.backlog.ends.items()):
+            ranges = {
+                n: (at[n], self.draw.randint(at[n] + 1, end))
+                for n, end in self.backlog.ends.items()
+                if at[n] < end
+            }
+            number += 1
+            dies = self._stretch(number, ranges, selectors)
+            at |= {n: end for n, (_, end) in ranges.items()}
+        if dies:
+            self._fold()
+        else:
+            gathering.end()
+            gathering.tasks_are_over()
+            self._save()
+            self.plan = self.saved
+        self.insist()
+        self.plan = replace(self.plan, state=None).settled()
+
+    def _fold(self) -> None:
+        reference = self.saved.state
+        assert reference is not None
+        self.plan = fold(
+            OffsetPlan.decode(self.saved.encode()),
+            [
+                (claim, merged(records))
+                for (number, claim), records in self.disk.items()
+                if not reference.holds(self.epoch, number)
+            ],
+        )
+
+    def _save(self) -> None:
+        gathering = self.gathering
+        self.saved = replace(self.plan, claims=gathering.claims(), state=gathering.state)
+        self.saved.check()
+        for number, watermark in self.saved.watermarks.items():
+            below = {s for s in self.backlog.everything if s[0] == number and s[1] < watermark}
+            assert below <= self.handled
+
+    def insist(self) -> None:
+        """The plan says of what was told that it is finished, of nothing else, and counts it
+        once."""
+        plan = OffsetPlan.decode(self.plan.encode())
+        elsewhere = plan.elsewhere()
+        said: set[Sub] = set()
+        for number, offset in self.backlog.subs:
+            message, subs = self.backlog.message(number, offset)
+            known = plan.claims[ALL][number]
+            bits = 0 if elsewhere is None else elsewhere.finished(message, subs)
+            if offset in known.partial:
+                bits |= known.partial[offset].bits
+            whole = offset < known.watermark or any(a <= offset < z for a, z in known.finished)
+            said |= {(number, offset, i) for i in range(len(subs)) if whole or bits >> i & 1}
+        messages, subs_counted = plan.counts()
+        assert messages.conserved
+        assert subs_counted.conserved
+        assert messages.finished <= len(self.backlog.subs)
+        assert self.told <= said <= self.handled
+        if not self.late:
+            assert said == self.told
+            assert subs_counted.finished == len(said)
+        self.told = said
+
+    def _divided(
+        self, ranges: dict[int, Range], of: int
+    ) -> tuple[dict[int, list[int]], list[list[tuple[int, int, int]]]] | None:
+        """What a slice's task does: the messages to account for, and the rows of each claim."""
+        delivered: dict[int, list[int]] = {n: [] for n in ranges}
+        rows: list[list[tuple[int, int, int]]] = [[] for _ in range(of)]
+        for number, offset in sorted(self.backlog.subs):
+            start, end = ranges.get(number, (0, 0))
+            if not start <= offset < end:
+                continue
+            _, subs = self.backlog.message(number, offset)
+            every = (1 << len(subs)) - 1
+            done = sum(1 << i for i in range(len(subs)) if (number, offset, i) in self.known)
+            known = self.plan.claims[ALL][number]
+            if offset < known.watermark or any(a <= offset < z for a, z in known.finished):
+                continue
+            shares = PLACES.divide(subs, of, done)
+            if shares is None:
+                return None
+            delivered[number].append(offset)
+            for claim, meant in enumerate(shares):
+                if meant:
+                    rows[claim].append((number, offset, every & ~meant))
+        return delivered, rows
+
+    def _stretch(self, number: int, ranges: dict[int, Range], claims: tuple[str, ...]) -> bool:
+        """Whether the driver died meanwhile."""
+        draw, gathering = self.draw, self.gathering
+        divided = self._divided(ranges, len(claims))
+        if divided is None:
+            claims = (ALL,)
+            divided = self._divided(ranges, 1)
+        assert divided is not None
+        delivered, rows = divided
+        meant = {
+            claim: sum(
+                len(self.backlog.subs[n, offset]) - absent.bit_count()
+                for n, offset, absent in rows[place]
+            )
+            for place, claim in enumerate(claims)
+        }
+        stretch = Stretch(
+            number, ranges, claims, {n: ranges_of(each) for n, each in delivered.items()}, meant
+        )
+        behind, parked = gathering.behind(ranges), frozenset(self.left_parked)
+        gathering.begin(stretch)
+        self.disk |= {(number, claim): [] for claim in claims}
+        # One task after the other would hide what their records do between each other.
+        under_way = {
+            place: self._begin(stretch, rows, place, behind, parked) for place in range(len(claims))
+        }
+        attempts = dict.fromkeys(under_way, 1)
+        late: list[tuple[str, Record]] = []
+        while under_way:
+            place = draw.choice(sorted(under_way))
+            claim, task = claims[place], under_way[place]
+            if draw.random() < 0.01:
+                return True
+            if draw.random() < 0.2:
+                self._save()
+            if late and draw.random() < 0.3:
+                whose, record = late.pop()
+                gathering.hear(whose, record.changes, attempt=0, stretch=number)
+            handled = len(task.handled)
+            heard = task.work()
+            self._insist_on_order(task.handled[handled:])
+            self.handled |= task.since
+            if heard is None:
+                self.left_parked |= task.dispatcher.left_behind()
+                del under_way[place]
+            elif attempts[place] < 3 and draw.random() < 0.05:  # it dies, and this is not told
+                if self.late:
+                    late.append((claim, heard))
+                attempts[place] += 1
+                under_way[place] = self._begin(stretch, rows, place, behind, parked)
+            else:
+                self.disk[number, claim].append(heard)
+                self.told |= task.since
+                task.since = set()
+                gathering.hear(claim, heard.changes, attempt=attempts[place], stretch=number)
+        insist_conserved(gathering)
+        gathering.end()
+        for claim, record in late:
+            gathering.hear(claim, record.changes, attempt=0, stretch=number)
+        return draw.random() < 0.1
+
+    def _begin(
+        self,
+        stretch: Stretch,
+        rows: list[list[tuple[int, int, int]]],
+        place: int,
+        behind: frozenset[int],
+        parked: frozenset[str],
+    ) -> Task:
+        earlier = merged(self.disk[stretch.number, stretch.claims[place]])
+        return Task(self.draw, stretch, rows[place], self.backlog, earlier, behind, parked)
+
+    def _insist_on_order(self, handled: list[Sub]) -> None:
+        for sub in handled:
+            before = set(self.backlog.before(sub))
+            assert before <= self.handled | set(handled[: handled.index(sub)]), (sub, before)
+
+
+@settings(max_examples=300, deadline=None)
+@given(seed=st.integers(0, 2**32), late=st.booleans())
+def test_whatever_tasks_and_drivers_do_the_plan_says_what_is_finished(
+    seed: int, late: bool
+) -> None:
+    play = Play(Random(seed), late=late)
+    for _ in range(4):
+        play.run()
