@@ -445,8 +445,10 @@ class SparkDrain:
     ) -> BaseException | None:
         reason = "the drain is over" if cause is None else f"the drain is stopping: {cause}"
         at_rest = await self._bring_to_rest(reason, work)
-        with suppress(DrainerError):
+        try:
             await self._hear()
+        except DrainerError:
+            at_rest = False  # what they told last is still there, for a resume
         at_rest = at_rest and not self._gathering.doubtful
         if at_rest:  # else they may tell more, which the plan is to know it has not
             self._gathering.end()

@@ -27,7 +27,7 @@ from drainer.store.attempt import Attempt, Control
 from drainer.store.journal import encode_line
 from drainer.store.objects import Objects
 from drainer.store.records import TaskRecords
-from drainer.store.state import State
+from drainer.store.state import State, state_beside
 
 Make = Callable[[Path], Objects]
 EITHER = pytest.mark.parametrize("make", [folder, bucket])
@@ -398,3 +398,24 @@ def test_records_of_one_claim_merge_as_journals_do() -> None:
         {0: done(2, count=2), 1: done(3, count=3)}, ("'a'", "'b'"), None, {"n": 1}
     )
     assert ALL == "all"
+
+
+def test_the_folder_beside_a_plan_goes_with_the_state_and_any_other_stays(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    folders = [Path(state_beside(plan)), tmp_path / "of-somebody"]
+    for folder in folders:
+        state = State.open(str(folder), DRAIN)
+        state.set_control(Control(1))
+        state.remove(plan)
+    assert [folder.exists() for folder in folders] == [False, True]
+
+
+def test_the_folder_beside_a_plan_stays_while_another_drain_has_something_in_it(
+    tmp_path: Path,
+) -> None:
+    plan = tmp_path / "plan.json"
+    state, other = (State.open(state_beside(plan), name) for name in (DRAIN, "other"))
+    state.set_control(Control(1))
+    other.set_control(Control(1))
+    state.remove(plan)
+    assert other.control() == Control(1)
