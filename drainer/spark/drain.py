@@ -249,7 +249,7 @@ class SparkDrain:
             try:
                 prepared = await self._read(ranges, claims)
             except BrokerUnreachable as error:
-                if monotonic() - since_s > OUTAGE_S:
+                if monotonic() - since_s > OUTAGE_S or self._stop_said is not None:
                     raise Interrupted(str(error), hint=error.hint) from error
                 self._trouble = str(error)
                 await asyncio.sleep(READ_AGAIN_S)

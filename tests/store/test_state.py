@@ -403,11 +403,11 @@ def test_records_of_one_claim_merge_as_journals_do() -> None:
 def test_the_folder_beside_a_plan_goes_with_the_state_and_any_other_stays(tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     folders = [Path(state_beside(plan)), tmp_path / "of-somebody"]
-    for folder in folders:
-        state = State.open(str(folder), DRAIN)
+    for place in folders:
+        state = State.open(str(place), DRAIN)
         state.set_control(Control(1))
         state.remove(plan)
-    assert [folder.exists() for folder in folders] == [False, True]
+    assert [place.exists() for place in folders] == [False, True]
 
 
 def test_the_folder_beside_a_plan_stays_while_another_drain_has_something_in_it(
