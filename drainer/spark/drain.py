@@ -157,7 +157,7 @@ class SparkDrain:
         name = f"drainer {self._plan.drain_id}: looking at the tasks"
         checking = Checking(self._client, self._spec, self._plan.topic_id)
         try:
-            await aside(self._state.set_control, Control(self._epoch))
+            await aside(self._state.set_control, self._word())
             look = aside(self._jobs.check, checking, self._slots, self._tasks, name)
             await asyncio.wait((look, self._ended), return_when=asyncio.FIRST_COMPLETED)
             if not look.done():
@@ -359,11 +359,15 @@ class SparkDrain:
                 due = monotonic() + STATUS_INTERVAL_S
             await asyncio.sleep(FOLLOW_INTERVAL_S)
 
+    def _word(self, *, stop: str | None = None, paused: bool = False) -> Control:
+        mounted = self._state.objects.is_local and not self._spark.is_local
+        return Control(self._epoch, stop, paused, mounted)
+
     async def _tell_tasks(self) -> None:
         # Another drain may hold the lock by now: it should find no one at work.
         paused = self._outside.lock.unsure_since_s is not None
         if paused != self._paused and self._stop_said is None:
-            await aside(self._state.set_control, Control(self._epoch, paused=paused))
+            await aside(self._state.set_control, self._word(paused=paused))
             self._paused = paused
 
     async def _forget_waves(self) -> None:
@@ -452,7 +456,7 @@ class SparkDrain:
         self._stop_said = reason
         told = True
         try:
-            await aside(self._state.set_control, Control(self._epoch, stop=reason))
+            await aside(self._state.set_control, self._word(stop=reason))
         except DrainerError:
             told = False  # Spark ends them
             await self._cancel(self._job)
