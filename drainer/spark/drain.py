@@ -30,6 +30,7 @@ from drainer.engine.keeper import Keeper
 from drainer.engine.local import Signalled
 from drainer.engine.loop import event_loop
 from drainer.engine.outside import Outside
+from drainer.engine.pump import PARKED_MOST
 from drainer.engine.settings import LocalSettings
 from drainer.engine.signals import stop_signals
 from drainer.engine.status import FailureStatus, Status, Summary
@@ -323,6 +324,7 @@ class SparkDrain:
         if whole:
             insist_conserved(self._gathering)
             self._insist_on_limit()
+            self._insist_on_room()
         self._gathering.end()
         await aside(prepared.release)
         if self._ended.done():
@@ -399,6 +401,17 @@ class SparkDrain:
             self._end(
                 Halted(
                     f"{given_up:,} sub-messages were given up in all tasks, more than {most}",
+                    hint="mend the cause, then resume",
+                )
+            )
+
+    def _insist_on_room(self) -> None:
+        parked = len(self._gathering.parked | self._left_parked)
+        if parked > PARKED_MOST:
+            self._end(
+                Halted(
+                    f"{parked:,} lanes are parked behind sub-messages that failed; so much is"
+                    " pending behind them that no more of the backlog was read",
                     hint="mend the cause, then resume",
                 )
             )
