@@ -30,6 +30,7 @@ from drainer.engine.keeper import Keeper
 from drainer.engine.local import Signalled
 from drainer.engine.loop import event_loop
 from drainer.engine.outside import Outside
+from drainer.engine.pump import PARKED_MOST
 from drainer.engine.settings import LocalSettings
 from drainer.engine.signals import stop_signals
 from drainer.engine.status import FailureStatus, Status, Summary
@@ -161,7 +162,7 @@ class SparkDrain:
         name = f"drainer {self._plan.drain_id}: looking at the tasks"
         checking = Checking(self._client, self._spec, self._plan.topic_id)
         try:
-            await aside(self._state.set_control, Control(self._epoch))
+            await aside(self._state.set_control, self._word())
             look = aside(self._jobs.check, checking, self._slots, self._tasks, name)
             await asyncio.wait((look, self._ended), return_when=asyncio.FIRST_COMPLETED)
             if not look.done():
@@ -342,6 +343,7 @@ class SparkDrain:
         if whole:
             insist_conserved(self._gathering)
             self._insist_on_limit()
+            self._insist_on_room()
         self._gathering.end()
         await aside(prepared.release)
         if self._ended.done():
@@ -378,11 +380,15 @@ class SparkDrain:
                 due = monotonic() + STATUS_INTERVAL_S
             await asyncio.sleep(FOLLOW_INTERVAL_S)
 
+    def _word(self, *, stop: str | None = None, paused: bool = False) -> Control:
+        mounted = self._state.objects.is_local and not self._spark.is_local
+        return Control(self._epoch, stop, paused, mounted)
+
     async def _tell_tasks(self) -> None:
         # Another drain may hold the lock by now: it should find no one at work.
         paused = self._outside.lock.unsure_since_s is not None
         if paused != self._paused and self._stop_said is None:
-            await aside(self._state.set_control, Control(self._epoch, paused=paused))
+            await aside(self._state.set_control, self._word(paused=paused))
             self._paused = paused
 
     async def _forget_waves(self) -> None:
@@ -414,6 +420,17 @@ class SparkDrain:
             self._end(
                 Halted(
                     f"{given_up:,} sub-messages were given up in all tasks, more than {most}",
+                    hint="mend the cause, then resume",
+                )
+            )
+
+    def _insist_on_room(self) -> None:
+        parked = len(self._gathering.parked | self._left_parked)
+        if parked > PARKED_MOST:
+            self._end(
+                Halted(
+                    f"{parked:,} lanes are parked behind sub-messages that failed; so much is"
+                    " pending behind them that no more of the backlog was read",
                     hint="mend the cause, then resume",
                 )
             )
@@ -473,7 +490,7 @@ class SparkDrain:
         self._stop_said = reason
         told = True
         try:
-            await aside(self._state.set_control, Control(self._epoch, stop=reason))
+            await aside(self._state.set_control, self._word(stop=reason))
         except DrainerError:
             told = False  # Spark ends them
             await self._cancel(self._job)

@@ -95,6 +95,13 @@ _KNOWN: tuple[_Known, ...] = (
         "raise spark.driver.maxResultSize",
     ),
     (
+        "stopped SparkContext",
+        SparkBroke,
+        "Spark has stopped: {}",
+        "its executors may not start: the log of the cluster's workers says why, and the Python,"
+        " the memory and the cores that are asked for are by --spark-conf",
+    ),
+    (
         "SparkContext was shut down",
         Interrupted,
         "Spark was shut down meanwhile",

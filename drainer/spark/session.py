@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ _OF_DRAINS = {
 }
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *(\d+))?\])?")
 FAILURES_MOST = 4  # of one task, as on a cluster
+EXECUTORS_S, QUIET_S, LOOK_S = 30.0, 3.0, 0.2  # for executors to come; no more come, it seems
 READERS = 8  # of so many slots one reads ahead while the others handle
 
 
@@ -67,9 +69,24 @@ def drain_session(settings: SparkSettings, drain_id: str) -> DrainSession:
     owned = SparkSession.getActiveSession() is None
     conf = {**_OF_DRAINS, **settings.conf}
     session = spark_session(master, f"drainer {drain_id}", conf, log="off")
-    slots = session.sparkContext.defaultParallelism
+    slots = _slots(session.sparkContext, wait=owned and not settings.is_local)
     tasks = settings.tasks or max(1, slots - max(1, slots // READERS))
     return DrainSession(session, tasks, slots, owned)
+
+
+def _slots(context: SparkContext, *, wait: bool) -> int:
+    """How many tasks can run at once; executors of a cluster come one after the other."""
+    known: int = context.defaultParallelism
+    if not wait:
+        return known
+    context.parallelize([0], 1).count()  # comes back when there is the first
+    until_s = time.monotonic() + EXECUTORS_S
+    changed_s = time.monotonic()
+    while changed_s + QUIET_S > time.monotonic() < until_s:
+        time.sleep(LOOK_S)
+        if context.defaultParallelism != known:
+            known, changed_s = context.defaultParallelism, time.monotonic()
+    return known
 
 
 def spark_session(

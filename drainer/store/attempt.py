@@ -13,11 +13,13 @@ class Control:
 
     ``epoch`` is 1 for the first driver of a drain and one more for each that takes over: tasks of
     an earlier one end. ``stop`` is why all are to end; while ``paused`` they begin nothing.
+    ``mounted`` says that the state is a folder which other machines see, and maybe late.
     """
 
     epoch: int
     stop: str | None = None
     paused: bool = False
+    mounted: bool = False
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -33,6 +33,7 @@ from drainer.store.objects import Objects
 from drainer.store.records import TaskRecords
 
 LOOK_LOCAL_S, LOOK_REMOTE_S = 0.2, 1.0  # between two looks whether another one has taken over
+LEASE_MOUNTED_S = 90.0  # for NFS, which keeps what it knows of a folder for up to 60 s
 LEASE_LOCAL_S, LEASE_REMOTE_S = 3.0, 15.0  # after that long without a look a task begins no more
 JOURNAL_LOCAL_S, JOURNAL_REMOTE_S = 0.05, 1.0  # between two records of a task
 ASK_AT_ONCE = 16  # questions to an object store at the same time
@@ -92,17 +93,21 @@ class State:
         if body is None:
             return None
         try:
-            return Control(
+            control = Control(
                 fields.whole(body["epoch"]),
                 fields.optional(fields.text, body["stop"]),
                 fields.yes_or_no(body["paused"]),
+                fields.yes_or_no(body["mounted"]),
             )
         except SENSELESS as error:
             raise self._spoilt(CONTROL) from error
+        self._heed(control)
+        return control
 
     def set_control(self, control: Control) -> None:
         """Tells all tasks; those of an earlier epoch end. Raises PlanNotWritten or StateLost."""
-        self._put(CONTROL, {"epoch": control.epoch, "stop": control.stop, "paused": control.paused})
+        self._put(CONTROL, asdict(control))
+        self._heed(control)
         self._written_s.setdefault(f"{CONTROL} {control.epoch}", time.monotonic())
 
     # --- what tasks tell ---
@@ -294,6 +299,11 @@ class State:
         if plan is not None and self.uri == state_beside(plan):
             with suppress(OSError):
                 Path(self.uri).rmdir()
+
+    def _heed(self, control: Control) -> None:
+        # What one machine writes to a mounted folder another one may not see for a minute.
+        if control.mounted:
+            self.look_s, self.lease_s = LOOK_REMOTE_S, LEASE_MOUNTED_S
 
     def _wait(
         self,

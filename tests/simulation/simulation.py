@@ -128,7 +128,7 @@ class Simulation:
         if self.broker.late:  # of the process before: this one can't know that it was its own
             self.may_end.add(OffsetMoved)
         if Outcome.DEAD in self.account.counted():
-            self.may_end.add(LanesParked)  # lanes behind dead letters may be parked
+            self.may_end |= {LanesParked, Halted}  # lanes behind dead letters may be parked
         self.began_s = world.now_s
         self.died = self.power_lost = False
         world.fate = None

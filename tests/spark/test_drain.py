@@ -58,7 +58,7 @@ def test_the_handler_is_opened_and_closed_once_in_each_worker(story: Story) -> N
 def test_waves_follow_each_other_in_order(story: Story) -> None:
     story.fill(messages(700, 4), messages(500, 5))
 
-    summary = story.run(wave_bytes=50_000)
+    summary = story.run(wave_bytes=20_000)
 
     assert summary.waves is not None
     assert summary.waves > 2
