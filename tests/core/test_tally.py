@@ -44,7 +44,7 @@ class Pair(NamedTuple):
         (float("inf"), Decimal("Infinity")),
         (10**30, Fraction(10**30), Decimal(10**30)),
     ],
-    ids=str,
+    ids=("1", "a half", "enum", "tuple", "frozenset", "infinity", "large"),
 )
 def test_what_is_equal_is_the_same_wherever_it_is_counted(equal: tuple[Hashable, ...]) -> None:
     assert len(set(equal)) == 1
