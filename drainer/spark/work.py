@@ -26,7 +26,9 @@ from drainer.errors import (
     Halted,
     Interrupted,
     LanesParked,
+    LockLost,
     SplitFailed,
+    StateLost,
 )
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
@@ -233,6 +235,9 @@ class Work:
         self._at_rest.clear()
         try:
             outcomes = await aside(self._jobs.handle, prepared, handling, self._job)
+        except LockLost as error:
+            meant = await self._meant(error)
+            raise meant from (error.__cause__ if meant is error else error)
         finally:
             self._job = None
         self._at_rest.set()
@@ -243,7 +248,7 @@ class Work:
             self._left_parked.update(outcome["parked"])
             if outcome["failure"] is not None:
                 whole = False
-                self._end(error_of(outcome["failure"]))
+                self._end(await self._meant(error_of(outcome["failure"])))
         if whole:
             insist_conserved(self._gathering)
             self.insist_on_limit()
@@ -252,6 +257,16 @@ class Work:
         await aside(prepared.release)
         if self._stopping:
             await asyncio.Event().wait()  # the driver ends this, when all is at rest
+
+    async def _meant(self, error: DrainerError) -> DrainerError:
+        """What an error of a task means for the drain: a task can't tell why the state is gone."""
+        with suppress(DrainerError):
+            if isinstance(error, LockLost) and await aside(self._state.control) is None:
+                return StateLost(
+                    f"the state at {self._state.uri} was removed, and not by this drain",
+                    hint="find out who did; what was heard of the tasks is in the plan: resume",
+                )
+        return error
 
     def _plan_of(self, stretch: Stretch) -> OffsetPlan:
         plan, ruled = self._plan, self._gathering.ruled()
