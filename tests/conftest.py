@@ -30,12 +30,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Each process begins with a stretch of the list, and one that is done takes over from the ends of
     others' stretches.
     """
-    items.sort(key=lambda item: not _starts_something(item))
+    items.sort(key=_by_what_it_starts)
 
 
-def _starts_something(item: pytest.Item) -> bool:
+def _by_what_it_starts(item: pytest.Item) -> int:
     used: list[str] = getattr(item, "fixturenames", [])
-    return not {"spark", "own_broker", "browser"}.isdisjoint(used)
+    costly = ("spark", "own_broker", "browser")
+    return next((place for place, name in enumerate(costly) if name in used), len(costly))
 
 
 @pytest.fixture(scope="session")

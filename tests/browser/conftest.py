@@ -20,7 +20,7 @@ _ALONE = (
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it is there, no other event loop can run in this thread
 def browser() -> Iterator[Browser]:
     """Headless Chromium. A laptop without one skips what needs it; in CI that is a failure."""
     found = next((path for name in _NAMES if (path := shutil.which(name))), None)

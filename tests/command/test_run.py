@@ -15,6 +15,9 @@ from command.record import every_place
 from drainer.kafka.cluster import Cluster
 
 SUMMARY = {
+    "engine",
+    "waves",
+    "tasks",
     "status",
     "exit_code",
     "elapsed_s",

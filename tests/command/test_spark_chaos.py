@@ -114,9 +114,11 @@ def test_a_killed_process_is_resumed_on_spark_and_ctrl_c_brings_all_of_it_to_res
     running = command.start(*words, *ON_SPARK)
     command.wait_for(running, "done", 600, PATIENCE_S)
     processes = below(running)
+    group = os.getpgid(running.pid)
     for pid in (*processes, running.pid):  # as a terminal does
         try:
-            os.kill(pid, signal.SIGINT)
+            if os.getpgid(pid) == group:
+                os.kill(pid, signal.SIGINT)
         except ProcessLookupError:
             continue
 
