@@ -33,6 +33,15 @@ _OF_DRAINS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "4m",  # of large messages, no thousand
 }
+# On one machine the JVM competes with the handlers for its cores. All it does is to move rows, and
+# compiling that well takes more than it gains; nor is there a network to save bytes for.
+_OF_LOCAL_DRAINS = {
+    "spark.ui.enabled": "false",
+    "spark.shuffle.compress": "false",
+    "spark.shuffle.spill.compress": "false",
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+}
+_LOCAL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *(\d+))?\])?")
 FAILURES_MOST = 4  # of one task, as on a cluster
 EXECUTORS_S, QUIET_S, LOOK_S = 30.0, 3.0, 0.2  # for executors to come; no more come, it seems
@@ -67,8 +76,9 @@ def drain_session(settings: SparkSettings, drain_id: str) -> DrainSession:
         cores = (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
         master = f"local[{cores + 1},{local[2] or FAILURES_MOST}]"
     owned = SparkSession.getActiveSession() is None
-    conf = {**_OF_DRAINS, **settings.conf}
-    session = spark_session(master, f"drainer {drain_id}", conf, log="off")
+    conf = {**_OF_DRAINS, **(_OF_LOCAL_DRAINS if settings.is_local else {}), **settings.conf}
+    java = _LOCAL_JAVA if settings.is_local else ""
+    session = spark_session(master, f"drainer {drain_id}", conf, log="off", java=java)
     slots = _slots(session.sparkContext, wait=owned and not settings.is_local)
     tasks = settings.tasks or max(1, slots - max(1, slots // READERS))
     return DrainSession(session, tasks, slots, owned)
@@ -95,12 +105,14 @@ def spark_session(
     conf: Mapping[str, str] | None = None,
     *,
     log: str = "error",
+    java: str = "",
 ) -> SparkSession:
     """A session on a master, with the settings that drainer depends on; stop it when done.
 
     Workers run the Python that this runs in, unless ``spark.pyspark.python`` names another, or else
     the variable ``PYSPARK_PYTHON``: on a cluster that is the one of the environment that is sent
-    along. ``log`` is from which level on Spark writes to stderr (``off`` for nothing).
+    along. ``log`` is from which level on Spark writes to stderr (``off`` for nothing), ``java`` are
+    options of the driver's JVM.
 
     Raises:
         UsageError: when ``conf``, or a session that runs already, has what drainer depends on set
@@ -117,7 +129,7 @@ def spark_session(
         "spark.ui.showConsoleProgress": "false",  # the terminal is drainer's
         # Not by spark.log.level, which is told on stderr, after what comes before it.
         "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
-        f" -Ddrainer.spark.log={log}",
+        f" -Ddrainer.spark.log={log} {java}".rstrip(),
         **{key: value for key, (value, _) in LAWS.items()},
     }
     if master.startswith("local"):  # nobody else has to reach the driver
