@@ -8,11 +8,9 @@ is in the plan.
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from time import monotonic
 
 from drainer.aside import aside
@@ -107,9 +105,8 @@ class SparkDrain:
         tasks = min(on.tasks, self._most(self._running))
         self._jobs, self._tasks, self._slots = Jobs(on.session), tasks, on.slots
         try:
-            with tempfile.TemporaryDirectory(prefix="drainer-") as folder, event_loop() as loop:
-                context = on.session.sparkContext
-                self._prepare_run(ship(context, self._handler, self._spark, Path(folder)))
+            with event_loop() as loop:
+                self._prepare_run(ship(on.session.sparkContext, self._handler, self._spark))
                 return loop.run_until_complete(self._run())
         finally:
             if on.owned:

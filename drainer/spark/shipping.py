@@ -38,13 +38,11 @@ class Shipped:
         return load_handler(f"{path}:{self.name}" if self.name else path)
 
 
-def ship(
-    context: SparkContext, handler: LoadedHandler, settings: SparkSettings, folder: Path
-) -> Shipped:
+def ship(context: SparkContext, handler: LoadedHandler, settings: SparkSettings) -> Shipped:
     """Sends along what the executors need to load the handler.
 
     On this machine that is nothing: they see the same files. A handler's file is sent as it is, a
-    package in a folder as a zip that is made in ``folder``; what is installed has to be installed
+    package in a folder as a zip; what is installed has to be installed
     there, too, or be among the archives.
 
     Raises Refused when a folder is too large to be sent.
@@ -65,7 +63,7 @@ def ship(
         top = path.name.partition(".")[0]
         source = path.parent / top
         if source.is_dir():
-            context.addPyFile(str(_zipped(source, folder)))
+            context.addPyFile(str(_zipped(source, Path(context._temp_dir))))
         elif source.with_suffix(".py").is_file():
             context.addPyFile(str(source.with_suffix(".py")))
         return Shipped(f"{path.name}:{name}" if name else path.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -345,7 +346,8 @@ def test_what_a_handler_folds_or_takes_at_once_is_in_the_estimate(
     refused = command("estimate", *what, "--handler", "folds.py:Fails", code=3)
     assert "coalesce raised KeyError: 'price'" in refused.error
     batches = command("estimate", *what, "--handler", "folds.py:Batches", "--order", "none")
-    assert "50 for 500 sub-messages" in batches.err
+    # Fifty, or a few more: with no linger a call takes what is there at that moment.
+    assert re.search(r"\b5\d for 500 sub-messages", batches.err)
 
 
 def test_a_latency_that_decides_nothing_is_refused(command: Command, make_topic: MakeTopic) -> None:

@@ -6,6 +6,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from pathlib import Path
+
+import pytest
 
 from command.conftest import MakeTopic, committed, operations
 from command.process import FAST, Command, Outcome, Running
@@ -19,6 +22,14 @@ IN_PROCESS = (*FAST, "--engine", "process", "-c", "20")
 CONCURRENCY = 20
 PATIENCE_S = 200.0  # Spark takes seconds to start, and minutes where many do
 UNWRITTEN_S = 0.15  # as in test_kill.py
+
+
+@pytest.fixture(autouse=True)
+def spark_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a JVM that is killed leaves behind goes with the test."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "spark"))
+    options = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} -Djava.io.tmpdir={tmp_path}"
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", options.strip())
 
 
 def below(running: Running) -> list[int]:
