@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from drainer.core.progress import Range
 
-FIRST_BYTES = 32 * 1024 * 1024
+FIRST_BYTES = 8 * 1024 * 1024
 GROWTH = 4  # of a wave over the one before it
 
 
