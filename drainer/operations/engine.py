@@ -21,7 +21,7 @@ from drainer.store.state import state_beside
 # What Spark has to save: its start and its waves cost some seconds, and it is more to look after.
 WORTH_S, WORTH_TIMES = 60.0, 1.2
 # How much of a core is left for what a process does alone: the shuffle takes the rest.
-OF_A_CORE = 0.65
+OF_A_CORE = 0.4
 SUB_MESSAGE_MOST_S = 20e-6  # what the process takes for one, which is 10 to 15 us here
 
 

@@ -112,15 +112,15 @@ def test_an_estimate_that_finds_the_process_full_takes_spark_and_says_what_for()
     name, why = by_estimate(found(CPU, 1_000.0, **{CPU: 1_000.0, SPLIT: 40.0, CONCURRENCY: 100.0}))
 
     assert name == "spark"
-    # 1,040 s of work on four cores, of which each has 65% left.
+    # 1,040 s of work on four cores, of which each has 40% left.
     assert why == (
-        "the estimate below says that this process is the limit: 16 min 40 s, and about 6 min 40 s"
+        "the estimate below says that this process is the limit: 16 min 40 s, and about 10 min 50 s"
         " with Spark on 4 cores"
     )
 
 
 def test_splitting_that_fills_the_process_takes_spark_too() -> None:
-    assert by_estimate(found(SPLIT, 1_000.0, **{CPU: 1_000.0, SPLIT: 700.0}))[0] == "spark"
+    assert by_estimate(found(SPLIT, 1_000.0, **{CPU: 200.0, SPLIT: 1_000.0}))[0] == "spark"
 
 
 @pytest.mark.parametrize("bound", [CONCURRENCY, LANE, RATE, "fetch", "order"])
