@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
@@ -10,10 +9,9 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts
 from drainer.engine.latencies import Latencies
+from drainer.engine.pace import Pace
 from drainer.engine.status import AutoStatus, FailureStatus, PartitionStatus, RuleStatus, Status
 
-WINDOW_S = 5.0  # what "now" means for the rate
-ETA_WINDOW_S = 30.0  # calmer: an estimate that jumps is no help
 HOTTEST = 5
 
 
@@ -35,21 +33,16 @@ class Meter:
         self.concurrency = concurrency
         self._buffer_bytes = buffer_bytes
         self._plan_path = plan_path
-        self._clock = clock
-        self._started = clock()
-        _, subs = self._tally()
-        self._finished_before = subs.finished
-        self._samples: deque[tuple[float, int, int]] = deque()
+        self._pace = Pace(self._tally()[1].finished, clock)
 
     @property
     def elapsed_s(self) -> float:
-        return self._clock() - self._started
+        return self._pace.elapsed_s
 
     @property
     def rate_average(self) -> float:
         """Sub-messages per second of this run."""
-        _, subs = self._tally()
-        return (subs.finished - self._finished_before) / max(self.elapsed_s, 1e-9)
+        return self._pace.average(self._tally()[1])
 
     def status(
         self,
@@ -61,25 +54,20 @@ class Meter:
         trouble: str | None,
         auto: AutoStatus | None = None,
     ) -> Status:
-        now = self._clock()
         messages, subs = self._tally()
         dispatcher = self._dispatcher
         lanes = dispatcher.lanes
         unread = sum(ledger.end - ledger.position for ledger in dispatcher.ledgers.values())
-        rate_now = self._rate(now, WINDOW_S, subs.finished, 1)
-        message_rate = self._rate(now, ETA_WINDOW_S, messages.finished, 2)
-        self._samples.append((now, subs.finished, messages.finished))
-        while self._samples[0][0] < now - ETA_WINDOW_S:
-            self._samples.popleft()
+        moment = self._pace.look(messages, subs, unread)
         return Status(
             topic=plan.topic,
             group=plan.group,
-            elapsed_s=now - self._started,
+            elapsed_s=moment.elapsed_s,
             messages=messages,
             sub_messages=subs,
-            rate_now=rate_now,
-            rate_average=(subs.finished - self._finished_before) / max(now - self._started, 1e-9),
-            eta_s=(unread + messages.pending) / message_rate if message_rate else None,
+            rate_now=moment.rate_now,
+            rate_average=moment.rate_average,
+            eta_s=moment.eta_s,
             running=lanes.running,
             concurrency=self.concurrency,
             lanes=len(lanes),
@@ -115,12 +103,6 @@ class Meter:
             )
             for number, ledger in self._dispatcher.ledgers.items()
         ]
-
-    def _rate(self, now: float, window_s: float, count: int, column: int) -> float:
-        for sample in self._samples:
-            if sample[0] >= now - window_s:
-                return (count - sample[column]) / max(now - sample[0], 1e-9)
-        return 0.0
 
     def _tally(self) -> tuple[Counts, Counts]:
         messages, subs = Counts(), Counts()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 from typing import Any
 
+from drainer.core.claims import ALL
 from drainer.core.gathering import Gathering
 from drainer.core.latency import Latency, merge_latencies
 from drainer.core.plan import OffsetPlan
+from drainer.engine.meter import HOTTEST
+from drainer.engine.pace import Moment, Pace
 from drainer.engine.status import (
     FailureStatus,
     PartitionStatus,
@@ -20,9 +23,6 @@ from drainer.engine.status import (
 )
 from drainer.store.attempt import Attempt
 
-WINDOW_S = 5.0  # what "now" means for the rate
-ETA_WINDOW_S = 30.0
-HOTTEST = 5
 QUIET_S = 5.0  # a task that said nothing for so long is told of
 BEHIND = 0.5  # of what the others have done on average: one that has less is a straggler
 
@@ -53,27 +53,25 @@ class Following:
         self._buffer_bytes = buffer_bytes
         self._plan_path = plan_path
         self._clock = clock
-        self._started = clock()
         self._last: dict[str, tuple[Attempt, float, Mapping[str, Any]]] = {}  # by claim
         self._ended: set[str] = set()
         self._begun: dict[str, int] = {}  # attempts, by claim
         self._before = _Sum()  # of waves and attempts that are over
-        self._samples: deque[tuple[float, int, int]] = deque()
-        self._finished_before = gathering.counts()[1].finished
+        self._total: _Sum | None = None  # of all, until there is news
+        self._pace = Pace(gathering.counts()[1].finished, clock)
         self.positions: dict[int, int] = gathering.watermarks
         self.waves = 0
         self._about = 0
-        self._wave_began_s = self._started
+        self._wave_began_s = clock()
         self.tasks_most = 0
 
     @property
     def elapsed_s(self) -> float:
-        return self._clock() - self._started
+        return self._pace.elapsed_s
 
     @property
     def rate_average(self) -> float:
-        finished = self._gathering.counts()[1].finished
-        return (finished - self._finished_before) / max(self.elapsed_s, 1e-9)
+        return self._pace.average(self._gathering.counts()[1])
 
     def begin(self, about: int, claims: Iterable[str]) -> None:
         """The next stretch has begun, of about so many; what tasks said before is added up."""
@@ -83,9 +81,11 @@ class Following:
         for _, _, status in self._last.values():
             self._before.add(status)
         self._last, self._ended, self._begun = {}, set(), dict.fromkeys(claims, 0)
+        self._total = None
         self.tasks_most = max(self.tasks_most, len(self._begun))
 
     def hear(self, attempt: Attempt, status: Mapping[str, Any] | None) -> None:
+        """A record of a task, with its status when it told one."""
         known = self._last.get(attempt.claim)
         if known is None or known[0] != attempt:
             if known is not None:
@@ -96,10 +96,12 @@ class Following:
             status = status or {}
         if status is not None:
             self._last[attempt.claim] = (attempt, self._clock(), status)
+            self._total = None
 
     def ended(self, claim: str, status: Mapping[str, Any]) -> None:
         """A task has ended, with these last words."""
         self._ended.add(claim)
+        self._total = None
         if claim in self._last:
             attempt, heard_s, _ = self._last[claim]
             self._last[claim] = (attempt, heard_s, status)
@@ -130,16 +132,11 @@ class Following:
         trouble: str | None,
         ahead: bool,
     ) -> Status:
-        now = self._clock()
         messages, subs = self._gathering.counts()
         watermarks = self._gathering.watermarks
         told = [status for _, _, status in self._last.values() if status]
         unread = sum(p.end - self.positions[n] for n, p in plan.partitions.items())
-        rate_now = self._rate(now, WINDOW_S, subs.finished, 1)
-        message_rate = self._rate(now, ETA_WINDOW_S, messages.finished, 2)
-        self._samples.append((now, subs.finished, messages.finished))
-        while self._samples[0][0] < now - ETA_WINDOW_S:
-            self._samples.popleft()
+        moment = self._pace.look(messages, subs, unread)
         hottest = sorted(
             ((Shown(text), waiting) for each in told for text, waiting in each["hottest"]),
             key=lambda each: -each[1],
@@ -149,12 +146,12 @@ class Following:
         return Status(
             topic=plan.topic,
             group=plan.group,
-            elapsed_s=now - self._started,
+            elapsed_s=moment.elapsed_s,
             messages=messages,
             sub_messages=subs,
-            rate_now=rate_now,
-            rate_average=(subs.finished - self._finished_before) / max(now - self._started, 1e-9),
-            eta_s=(unread + messages.pending) / message_rate if message_rate else None,
+            rate_now=moment.rate_now,
+            rate_average=moment.rate_average,
+            eta_s=moment.eta_s,
             running=sum(each["running"] for each in told),
             concurrency=self._concurrency,
             lanes=sum(each["lanes"] for each in told),
@@ -172,7 +169,7 @@ class Following:
                     position=self.positions[number],
                     watermark=watermarks[number],
                     committed=part.committed,
-                    messages_finished=plan.claims["all"][number].messages.finished,
+                    messages_finished=plan.claims[ALL][number].messages.finished,
                 )
                 for number, part in plan.partitions.items()
             ),
@@ -181,14 +178,14 @@ class Following:
             latency=self.overall(),
             latency_recent=merge_latencies(recent),
             rules=self.rules(),
-            tasks=self._tasks(now),
-            wave=self._wave(now, ahead=ahead),
+            tasks=self._tasks(moment.at_s),
+            wave=self._wave(moment, ahead=ahead),
         )
 
-    def _wave(self, now: float, *, ahead: bool) -> WaveStatus:
+    def _wave(self, moment: Moment, *, ahead: bool) -> WaveStatus:
         if not self.waves:
-            return WaveStatus(0, None, ahead, now - self._started)
-        return WaveStatus(self.waves, self._about, ahead, now - self._wave_began_s)
+            return WaveStatus(0, None, ahead, moment.elapsed_s)
+        return WaveStatus(self.waves, self._about, ahead, moment.at_s - self._wave_began_s)
 
     def _tasks(self, now: float) -> tuple[TaskStatus, ...]:
         done = {c: self._gathering.finished_in(c) for c in self._begun}
@@ -224,16 +221,12 @@ class Following:
         return tuple(found)
 
     def _sum(self) -> _Sum:
-        total = self._before.copy()
-        for _, _, status in self._last.values():
-            total.add(status)
-        return total
-
-    def _rate(self, now: float, window_s: float, count: int, column: int) -> float:
-        for sample in self._samples:
-            if sample[0] >= now - window_s:
-                return (count - sample[column]) / max(now - sample[0], 1e-9)
-        return 0.0
+        # Asked several times for each status, and latencies take long to merge.
+        if self._total is None:
+            self._total = self._before.copy()
+            for _, _, status in self._last.values():
+                self._total.add(status)
+        return self._total
 
 
 _ADDED = ("failures", "retries", "timeouts", "outages", "given_up")  # they go on adding up

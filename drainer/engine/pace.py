@@ -1,0 +1,62 @@
+"""The pace of a drain: how fast its accounts grow, now and over the run."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from drainer.core.progress import Counts
+
+WINDOW_S = 5.0  # what "now" means for the rate
+ETA_WINDOW_S = 30.0  # calmer: an estimate that jumps is no help
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Rates are sub-messages per second; ``eta_s`` is None until there is something to go by."""
+
+    at_s: float
+    elapsed_s: float
+    rate_now: float
+    rate_average: float
+    eta_s: float | None
+
+
+class Pace:
+    """``finished`` sub-messages were so before the run. Look about twice a second."""
+
+    def __init__(self, finished: int, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._finished_before = finished
+        self._started = clock()
+        self._samples: deque[tuple[float, int, int]] = deque()
+
+    @property
+    def elapsed_s(self) -> float:
+        return self._clock() - self._started
+
+    def average(self, subs: Counts) -> float:
+        """Sub-messages per second of this run."""
+        return self._average(subs, self.elapsed_s)
+
+    def look(self, messages: Counts, subs: Counts, unread: int) -> Moment:
+        """Takes a sample; ``unread`` are offsets that may hold more messages."""
+        now = self._clock()
+        rate_now = self._rate(now, WINDOW_S, subs.finished, 1)
+        message_rate = self._rate(now, ETA_WINDOW_S, messages.finished, 2)
+        self._samples.append((now, subs.finished, messages.finished))
+        while self._samples[0][0] < now - ETA_WINDOW_S:
+            self._samples.popleft()
+        elapsed_s = now - self._started
+        eta_s = (unread + messages.pending) / message_rate if message_rate else None
+        return Moment(now, elapsed_s, rate_now, self._average(subs, elapsed_s), eta_s)
+
+    def _average(self, subs: Counts, elapsed_s: float) -> float:
+        return (subs.finished - self._finished_before) / max(elapsed_s, 1e-9)
+
+    def _rate(self, now: float, window_s: float, count: int, column: int) -> float:
+        for sample in self._samples:
+            if sample[0] >= now - window_s:
+                return (count - sample[column]) / max(now - sample[0], 1e-9)
+        return 0.0
