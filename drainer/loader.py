@@ -30,7 +30,7 @@ from drainer.aside import aside
 from drainer.bundling import bundling_of, by_bundle, one_by_one, own
 from drainer.core.bundles import Bundle, Bundling
 from drainer.core.failing.redrive import LeftAlone, Redriven, RedriveSettings, selects
-from drainer.errors import DrainerError, Refused, UsageError
+from drainer.errors import DrainerError, Refused, SplitFailed, UsageError
 from drainer.handler import Context, Handler
 from drainer.message import Message, SubMessage
 
@@ -132,9 +132,7 @@ def load_handler(reference: str) -> LoadedHandler:
 
     Raises UsageError when there is none, or it has no ``handle``; Refused when importing it raises.
     """
-    place, _, name = reference.rpartition(":")
-    if not place or "/" in name:  # the colon was in a folder's name
-        place, name = reference, ""
+    place, name = place_and_name(reference)
     if not name and (installed := _installed(place)):
         source = _guard(reference, installed)
         return LoadedHandler(reference, _instance(reference, source), source=source)
@@ -142,6 +140,14 @@ def load_handler(reference: str) -> LoadedHandler:
     source = _find(module, name, reference) if name else _only_handler(module, reference)
     absolute = f"{absolute}:{name}" if name else absolute
     return LoadedHandler(reference, _instance(reference, source), absolute, source)
+
+
+def place_and_name(reference: str) -> tuple[str, str]:
+    """A reference before and behind its colon; the name is empty when there is none."""
+    place, _, name = reference.rpartition(":")
+    if not place or "/" in name:  # the colon was in a folder's name
+        return reference, ""
+    return place, name
 
 
 def as_handler(source: Any, reference: str) -> LoadedHandler:
@@ -191,6 +197,14 @@ def describe(error: BaseException) -> str:
     """An exception in one line: its type and, when it has one, its text."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+def split_failed(message: Message, error: BaseException) -> SplitFailed:
+    """What a drain tells of a ``split`` that raised."""
+    return SplitFailed(
+        f"split failed at {message}: {describe(error)}",
+        hint="mend the handler, then resume; nothing of this message was handled",
+    )
 
 
 async def _call(target: Any, name: str, *args: Any) -> None:

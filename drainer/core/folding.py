@@ -138,10 +138,9 @@ def fold(plan: OffsetPlan, told: Iterable[tuple[str, Record]]) -> OffsetPlan:
             claim[number] = replace(
                 before.merge(found), messages=before.messages, sub_messages=before.sub_messages
             )
-            # Messages are counted in the claim that has every sub-key, and in no other.
-            messages = found.messages if selector == ALL else Counts()
-            account = accounts.get(number, (Counts(), Counts()))
-            accounts[number] = (account[0] + messages, account[1] + found.sub_messages)
+            messages, subs = account_of(selector, found)
+            account = accounts.get(number, _NONE)
+            accounts[number] = (account[0] + messages, account[1] + subs)
     for selector in {*counted, *reference.counted}:
         if selector not in claims:
             continue  # it was folded into another one with its account
@@ -155,7 +154,7 @@ def fold(plan: OffsetPlan, told: Iterable[tuple[str, Record]]) -> OffsetPlan:
                 messages=_less(known.messages + messages, held[0]),
                 sub_messages=_less(known.sub_messages + subs, held[1]),
             )
-    own = _sum_of(rules)
+    own = sum_of(rules)
     return replace(
         plan,
         claims=claims,
@@ -163,6 +162,11 @@ def fold(plan: OffsetPlan, told: Iterable[tuple[str, Record]]) -> OffsetPlan:
         ruled=_with_rules(plan.ruled, own, reference.ruled),
         state=replace(reference, counted=counted, ruled=own),
     )
+
+
+def account_of(selector: str, progress: Progress) -> Account:
+    """What a claim counts: messages only where all of their sub-messages are, which is in "all"."""
+    return (progress.messages if selector == ALL else Counts()), progress.sub_messages
 
 
 _NONE: Account = (Counts(), Counts())
@@ -178,7 +182,7 @@ def _less(counts: Counts, held: Counts) -> Counts:
     )
 
 
-def _sum_of(accounts: Iterable[RuleAccount]) -> RuleAccount:
+def sum_of(accounts: Iterable[RuleAccount]) -> RuleAccount:
     """What rules did in several tasks, each of which tells of itself alone."""
     skipped: Counter[str] = Counter()
     dead: Counter[str] = Counter()

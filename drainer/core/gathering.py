@@ -6,12 +6,11 @@ dispatcher, and never holds more than is told of one stretch of the backlog.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from drainer.core.claims import ALL, Claims, end_of
-from drainer.core.folding import StateReference
+from drainer.core.folding import StateReference, account_of, sum_of
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Progress, Range, join_ranges
 from drainer.core.ranges import count, intersect, subtract
@@ -73,7 +72,7 @@ class Gathering:
         if self._over:
             return None
         counted = {
-            selector: {n: (_of_all(selector, p), p.sub_messages) for n, p in now.items()}
+            selector: {n: account_of(selector, p) for n, p in now.items()}
             for selector, now in self._now.items()
         }
         return StateReference(self._uri, self._epoch, self._wave, counted, self._own_rules())
@@ -209,10 +208,10 @@ class Gathering:
 
     def ruled(self) -> RuleAccount:
         """What the rules did, over all runs and tasks."""
-        return _added([self._ruled, self._own_rules()])
+        return sum_of([self._ruled, self._own_rules()])
 
     def _own_rules(self) -> RuleAccount:
-        return _added(self._ruled_now.values())
+        return sum_of(self._ruled_now.values())
 
     def _whole(self) -> dict[int, Progress]:
         """The base with what all claims of the stretch have finished."""
@@ -279,25 +278,6 @@ def _finished_by_all(told: Sequence[Progress], bounds: Range) -> tuple[Range, ..
         own = ((start, progress.watermark), *progress.finished)
         finished = intersect(finished, [each for each in own if each[0] < each[1]])
     return tuple(finished)
-
-
-def _of_all(selector: str, progress: Progress) -> Counts:
-    # Messages are counted where all of their sub-messages are.
-    return progress.messages if selector == ALL else Counts()
-
-
-def _added(accounts: Iterable[RuleAccount]) -> RuleAccount:
-    skipped, dead = Counter[str](), Counter[str]()
-    below: dict[int, int] = {}
-    counts: dict[str, int] = {}
-    for each in accounts:
-        skipped.update(each.skipped_by)
-        dead.update(each.dead_by)
-        for partition, offset in each.asked_below.items():
-            below[partition] = max(offset, below.get(partition, 0))
-        for text, count_of in each.counts.items():
-            counts[text] = max(count_of, counts.get(text, 0))
-    return RuleAccount(dict(skipped), dict(dead), below, counts)
 
 
 def insist_conserved(gathering: Gathering) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from drainer.core.progress import Range
 
@@ -10,6 +11,15 @@ from drainer.core.progress import Range
 def count(ranges: Iterable[Range]) -> int:
     """The offsets in them."""
     return sum(end - first for first, end in ranges)
+
+
+def cut(whole: Range, parts: int) -> tuple[Range, ...]:
+    """A range in ``parts`` that follow each other, as even as can be, none of them empty."""
+    start, end = whole
+    size = end - start
+    parts = min(parts, size)
+    bounds = [start + size * part // parts for part in range(parts + 1)] if parts else []
+    return tuple(pairwise(bounds))
 
 
 def intersect(ranges: Sequence[Range], others: Sequence[Range]) -> tuple[Range, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from drainer.core.progress import Range
+from drainer.core.ranges import cut
 
 FIRST_BYTES = 8 * 1024 * 1024
 GROWTH = 4  # of a wave over the one before it
@@ -14,7 +15,8 @@ GROWTH = 4  # of a wave over the one before it
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Offsets ``[start, end)`` of one partition, of which ``bytes_most`` are to be read."""
+    """Offsets ``[start, end)`` of one partition; with ``bytes_most`` of keys and values, or the
+    message that has more, the reading of it ends before."""
 
     partition: int
     start: int
@@ -75,14 +77,13 @@ class Waves:
         Together they read little more than a wave may have, however large the messages are.
         """
         offsets = sum(end - start for start, end in ranges.values())
-        cut: list[tuple[int, int, int]] = []
-        for number, (start, end) in ranges.items():
-            size = end - start
-            shares = min(size, max(1, round(parts * size / max(1, offsets))))
-            bounds = [start + size * share // shares for share in range(shares + 1)]
-            cut += [(number, bounds[at], bounds[at + 1]) for at in range(shares)]
-        most = max(1, self._wave_bytes // max(1, len(cut)))
-        return [Piece(number, start, end, most) for number, start, end in cut]
+        pieces = [
+            (number, *piece)
+            for number, (start, end) in ranges.items()
+            for piece in cut((start, end), max(1, round(parts * (end - start) / max(1, offsets))))
+        ]
+        most = max(1, self._wave_bytes // max(1, len(pieces)))
+        return [Piece(number, start, end, most) for number, start, end in pieces]
 
     @property
     def _offsets(self) -> int:

@@ -1,9 +1,12 @@
-"""How a drain ended: its exit code, and the account that has to add up."""
+"""How a drain ended: its exit code, the account that has to add up, and what is told of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 
+from drainer.aside import aside
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts
 from drainer.engine.status import PartitionResult
@@ -13,7 +16,10 @@ from drainer.errors import (
     EXIT_HALTED,
     EXIT_INTERRUPTED,
     DrainerError,
+    Halted,
+    LanesParked,
 )
+from drainer.loader import describe
 
 _STATUS_OF = {
     EXIT_DONE: "done",
@@ -49,3 +55,51 @@ def partition_results(
         number: PartitionResult(part.start, part.end, watermarks[number], committed.get(number))
         for number, part in plan.partitions.items()
     }
+
+
+def reason_told(ended: asyncio.Future[BaseException | None]) -> str | None:
+    """Why a drain is stopping; None while it isn't, or when all is done."""
+    cause = ended.result() if ended.done() else None
+    if cause is None:
+        return None
+    return str(cause) if isinstance(cause, DrainerError) else describe(cause)
+
+
+async def last_offsets(
+    plan: OffsetPlan, read_committed: Callable[[], Mapping[int, int | None]], *, ask: bool
+) -> Mapping[int, int | None]:
+    """The group's offsets at the end; those that the plan knows when nobody is to be asked, or
+    nobody answers."""
+    if ask:
+        with suppress(DrainerError):
+            return await aside(read_committed)
+    return {number: part.committed for number, part in plan.partitions.items()}
+
+
+def lanes_parked(lanes: int, *, read: bool, behind_letters: bool) -> Halted:
+    """What to tell of a drain that ends with lanes parked; ``read`` says that all was read."""
+    more = (
+        "all that could be drained without them is"
+        if read
+        else "so much is pending behind them that no more of the backlog was read"
+    )
+    subject = "1 lane is" if lanes == 1 else f"{lanes:,} lanes are"
+    return (LanesParked if read else Halted)(
+        f"{subject} parked behind sub-messages that failed; {more}",
+        hint="mend the cause, then resume"
+        + (
+            "; lanes behind a dead letter stay parked until --after-dead continue"
+            if behind_letters
+            else ""
+        ),
+    )
+
+
+def not_closed(said: str, cause: BaseException | None = None) -> Halted:
+    """What to tell of a handler whose ``close`` raised; ``said`` describes what."""
+    return Halted(
+        f"the handler's close() failed: {said}",
+        hint="all that the plan calls done was handled; whether the handler held something"
+        " of it back until close(), only it knows",
+        cause=cause,
+    )

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from drainer.aside import aside
 from drainer.core.dispatch import Dispatcher
+from drainer.engine.conclusion import not_closed
 from drainer.engine.failures import Failures
 from drainer.engine.keeper import Keeper
 from drainer.engine.outside import Outside, Source
@@ -16,7 +17,6 @@ from drainer.engine.workers import Workers
 from drainer.errors import (
     DrainerError,
     GroupJoined,
-    Halted,
     LockLost,
     OffsetMoved,
     ThreadsOverdue,
@@ -126,13 +126,7 @@ class Ending:
         try:
             await self._handler.close()
         except Exception as error:
-            failed = Halted(
-                f"the handler's close() failed: {describe(error)}",
-                hint="all that the plan calls done was handled; whether the handler held something"
-                " of it back until close(), only it knows",
-                cause=error,
-            )
-            return both(cause, failed)
+            return both(cause, not_closed(describe(error), error))
         return cause
 
     async def _let_finish(self) -> None:

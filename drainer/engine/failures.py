@@ -17,9 +17,10 @@ from drainer.core.failing.failures import AfterDead, FailurePolicy, FailureSetti
 from drainer.core.failing.retries import Retries
 from drainer.core.progress import Outcome
 from drainer.engine.apart import Apart, DeadLetters
+from drainer.engine.conclusion import lanes_parked
 from drainer.engine.status import FailureStatus
 from drainer.engine.workers import Starter, TimedOut
-from drainer.errors import DrainerError, Halted, HandleFailed, LanesParked, ThreadsOverdue
+from drainer.errors import DrainerError, Halted, HandleFailed, ThreadsOverdue
 from drainer.handler import Fatal, Retry, Skip
 from drainer.loader import describe
 from drainer.message import SubMessage
@@ -206,22 +207,8 @@ class Failures:
             )
         read = all(ledger.delivered for ledger in self._dispatcher.ledgers.values())
         if lanes.parked:
-            more = (
-                "all that could be drained without them is"
-                if read
-                else "so much is pending behind them that no more of the backlog was read"
-            )
-            verb = "is" if lanes.parked == 1 else "are"
-            kind = LanesParked if read else Halted
-            return kind(
-                f"{_counted(lanes.parked, 'lane')} {verb} parked behind sub-messages that failed;"
-                f" {more}",
-                hint="mend the cause, then resume"
-                + (
-                    "; lanes behind a dead letter stay parked until --after-dead continue"
-                    if self._dispatcher.parked
-                    else ""
-                ),
+            return lanes_parked(
+                lanes.parked, read=read, behind_letters=bool(self._dispatcher.parked)
             )
         if not read:
             return Halted(

@@ -7,12 +7,11 @@ makes it unsafe to go on. Whatever it was, what is finished is in the plan.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from time import monotonic
 from typing import Any, cast
 
-from drainer.aside import aside
 from drainer.core.claims import Absent
 from drainer.core.dispatch import Dispatcher
 from drainer.core.lanes import look_ahead
@@ -23,7 +22,12 @@ from drainer.core.rules.sieve import Sieve
 from drainer.core.tuning.concurrency import Concurrency
 from drainer.core.tuning.knee import Knee
 from drainer.engine.bundles import Bundles
-from drainer.engine.conclusion import concluded, partition_results
+from drainer.engine.conclusion import (
+    concluded,
+    last_offsets,
+    partition_results,
+    reason_told,
+)
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.ending import Ending
 from drainer.engine.failures import Failures
@@ -248,12 +252,9 @@ class LocalDrain:
 
     async def _summary(self, cause: BaseException | None) -> Summary:
         self._observe(self._status())
-        committed: Mapping[int, int | None] = {
-            number: part.committed for number, part in self._keeper.plan.partitions.items()
-        }
-        if not self._forced.is_set():
-            with suppress(DrainerError):
-                committed = await aside(self._outside.read_committed)
+        committed = await last_offsets(
+            self._keeper.plan, self._outside.read_committed, ask=not self._forced.is_set()
+        )
         messages, subs = self.dispatcher.counts()
         # What died in former runs of a redrive is among its letters again.
         dead = self.dispatcher.died if self._plan.redrive else subs.dead
@@ -276,13 +277,10 @@ class LocalDrain:
         )
 
     def _status(self) -> Status:
-        stopping = None
-        if self._ended.done() and (cause := self._ended.result()) is not None:
-            stopping = str(cause) if isinstance(cause, DrainerError) else describe(cause)
         return self._meter.status(
             self._keeper.plan,
             plan_age_s=monotonic() - self._keeper.written_at,
-            stopping=stopping,
+            stopping=reason_told(self._ended),
             failures=self._failures.status(),
             trouble=self._source.trouble or self._keeper.trouble or self._failures.trouble,
             auto=None if self._limiter is None else self._limiter.status(),

@@ -9,8 +9,7 @@ from time import monotonic
 from typing import Protocol
 
 from drainer.core.dispatch import Dispatcher
-from drainer.errors import SplitFailed
-from drainer.loader import describe
+from drainer.loader import split_failed
 from drainer.message import Message, SubMessage
 
 SLICE_S = 0.005  # how long it keeps the event loop before others get a turn
@@ -137,9 +136,6 @@ class Pump:
             try:
                 subs = list(split(message))
             except BaseException as error:  # also of one that calls sys.exit()
-                raise SplitFailed(
-                    f"split failed at {message}: {describe(error)}",
-                    hint="mend the handler, then resume; nothing of this message was handled",
-                ) from error
+                raise split_failed(message, error) from error
             dispatcher.deliver(message, subs)
         return count == self._slice_check

@@ -8,7 +8,7 @@ is in the plan.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from time import monotonic
@@ -17,7 +17,13 @@ from drainer.aside import aside
 from drainer.core.gathering import Gathering
 from drainer.core.plan import OffsetPlan
 from drainer.core.tuning.concurrency import Concurrency
-from drainer.engine.conclusion import concluded, partition_results
+from drainer.engine.conclusion import (
+    concluded,
+    last_offsets,
+    not_closed,
+    partition_results,
+    reason_told,
+)
 from drainer.engine.ending import NOT_OURS
 from drainer.engine.keeper import Keeper
 from drainer.engine.local import Signalled
@@ -29,13 +35,12 @@ from drainer.engine.status import FailureStatus, Status, Summary
 from drainer.engine.tasks import spawn
 from drainer.errors import (
     DrainerError,
-    Halted,
     Interrupted,
     Refused,
     both,
 )
 from drainer.kafka.settings import ClientSettings
-from drainer.loader import LoadedHandler, describe
+from drainer.loader import LoadedHandler
 from drainer.spark.checking import Checking, insist_on_probes
 from drainer.spark.failure import spark_failures
 from drainer.spark.following import Following
@@ -159,7 +164,7 @@ class SparkDrain:
             raise
 
     async def _run(self) -> Summary:
-        loop = self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[BaseException | None] = loop.create_future()
         self._forced = asyncio.Event()
         self._hearing = asyncio.Lock()
@@ -315,22 +320,14 @@ class SparkDrain:
                 break
             await asyncio.sleep(FOLLOW_INTERVAL_S)
         if failed:
-            told = Halted(
-                failed[0],
-                hint="all that the plan calls done was handled; whether the handler held something"
-                " of it back until close(), only it knows",
-            )
-            return both(cause, told)
+            return both(cause, not_closed(failed[0]))
         return cause
 
     async def _summary(self, cause: BaseException | None) -> Summary:
         self._observe(self._status())
-        committed: Mapping[int, int | None] = {
-            number: part.committed for number, part in self._keeper.plan.partitions.items()
-        }
-        if not self._forced.is_set():
-            with suppress(DrainerError):
-                committed = await aside(self._outside.read_committed)
+        committed = await last_offsets(
+            self._keeper.plan, self._outside.read_committed, ask=not self._forced.is_set()
+        )
         messages, subs = self._gathering.counts()
         status, code, told = concluded(cause, messages, subs, dead=subs.dead)
         following = self._following
@@ -353,13 +350,10 @@ class SparkDrain:
         )
 
     def _status(self) -> Status:
-        stopping = None
-        if self._ended.done() and (cause := self._ended.result()) is not None:
-            stopping = str(cause) if isinstance(cause, DrainerError) else describe(cause)
         status = self._following.status(
             self._keeper.plan,
             plan_age_s=monotonic() - self._keeper.written_at,
-            stopping=stopping,
+            stopping=reason_told(self._ended),
             trouble=self._keeper.trouble or self._work.trouble,
             ahead=self._work.reads,
         )

@@ -57,7 +57,6 @@ class Handling:
     client: ClientSettings
     handler: HandlerSpec
     letters_topic: str | None
-    epoch: int
     wave: int
     claims: tuple[str, ...]
     subs: tuple[int, ...]  # that are meant, by claim
@@ -81,7 +80,7 @@ class Handling:
     ) -> Mapping[str, Any]:
         claim = self.claims[number]
         state = State.open(self.handler.state, self.handler.drain_id)
-        attempt = Attempt(self.epoch, self.wave, claim, attempt_number)
+        attempt = Attempt(self.handler.epoch, self.wave, claim, attempt_number)
         with workplace().at_work(self.handler) as handler:
             starts = {n: part.start for n, part in self.plan.partitions.items()}
             records = state.begin(attempt, starts)
@@ -135,13 +134,9 @@ def _continued(plan: OffsetPlan, earlier: Record) -> OffsetPlan:
     claim = {}
     for number, begun in plan.claims[ALL].items():
         told = earlier.changes.get(number)
-        progress = begun if told is None else begun.merge(told)
-        claim[number] = replace(
-            progress,
-            messages=progress.messages.settled(),
-            sub_messages=progress.sub_messages.settled(),
-        )
-    return replace(plan, claims={ALL: claim}).merge({}, earlier.parked, earlier.ruled)
+        claim[number] = begun if told is None else begun.merge(told)
+    whole = replace(plan, claims={ALL: claim}).settled()
+    return whole.merge({}, earlier.parked, earlier.ruled)
 
 
 def _not_meant(message: Message, subs: Sequence[SubMessage]) -> int:
@@ -169,7 +164,6 @@ class _Rows:
         self._thread = threading.Thread(target=self._run, name="drainer-rows", daemon=True)
 
     def open(self, dispatcher: Dispatcher, notify: Callable[[], None]) -> _Rows:
-        self._dispatcher = dispatcher
         self._notify = notify
         return self
 
@@ -307,13 +301,10 @@ def _as_json(status: Status) -> Mapping[str, Any]:
         "ready": status.lanes_ready,
         "hottest": [[repr(key)[:80], waiting] for key, waiting in status.hottest],
         "buffered_bytes": status.buffered_bytes,
-        "finished": status.sub_messages.finished,
         "rate": status.rate_now,
         "trouble": status.trouble,
-        "stopping": status.stopping,
         "latency": None if status.latency is None else status.latency.as_json(),
         "recent": None if status.latency_recent is None else status.latency_recent.as_json(),
-        "auto": None if status.auto is None else status.auto.as_json(),
         "rules": {"undecided": dict(status.rules.undecided), "why": dict(status.rules.why)},
         "failures": {
             "failures": failures.failures,

@@ -12,7 +12,6 @@ from pyspark import StorageLevel
 
 from drainer.core.progress import Range
 from drainer.core.ranges import intersect
-from drainer.core.waves import Piece
 from drainer.errors import BrokerUnreachable, Interrupted
 from drainer.spark.checking import Checking, passing
 from drainer.spark.failure import SparkBroke, spark_failures
@@ -83,8 +82,8 @@ class Jobs:
             frame.unpersist()
         return [bytes(row[0]).decode() for row in told]
 
-    def prepare(self, splitting: Splitting, pieces: Sequence[Piece], name: str) -> Prepared:
-        """Reads the pieces of a wave, which are the slices of ``splitting``."""
+    def prepare(self, splitting: Splitting, name: str) -> Prepared:
+        """Reads a wave, which is the slices of ``splitting``."""
         with _stopping():
             self._context.setJobGroup(name, name, interruptOnCancel=True)
             frame = self._by_claim(splitting, len(splitting.slices), splitting.claims)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
+from drainer.core.ranges import cut
 from drainer.errors import RecordsDeleted, Refused, TopicMissing
 from drainer.kafka.backlog import Committed, freeze
 from drainer.kafka.cluster import Cluster
@@ -23,12 +23,7 @@ class OffsetRange:
 
     def cut(self, parts: int) -> Iterator[OffsetRange]:
         """The same in ranges that follow each other, as even as can be, none of them empty."""
-        offsets = self.end - self.start
-        if not offsets:
-            return
-        parts = min(parts, offsets)
-        bounds = [self.start + offsets * part // parts for part in range(parts + 1)]
-        for start, end in pairwise(bounds):
+        for start, end in cut((self.start, self.end), parts):
             yield OffsetRange(self.origin, start, end)
 
 

@@ -79,11 +79,7 @@ class SparkSettings:
         check_conf(self.conf, DRAIN_LAWS)
         if self.wave_bytes < 1:
             raise UsageError("--wave has to hold something", hint="as in 2GiB, or 256MiB")
-        if self.tasks is not None and not 1 <= self.tasks <= MOST_TASKS:
-            raise UsageError(
-                f"--tasks {self.tasks} is no number from 1 to {MOST_TASKS:,}",
-                hint="it is how many tasks handle at once; one a core when nothing is said",
-            )
+        _check_tasks(self.tasks, "handle at once; one a core when nothing is said")
         if self.state is not None:
             _check_state(self.state)
         elif not self.is_local:
@@ -99,7 +95,7 @@ class SparkSettings:
     @property
     def is_local(self) -> bool:
         """Whether all of it runs on this machine."""
-        return _LOCAL.fullmatch(self.master) is not None
+        return _is_local(self.master)
 
     def shown_conf(self) -> dict[str, str]:
         """The settings of Spark as they may be shown, without secrets."""
@@ -135,16 +131,12 @@ class SparkLook:
 
     def __post_init__(self) -> None:
         check_place(self.master, self.conf)
-        if self.tasks is not None and not 1 <= self.tasks <= MOST_TASKS:
-            raise UsageError(
-                f"--tasks {self.tasks} is no number from 1 to {MOST_TASKS:,}",
-                hint="it is how many tasks read; as many as pay when nothing is said",
-            )
+        _check_tasks(self.tasks, "read; as many as pay when nothing is said")
 
     @property
     def is_local(self) -> bool:
         """Whether all of it runs on this machine."""
-        return _LOCAL.fullmatch(self.master) is not None
+        return _is_local(self.master)
 
 
 def check_place(master: str, conf: Mapping[str, str]) -> None:
@@ -177,6 +169,18 @@ def java_for_spark() -> Java:
         raise Refused(str(error).replace("the sandbox", "Spark"), hint=error.hint) from None
 
 
+def _is_local(master: str) -> bool:
+    return _LOCAL.fullmatch(master) is not None
+
+
+def _check_tasks(tasks: int | None, what: str) -> None:
+    if tasks is not None and not 1 <= tasks <= MOST_TASKS:
+        raise UsageError(
+            f"--tasks {tasks} is no number from 1 to {MOST_TASKS:,}",
+            hint=f"it is how many tasks {what}",
+        )
+
+
 def _check_master(master: str) -> None:
     if master.startswith("sc://"):
         raise UsageError(
@@ -185,7 +189,7 @@ def _check_master(master: str) -> None:
             " handle twice, is switched off only where the server starts",
             hint="name the cluster itself: spark://HOST:PORT, yarn or k8s://https://HOST:PORT",
         )
-    if not _LOCAL.fullmatch(master) and not _REMOTE.fullmatch(master):
+    if not _is_local(master) and not _REMOTE.fullmatch(master):
         raise UsageError(
             f"--master {master!r} is no master of Spark's",
             hint="as in local[*], spark://HOST:PORT, yarn or k8s://https://HOST:PORT",

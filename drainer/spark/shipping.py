@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from zipfile import ZIP_DEFLATED, ZipFile
 
 from drainer.errors import Refused
-from drainer.loader import LoadedHandler, load_handler
+from drainer.loader import LoadedHandler, load_handler, place_and_name
 from drainer.spark.settings import SparkSettings
 
 if TYPE_CHECKING:
@@ -52,9 +52,7 @@ def ship(context: SparkContext, handler: LoadedHandler, settings: SparkSettings)
     reference = handler.absolute_reference
     if settings.is_local:
         return Shipped(reference)
-    place, _, name = reference.rpartition(":")
-    if not place or "/" in name:
-        place, name = reference, ""
+    place, name = place_and_name(reference)
     path = Path(place)
     if path.suffix == ".py" and path.is_file():
         context.addFile(str(path))

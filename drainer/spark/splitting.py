@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -10,29 +10,19 @@ import pyarrow as pa
 from drainer.core.claims import Elsewhere, Places
 from drainer.core.identity import identify
 from drainer.core.order import Order
+from drainer.core.part import insist_same
 from drainer.core.plan import ALL
 from drainer.core.progress import Partial, Progress, RangeSet, checksum_keys, ranges_of
-from drainer.errors import SplitFailed
+from drainer.core.waves import Piece
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.stream import read_range
-from drainer.loader import describe
+from drainer.loader import split_failed
 from drainer.message import Message, Origin, SubMessage
 from drainer.spark.failure import carrying
 from drainer.spark.rows import Manifest, RowBuilder
 from drainer.spark.workplace import HandlerSpec, workplace
 
 UNDIVIDED_MOST = 100  # offsets that a manifest tells; with more the wave is not divided at all
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """Offsets ``[start, end)`` of one partition; with ``bytes_most`` of keys and values, or the
-    message that has more, it ends before."""
-
-    origin: Origin
-    start: int
-    end: int
-    bytes_most: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +37,8 @@ class Splitting:
     handler: HandlerSpec
     order: Order
     claims: int
-    slices: tuple[Slice, ...]
+    topic_id: str
+    slices: tuple[Piece, ...]
     known: Mapping[str, Mapping[int, Progress]] = field(default_factory=dict)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -60,11 +51,12 @@ class Splitting:
 class _SliceSplitter:
     """One slice of it, from Kafka to rows."""
 
-    def __init__(self, task: Splitting, part: Slice) -> None:
-        number = part.origin.partition
+    def __init__(self, task: Splitting, part: Piece) -> None:
+        number = part.partition
         before = task.known.get(ALL, {}).get(number) or Progress(part.start)
         self._task = task
         self._slice = part
+        self._origin = Origin(task.handler.topic, task.topic_id, number)
         self._watermark = before.watermark
         self._finished = RangeSet(before.finished)
         self._partial: Mapping[int, Partial] = before.partial
@@ -83,7 +75,7 @@ class _SliceSplitter:
             read, reached, full = 0, part.end, False
             for batch in read_range(
                 self._task.client,
-                part.origin,
+                self._origin,
                 part.start,
                 part.end,
                 reader=self._task.handler.group,
@@ -104,7 +96,7 @@ class _SliceSplitter:
         rows.add_manifest(
             self._task.claims,
             Manifest(
-                part.origin.partition,
+                part.partition,
                 part.start,
                 part.end,
                 reached,
@@ -135,10 +127,7 @@ class _SliceSplitter:
         try:
             return list(split(message))
         except BaseException as error:  # also of one that calls sys.exit()
-            raise SplitFailed(
-                f"split failed at {message}: {describe(error)}",
-                hint="mend the handler, then resume; nothing of this message was handled",
-            ) from error
+            raise split_failed(message, error) from error
 
     def _divide(self, message: Message, subs: Sequence[SubMessage], *, splits: bool) -> None:
         keys = identify(message, subs)
@@ -158,18 +147,11 @@ class _SliceSplitter:
                     claim, message, len(subs), meant, whole=meant == every, checksum=checksum
                 )
 
-    def _done(self, message: Message, subs: Sequence[SubMessage], keys: Sequence[object]) -> int:
+    def _done(self, message: Message, subs: Sequence[SubMessage], keys: Sequence[Hashable]) -> int:
         done = 0
         known = self._partial.get(message.offset)
         if known is not None:
-            checksum = checksum_keys(keys)
-            if (known.count, known.checksum) != (len(subs), checksum):
-                raise SplitFailed(
-                    f"split is not deterministic: {message} gave {known.count} sub-messages"
-                    f" (checksum {known.checksum:08x}) before and gives {len(subs)}"
-                    f" ({checksum:08x}) now",
-                    hint="split must depend on the message alone; see docs/correctness.md",
-                )
+            insist_same(message, known, keys)
             done = known.bits
         if self._elsewhere is not None:
             done |= self._elsewhere.finished(message, subs)

@@ -18,6 +18,7 @@ from drainer.core.progress import Progress, Range
 from drainer.core.rules.settings import RuleAccount
 from drainer.core.tuning.concurrency import Concurrency
 from drainer.core.waves import Waves, cut_at
+from drainer.engine.conclusion import lanes_parked
 from drainer.engine.pump import PARKED_MOST
 from drainer.engine.settings import LocalSettings
 from drainer.errors import (
@@ -25,18 +26,16 @@ from drainer.errors import (
     DrainerError,
     Halted,
     Interrupted,
-    LanesParked,
     LockLost,
     SplitFailed,
     StateLost,
 )
 from drainer.kafka.settings import ClientSettings
-from drainer.message import Origin
 from drainer.spark.failure import error_of
 from drainer.spark.following import Following
 from drainer.spark.handling import Handling
 from drainer.spark.jobs import Jobs, Prepared
-from drainer.spark.splitting import Slice, Splitting
+from drainer.spark.splitting import Splitting
 from drainer.spark.workplace import HandlerSpec
 from drainer.store.state import State
 
@@ -166,21 +165,18 @@ class Work:
 
     async def _read(self, ranges: Mapping[int, Range], claims: int) -> Prepared:
         plan = self._plan
-        pieces = self._waves.pieces(ranges, self._terms.slots)
         splitting = Splitting(
             client=self._terms.client,
             handler=self._terms.handler,
             order=Order(plan.order),
             claims=claims,
-            slices=tuple(
-                Slice(Origin(plan.topic, plan.topic_id, p.partition), p.start, p.end, p.bytes_most)
-                for p in pieces
-            ),
+            topic_id=plan.topic_id,
+            slices=tuple(self._waves.pieces(ranges, self._terms.slots)),
             known=self._known,
         )
         self._reading = name = f"drainer {plan.drain_id}: reading {_shown(ranges)}"
         try:
-            return await aside(self._jobs.prepare, splitting, pieces, name)
+            return await aside(self._jobs.prepare, splitting, name)
         finally:
             self._reading = None
 
@@ -225,7 +221,6 @@ class Work:
             client=self._terms.client,
             handler=self._terms.handler,
             letters_topic=self._terms.letters_topic,
-            epoch=self._terms.handler.epoch,
             wave=number,
             claims=claims,
             subs=tuple(stretch.subs[claim] for claim in claims),
@@ -298,13 +293,7 @@ class Work:
     def _insist_on_room(self) -> None:
         parked = len(self.parked)
         if parked > PARKED_MOST:
-            self._end(
-                Halted(
-                    f"{parked:,} lanes are parked behind sub-messages that failed; so much is"
-                    " pending behind them that no more of the backlog was read",
-                    hint="mend the cause, then resume",
-                )
-            )
+            self._end(lanes_parked(parked, read=False, behind_letters=False))
 
     def _left_over(self) -> DrainerError | None:
         parked = len(self.parked)
@@ -316,17 +305,7 @@ class Work:
                 f" {self._gathering.watermarks}",
                 hint="this is a bug of drainer: report it, and keep the plan",
             )
-        lanes = "1 lane is" if parked == 1 else f"{parked:,} lanes are"
-        return LanesParked(
-            f"{lanes} parked behind sub-messages that failed; all that could be drained without"
-            " them is",
-            hint="mend the cause, then resume"
-            + (
-                "; lanes behind a dead letter stay parked until --after-dead continue"
-                if self._gathering.parked
-                else ""
-            ),
-        )
+        return lanes_parked(parked, read=True, behind_letters=bool(self._gathering.parked))
 
     async def cancel_reading(self) -> None:
         await self._cancel(self._reading)

@@ -109,7 +109,7 @@ class Workplace:
         try:
             loop.run_until_complete(handler.close())
         except Exception as error:
-            failed = f"the handler's close() failed: {describe(error)}"
+            failed = describe(error)
         finally:
             loop.close()
         with suppress(DrainerError):  # the state is gone: nobody asks any more
