@@ -28,6 +28,16 @@ BEGUN_LOOK_S = 0.02
 Rower: TypeAlias = Splitting | Checking  # gives rows
 
 
+@contextmanager
+def _stopping() -> Iterator[None]:
+    """What becomes of Spark stops a drain, and is no bug of it."""
+    try:
+        with spark_failures():
+            yield
+    except SparkBroke as error:
+        raise Interrupted(str(error), hint=error.hint) from error.__cause__
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A wave that was read and lies ready, by claim.
@@ -52,17 +62,8 @@ class Prepared:
 
     def release(self) -> None:
         """Lets go of the rows."""
-        self.frame.unpersist()
-
-
-@contextmanager
-def _stopping() -> Iterator[None]:
-    """What becomes of Spark stops a drain, and is no bug of it."""
-    try:
-        with spark_failures():
-            yield
-    except SparkBroke as error:
-        raise Interrupted(str(error), hint=error.hint) from error.__cause__
+        with _stopping():
+            self.frame.unpersist()
 
 
 class Jobs:
