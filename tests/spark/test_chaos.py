@@ -151,7 +151,7 @@ def test_a_state_that_is_deleted_meanwhile_stops_it_and_what_was_heard_is_in_the
 
 
 def test_a_handler_that_workers_can_t_import_ends_the_drain_before_anything_is_handled(
-    story: Story, tmp_path: Path
+    story: Story, spark: SparkSession, tmp_path: Path
 ) -> None:
     fill(story)
     broken = tmp_path / "broken.py"
@@ -168,3 +168,4 @@ def test_a_handler_that_workers_can_t_import_ends_the_drain_before_anything_is_h
 
     assert not story.record.exists()
     assert states(story.folder) == []
+    assert rows_kept(spark) == 0
