@@ -42,7 +42,7 @@ from drainer.errors import (
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
 from drainer.spark.checking import Checking, insist_on_probes
-from drainer.spark.failure import spark_failures
+from drainer.spark.failure import SparkBroke, spark_failures
 from drainer.spark.following import Following
 from drainer.spark.jobs import Jobs
 from drainer.spark.reading import Reader, Terms
@@ -104,6 +104,8 @@ class SparkDrain:
         try:
             with spark_failures():
                 on = drain_session(self._spark, self._plan.drain_id)
+        except SparkBroke as error:
+            raise Refused(str(error), hint=error.hint) from error
         except KeyboardInterrupt:
             raise Signalled("interrupted while Spark was starting; nothing was handled") from None
         # No more of them than calls are asked for: each makes one at least.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -44,6 +46,7 @@ _OF_LOCAL_DRAINS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 _LOCAL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_SAID_EACH_TIME = "WARNING: Using incubator modules"
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *(\d+))?\])?")
 FAILURES_MOST = 4  # of one task, as on a cluster
 EXECUTORS_S, QUIET_S, LOOK_S = 30.0, 3.0, 0.2  # for executors to come; no more come, it seems
@@ -153,18 +156,33 @@ def spark_session(
 
 
 def _begin_context(master: str, name: str, settings: Mapping[str, str]) -> None:
-    # The JVM is in a session of its own: what a terminal or a supervisor sends to a whole group of
-    # processes is for this one to hear, which then stops the JVM when its tasks are at rest. And
-    # whoever lists processes sees their arguments, so no secret is among these.
+    # Whoever lists processes sees their arguments, so no secret is among these.
     conf = SparkConf().setMaster(master).setAppName(name).setAll(list(settings.items()))
     if SparkContext._gateway is None:
         shown = [(key, value) for key, value in settings.items() if not hides(key, value)]
         launched = SparkConf(loadDefaults=False).setAll(shown)
-        SparkContext._ensure_initialized(
-            gateway=launch_gateway(launched, {"start_new_session": True}),  # type: ignore[no-untyped-call]
-            conf=conf,
-        )
+        SparkContext._ensure_initialized(gateway=_launch(launched), conf=conf)
     SparkContext(conf=conf)
+
+
+def _launch(conf: SparkConf) -> JavaGateway:
+    # The JVM is in a session of its own: what a terminal or a supervisor sends to a whole group of
+    # processes is for this one to hear, which then stops the JVM when its tasks are at rest.
+    reading, writing = os.pipe()
+    threading.Thread(target=_pass_on, args=(reading,), name="jvm-stderr", daemon=True).start()
+    try:
+        return launch_gateway(conf, {"start_new_session": True, "stderr": writing})  # type: ignore[no-untyped-call]
+    finally:
+        os.close(writing)
+
+
+def _pass_on(said: int) -> None:
+    """What the JVM writes to stderr, without what it says each time."""
+    with open(said, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if not line.startswith(_SAID_EACH_TIME):
+                sys.stderr.write(line)
+                sys.stderr.flush()
 
 
 @contextmanager

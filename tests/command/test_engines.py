@@ -156,6 +156,18 @@ def test_without_java_spark_is_refused_with_what_to_install(
     assert command.left_behind == []
 
 
+@needs_java
+def test_a_jvm_that_does_not_start_is_refused_with_what_it_said(
+    command: Command, topic: Topic
+) -> None:
+    what = [*command.what(topic), "--from", "earliest", "--engine", "spark", "--yes"]
+    outcome = command("run", *what, "--spark-conf", "spark.driver.memory=1xyz", code=3)
+
+    assert "Invalid maximum heap size: -Xmx1xyz" in outcome.err
+    assert "error: Spark's JVM did not start" in outcome.err
+    assert "hint: what it said is above" in outcome.err
+
+
 def test_a_latency_has_an_estimate_decide_and_the_drain_goes_on(
     command: Command, make_topic: MakeTopic
 ) -> None:
