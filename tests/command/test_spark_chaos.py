@@ -63,6 +63,7 @@ def is_plain(outcome: Outcome) -> None:
     """What it says is for people."""
     assert "Traceback" not in outcome.err
     assert "\tat " not in outcome.err
+    assert "WARNING" not in outcome.err
     assert outcome.hint
 
 
