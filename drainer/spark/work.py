@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import monotonic
+from typing import Any
 
 from drainer.aside import aside
 from drainer.core.claims import Claim
@@ -15,7 +16,6 @@ from drainer.core.gathering import Gathering, Stretch, insist_conserved
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress, Range
-from drainer.core.rules.settings import RuleAccount
 from drainer.core.tuning.concurrency import Concurrency
 from drainer.core.waves import Waves, cut_at
 from drainer.engine.conclusion import lanes_parked
@@ -37,6 +37,7 @@ from drainer.spark.handling import Handling
 from drainer.spark.jobs import Jobs, Prepared
 from drainer.spark.splitting import Splitting
 from drainer.spark.workplace import HandlerSpec
+from drainer.store.counted import Counted
 from drainer.store.state import State
 
 REST_LOOK_S = 0.1
@@ -99,6 +100,7 @@ class Work:
         lefts = {n: (gathering.watermarks[n], part.end) for n, part in plan.partitions.items()}
         self._waves = Waves(lefts, terms.wave_bytes, GUESSED_BYTES)
         self._left_parked: set[str] = set()
+        self._counted = [""] * (terms.tasks if plan.rules.limit_per_key is not None else 0)
         self._job: str | None = None  # the one that handles
         self._reading: str | None = None
         self._stopping = False
@@ -225,6 +227,7 @@ class Work:
             claims=claims,
             subs=tuple(stretch.subs[claim] for claim in claims),
             behind=behind,
+            counted=tuple(self._counted),
         )
         self._job = f"drainer {self._plan.drain_id}: wave {number}"
         self._at_rest.clear()
@@ -248,6 +251,7 @@ class Work:
             insist_conserved(self._gathering)
             self.insist_on_limit()
             self._insist_on_room()
+            await self._take_counts(outcomes)
         self._gathering.end()
         await aside(prepared.release)
         if self._stopping:
@@ -264,7 +268,7 @@ class Work:
         return error
 
     def _plan_of(self, stretch: Stretch) -> OffsetPlan:
-        plan, ruled = self._plan, self._gathering.ruled()
+        plan, ruled = self._plan, self._plan.ruled
         rate = plan.failures.rate
         return replace(
             plan,
@@ -274,10 +278,27 @@ class Work:
                 plan.failures, rate=None if rate is None else rate / len(stretch.claims)
             ),
             parked=tuple(sorted(self.parked)),
-            ruled=RuleAccount(asked_below=plan.ruled.asked_below, counts=ruled.counts),
+            ruled=replace(ruled, skipped_by={}, dead_by={}),
             latency=None,
             state=None,
         )
+
+    async def _take_counts(self, outcomes: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        """Notes where the limit's counts are, for the tasks of the next wave."""
+        before = set(self._counted)
+        for claim, outcome in outcomes:
+            for place, name in zip(self._places(claim), outcome["counted"], strict=True):
+                self._counted[place] = name
+        left = sorted(before - {"", *self._counted})
+        with suppress(DrainerError):  # it goes with the state
+            await aside(Counted(self._state).forget, left)
+
+    def _places(self, claim: str) -> range:
+        """The numbers of the claims whose sub-keys a task of this one has; none are counted
+        without a limit."""
+        whole = range(len(self._counted))
+        number = self._claims.index(claim) if claim != ALL else 0
+        return whole if claim == ALL else whole[number : number + 1]
 
     def insist_on_limit(self) -> None:
         """Ends the drain when all tasks together gave too much up."""

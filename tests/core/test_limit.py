@@ -85,8 +85,8 @@ def test_what_one_tells_another_goes_on_from() -> None:
     later = KeyLimit(100, limit.counts())
     assert sum(later.passes(["warm"]) for _ in range(100)) == 30
     assert sum(later.passes(["cool"]) for _ in range(200)) == 100
-    assert later.newly_shut() == {"'warm'": 100, "'cool'": 100}
-    assert later.newly_shut() == {}
+    assert later.news() == {"'warm'": 100, "'cool'": 100}
+    assert later.news() == {}
 
 
 def test_a_limit_that_was_raised_lets_more_through() -> None:
@@ -102,7 +102,7 @@ def test_the_plan_is_told_of_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -
     for n in range(20):
         limit.passes([n])
     assert list(limit.counts()) == ["0", "1", "2", "3", "4"]
-    assert limit.newly_shut() == dict.fromkeys(["0", "1", "2", "3", "4"], 1)
+    assert limit.news() == dict.fromkeys(["0", "1", "2", "3", "4"], 1)
 
 
 def test_long_sub_keys_are_told_apart_in_little_room() -> None:
