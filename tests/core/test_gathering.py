@@ -116,6 +116,29 @@ def test_partitions_are_behind_when_something_before_a_stretch_stays_pending() -
     assert gathering.behind({0: (10, 20)}) == {0}
 
 
+def asked(below: int, **counts: int) -> RuleAccount:
+    return RuleAccount({}, {}, {0: below}, counts)
+
+
+def test_the_limit_was_asked_as_far_as_all_tasks_have_and_each_of_them_further() -> None:
+    gathering = halves(plan_of(100, ruled=RuleAccount({}, {}, {}, {"k": 3}, {"1/3": {0: 40}})))
+    gathering.hear("0/2", told((0, 8), done=2), ruled=asked(8, k=5, m=1))
+    assert gathering.ruled() == RuleAccount(
+        {}, {}, {}, {"k": 5, "m": 1}, {"1/3": {0: 40}, "0/2": {0: 8}}
+    )
+
+    gathering.hear("1/2", told((0, 4), done=2), ruled=asked(5, k=4))
+    assert gathering.ruled() == RuleAccount(
+        {}, {}, {0: 5}, {"k": 5, "m": 1}, {"1/3": {0: 40}, "0/2": {0: 8}}
+    )
+    gathering.end()
+    assert gathering.ruled().asked_by == {"1/3": {0: 40}, "0/2": {0: 8}}
+
+    gathering.begin(stretch_of(2, 10, 60, (ALL,)))
+    gathering.hear(ALL, told((0, 50), done=2), ruled=asked(50))
+    assert gathering.ruled() == RuleAccount({}, {}, {0: 50}, {"k": 5, "m": 1})
+
+
 class Backlog:
     """Messages with holes between them."""
 
@@ -240,7 +263,9 @@ class Task:
             sub.message = None  # type: ignore[assignment]
         if self.dispatcher.wants(message):
             self.dispatcher.deliver(message, subs)
-            out = self.dispatcher.sieve.left_out if isinstance(self.dispatcher.sieve, Noting) else ()
+            out = (
+                self.dispatcher.sieve.left_out if isinstance(self.dispatcher.sieve, Noting) else ()
+            )
             self.since.update(out)
 
     def _handle(self) -> None:
