@@ -45,10 +45,11 @@ from drainer.spark.checking import Checking, insist_on_probes
 from drainer.spark.failure import spark_failures
 from drainer.spark.following import Following
 from drainer.spark.jobs import Jobs
+from drainer.spark.reading import Reader, Terms
 from drainer.spark.session import drain_session
 from drainer.spark.settings import SparkSettings
 from drainer.spark.shipping import Shipped, ship
-from drainer.spark.work import Terms, Work, share_of
+from drainer.spark.work import Work, share_of
 from drainer.spark.workplace import HandlerSpec
 from drainer.store.attempt import Control
 from drainer.store.plan_file import PlanFile
@@ -91,7 +92,6 @@ class SparkDrain:
         self._observe = observe
         self._give_up = give_up
         self._asked: Signalled | None = None
-        self._begun: Work | None = None
         self._paused = False
         self._stop_said: str | None = None
 
@@ -144,21 +144,25 @@ class SparkDrain:
             tasks=self._tasks,
             slots=self._slots,
         )
+        self._reader = Reader(plan, self._gathering.watermarks, self._terms, self._jobs)
 
     async def _look_at_tasks(self) -> None:
         """Raises Refused when the tasks could not work, or what stopped it meanwhile; nothing was
-        handled then."""
+        handled then. The first wave is read meanwhile."""
         name = f"drainer {self._plan.drain_id}: looking at the tasks"
         checking = Checking(self._client, self._terms.handler, self._plan.topic_id)
         try:
             await aside(self._state.set_control, self._word())
             look = aside(self._jobs.check, checking, self._slots, self._tasks, name)
+            self._reader.begin(behind=name)
             await asyncio.wait((look, self._ended), return_when=asyncio.FIRST_COMPLETED)
             if not look.done():
                 await aside(self._jobs.cancel, name)
                 raise self._ended.result() or Interrupted("it was stopped")
             await aside(insist_on_probes, self._state, look.result())
         except BaseException:
+            self._reader.stop()
+            await self._reader.cancel()
             with suppress(DrainerError):
                 await aside(self._state.remove, self._file.path)
             raise
@@ -190,10 +194,11 @@ class SparkDrain:
             # The plan tells where tasks write before the first of them does.
             await self._keeper.save(commit=False)
             self._keeper.start()
-            self._begun = self._work = Work(
+            self._work = Work(
                 self._plan,
                 self._terms,
                 self._jobs,
+                self._reader,
                 self._state,
                 self._gathering,
                 self._following,
@@ -295,8 +300,8 @@ class SparkDrain:
             await aside(self._state.set_control, self._word(stop=reason))
         except DrainerError:
             told = False  # Spark ends them
-            await self._work.cancel_handling()
-        await self._work.cancel_reading()
+            await self._work.cancel()
+        await self._reader.cancel()
         resting = asyncio.create_task(self._work.rest())
         forced = asyncio.create_task(self._forced.wait())
         await asyncio.wait(
@@ -308,7 +313,7 @@ class SparkDrain:
         at_rest = resting.done()
         resting.cancel()
         working.cancel()
-        await self._work.cancel_handling()
+        await self._work.cancel()
         return at_rest and told
 
     async def _close_handlers(self, cause: BaseException | None) -> BaseException | None:
@@ -354,8 +359,8 @@ class SparkDrain:
             self._keeper.plan,
             plan_age_s=monotonic() - self._keeper.written_at,
             stopping=reason_told(self._ended),
-            trouble=self._keeper.trouble or self._work.trouble,
-            ahead=self._work.reads,
+            trouble=self._keeper.trouble or self._reader.trouble,
+            ahead=self._reader.reads,
         )
         return replace(status, failures=self._failure_status())
 
@@ -370,8 +375,7 @@ class SparkDrain:
     def _end(self, cause: BaseException | None) -> None:
         if not self._ended.done():
             self._ended.set_result(cause)
-        if self._begun is not None:
-            self._begun.stop()
+        self._reader.stop()
 
     def _signalled(self, name: str) -> None:
         asked = Signalled(f"interrupted by {name}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,6 +22,8 @@ from drainer.spark.splitting import UNDIVIDED_MOST, Splitting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+BEGUN_LOOK_S = 0.02
 
 Rower: TypeAlias = Splitting | Checking  # gives rows
 
@@ -122,6 +125,13 @@ class Jobs:
             .sortWithinPartitions("partition", "offset")
             .persist(StorageLevel.DISK_ONLY)
         )
+
+    def wait_until_begun(self, name: str, give_up: Callable[[], bool]) -> None:
+        """Returns when Spark knows of a job: it gets its slots before those that come later."""
+        with _stopping():
+            tracker = self._context.statusTracker()
+            while not give_up() and not tracker.getJobIdsForGroup(name):
+                time.sleep(BEGUN_LOOK_S)
 
     def cancel(self, name: str) -> None:
         """Ends a job; its tasks are killed."""

@@ -34,12 +34,14 @@ _OF_DRAINS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": "4m",  # of large messages, no thousand
 }
 # On one machine the JVM competes with the handlers for its cores. All it does is to move rows, and
-# compiling that well takes more than it gains; nor is there a network to save bytes for.
+# making code for that takes more than it gains; nor is there a network to save bytes for.
 _OF_LOCAL_DRAINS = {
     "spark.ui.enabled": "false",
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 _LOCAL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *(\d+))?\])?")

@@ -1,4 +1,4 @@
-"""The work of a drain on Spark: wave after wave is read, and handled while the next one is read."""
+"""The work of a drain on Spark: wave after wave is handled, as it was read."""
 
 from __future__ import annotations
 
@@ -6,63 +6,37 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from time import monotonic
+from dataclasses import replace
 from typing import Any
 
 from drainer.aside import aside
 from drainer.core.claims import Claim
 from drainer.core.gathering import Gathering, Stretch, insist_conserved
-from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
-from drainer.core.progress import Progress, Range
+from drainer.core.progress import Progress
 from drainer.core.tuning.concurrency import Concurrency
-from drainer.core.waves import Waves, cut_at
+from drainer.core.waves import cut_at
 from drainer.engine.conclusion import lanes_parked
 from drainer.engine.pump import PARKED_MOST
 from drainer.engine.settings import LocalSettings
 from drainer.errors import (
-    BrokerUnreachable,
     DrainerError,
     Halted,
-    Interrupted,
     LockLost,
     SplitFailed,
     StateLost,
 )
-from drainer.kafka.settings import ClientSettings
 from drainer.spark.failure import error_of
 from drainer.spark.following import Following
 from drainer.spark.handling import Handling
 from drainer.spark.jobs import Jobs, Prepared
-from drainer.spark.splitting import Splitting
-from drainer.spark.workplace import HandlerSpec
+from drainer.spark.reading import Reader, Terms
 from drainer.store.counted import Counted
 from drainer.store.state import State
 
 REST_LOOK_S = 0.1
 TASK_BUFFER_LEAST = 16 * 1024 * 1024
 CUTS_MOST = 8  # of a wave, at messages that can't be divided; with more it is one task's
-OUTAGE_S = 120.0  # of the broker, for those who read; as for the lock
-READ_AGAIN_S = 1.0
-GUESSED_BYTES = 1_000.0  # of one offset, until something was read
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What the tasks of a drain work with.
-
-    ``tasks`` handle at once, and ``slots`` is how many tasks of any kind can run; ``running`` is
-    for all of them together.
-    """
-
-    client: ClientSettings
-    handler: HandlerSpec
-    letters_topic: str | None
-    running: LocalSettings
-    wave_bytes: int
-    tasks: int
-    slots: int
 
 
 class Work:
@@ -72,7 +46,6 @@ class Work:
     driver hear all that tasks have told.
 
     Attributes:
-        trouble: why nothing is read.
         parked: lanes that this run leaves alone.
     """
 
@@ -81,6 +54,7 @@ class Work:
         plan: OffsetPlan,
         terms: Terms,
         jobs: Jobs,
+        reader: Reader,
         state: State,
         gathering: Gathering,
         following: Following,
@@ -90,97 +64,35 @@ class Work:
         self._plan = plan
         self._terms = terms
         self._jobs = jobs
+        self._reader = reader
         self._state = state
         self._gathering = gathering
         self._following = following
         self._end_drain = end
         self._hear = hear
         self._claims = tuple(str(Claim(number, terms.tasks)) for number in range(terms.tasks))
-        self._known = plan.claims
-        lefts = {n: (gathering.watermarks[n], part.end) for n, part in plan.partitions.items()}
-        self._waves = Waves(lefts, terms.wave_bytes, GUESSED_BYTES)
         self._left_parked: set[str] = set()
         self._counted = [""] * (terms.tasks if plan.rules.limit_per_key is not None else 0)
         self._job: str | None = None  # the one that handles
-        self._reading: str | None = None
-        self._stopping = False
         self._at_rest = asyncio.Event()  # no task handles anything
         self._at_rest.set()
-        self.trouble: str | None = None
 
     @property
     def parked(self) -> AbstractSet[str]:
         return self._gathering.parked | self._left_parked
 
-    @property
-    def reads(self) -> bool:
-        return self._reading is not None
-
-    def stop(self) -> None:
-        """Begins no other wave, and waits for no broker."""
-        self._stopping = True
-
     def _end(self, cause: BaseException | None) -> None:
-        self._stopping = True
+        self._reader.stop()
         self._end_drain(cause)
 
     async def run(self) -> None:
         """Until nothing is left, or something has ended the drain."""
-        reading = self._read_next()
-        while reading is not None:
-            prepared = await reading
+        while (prepared := await self._reader.take()) is not None:
             if prepared.undivided:
                 await self._handle_cut(prepared)
-                reading = self._read_next()
             else:
-                reading = self._read_next()  # while this one is handled
-                await self._handle(prepared, self._claims)
+                await self._handle(prepared, self._claims, reads_on=True)
         self._end(self._left_over())
-
-    def _read_next(self) -> asyncio.Task[Prepared] | None:
-        if not self._waves.left:
-            return None
-        reading = asyncio.create_task(self._read_wave())
-        # A stop cancels it, and then nobody waits for what it raises.
-        reading.add_done_callback(lambda task: task.cancelled() or task.exception())
-        return reading
-
-    async def _read_wave(self) -> Prepared:
-        prepared = await self._read_again(self._waves.next(), self._terms.tasks)
-        self._waves.took(prepared.ranges, prepared.read_bytes)
-        return prepared
-
-    async def _read_again(self, ranges: Mapping[int, Range], claims: int) -> Prepared:
-        """Reads; waits for a broker that doesn't answer, for it did when the tasks were checked."""
-        since_s = monotonic()
-        while True:
-            try:
-                prepared = await self._read(ranges, claims)
-            except BrokerUnreachable as error:
-                if monotonic() - since_s > OUTAGE_S or self._stopping:
-                    raise Interrupted(str(error), hint=error.hint) from error
-                self.trouble = str(error)
-                await asyncio.sleep(READ_AGAIN_S)
-            else:
-                self.trouble = None
-                return prepared
-
-    async def _read(self, ranges: Mapping[int, Range], claims: int) -> Prepared:
-        plan = self._plan
-        splitting = Splitting(
-            client=self._terms.client,
-            handler=self._terms.handler,
-            order=Order(plan.order),
-            claims=claims,
-            topic_id=plan.topic_id,
-            slices=tuple(self._waves.pieces(ranges, self._terms.slots)),
-            known=self._known,
-        )
-        self._reading = name = f"drainer {plan.drain_id}: reading {_shown(ranges)}"
-        try:
-            return await aside(self._jobs.prepare, splitting, name)
-        finally:
-            self._reading = None
 
     async def _handle_cut(self, prepared: Prepared) -> None:
         """Handles a wave with messages that several claims would need at once, one stretch after
@@ -192,12 +104,14 @@ class Work:
         for ranges, divided in stretches:
             left = dict(ranges)
             while left:  # one that is all messages of megabytes may take several reads
-                part = await self._read_again(left, self._terms.tasks if divided else 1)
+                part = await self._reader.read(left, self._terms.tasks if divided else 1)
                 await self._handle(part, self._claims if divided else (ALL,))
                 left = {n: (part.ranges[n][1], end) for n, (_, end) in left.items()}
                 left = {n: each for n, each in left.items() if each[0] < each[1]}
 
-    async def _handle(self, prepared: Prepared, claims: tuple[str, ...]) -> None:
+    async def _handle(
+        self, prepared: Prepared, claims: tuple[str, ...], *, reads_on: bool = False
+    ) -> None:
         number = self._following.waves + 1
         stretch = Stretch(
             number,
@@ -214,7 +128,7 @@ class Work:
             )
         behind = self._gathering.behind(stretch.ranges)
         self._gathering.begin(stretch)
-        self._following.begin(number + self._waves.about, claims)
+        self._following.begin(number + self._reader.about, claims)
         self._following.positions |= {n: end for n, (_, end) in prepared.ranges.items()}
         self._state.follow(self._terms.handler.epoch, number, claims)
         handling = Handling(
@@ -231,6 +145,8 @@ class Work:
         )
         self._job = f"drainer {self._plan.drain_id}: wave {number}"
         self._at_rest.clear()
+        if reads_on:
+            self._reader.begin(behind=self._job)
         try:
             outcomes = await aside(self._jobs.handle, prepared, handling, self._job)
         except LockLost as error:
@@ -254,7 +170,7 @@ class Work:
             await self._take_counts(outcomes)
         self._gathering.end()
         await aside(prepared.release)
-        if self._stopping:
+        if self._reader.stopped:
             await asyncio.Event().wait()  # the driver ends this, when all is at rest
 
     async def _meant(self, error: DrainerError) -> DrainerError:
@@ -328,17 +244,11 @@ class Work:
             )
         return lanes_parked(parked, read=True, behind_letters=bool(self._gathering.parked))
 
-    async def cancel_reading(self) -> None:
-        await self._cancel(self._reading)
-
-    async def cancel_handling(self) -> None:
-        """Ends the tasks, whatever they are at."""
-        await self._cancel(self._job)
-
-    async def _cancel(self, job: str | None) -> None:
-        if job is not None:
+    async def cancel(self) -> None:
+        """Ends the tasks that handle, whatever they are at."""
+        if self._job is not None:
             with suppress(DrainerError):  # Spark itself may be what is gone
-                await aside(self._jobs.cancel, job)
+                await aside(self._jobs.cancel, self._job)
 
     async def rest(self) -> None:
         """Waits until no task handles anything: with their job, or when that failed each of them,
@@ -368,7 +278,3 @@ def share_of(running: LocalSettings, tasks: int) -> LocalSettings:
 def _first(offsets: Mapping[int, Sequence[int]]) -> str:
     number = min(offsets)
     return f"offset {offsets[number][0]} of partition {number}"
-
-
-def _shown(ranges: Mapping[int, Range]) -> str:
-    return ", ".join(f"{n}: {start}-{end - 1}" for n, (start, end) in list(ranges.items())[:5])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from scenarios.spark_scale import reading
 from scenarios.spark_scale.drains import (
@@ -28,29 +28,41 @@ TARGETS = {("Wait", 1000): 0.85, ("Wait", 2000): 1.3, ("Compute", 100): 1.8}
 def in_turns(
     made: Bench, handler: str, messages: int, concurrency: int, options: list[str], given: Given
 ) -> None:
-    """In-process and on Spark, so many times each, and prints the medians."""
-    process: list[Drained] = []
-    spark: list[Drained] = []
+    """In one process, in two at once and on Spark, so many times each; prints the medians."""
+    engines: dict[str, Callable[[], Drained]] = {
+        "one process": lambda: made.drain(
+            handler, messages, concurrency, engine=IN_PROCESS, options=options
+        ),
+        "two processes, half each": lambda: made.drain_halves(
+            handler, messages, concurrency, options=options
+        ),
+        "Spark": lambda: made.drain(
+            handler, messages, concurrency, engine=on_spark(given.master), options=options
+        ),
+    }
+    found: dict[str, list[Drained]] = {name: [] for name in engines}
     for _ in range(given.times):
-        for found, engine in ((process, IN_PROCESS), (spark, on_spark(given.master))):
-            found.append(made.drain(handler, messages, concurrency, engine=engine, options=options))
-            last = found[-1]
+        for name, drain in engines.items():
+            last = drain()
+            found[name].append(last)
             print(
-                f"    {' '.join(engine[1:4:2])}: {last.rate:,.0f}/s in {last.elapsed_s:.1f} s"
+                f"    {name}: {last.rate:,.0f}/s in {last.elapsed_s:.1f} s"
                 f" ({last.command_s:.1f} s with all that starts), Python"
                 f" {last.python_mib:.0f} MiB, Java {last.java_mib:.0f} MiB, waves {last.waves}",
                 flush=True,
             )
-    ratios = [on.rate / by.rate for on, by in zip(spark, process, strict=True)]
-    target = TARGETS.get((handler, concurrency))
-    print(
-        f"{handler}, C={concurrency}, {messages * FAN_OUT:,} sub-messages:"
-        f" {statistics.median(d.rate for d in process):,.0f}/s in one process,"
-        f" {statistics.median(d.rate for d in spark):,.0f}/s on Spark; ratios"
-        f" {', '.join(f'{ratio:.2f}' for ratio in ratios)}, median {statistics.median(ratios):.2f}"
-        + (f" (target {target})" if target else ""),
-        flush=True,
-    )
+    by, *others = found
+    print(f"{handler}, C={concurrency}, {messages * FAN_OUT:,} sub-messages:")
+    print(f"  {by}: {statistics.median(d.rate for d in found[by]):,.0f}/s")
+    for name in others:
+        ratios = [on.rate / one.rate for on, one in zip(found[name], found[by], strict=True)]
+        target = TARGETS.get((handler, concurrency)) if name == "Spark" else None
+        print(
+            f"  {name}: {statistics.median(d.rate for d in found[name]):,.0f}/s; against it"
+            f" {', '.join(f'{ratio:.2f}' for ratio in ratios)},"
+            f" median {statistics.median(ratios):.2f}" + (f" (target {target})" if target else ""),
+            flush=True,
+        )
 
 
 def waves(made: Bench, messages: int, given: Given) -> None:

@@ -56,7 +56,7 @@ class Bench:
     def __init__(self, folder: Path, broker: Broker) -> None:
         self._folder = folder
         self._bootstrap = broker.bootstrap_servers
-        self._topics: dict[int, str] = {}
+        self._topics: dict[tuple[int, int], str] = {}
 
     def drain(
         self,
@@ -68,9 +68,36 @@ class Bench:
         options: Sequence[str],
     ) -> Drained:
         """One drain of so many messages of 50 documents, by the command."""
-        topic = self._topics.get(messages)
+        with self._begun(messages, 0, handler, concurrency, [*_set(options), *engine]) as drain:
+            return drain.end()
+
+    def drain_halves(
+        self, handler: str, messages: int, concurrency: int, *, options: Sequence[str]
+    ) -> Drained:
+        """Two drains at once in processes of their own, each of half of it with half the calls:
+        what two cores of this machine can do, and no engine on them does more."""
+        given = [*_set(options), *IN_PROCESS]
+        with (
+            self._begun(messages // 2, 0, handler, concurrency // 2, given) as one,
+            self._begun(messages // 2, 1, handler, concurrency // 2, given) as other,
+        ):
+            ended = [one.end(), other.end()]
+        longest_s = max(each.elapsed_s for each in ended)
+        return Drained(
+            rate=sum(each.rate * each.elapsed_s for each in ended) / longest_s,
+            elapsed_s=longest_s,
+            command_s=max(each.command_s for each in ended),
+            waves=None,
+            python_mib=max(each.python_mib for each in ended),
+            java_mib=0.0,
+        )
+
+    def _begun(
+        self, messages: int, number: int, handler: str, concurrency: int, more: Sequence[str]
+    ) -> _Drain:
+        topic = self._topics.get((messages, number))
         if topic is None:
-            topic = self._topics[messages] = f"scale-{messages}"
+            topic = self._topics[messages, number] = f"scale-{messages}-{number}"
             settings = ClientSettings.load(self._bootstrap)
             create_topic(settings, topic)
             load = Workload("", messages, FAN_OUT, SUB_KEYS, one_key=True, latency_ms=0)
@@ -80,25 +107,45 @@ class Bench:
         command += ["--topic", topic, "--group", group, "--handler", f"{HANDLERS}:{handler}"]
         command += ["--from", "earliest", "--concurrency", str(concurrency), "--timeout", "0s"]
         command += ["--plan", str(self._folder / f"{group}.json"), "--yes", "--json", "--quiet"]
-        for option in options:
-            command += ["--set", option]
-        begun_s = time.monotonic()
-        with (
-            subprocess.Popen([*command, *engine], stdout=subprocess.PIPE) as process,
-            _Memory(process.pid) as memory,
-        ):
-            out, _ = process.communicate()
-        if process.returncode:
-            raise SystemExit(f"it ended with {process.returncode}: {out.decode()}")
+        return _Drain([*command, *more])
+
+
+class _Drain:
+    """A drain that runs."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = command
+
+    def __enter__(self) -> _Drain:
+        self._begun_s = time.monotonic()
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE)
+        self._memory = _Memory(self._process.pid)
+        self._memory.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._memory.__exit__()
+        self._process.kill()
+        self._process.wait()
+
+    def end(self) -> Drained:
+        """Waits for it."""
+        out, _ = self._process.communicate()
+        if self._process.returncode:
+            raise SystemExit(f"it ended with {self._process.returncode}: {out.decode()}")
         told = orjson.loads(out)
         return Drained(
             told["sub_messages_per_s"],
             told["elapsed_s"],
-            time.monotonic() - begun_s,
+            time.monotonic() - self._begun_s,
             told["waves"],
-            memory.python_mib,
-            memory.java_mib,
+            self._memory.python_mib,
+            self._memory.java_mib,
         )
+
+
+def _set(options: Sequence[str]) -> list[str]:
+    return [part for option in options for part in ("--set", option)]
 
 
 def bench() -> Iterator[Bench]:

@@ -1,0 +1,146 @@
+"""The reading of a drain on Spark: wave after wave, the next one while the last is handled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+
+from drainer.aside import aside
+from drainer.core.order import Order
+from drainer.core.plan import OffsetPlan
+from drainer.core.progress import Range
+from drainer.core.waves import Waves
+from drainer.engine.settings import LocalSettings
+from drainer.errors import BrokerUnreachable, DrainerError, Interrupted
+from drainer.kafka.settings import ClientSettings
+from drainer.spark.jobs import Jobs, Prepared
+from drainer.spark.splitting import Splitting
+from drainer.spark.workplace import HandlerSpec
+
+OUTAGE_S = 120.0  # of the broker, for those who read; as for the lock
+READ_AGAIN_S = 1.0
+GUESSED_BYTES = 1_000.0  # of one offset, until something was read
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the tasks of a drain work with.
+
+    ``tasks`` handle at once, and ``slots`` is how many tasks of any kind can run; ``running`` is
+    for all of them together.
+    """
+
+    client: ClientSettings
+    handler: HandlerSpec
+    letters_topic: str | None
+    running: LocalSettings
+    wave_bytes: int
+    tasks: int
+    slots: int
+
+
+class Reader:
+    """Reads what is left of a plan above ``watermarks``, in waves.
+
+    Attributes:
+        stopped: whether no other wave is begun, and no broker waited for.
+        trouble: why nothing is read.
+    """
+
+    def __init__(
+        self, plan: OffsetPlan, watermarks: Mapping[int, int], terms: Terms, jobs: Jobs
+    ) -> None:
+        self._plan = plan
+        self._terms = terms
+        self._jobs = jobs
+        lefts = {n: (watermarks[n], part.end) for n, part in plan.partitions.items()}
+        self._waves = Waves(lefts, terms.wave_bytes, GUESSED_BYTES)
+        self._next: asyncio.Task[Prepared] | None = None
+        self._job: str | None = None
+        self.stopped = False
+        self.trouble: str | None = None
+
+    @property
+    def reads(self) -> bool:
+        return self._job is not None
+
+    @property
+    def about(self) -> int:
+        """How many waves are to come, as far as can be told."""
+        return self._waves.about
+
+    def begin(self, behind: str | None = None) -> None:
+        """Begins to read the next wave, unless nothing is left.
+
+        ``behind`` is a job that is to have its slots first. Without it, what is read would take
+        them all, and nothing be handled meanwhile.
+        """
+        if self._next is None and self._waves.left:
+            self._next = asyncio.create_task(self._read_wave(behind))
+            # A stop cancels it, and then nobody waits for what it raises.
+            self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    async def take(self) -> Prepared | None:
+        """The next wave, once it was read; None when nothing is left."""
+        self.begin()
+        reading, self._next = self._next, None
+        return None if reading is None else await reading
+
+    async def read(self, ranges: Mapping[int, Range], claims: int) -> Prepared:
+        """Reads just that; waits for a broker that doesn't answer, for it did when the tasks were
+        looked at.
+
+        Raises Interrupted when that takes too long, or a stop was asked for.
+        """
+        since_s = monotonic()
+        while True:
+            try:
+                prepared = await self._read(ranges, claims)
+            except BrokerUnreachable as error:
+                if monotonic() - since_s > OUTAGE_S or self.stopped:
+                    raise Interrupted(str(error), hint=error.hint) from error
+                self.trouble = str(error)
+                await asyncio.sleep(READ_AGAIN_S)
+            else:
+                self.trouble = None
+                return prepared
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    async def cancel(self) -> None:
+        """Ends the tasks that read."""
+        if self._job is not None:
+            with suppress(DrainerError):  # Spark itself may be what is gone
+                await aside(self._jobs.cancel, self._job)
+
+    async def _read_wave(self, behind: str | None) -> Prepared:
+        if behind is not None:
+            await aside(self._jobs.wait_until_begun, behind, lambda: self.stopped)
+        prepared = await self.read(self._waves.next(), self._terms.tasks)
+        self._waves.took(prepared.ranges, prepared.read_bytes)
+        return prepared
+
+    async def _read(self, ranges: Mapping[int, Range], claims: int) -> Prepared:
+        plan = self._plan
+        splitting = Splitting(
+            client=self._terms.client,
+            handler=self._terms.handler,
+            order=Order(plan.order),
+            claims=claims,
+            topic_id=plan.topic_id,
+            slices=tuple(self._waves.pieces(ranges, self._terms.slots)),
+            known=plan.claims,
+        )
+        self._job = name = f"drainer {plan.drain_id}: reading {_shown(ranges)}"
+        try:
+            return await aside(self._jobs.prepare, splitting, name)
+        finally:
+            self._job = None
+
+
+def _shown(ranges: Mapping[int, Range]) -> str:
+    return ", ".join(f"{n}: {start}-{end - 1}" for n, (start, end) in list(ranges.items())[:5])
