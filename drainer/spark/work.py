@@ -167,7 +167,8 @@ class Work:
             insist_conserved(self._gathering)
             self.insist_on_limit()
             self._insist_on_room()
-            await self._take_counts(outcomes)
+            if self._counted:
+                await self._take_counts(outcomes)
         self._gathering.end()
         await aside(prepared.release)
         if self._reader.stopped:
@@ -203,18 +204,14 @@ class Work:
         """Notes where the limit's counts are, for the tasks of the next wave."""
         before = set(self._counted)
         for claim, outcome in outcomes:
-            for place, name in zip(self._places(claim), outcome["counted"], strict=True):
-                self._counted[place] = name
+            names = outcome["counted"]
+            if claim == ALL:
+                self._counted = names
+            else:
+                self._counted[self._claims.index(claim)] = names[0]
         left = sorted(before - {"", *self._counted})
         with suppress(DrainerError):  # it goes with the state
             await aside(Counted(self._state).forget, left)
-
-    def _places(self, claim: str) -> range:
-        """The numbers of the claims whose sub-keys a task of this one has; none are counted
-        without a limit."""
-        whole = range(len(self._counted))
-        number = self._claims.index(claim) if claim != ALL else 0
-        return whole if claim == ALL else whole[number : number + 1]
 
     def insist_on_limit(self) -> None:
         """Ends the drain when all tasks together gave too much up."""

@@ -47,8 +47,10 @@ class KeyLimit:
         self._kept: dict[str, None] = dict.fromkeys(known or {})  # those that the plan tells
         self._shut = sum(count >= most for count in self._counts.values())
         self._news: dict[str, None] = {}
+        self._kept_from = min(KEPT_FROM, most)
         for text, count in self._counts.items():
-            self._keep(text, count)
+            if count >= self._kept_from:
+                self._keep(text)
 
     def passes(self, keys: Iterable[Hashable]) -> bool:
         """Whether a sub-message of these sub-keys is within the limit, and counts it then.
@@ -89,18 +91,16 @@ class KeyLimit:
         if count == 1 and len(counts) >= self._places and not self._make_room():
             return
         counts[text] = count
-        if self._keep(text, count):
-            self._news[text] = None
-        self._shut += count == self.most
-
-    def _keep(self, text: str, count: int) -> bool:
-        """Whether the plan tells it."""
+        if count >= self._kept_from and text not in self._kept:
+            self._keep(text)
         if text in self._kept:
-            return True
-        if count < min(KEPT_FROM, self.most) or len(self._kept) >= KEPT_MOST:
-            return False
-        self._kept[text] = None
-        return True
+            self._news[text] = None
+        if count == self.most:
+            self._shut += 1
+
+    def _keep(self, text: str) -> None:
+        if len(self._kept) < KEPT_MOST:
+            self._kept[text] = None
 
     def _make_room(self) -> bool:
         counts, most = self._counts, self.most
