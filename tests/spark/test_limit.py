@@ -51,11 +51,11 @@ def insist_on_limit(story: Story, most: int, more: int = 0) -> None:
 def test_the_limit_counts_on_from_wave_to_wave(story: Story) -> None:
     story.fill(messages(500, 31), messages(300, 32))
 
-    summary = story.run(wave_bytes=3_000, rules=RuleSettings(limit_per_key=9))
+    summary = story.run(wave_bytes=12_000, rules=RuleSettings(limit_per_key=9))
 
     assert (summary.exit_code, summary.cause) == (0, None)
     assert summary.waves is not None
-    assert summary.waves > 4
+    assert summary.waves > 2
     insist_on_limit(story, 9)
     over = sum(max(0, count - 9) for count in there(story).values())
     assert summary.rules is not None
@@ -67,12 +67,12 @@ def test_the_limit_counts_on_from_wave_to_wave(story: Story) -> None:
 
 def test_what_one_task_handles_between_two_waves_is_counted(story: Story) -> None:
     drawn = random.Random(33)
-    mixed: list[list[Op]] = messages(300, 34, keys=12)
-    for offset in range(5, 300, 40):
+    mixed: list[list[Op]] = messages(150, 34, keys=12)
+    for offset in range(5, 150, 50):
         mixed[offset] = [sorted(f"k{drawn.randrange(12)}" for _ in range(2)), "k1", "|", "k2"]
     story.fill(mixed)
 
-    summary = story.run(wave_bytes=4_000, tasks=3, rules=RuleSettings(limit_per_key=30))
+    summary = story.run(wave_bytes=8_000, tasks=3, rules=RuleSettings(limit_per_key=30))
 
     assert (summary.exit_code, summary.cause) == (0, None)
     limit = KeyLimit(30)
@@ -90,7 +90,7 @@ def test_above_the_limit_letters_are_written_once(story: Story) -> None:
     story.fill(messages(200, 35))
     rules = RuleSettings(limit_per_key=5, over_limit=OverLimit.DEAD_LETTER)
 
-    summary = story.run(wave_bytes=2_000, rules=rules)
+    summary = story.run(wave_bytes=4_000, rules=rules)
 
     assert summary.exit_code == EXIT_DEAD_LETTERS
     over = sum(max(0, count - 5) for count in there(story).values())
