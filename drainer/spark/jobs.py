@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -26,6 +26,16 @@ if TYPE_CHECKING:
 BEGUN_LOOK_S = 0.02
 
 Rower: TypeAlias = Splitting | Checking  # gives rows
+
+
+@contextmanager
+def _stopping() -> Iterator[None]:
+    """What becomes of Spark stops a drain, and is no bug of it."""
+    try:
+        with spark_failures():
+            yield
+    except SparkBroke as error:
+        raise Interrupted(str(error), hint=error.hint) from error.__cause__
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +62,8 @@ class Prepared:
 
     def release(self) -> None:
         """Lets go of the rows."""
-        self.frame.unpersist()
-
-
-@contextmanager
-def _stopping() -> Iterator[None]:
-    """What becomes of Spark stops a drain, and is no bug of it."""
-    try:
-        with spark_failures():
-            yield
-    except SparkBroke as error:
-        raise Interrupted(str(error), hint=error.hint) from error.__cause__
+        with _stopping():
+            self.frame.unpersist()
 
 
 class Jobs:
@@ -80,9 +81,11 @@ class Jobs:
         with spark_failures():
             self._context.setJobGroup(name, name, interruptOnCancel=True)
             frame = self._by_claim(checking, slots, tasks)
-            told = frame.select("value").distinct().collect()
-            frame.mapInArrow(passing, OUTCOME_SCHEMA).collect()
-            frame.unpersist()
+            try:
+                told = frame.select("value").distinct().collect()
+                frame.mapInArrow(passing, OUTCOME_SCHEMA).collect()
+            finally:
+                frame.unpersist()
         return [bytes(row[0]).decode() for row in told]
 
     def prepare(self, splitting: Splitting, name: str) -> Prepared:
@@ -90,7 +93,12 @@ class Jobs:
         with _stopping():
             self._context.setJobGroup(name, name, interruptOnCancel=True)
             frame = self._by_claim(splitting, len(splitting.slices), splitting.claims)
-            told = frame.where(f"claim = {splitting.claims}").select("value").collect()
+            try:
+                told = frame.where(f"claim = {splitting.claims}").select("value").collect()
+            except BaseException:
+                with suppress(Exception):  # Spark itself may be what is gone
+                    frame.unpersist()
+                raise
         manifests = [Manifest.decode(bytes(row[0])) for row in told]
         return _prepared(frame, manifests)
 

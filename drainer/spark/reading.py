@@ -22,6 +22,7 @@ from drainer.spark.workplace import HandlerSpec
 
 OUTAGE_S = 120.0  # of the broker, for those who read; as for the lock
 READ_AGAIN_S = 1.0
+CANCEL_S = 2.0
 GUESSED_BYTES = 1_000.0  # of one offset, until something was read
 
 
@@ -112,14 +113,21 @@ class Reader:
         self.stopped = True
 
     async def cancel(self) -> None:
-        """Ends the tasks that read."""
-        if self._job is not None:
-            with suppress(DrainerError):  # Spark itself may be what is gone
+        """Ends the tasks that read, and lets go of what nobody took."""
+        with suppress(DrainerError):  # Spark itself may be what is gone
+            if self._job is not None:
                 await aside(self._jobs.cancel, self._job)
+            if self._next is not None:
+                done, _ = await asyncio.wait({self._next}, timeout=CANCEL_S)
+                for reading in done:
+                    if not reading.cancelled() and reading.exception() is None:
+                        await aside(reading.result().release)
 
     async def _read_wave(self, behind: str | None) -> Prepared:
         if behind is not None:
             await aside(self._jobs.wait_until_begun, behind, lambda: self.stopped)
+        if self.stopped:
+            raise Interrupted("a stop was asked for")
         prepared = await self.read(self._waves.next(), self._terms.tasks)
         self._waves.took(prepared.ranges, prepared.read_bytes)
         return prepared

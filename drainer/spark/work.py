@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -88,16 +88,16 @@ class Work:
     async def run(self) -> None:
         """Until nothing is left, or something has ended the drain."""
         while (prepared := await self._reader.take()) is not None:
+            async with _released(prepared):
+                if not prepared.undivided:
+                    await self._handle(prepared, self._claims, reads_on=True)
             if prepared.undivided:
                 await self._handle_cut(prepared)
-            else:
-                await self._handle(prepared, self._claims, reads_on=True)
         self._end(self._left_over())
 
     async def _handle_cut(self, prepared: Prepared) -> None:
         """Handles a wave with messages that several claims would need at once, one stretch after
         the other: such messages are one task's."""
-        await aside(prepared.release)
         stretches = cut_at(prepared.ranges, prepared.undivided)
         if prepared.too_many or len(stretches) > CUTS_MOST:
             stretches = [(dict(prepared.ranges), False)]
@@ -105,7 +105,8 @@ class Work:
             left = dict(ranges)
             while left:  # one that is all messages of megabytes may take several reads
                 part = await self._reader.read(left, self._terms.tasks if divided else 1)
-                await self._handle(part, self._claims if divided else (ALL,))
+                async with _released(part):
+                    await self._handle(part, self._claims if divided else (ALL,))
                 left = {n: (part.ranges[n][1], end) for n, (_, end) in left.items()}
                 left = {n: each for n, each in left.items() if each[0] < each[1]}
 
@@ -170,7 +171,6 @@ class Work:
             if self._counted:
                 await self._take_counts(outcomes)
         self._gathering.end()
-        await aside(prepared.release)
         if self._reader.stopped:
             await asyncio.Event().wait()  # the driver ends this, when all is at rest
 
@@ -270,6 +270,16 @@ def share_of(running: LocalSettings, tasks: int) -> LocalSettings:
     )
     buffer_bytes = max(TASK_BUFFER_LEAST, running.buffer_bytes // tasks)
     return replace(running, concurrency=share, buffer_bytes=buffer_bytes)
+
+
+@asynccontextmanager
+async def _released(prepared: Prepared) -> AsyncIterator[None]:
+    """Lets go of the rows in the end."""
+    try:
+        yield
+    finally:
+        with suppress(DrainerError):  # Spark itself may be what is gone
+            await aside(prepared.release)
 
 
 def _first(offsets: Mapping[int, Sequence[int]]) -> str:

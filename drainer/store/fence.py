@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from drainer.errors import DrainerError, Interrupted, LockLost
 from drainer.store.attempt import Attempt
@@ -13,10 +14,12 @@ from drainer.store.state import State
 JOIN_S = 1.0
 
 
-def now_s() -> float:
-    """Seconds that go on while the machine sleeps, where the system can tell."""
-    clock = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if clock is None else time.clock_gettime(clock)
+# Seconds that go on while the machine sleeps, where the system can tell. Asked for each call.
+now_s: Callable[[], float] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+    if hasattr(time, "CLOCK_BOOTTIME")
+    else time.monotonic
+)
 
 
 class Fence:

@@ -29,6 +29,11 @@ def fill(story: Story, *last: Op) -> None:
     story.fill([*messages(150, 21), *([op] for op in last)], messages(100, 22))
 
 
+def rows_kept(spark: SparkSession) -> int:
+    """How many waves the session still holds, of a drain that is over."""
+    return int(spark.sparkContext._jsc.getPersistentRDDs().size())
+
+
 def test_a_worker_that_is_killed_costs_what_it_had_in_flight(story: Story) -> None:
     fill(story)
     with Trouble(story, kill) as trouble:
@@ -89,14 +94,17 @@ def test_a_job_that_spark_cancels_ends_the_drain_and_a_resume_goes_on(
     assert story.repeated <= CONCURRENCY
 
 
-def test_a_stop_waits_for_what_is_in_flight_and_more_tasks_go_on(story: Story) -> None:
+def test_a_stop_waits_for_what_is_in_flight_and_more_tasks_go_on(
+    story: Story, spark: SparkSession
+) -> None:
     fill(story)
     with Trouble(story, interrupt(1)):
-        stopped = story.run(concurrency=CONCURRENCY, wait_ms="3")
+        stopped = story.run(concurrency=CONCURRENCY, wave_bytes=4_000, wait_ms="3")
 
     assert stopped.exit_code == EXIT_INTERRUPTED
     assert stopped.sub_messages.done == len(story.places("end"))
     assert states(story.folder) == []
+    assert rows_kept(spark) == 0
 
     resumed = story.resume(tasks=3)
 
@@ -143,7 +151,7 @@ def test_a_state_that_is_deleted_meanwhile_stops_it_and_what_was_heard_is_in_the
 
 
 def test_a_handler_that_workers_can_t_import_ends_the_drain_before_anything_is_handled(
-    story: Story, tmp_path: Path
+    story: Story, spark: SparkSession, tmp_path: Path
 ) -> None:
     fill(story)
     broken = tmp_path / "broken.py"
@@ -160,3 +168,4 @@ def test_a_handler_that_workers_can_t_import_ends_the_drain_before_anything_is_h
 
     assert not story.record.exists()
     assert states(story.folder) == []
+    assert rows_kept(spark) == 0
