@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from drainer.core import fields
 from drainer.core.claims import ALL
 from drainer.core.progress import Counts, Progress
-from drainer.core.rules.settings import RuleAccount
+from drainer.core.rules.limit import most_of
+from drainer.core.rules.settings import RuleAccount, asked_beyond, greater
 
 if TYPE_CHECKING:
     from drainer.core.plan import OffsetPlan
@@ -62,7 +63,7 @@ class StateReference:
 
     Everything of epochs and waves before ``epoch`` and ``wave`` is in the plan. Of the waves from
     there on any part may be: ``counted`` is what the plan's accounts hold of their records, by
-    selector and partition, and ``ruled`` what its account of rules holds of them.
+    selector and partition, and ``ruled`` what its account of rules counts of them.
     """
 
     uri: str
@@ -125,10 +126,10 @@ def fold(plan: OffsetPlan, told: Iterable[tuple[str, Record]]) -> OffsetPlan:
     claims = {selector: dict(claim) for selector, claim in plan.claims.items()}
     counted: dict[str, dict[int, Account]] = {}
     parked = set(plan.parked)
-    rules: list[RuleAccount] = []
+    rules: list[tuple[str, RuleAccount]] = []
     for selector, record in told:
         parked.update(record.parked)
-        rules += [] if record.ruled is None else [record.ruled]
+        rules += [] if record.ruled is None else [(selector, record.ruled)]
         claim = claims.setdefault(
             selector, {n: Progress(p.start) for n, p in plan.partitions.items()}
         )
@@ -159,8 +160,8 @@ def fold(plan: OffsetPlan, told: Iterable[tuple[str, Record]]) -> OffsetPlan:
         plan,
         claims=claims,
         parked=tuple(sorted(parked)),
-        ruled=_with_rules(plan.ruled, own, reference.ruled),
-        state=replace(reference, counted=counted, ruled=own),
+        ruled=with_rules(plan.ruled, own, reference.ruled),
+        state=replace(reference, counted=counted, ruled=numbers_of(own)),
     )
 
 
@@ -182,27 +183,35 @@ def _less(counts: Counts, held: Counts) -> Counts:
     )
 
 
-def sum_of(accounts: Iterable[RuleAccount]) -> RuleAccount:
-    """What rules did in several tasks, each of which tells of itself alone."""
+def sum_of(told: Iterable[tuple[str, RuleAccount]]) -> RuleAccount:
+    """What rules did in several tasks, each of which tells of itself alone, by its claim."""
     skipped: Counter[str] = Counter()
     dead: Counter[str] = Counter()
-    below: dict[int, int] = {}
-    counts: dict[str, int] = {}
-    for account in accounts:
+    counts: list[Mapping[str, int]] = []
+    asked: dict[str, dict[int, int]] = {}
+    for selector, account in told:
         skipped.update(account.skipped_by)
         dead.update(account.dead_by)
-        below = _greater(below, account.asked_below)
-        counts = _greater(counts, account.counts)
-    return RuleAccount(dict(skipped), dict(dead), below, counts)
+        counts.append(account.counts)
+        asked[selector] = greater(asked.get(selector, {}), account.asked_below)
+    return RuleAccount(dict(skipped), dict(dead), asked.pop(ALL, {}), most_of(counts), asked)
 
 
-def _with_rules(known: RuleAccount, now: RuleAccount, held: RuleAccount) -> RuleAccount:
+def with_rules(known: RuleAccount, now: RuleAccount, held: RuleAccount) -> RuleAccount:
+    """An account with what tasks have done by now, instead of what it holds of that."""
+    below = greater(known.asked_below, now.asked_below)
     return RuleAccount(
         _exchanged(known.skipped_by, now.skipped_by, held.skipped_by),
         _exchanged(known.dead_by, now.dead_by, held.dead_by),
-        _greater(known.asked_below, now.asked_below),
-        _greater(known.counts, now.counts),
+        below,
+        most_of((known.counts, now.counts)),
+        asked_beyond(below, (known.asked_by, now.asked_by)),
     )
+
+
+def numbers_of(ruled: RuleAccount) -> RuleAccount:
+    """What of an account is added up; of the rest the plan may hold more."""
+    return RuleAccount(ruled.skipped_by, ruled.dead_by)
 
 
 def _exchanged(
@@ -212,7 +221,3 @@ def _exchanged(
     total.update(now)
     total.subtract(held)
     return dict(total)
-
-
-def _greater(one: Mapping[Any, int], other: Mapping[Any, int]) -> dict[Any, int]:
-    return {**one, **{key: max(count, one.get(key, 0)) for key, count in other.items()}}

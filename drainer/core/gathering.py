@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from drainer.core.claims import ALL, Claims, end_of
-from drainer.core.folding import StateReference, account_of, sum_of
+from drainer.core.folding import StateReference, account_of, numbers_of, sum_of, with_rules
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Progress, Range, join_ranges
 from drainer.core.ranges import count, intersect, subtract
-from drainer.core.rules.settings import RuleAccount
+from drainer.core.rules.settings import RuleAccount, asked_beyond, greater
 from drainer.errors import DrainerError
 
 
@@ -75,7 +75,9 @@ class Gathering:
             selector: {n: account_of(selector, p) for n, p in now.items()}
             for selector, now in self._now.items()
         }
-        return StateReference(self._uri, self._epoch, self._wave, counted, self._own_rules())
+        return StateReference(
+            self._uri, self._epoch, self._wave, counted, numbers_of(self._own_rules())
+        )
 
     def tasks_are_over(self) -> None:
         """From here on there is no state: all that they told is here."""
@@ -208,10 +210,22 @@ class Gathering:
 
     def ruled(self) -> RuleAccount:
         """What the rules did, over all runs and tasks."""
-        return sum_of([self._ruled, self._own_rules()])
+        ruled = with_rules(self._ruled, self._own_rules(), RuleAccount())
+        below = greater(ruled.asked_below, self._asked_by_all())
+        return replace(ruled, asked_below=below, asked_by=asked_beyond(below, (ruled.asked_by,)))
 
     def _own_rules(self) -> RuleAccount:
-        return sum_of(self._ruled_now.values())
+        return sum_of(self._ruled_now.items())
+
+    def _asked_by_all(self) -> dict[int, int]:
+        """Below which offsets every task of the stretch has asked the limit; those before it had
+        all been asked about."""
+        stretch = self._stretch
+        if stretch is None or len(self._ruled_now) < len(stretch.claims):
+            return {}
+        told = [account.asked_below for account in self._ruled_now.values()]
+        below = {n: min(each.get(n, 0) for each in told) for n in stretch.ranges}
+        return {n: offset for n, offset in below.items() if offset}
 
     def _whole(self) -> dict[int, Progress]:
         """The base with what all claims of the stretch have finished."""

@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from drainer.core.forecast.forecast import CPU, NOTHING, SPLIT, Forecast
+from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
 from drainer.core.tuning.concurrency import Concurrency
 from drainer.engine.action import PROCESS, SPARK, Engine
@@ -129,11 +130,12 @@ def unsuited(plan: OffsetPlan, running: LocalSettings) -> Refused | None:
             " would take each other's load for the downstream's",
             hint="say how many at once, in all tasks together: --concurrency 500",
         )
-    if plan.rules.limit_per_key is not None:
+    if plan.rules.limit_per_key is not None and Order(plan.order) is not Order.SUB_KEY:
         return Refused(
-            "--limit-per-key counts over the whole backlog, and each wave of Spark's would begin"
-            " to count anew",
-            hint="leave --engine out, or say --engine process",
+            f"--limit-per-key with --order {plan.order}: several tasks of Spark's would have one"
+            " sub-key, and each would count for itself",
+            hint="leave --engine out, or say --engine process; the order of sub-keys can be limited"
+            " on Spark",
         )
     return None
 

@@ -33,6 +33,7 @@ from drainer.spark.failure import carrying, said_of
 from drainer.spark.rows import Expected, RoutedMessage, messages_of
 from drainer.spark.workplace import HandlerSpec, workplace
 from drainer.store.attempt import Attempt
+from drainer.store.counted import Counted
 from drainer.store.fence import Fence
 from drainer.store.records import TaskRecords
 from drainer.store.state import State
@@ -49,7 +50,9 @@ class Handling:
     """What handles a stretch of a wave, a task a claim; sent to the tasks.
 
     ``plan`` is the drain's, cut to the stretch; its partitions begin and end where that does. In
-    partitions of ``behind`` something before the stretch stays unfinished.
+    partitions of ``behind`` something before the stretch stays unfinished. ``counted`` names for
+    each claim of the drain what its limit has counted, "" when that is nothing; it is empty when
+    there is no limit.
     """
 
     plan: OffsetPlan
@@ -61,6 +64,7 @@ class Handling:
     claims: tuple[str, ...]
     subs: tuple[int, ...]  # that are meant, by claim
     behind: frozenset[int] = frozenset()
+    counted: tuple[str, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -116,17 +120,25 @@ class Handling:
                     elsewhere=None if handler.split is None else _not_meant,
                 )
                 drain.dispatcher.behind = self.behind
+                sieve, counts = drain.dispatcher.sieve, Counted(state)
+                sieve.go_on_from(counts.get(self._counted_for(number)))
                 for ledger in drain.dispatcher.ledgers.values():
                     ledger.tells_fates = True
                 with hurried_interpreter():
                     summary = drain.run_on(workplace().loop, _nobody_asks)
                 outcome = _outcome(summary, drain.dispatcher, teller.told())
+                if outcome["failure"] is None:
+                    outcome = {**outcome, "counted": counts.put(attempt, sieve.counted())}
             finally:
                 fence.stop()
                 if letters is not None:
                     letters.close(0)
                 records.end(outcome)
         return outcome
+
+    def _counted_for(self, number: int) -> tuple[str, ...]:
+        """Of the claims that this task has; the one that has all may have those of many."""
+        return self.counted if self.claims == (ALL,) else self.counted[number : number + 1]
 
 
 def _continued(plan: OffsetPlan, earlier: Record) -> OffsetPlan:

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from typing import Any
 
 from drainer.aside import aside
 from drainer.core.claims import Claim
 from drainer.core.gathering import Gathering, Stretch, insist_conserved
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress
-from drainer.core.rules.settings import RuleAccount
 from drainer.core.tuning.concurrency import Concurrency
 from drainer.core.waves import cut_at
 from drainer.engine.conclusion import lanes_parked
@@ -31,6 +31,7 @@ from drainer.spark.following import Following
 from drainer.spark.handling import Handling
 from drainer.spark.jobs import Jobs, Prepared
 from drainer.spark.reading import Reader, Terms
+from drainer.store.counted import Counted
 from drainer.store.state import State
 
 REST_LOOK_S = 0.1
@@ -71,6 +72,7 @@ class Work:
         self._hear = hear
         self._claims = tuple(str(Claim(number, terms.tasks)) for number in range(terms.tasks))
         self._left_parked: set[str] = set()
+        self._counted = [""] * (terms.tasks if plan.rules.limit_per_key is not None else 0)
         self._job: str | None = None  # the one that handles
         self._at_rest = asyncio.Event()  # no task handles anything
         self._at_rest.set()
@@ -140,6 +142,7 @@ class Work:
             claims=claims,
             subs=tuple(stretch.subs[claim] for claim in claims),
             behind=behind,
+            counted=tuple(self._counted),
         )
         self._job = f"drainer {self._plan.drain_id}: wave {number}"
         self._at_rest.clear()
@@ -165,6 +168,8 @@ class Work:
             insist_conserved(self._gathering)
             self.insist_on_limit()
             self._insist_on_room()
+            if self._counted:
+                await self._take_counts(outcomes)
         self._gathering.end()
         if self._reader.stopped:
             await asyncio.Event().wait()  # the driver ends this, when all is at rest
@@ -180,7 +185,7 @@ class Work:
         return error
 
     def _plan_of(self, stretch: Stretch) -> OffsetPlan:
-        plan, ruled = self._plan, self._gathering.ruled()
+        plan, ruled = self._plan, self._plan.ruled
         rate = plan.failures.rate
         return replace(
             plan,
@@ -190,10 +195,23 @@ class Work:
                 plan.failures, rate=None if rate is None else rate / len(stretch.claims)
             ),
             parked=tuple(sorted(self.parked)),
-            ruled=RuleAccount(asked_below=plan.ruled.asked_below, counts=ruled.counts),
+            ruled=replace(ruled, skipped_by={}, dead_by={}),
             latency=None,
             state=None,
         )
+
+    async def _take_counts(self, outcomes: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        """Notes where the limit's counts are, for the tasks of the next wave."""
+        before = set(self._counted)
+        for claim, outcome in outcomes:
+            names = outcome["counted"]
+            if claim == ALL:
+                self._counted = names
+            else:
+                self._counted[self._claims.index(claim)] = names[0]
+        left = sorted(before - {"", *self._counted})
+        with suppress(DrainerError):  # it goes with the state
+            await aside(Counted(self._state).forget, left)
 
     def insist_on_limit(self) -> None:
         """Ends the drain when all tasks together gave too much up."""

@@ -130,7 +130,7 @@ def test_what_makes_no_sense_on_spark_is_a_usage_error(
     ("options", "word"),
     [
         (("-c", "auto"), "--concurrency auto"),
-        (("--limit-per-key", "3"), "--limit-per-key"),
+        (("--limit-per-key", "3", "--order", "key"), "--limit-per-key with --order key"),
     ],
 )
 def test_what_spark_can_t_do_is_refused_before_anything_is_touched(

@@ -90,14 +90,30 @@ def test_folding_again_changes_nothing() -> None:
 
 
 def test_accounts_of_rules_are_sums_and_what_they_remember_is_the_most() -> None:
-    base = plan_of(9, ruled=RuleAccount({"a": 10}, {"limit": 5}, {0: 3}, {"'k'": 2, "'l'": 9}))
+    known = RuleAccount(
+        {"a": 10}, {"limit": 5}, {0: 3}, {"'k'": 2, "'l'": 9}, {"1/2": {0: 4, 1: 1}, "1/3": {0: 8}}
+    )
+    base = plan_of(9, ruled=known)
     one = Record(ruled=RuleAccount({"a": 1, "b": 2}, {}, {0: 7}, {"'k'": 4}))
     two = Record(ruled=RuleAccount({"a": 3}, {"limit": 1}, {0: 6, 1: 2}, {"'m'": 1}))
     plan = fold(fold(base, [("0/2", one)]), [("0/2", one), ("1/2", two)])
 
     assert plan.ruled == RuleAccount(
-        {"a": 14, "b": 2}, {"limit": 6}, {0: 7, 1: 2}, {"'k'": 4, "'l'": 9, "'m'": 1}
+        {"a": 14, "b": 2},
+        {"limit": 6},
+        {0: 3},
+        {"'k'": 4, "'l'": 9, "'m'": 1},
+        {"0/2": {0: 7}, "1/2": {0: 6, 1: 2}, "1/3": {0: 8}},
     )
+    assert plan.state is not None
+    assert plan.state.ruled == RuleAccount({"a": 4, "b": 2}, {"limit": 1})
+
+
+def test_what_everything_was_asked_about_is_left_out_of_the_claims() -> None:
+    base = plan_of(9, ruled=RuleAccount(asked_by={"1/2": {0: 4}, "0/2": {0: 8}}))
+    plan = fold(base, [(ALL, Record(ruled=RuleAccount({}, {}, {0: 4})))])
+
+    assert plan.ruled == RuleAccount(asked_below={0: 4}, asked_by={"0/2": {0: 8}})
 
 
 def test_parked_lanes_are_those_of_all() -> None:

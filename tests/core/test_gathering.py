@@ -7,9 +7,11 @@ of the driver, and resumes with another number of tasks.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from random import Random
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -25,6 +27,10 @@ from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Outcome, Partial, Progress, Range, join_ranges, ranges_of
+from drainer.core.rules import limit as limit_module
+from drainer.core.rules.limit import KeyLimit
+from drainer.core.rules.settings import RuleAccount, RuleSettings
+from drainer.core.rules.sieve import Sieve
 from drainer.errors import DrainerError
 from drainer.message import Barrier, Message, SubMessage
 
@@ -110,6 +116,29 @@ def test_partitions_are_behind_when_something_before_a_stretch_stays_pending() -
     assert gathering.behind({0: (10, 20)}) == {0}
 
 
+def asked(below: int, **counts: int) -> RuleAccount:
+    return RuleAccount({}, {}, {0: below}, counts)
+
+
+def test_the_limit_was_asked_as_far_as_all_tasks_have_and_each_of_them_further() -> None:
+    gathering = halves(plan_of(100, ruled=RuleAccount({}, {}, {}, {"k": 3}, {"1/3": {0: 40}})))
+    gathering.hear("0/2", told((0, 8), done=2), ruled=asked(8, k=5, m=1))
+    assert gathering.ruled() == RuleAccount(
+        {}, {}, {}, {"k": 5, "m": 1}, {"1/3": {0: 40}, "0/2": {0: 8}}
+    )
+
+    gathering.hear("1/2", told((0, 4), done=2), ruled=asked(5, k=4))
+    assert gathering.ruled() == RuleAccount(
+        {}, {}, {0: 5}, {"k": 5, "m": 1}, {"1/3": {0: 40}, "0/2": {0: 8}}
+    )
+    gathering.end()
+    assert gathering.ruled().asked_by == {"1/3": {0: 40}, "0/2": {0: 8}}
+
+    gathering.begin(stretch_of(2, 10, 60, (ALL,)))
+    gathering.hear(ALL, told((0, 50), done=2), ruled=asked(50))
+    assert gathering.ruled() == RuleAccount({}, {}, {0: 50}, {"k": 5, "m": 1})
+
+
 class Backlog:
     """Messages with holes between them."""
 
@@ -176,6 +205,7 @@ class Task:
         earlier: Record,
         behind: frozenset[int],
         parked: frozenset[str],
+        sieve: Sieve | None = None,
     ) -> None:
         absent = {(number, offset): bits for number, offset, bits in rows}
         ledgers = {}
@@ -193,6 +223,7 @@ class Task:
         self.dispatcher = dispatcher = Dispatcher(
             ledgers,
             parked=parked,
+            sieve=sieve,
             elsewhere=lambda message, _: absent[message.partition, message.offset],
         )
         dispatcher.behind = behind
@@ -210,13 +241,15 @@ class Task:
             return None
         if self._whole and not self.dispatcher.ready:
             self._over = True
-            return self._record(self.dispatcher.progress())  # as the plan of a task, at its end
+            # As the plan of a task, at its end.
+            return self._record(self.dispatcher.progress(), self.dispatcher.ruled())
         for _ in range(self._draw.randrange(1, 12)):
             if self._draw.random() < 0.5:
                 self._deliver()
             else:
                 self._handle()
-        return self._record(self.dispatcher.changes())
+        changes = self.dispatcher.changes()
+        return self._record(changes, self.dispatcher.newly_ruled() if changes else None)
 
     def _deliver(self) -> None:
         row = next(self._rows, None)
@@ -230,6 +263,10 @@ class Task:
             sub.message = None  # type: ignore[assignment]
         if self.dispatcher.wants(message):
             self.dispatcher.deliver(message, subs)
+            out = (
+                self.dispatcher.sieve.left_out if isinstance(self.dispatcher.sieve, Noting) else ()
+            )
+            self.since.update(out)
 
     def _handle(self) -> None:
         sub = self.dispatcher.take()
@@ -245,7 +282,7 @@ class Task:
         outcome = Outcome.DEAD if fate < 0.1 else Outcome.SKIPPED if fate < 0.14 else Outcome.DONE
         self.dispatcher.finish(sub, outcome)
 
-    def _record(self, changes: Mapping[int, Progress]) -> Record:
+    def _record(self, changes: Mapping[int, Progress], ruled: RuleAccount | None) -> Record:
         told = {}
         for number, found in changes.items():
             start = self._starts[number]
@@ -259,17 +296,36 @@ class Task:
                 finished=join_ranges([*below, *found.finished]),
                 partial=partial,
             )
-        return Record(told)
+        return Record(told, ruled=ruled)
+
+
+class Noting(Sieve):
+    """Notes what the limit has left out."""
+
+    def __init__(self, settings: RuleSettings, account: RuleAccount) -> None:
+        super().__init__(settings, account)
+        self.left_out: set[Sub] = set()
+
+    def skips(self, sub: SubMessage) -> str | None:
+        name = super().skips(sub)
+        if name is not None:
+            self.left_out.add((sub.message.partition, sub.message.offset, sub.index))
+        return name
 
 
 class Play:
-    """One drain, run after run. ``late`` says that attempts which died may still tell something."""
+    """One drain, run after run. ``late`` says that attempts which died may still tell something.
 
-    def __init__(self, draw: Random, *, late: bool) -> None:
+    ``left_out`` are those that a limit per sub-key has kept from the handler.
+    """
+
+    def __init__(self, draw: Random, *, late: bool, rules: RuleSettings | None = None) -> None:
         self.draw = draw
         self.late = late
         self.backlog = Backlog(draw)
-        self.plan = replace(plan_of(*self.backlog.ends.values()), state=None)
+        rules = rules or RuleSettings()
+        self.plan = replace(plan_of(*self.backlog.ends.values()), state=None, rules=rules)
+        self.left_out: set[Sub] = set()
         self.told: set[Sub] = set()  # to be finished, by records that count
         self.handled: set[Sub] = set()
         self.epoch = 0
@@ -283,6 +339,7 @@ class Play:
         self.disk: dict[tuple[int, str], list[Record]] = {}
         self._save()
         tasks = self.draw.choice((1, 2, 3, 5))
+        self.counted: list[dict[str, int]] = [{} for _ in range(tasks)]
         selectors = tuple(str(Claim(number, tasks)) for number in range(tasks))
         at = dict(gathering.watermarks)
         number, dies = 0, False
@@ -319,7 +376,9 @@ class Play:
 
     def _save(self) -> None:
         gathering = self.gathering
-        self.saved = replace(self.plan, claims=gathering.claims(), state=gathering.state)
+        self.saved = replace(
+            self.plan, claims=gathering.claims(), ruled=gathering.ruled(), state=gathering.state
+        )
         self.saved.check()
         for number, watermark in self.saved.watermarks.items():
             below = {s for s in self.backlog.everything if s[0] == number and s[1] < watermark}
@@ -414,10 +473,14 @@ class Play:
                 gathering.hear(whose, record.changes, attempt=0, stretch=number)
             handled = len(task.handled)
             heard = task.work()
+            if isinstance(task.dispatcher.sieve, Noting):
+                self.left_out |= task.dispatcher.sieve.left_out
+                self.handled |= self.left_out
             self._insist_on_order(task.handled[handled:])
             self.handled |= task.since
             if heard is None:
                 self.left_parked |= task.dispatcher.left_behind()
+                self._take_counts(claim, place, task.dispatcher.sieve.counted())
                 del under_way[place]
             elif attempts[place] < 3 and draw.random() < 0.05:  # it dies, and this is not told
                 if self.late:
@@ -428,7 +491,9 @@ class Play:
                 self.disk[number, claim].append(heard)
                 self.told |= task.since
                 task.since = set()
-                gathering.hear(claim, heard.changes, attempt=attempts[place], stretch=number)
+                gathering.hear(
+                    claim, heard.changes, (), heard.ruled, attempts[place], stretch=number
+                )
         insist_conserved(gathering)
         gathering.end()
         for claim, record in late:
@@ -443,8 +508,21 @@ class Play:
         behind: frozenset[int],
         parked: frozenset[str],
     ) -> Task:
-        earlier = merged(self.disk[stretch.number, stretch.claims[place]])
-        return Task(self.draw, stretch, rows[place], self.backlog, earlier, behind, parked)
+        claim = stretch.claims[place]
+        earlier = merged(self.disk[stretch.number, claim])
+        sieve = None
+        if self.plan.rules:
+            ruled = replace(self.plan.ruled, skipped_by={}, dead_by={})
+            ruled = ruled if earlier.ruled is None else ruled.merge(earlier.ruled)
+            sieve = Noting(self.plan.rules, ruled)
+            sieve.go_on_from(self.counted if claim == ALL else [self.counted[place]])
+        return Task(self.draw, stretch, rows[place], self.backlog, earlier, behind, parked, sieve)
+
+    def _take_counts(self, claim: str, place: int, counted: list[dict[str, int]]) -> None:
+        if claim == ALL and counted:
+            self.counted = [dict(each) for each in counted]
+        elif counted:
+            self.counted[place] = dict(counted[0])
 
     def _insist_on_order(self, handled: list[Sub]) -> None:
         for sub in handled:
@@ -460,3 +538,54 @@ def test_whatever_tasks_and_drivers_do_the_plan_says_what_is_finished(
     play = Play(Random(seed), late=late)
     for _ in range(4):
         play.run()
+
+
+def keys_of(op: object) -> tuple[object, ...]:
+    return () if op is None else op if isinstance(op, tuple) else (op,)
+
+
+def drained(seed: int, most: int) -> Play:
+    """A drain with a limit, run after run until nothing is left."""
+    play = Play(Random(seed), late=False, rules=RuleSettings(limit_per_key=most))
+    for _ in range(60):
+        play.run()
+        if play.plan.complete:
+            break
+    assert play.plan.complete
+    return play
+
+
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 2**32), most=st.integers(1, 6))
+def test_whatever_tasks_and_drivers_do_a_limit_never_lets_too_few_pass(
+    seed: int, most: int
+) -> None:
+    play = drained(seed, most)
+
+    passed: Counter[object] = Counter()
+    for partition, offset, index in play.handled - play.left_out:
+        passed.update(keys_of(play.backlog.subs[partition, offset][index]))
+    for partition, offset, index in play.left_out:
+        for key in keys_of(play.backlog.subs[partition, offset][index]):
+            assert passed[key] >= most
+    assert not play.plan.ruled.asked_by
+
+
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 2**32), most=st.integers(1, 6))
+def test_when_records_tell_all_counts_a_limit_is_exact_whatever_tasks_and_drivers_do(
+    seed: int, most: int
+) -> None:
+    with patch.object(limit_module, "KEPT_FROM", 1):
+        play = drained(seed, most)
+
+    if len(play.backlog.ends) > 1:
+        return  # which of two partitions comes first may change from run to run
+    limit = KeyLimit(most)
+    over = {
+        place
+        for place in sorted(play.backlog.everything)
+        for keys in [keys_of(play.backlog.subs[place[:2]][place[2]])]
+        if keys and not limit.passes(keys)
+    }
+    assert play.left_out == over

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drainer.core.claims import place_of
 from drainer.core.rules import limit as module
-from drainer.core.rules.limit import KeyLimit, limit_text
+from drainer.core.rules.limit import KeyLimit, SharedLimit, limit_text
 
 keys = st.lists(st.integers(0, 40).map(lambda n: f"k{n * n // 40}"), max_size=300)
 
@@ -85,8 +86,8 @@ def test_what_one_tells_another_goes_on_from() -> None:
     later = KeyLimit(100, limit.counts())
     assert sum(later.passes(["warm"]) for _ in range(100)) == 30
     assert sum(later.passes(["cool"]) for _ in range(200)) == 100
-    assert later.newly_shut() == {"'warm'": 100, "'cool'": 100}
-    assert later.newly_shut() == {}
+    assert later.news() == {"'warm'": 100, "'cool'": 100}
+    assert later.news() == {}
 
 
 def test_a_limit_that_was_raised_lets_more_through() -> None:
@@ -96,13 +97,64 @@ def test_a_limit_that_was_raised_lets_more_through() -> None:
     assert [raised.passes(["a"]) for _ in range(3)] == [True, False, False]
 
 
+@given(keys=keys, most=st.integers(1, 5), cut=st.integers(0, 300))
+def test_who_goes_on_from_all_counts_goes_on_exactly(keys: list[str], most: int, cut: int) -> None:
+    whole, first = KeyLimit(most), KeyLimit(most)
+    expected = [whole.passes([key]) for key in keys]
+    found = [first.passes([key]) for key in keys[:cut]]
+    later = KeyLimit(most, first.counts(), counted=first.all_counts()[0])
+    found += [later.passes([key]) for key in keys[cut:]]
+    assert found == expected
+    assert later.counts() == whole.counts()
+
+
+@given(keys=keys, most=st.integers(1, 5), of=st.integers(2, 4))
+def test_the_limits_of_all_claims_count_as_each_of_them_and_as_one(
+    keys: list[str], most: int, of: int
+) -> None:
+    whole = KeyLimit(most)
+    shares = [KeyLimit(most) for _ in range(of)]
+    both = SharedLimit([KeyLimit(most) for _ in range(of)])
+    for key in keys:
+        passes = whole.passes([key])
+        assert shares[place_of(key) % of].passes([key]) == passes
+        assert both.passes([key]) == passes
+    assert both.all_counts() == [share.all_counts()[0] for share in shares]
+    assert both.counts() == whole.counts()
+    assert both.news() == whole.news()
+    assert both.news() == {}
+
+
+def test_several_sub_keys_of_several_claims_are_held_back_when_all_of_them_are() -> None:
+    limit = SharedLimit([KeyLimit(1), KeyLimit(1)])
+    a, b, c = "ace"
+    assert len({place_of(key) % 2 for key in (a, b, c)}) == 2
+    assert limit.passes([a])
+    assert limit.passes([a, b])
+    assert not limit.passes([a, b])
+    assert limit.passes([b, c])
+    assert limit.passes([])
+
+
+def test_what_the_journal_is_told_is_what_has_risen() -> None:
+    limit = KeyLimit(100, {"'known'": 70})
+    for key in ["known", "known", *["cool"] * 63]:
+        limit.passes([key])
+    assert limit.news() == {"'known'": 72}
+    limit.passes(["cool"])
+    assert limit.news() == {"'cool'": 64}
+    assert limit.news() == {}
+
+
 def test_the_plan_is_told_of_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KEPT_MOST", 5)
-    limit = KeyLimit(1)
+    limit, other = KeyLimit(1), KeyLimit(1)
     for n in range(20):
         limit.passes([n])
+        other.passes([-n])
+    assert len(SharedLimit([limit, other]).counts()) == 5
     assert list(limit.counts()) == ["0", "1", "2", "3", "4"]
-    assert limit.newly_shut() == dict.fromkeys(["0", "1", "2", "3", "4"], 1)
+    assert limit.news() == dict.fromkeys(["0", "1", "2", "3", "4"], 1)
 
 
 def test_long_sub_keys_are_told_apart_in_little_room() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drainer.core.claims import place_of
 from drainer.core.dispatch import Dispatcher
 from drainer.core.failing.redrive import LeftAlone
 from drainer.core.ledger import Ledger
@@ -361,6 +362,20 @@ def test_a_rule_that_can_not_be_understood_is_named() -> None:
         Sieve(RuleSettings((SkipRule("mails", when="payload.kind = 'x'"),)))
     with pytest.raises(BadExpression, match=r"^--skip: it can't be understood"):
         Sieve(RuleSettings((SkipRule.typed("payload.kind = 'x'"),)))
+
+
+def test_what_the_task_of_its_claim_has_asked_about_is_handled_and_not_counted_again() -> None:
+    mine, other = "a", "d"
+    assert [place_of(key) % 2 for key in (mine, other)] == [1, 0]
+    account = RuleAccount({}, {}, {0: 1}, {"'a'": 2, "'d'": 2}, {"1/2": {0: 4}, "0/2": {1: 9}})
+    sieve = Sieve(RuleSettings(limit_per_key=2), account)
+    dispatcher = Dispatcher({0: Ledger(0, 9)}, sieve=sieve)
+    for offset in range(5):
+        deliver(dispatcher, offset, mine, other, SubMessage(keys=[mine, other]))
+
+    assert set(take_all(dispatcher)) == {"0[0]", "0[1]"}
+    assert skipped(dispatcher) == {LIMIT: 4 + 4 + 1}
+    assert dispatcher.ruled().asked_by == {"0/2": {1: 9}}
 
 
 def test_asking_alone_counts_nothing_as_skipped() -> None:

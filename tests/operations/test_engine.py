@@ -176,7 +176,11 @@ def test_asking_says_what_it_took() -> None:
     ("plan", "running", "word"),
     [
         (replace(PLAN, redrive=RedriveSettings()), LocalSettings(), "redriven"),
-        (replace(PLAN, rules=RuleSettings(limit_per_key=5)), LocalSettings(), "--limit-per-key"),
+        (
+            replace(PLAN, rules=RuleSettings(limit_per_key=5), order="key"),
+            LocalSettings(),
+            "--limit-per-key with --order key",
+        ),
         (PLAN, LocalSettings(concurrency=Concurrency.auto(None)), "--concurrency auto"),
     ],
 )
@@ -189,6 +193,7 @@ def test_what_spark_can_t_do_is_known_beforehand(
     assert word in str(barred)
     assert barred.hint
     assert unsuited(PLAN, LocalSettings()) is None
+    assert unsuited(replace(PLAN, rules=RuleSettings(limit_per_key=5)), LocalSettings()) is None
 
 
 def with_rest(messages: int, fan_out: int) -> OffsetPlan:

@@ -397,6 +397,15 @@ def test_what_rules_did_since_is_added_whole() -> None:
     assert PLAN.merge({}).ruled == PLAN.ruled
 
 
+def test_what_each_claim_was_asked_about_is_kept() -> None:
+    ruled = replace(PLAN.ruled, asked_by={"0/2": {0: 150}, "1/3": {0: 149, 2: 8}})
+    plan = replace(PLAN, ruled=ruled)
+    assert OffsetPlan.decode(plan.encode()) == plan
+    later = RuleAccount(asked_below={0: 149}, asked_by={"1/3": {2: 9}})
+    assert plan.merge({}, ruled=later).ruled.asked_by == {"0/2": {0: 150}, "1/3": {2: 9}}
+    refused(edited(plan, lambda body: put(body, ("ruled", "asked_by"), {"3/2": {}})))
+
+
 @pytest.mark.parametrize("kind", ["skipped_by", "dead_by"])
 def test_rules_that_took_out_more_than_there_was_are_refused(kind: str) -> None:
     refused(edited(PLAN, lambda body: put(body, ("ruled", kind), {"a rule": 3})))

@@ -8,8 +8,13 @@ a library because those that have reached the limit must keep their place, whate
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from hashlib import blake2b
+from heapq import nlargest
+from operator import itemgetter
+
+from drainer.core.claims import place_of
+from drainer.core.rules.settings import greater
 
 PLACES = 100_000  # sub-keys that are counted; about 20 MB when all are taken
 KEPT_MOST = 10_000  # of them in the plan
@@ -25,16 +30,27 @@ class KeyLimit:
     once half of the places are taken by sub-keys that have reached the limit, new ones are not
     counted any more.
 
-    ``known`` are counts of an earlier run, by ``limit_text``.
+    ``known`` are counts of an earlier run, by ``limit_text``, and ``counted`` all those of a limit
+    that this one goes on from (``all_counts``).
     """
 
-    def __init__(self, most: int, known: Mapping[str, int] | None = None, places: int = PLACES):
+    def __init__(
+        self,
+        most: int,
+        known: Mapping[str, int] | None = None,
+        places: int = PLACES,
+        counted: Mapping[str, int] | None = None,
+    ):
         self.most = most
         self._places = places
-        self._counts: dict[str, int] = dict(known or {})
-        self._kept: dict[str, None] = dict.fromkeys(self._counts)  # those that the plan tells
+        self._counts: dict[str, int] = greater(counted or {}, known or {})
+        self._kept: dict[str, None] = dict.fromkeys(known or {})  # those that the plan tells
         self._shut = sum(count >= most for count in self._counts.values())
-        self._newly_shut: list[str] = []
+        self._news: dict[str, None] = {}
+        self._kept_from = min(KEPT_FROM, most)
+        for text, count in self._counts.items():
+            if count >= self._kept_from:
+                self._keep(text)
 
     def passes(self, keys: Iterable[Hashable]) -> bool:
         """Whether a sub-message of these sub-keys is within the limit, and counts it then.
@@ -46,19 +62,28 @@ class KeyLimit:
         if texts and all(counts.get(text, 0) >= most for text in texts):
             return False
         for text in texts:
-            self._count(text)
+            self.count(text)
         return True
+
+    def is_shut(self, text: str) -> bool:
+        """Whether the sub-key of that ``limit_text`` has reached the limit."""
+        return self._counts.get(text, 0) >= self.most
 
     def counts(self) -> dict[str, int]:
         """What the plan tells: the sub-keys with the most, that came first when there are many."""
         return {text: self._counts[text] for text in self._kept}
 
-    def newly_shut(self) -> dict[str, int]:
-        """Sub-keys that have reached the limit since it was last asked, for the journal."""
-        found, self._newly_shut = self._newly_shut, []
-        return dict.fromkeys(found, self.most)
+    def news(self) -> dict[str, int]:
+        """What of that has risen since it was last asked, for the journal."""
+        found, self._news = self._news, {}
+        return {text: self._counts[text] for text in found if text in self._counts}
 
-    def _count(self, text: str) -> None:
+    def all_counts(self) -> list[dict[str, int]]:
+        """All of them, for a limit that goes on from here."""
+        return [self._counts]
+
+    def count(self, text: str) -> None:
+        """Counts one that passes."""
         counts = self._counts
         count = counts.get(text, 0) + 1
         if count > self.most:
@@ -66,16 +91,16 @@ class KeyLimit:
         if count == 1 and len(counts) >= self._places and not self._make_room():
             return
         counts[text] = count
-        if (
-            count >= min(KEPT_FROM, self.most)
-            and text not in self._kept
-            and len(self._kept) < KEPT_MOST
-        ):
-            self._kept[text] = None
+        if count >= self._kept_from and text not in self._kept:
+            self._keep(text)
+        if text in self._kept:
+            self._news[text] = None
         if count == self.most:
             self._shut += 1
-            if text in self._kept:
-                self._newly_shut.append(text)
+
+    def _keep(self, text: str) -> None:
+        if len(self._kept) < KEPT_MOST:
+            self._kept[text] = None
 
     def _make_room(self) -> bool:
         counts, most = self._counts, self.most
@@ -90,6 +115,47 @@ class KeyLimit:
                 del counts[text]
                 self._kept.pop(text, None)
         return True
+
+
+class SharedLimit:
+    """The limits of all claims of a drain as one, for a task that has every sub-key.
+
+    Each counts its own sub-keys, as a task that has only its claim would, and goes on from here.
+    """
+
+    def __init__(self, shares: Sequence[KeyLimit]) -> None:
+        self.most = shares[0].most
+        self._shares = shares
+
+    def passes(self, keys: Iterable[Hashable]) -> bool:
+        """As of ``KeyLimit``. Raises SplitFailed for a sub-key that no claim can be told of."""
+        shares = self._shares
+        found = [(shares[place_of(key) % len(shares)], limit_text(key)) for key in keys]
+        if found and all(share.is_shut(text) for share, text in found):
+            return False
+        for share, text in found:
+            share.count(text)
+        return True
+
+    def counts(self) -> dict[str, int]:
+        return most_of(share.counts() for share in self._shares)
+
+    def news(self) -> dict[str, int]:
+        return most_of(share.news() for share in self._shares)
+
+    def all_counts(self) -> list[dict[str, int]]:
+        """By the number of the claim."""
+        return [counts for share in self._shares for counts in share.all_counts()]
+
+
+def most_of(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """What several counts, none of which is too high, say together; no more than a plan holds."""
+    found: dict[str, int] = {}
+    for each in counts:
+        found = greater(found, each)
+    if len(found) <= KEPT_MOST:
+        return found
+    return dict(nlargest(KEPT_MOST, found.items(), key=itemgetter(1)))
 
 
 def limit_text(key: Hashable) -> str:

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any
 
 from drainer.core import fields
+from drainer.core.claims import Claim
 from drainer.errors import UsageError
 
 LIMIT = "limit-per-key"  # the name of the rule that --limit-per-key is
@@ -132,33 +133,43 @@ class RuleAccount:
         asked_below: by partition; all that was delivered below this offset has been asked about,
             and what is still pending of it is to be handled.
         counts: how many have passed, of the sub-keys with the most (``limit_text``).
+        asked_by: by claim, what ``asked_below`` is for its sub-messages alone, where that is more.
     """
 
     skipped_by: Mapping[str, int] = field(default_factory=dict)
     dead_by: Mapping[str, int] = field(default_factory=dict)
     asked_below: Mapping[int, int] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
+    asked_by: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.skipped_by or self.dead_by or self.asked_below or self.counts)
+        return bool(
+            self.skipped_by or self.dead_by or self.asked_below or self.counts or self.asked_by
+        )
 
     def merge(self, later: RuleAccount) -> RuleAccount:
         """With a later record added: its accounts are whole, of the limit it tells what is new."""
-        below = self.asked_below
+        below = greater(self.asked_below, later.asked_below)
         return RuleAccount(
             {**self.skipped_by, **later.skipped_by},
             {**self.dead_by, **later.dead_by},
-            {**below, **{n: max(o, below.get(n, 0)) for n, o in later.asked_below.items()}},
+            below,
             {**self.counts, **later.counts},
+            asked_beyond(below, (self.asked_by, later.asked_by)),
         )
 
     def as_json(self) -> dict[str, Any]:
-        return {
+        body: dict[str, Any] = {
             "skipped_by": dict(self.skipped_by),
             "dead_by": dict(self.dead_by),
-            "asked_below": {str(number): offset for number, offset in self.asked_below.items()},
+            "asked_below": _offsets_as_json(self.asked_below),
             "counts": dict(self.counts),
         }
+        if self.asked_by:
+            body["asked_by"] = {
+                selector: _offsets_as_json(below) for selector, below in self.asked_by.items()
+            }
+        return body
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> RuleAccount:
@@ -166,9 +177,33 @@ class RuleAccount:
         return cls(
             _counts(body["skipped_by"]),
             _counts(body["dead_by"]),
-            {fields.number(n): fields.whole(o) for n, o in body["asked_below"].items()},
+            _offsets(body["asked_below"]),
             _counts(body["counts"]),
+            {
+                str(Claim.parse(selector)): _offsets(below)
+                for selector, below in body.get("asked_by", {}).items()
+            },
         )
+
+
+def asked_beyond(
+    below: Mapping[int, int], asked_by: Iterable[Mapping[str, Mapping[int, int]]]
+) -> dict[str, dict[int, int]]:
+    """What several accounts say of claims, as far as it is more than ``below`` says of all."""
+    found: dict[str, dict[int, int]] = {}
+    for each in asked_by:
+        for selector, offsets in each.items():
+            found[selector] = greater(found.get(selector, {}), offsets)
+    beyond = {
+        selector: {n: offset for n, offset in offsets.items() if offset > below.get(n, 0)}
+        for selector, offsets in found.items()
+    }
+    return {selector: offsets for selector, offsets in beyond.items() if offsets}
+
+
+def greater(one: Mapping[Any, int], other: Mapping[Any, int]) -> dict[Any, int]:
+    """Of each name the greater number."""
+    return {**one, **{name: max(number, one.get(name, 0)) for name, number in other.items()}}
 
 
 _TABLE_HINT = (
@@ -204,6 +239,14 @@ def _insist_on_names(where: str, table: Mapping[str, Any], known: Iterable[str])
             f"{where} has {unknown[0]!r}, which means nothing here",
             hint=f"it may have {', '.join(known)}",
         )
+
+
+def _offsets(body: Mapping[str, Any]) -> dict[int, int]:
+    return {fields.number(n): fields.whole(offset) for n, offset in body.items()}
+
+
+def _offsets_as_json(offsets: Mapping[int, int]) -> dict[str, int]:
+    return {str(number): offset for number, offset in offsets.items()}
 
 
 def _counts(body: Mapping[str, Any]) -> dict[str, int]:

@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+from drainer.core.claims import Claim, Places
 from drainer.core.failing.dead_letter import key_text
 from drainer.core.failing.redrive import LeftAlone, Redriven
+from drainer.core.order import Order
 from drainer.core.progress import Outcome
 from drainer.core.rules.facts import CannotTell, Facts
-from drainer.core.rules.limit import KeyLimit
+from drainer.core.rules.limit import KeyLimit, SharedLimit
 from drainer.core.rules.predicate import BadExpression, Predicate
-from drainer.core.rules.settings import LIMIT, RuleAccount, RuleSettings, SkipRule
+from drainer.core.rules.settings import (
+    LIMIT,
+    RuleAccount,
+    RuleSettings,
+    SkipRule,
+    asked_beyond,
+    greater,
+)
 from drainer.message import Barrier, Message, SubMessage
+
+_PLACES = Places(Order.SUB_KEY)  # other orders have no claims with a limit
 
 
 class Sieve:
@@ -30,8 +41,11 @@ class Sieve:
         self._before = account = account or RuleAccount()
         self._tests = [_Test(rule) for rule in settings.skip]
         most = settings.limit_per_key
-        self._limit = None if most is None else KeyLimit(most, account.counts)
+        self._limit: KeyLimit | SharedLimit | None = None
+        if most is not None:
+            self._limit = KeyLimit(most, account.counts)
         self._asked_below = account.asked_below
+        self._asked_by = [(Claim.parse(text), below) for text, below in account.asked_by.items()]
         self.skipped_by = Counter(account.skipped_by)  # over all runs
         self.dead_by = Counter(account.dead_by)
         self.taken_out = 0  # in this run
@@ -39,6 +53,20 @@ class Sieve:
         self.undecided: Counter[str] = Counter()  # in this run: let through, for it can't be told
         self.why_undecided: dict[str, str] = {}  # the first reason of each rule
         self.give_up: Callable[[SubMessage], None] = _nowhere
+
+    def go_on_from(self, counts: Sequence[Mapping[str, int]]) -> None:
+        """Has the limit count on from where other sieves were (``counted``).
+
+        With several counts they are those of all claims of a drain, by number.
+        """
+        if self._limit is not None and counts:
+            most, known = self._limit.most, self._before.counts
+            shares = [KeyLimit(most, known, counted=each) for each in counts]
+            self._limit = shares[0] if len(shares) == 1 else SharedLimit(shares)
+
+    def counted(self) -> list[dict[str, int]]:
+        """All that the limit has counted, for another sieve to go on from."""
+        return [] if self._limit is None else self._limit.all_counts()
 
     def skips(self, sub: SubMessage) -> str | None:
         """The name of the rule that takes a sub-message out; None when it goes to the handler.
@@ -64,7 +92,9 @@ class Sieve:
                 self.why_undecided.setdefault(test.name, str(reason))
         if self._limit is None or isinstance(sub, Barrier):
             return None
-        if message.offset < self._asked_below.get(message.partition, 0):
+        if message.offset < self._asked_below.get(message.partition, 0) or (
+            self._asked_by and self._was_asked(sub, message)
+        ):
             return None  # it passed in an earlier run, which counted it
         return None if self._limit.passes(_keys(sub)) else LIMIT
 
@@ -100,8 +130,9 @@ class Sieve:
         if self._limit is None:
             counts, below = self._before.counts, self._before.asked_below
         else:
-            counts, below = self._limit.counts(), self._below(positions)
-        return RuleAccount(dict(self.skipped_by), dict(self.dead_by), below, counts)
+            counts, below = self._limit.counts(), greater(self._asked_below, positions)
+        by = asked_beyond(below, [self._before.asked_by])
+        return RuleAccount(dict(self.skipped_by), dict(self.dead_by), below, counts, by)
 
     def changes(self, positions: Mapping[int, int]) -> RuleAccount | None:
         """What a journal's record needs; None when there are no rules."""
@@ -110,12 +141,16 @@ class Sieve:
         counts: Mapping[str, int] = {}
         below: Mapping[int, int] = {}
         if self._limit is not None:
-            counts, below = self._limit.newly_shut(), self._below(positions)
+            counts, below = self._limit.news(), greater(self._asked_below, positions)
         return RuleAccount(dict(self.skipped_by), dict(self.dead_by), below, counts)
 
-    def _below(self, positions: Mapping[int, int]) -> dict[int, int]:
-        before = self._asked_below
-        return {n: max(position, before.get(n, 0)) for n, position in positions.items()}
+    def _was_asked(self, sub: SubMessage, message: Message) -> bool:
+        """Whether the task that had its claim has asked about it."""
+        return any(
+            message.offset < below.get(message.partition, 0)
+            and _PLACES.number(sub, claim.of) == claim.number
+            for claim, below in self._asked_by
+        )
 
 
 class _Test:
