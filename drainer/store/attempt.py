@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from drainer.core import fields
 from drainer.errors import LockLost
 
 
@@ -20,6 +23,16 @@ class Control:
     stop: str | None = None
     paused: bool = False
     mounted: bool = False
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Control:
+        """Raises KeyError, TypeError or ValueError when the body is none."""
+        return cls(
+            fields.whole(body["epoch"]),
+            fields.optional(fields.text, body["stop"]),
+            fields.yes_or_no(body["paused"]),
+            fields.yes_or_no(body["mounted"]),
+        )
 
 
 @dataclass(frozen=True, slots=True, order=True)

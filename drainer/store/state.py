@@ -50,13 +50,6 @@ class Told:
     torn: bool
 
 
-@dataclass(slots=True)
-class _Cursor:
-    """How far the records of an attempt were read."""
-
-    read: int = 0
-
-
 def state_beside(plan: Path) -> str:
     """Where the state of a plan is when nothing else was said."""
     return str(plan.with_name(f"{plan.name}.state").absolute())
@@ -73,7 +66,7 @@ class State:
         self.lease_s = LEASE_LOCAL_S if objects.is_local else LEASE_REMOTE_S
         self._written_s: dict[str, float] = {}  # when what fences others was there, by name
         self._followed: list[tuple[int, int, str]] | None = None
-        self._cursors: dict[Attempt, _Cursor] = {}
+        self._read: dict[Attempt, int] = {}  # records, of those that are followed
         self._askers: ThreadPoolExecutor | None = None
 
     @classmethod
@@ -93,12 +86,7 @@ class State:
         if body is None:
             return None
         try:
-            control = Control(
-                fields.whole(body["epoch"]),
-                fields.optional(fields.text, body["stop"]),
-                fields.yes_or_no(body["paused"]),
-                fields.yes_or_no(body["mounted"]),
-            )
+            control = Control.from_json(body)
         except SENSELESS as error:
             raise self._spoilt(CONTROL) from error
         self._heed(control)
@@ -230,7 +218,7 @@ class State:
         """From here on ``news`` looks at these shares alone."""
         self._followed = [(epoch, wave, claim) for claim in claims]
         followed = set(self._followed)
-        self._cursors = {a: each for a, each in self._cursors.items() if a.share in followed}
+        self._read = {a: count for a, count in self._read.items() if a.share in followed}
 
     def news(self) -> list[tuple[Attempt, Record]]:
         """What has appeared since the last call: each record once, those of an attempt in order.
@@ -242,7 +230,7 @@ class State:
             a for each in self._ask(lambda share: self.attempts(*share), shares) for a in each
         ]
         for attempt in attempts:
-            self._cursors.setdefault(attempt, _Cursor())
+            self._read.setdefault(attempt, 0)
         found = self._ask(self._next_records, attempts)
         return [
             (a, record) for a, records in zip(attempts, found, strict=True) for record in records
@@ -360,10 +348,9 @@ class State:
         return records, missing or (limit is not None and len(records) < limit)
 
     def _next_records(self, attempt: Attempt) -> list[Record]:
-        cursor = self._cursors[attempt]
         records: list[Record] = []
         while True:
-            name = f"{attempt.name}/{cursor.read + 1:08d}"
+            name = f"{attempt.name}/{self._read[attempt] + 1:08d}"
             data = self.objects.get(self._name(name))
             if data is None:
                 return records
@@ -371,7 +358,7 @@ class State:
                 records.append(record_of(decode_line(data)))
             except SENSELESS as error:
                 raise self._spoilt(name) from error
-            cursor.read += 1
+            self._read[attempt] += 1
 
     def _ask(self, question: Callable[[Any], Any], about: Sequence[Any]) -> list[Any]:
         if self.objects.is_local or len(about) < 2:
