@@ -113,7 +113,8 @@ class SparkDrain:
         self._jobs, self._tasks, self._slots = Jobs(on.session), tasks, on.slots
         try:
             with event_loop() as loop:
-                self._prepare_run(ship(on.session.sparkContext, self._handler, self._spark))
+                context = on.session.sparkContext
+                self._prepare_run(ship(context, self._handler, self._spark.archives))
                 return loop.run_until_complete(self._run())
         finally:
             if on.owned:

@@ -95,7 +95,7 @@ class SparkSettings:
     @property
     def is_local(self) -> bool:
         """Whether all of it runs on this machine."""
-        return _is_local(self.master)
+        return is_local(self.master)
 
     def shown_conf(self) -> dict[str, str]:
         """The settings of Spark as they may be shown, without secrets."""
@@ -136,7 +136,7 @@ class SparkLook:
     @property
     def is_local(self) -> bool:
         """Whether all of it runs on this machine."""
-        return _is_local(self.master)
+        return is_local(self.master)
 
 
 def check_place(master: str, conf: Mapping[str, str]) -> None:
@@ -169,7 +169,8 @@ def java_for_spark() -> Java:
         raise Refused(str(error).replace("the sandbox", "Spark"), hint=error.hint) from None
 
 
-def _is_local(master: str) -> bool:
+def is_local(master: str) -> bool:
+    """Whether all of it runs on this machine."""
     return _LOCAL.fullmatch(master) is not None
 
 
@@ -189,7 +190,7 @@ def _check_master(master: str) -> None:
             " handle twice, is switched off only where the server starts",
             hint="name the cluster itself: spark://HOST:PORT, yarn or k8s://https://HOST:PORT",
         )
-    if not _is_local(master) and not _REMOTE.fullmatch(master):
+    if not is_local(master) and not _REMOTE.fullmatch(master):
         raise UsageError(
             f"--master {master!r} is no master of Spark's",
             hint="as in local[*], spark://HOST:PORT, yarn or k8s://https://HOST:PORT",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 from drainer.errors import Refused
 from drainer.loader import LoadedHandler, load_handler, place_and_name
-from drainer.spark.settings import SparkSettings
+from drainer.spark.settings import is_local
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -38,7 +39,7 @@ class Shipped:
         return load_handler(f"{path}:{self.name}" if self.name else path)
 
 
-def ship(context: SparkContext, handler: LoadedHandler, settings: SparkSettings) -> Shipped:
+def ship(context: SparkContext, handler: LoadedHandler, archives: Sequence[str] = ()) -> Shipped:
     """Sends along what the executors need to load the handler.
 
     On this machine that is nothing: they see the same files. A handler's file is sent as it is, a
@@ -47,10 +48,10 @@ def ship(context: SparkContext, handler: LoadedHandler, settings: SparkSettings)
 
     Raises Refused when a folder is too large to be sent.
     """
-    for archive in settings.archives:
+    for archive in archives:
         context.addPyFile(archive)
     reference = handler.absolute_reference
-    if settings.is_local:
+    if is_local(str(context.master)):
         return Shipped(reference)
     place, name = place_and_name(reference)
     path = Path(place)

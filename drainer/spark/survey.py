@@ -28,6 +28,7 @@ from drainer.operations.inspection import SplitFailures
 from drainer.operations.retention import READER
 from drainer.spark.failure import carrying, spark_failures
 from drainer.spark.ranges import OffsetRange
+from drainer.spark.shipping import ship
 from drainer.spark.task import (
     COLUMNS,
     KINDS,
@@ -166,8 +167,8 @@ def survey_on_spark(
     begun_s = time.monotonic()
     context = spark.sparkContext
     ranges = cut(backlog, tasks or _tasks(backlog.offsets, context.defaultParallelism))
-    reference = None if handler is None else handler.absolute_reference
-    task = SurveyTask(ranges, connection, reference, rules, READER)
+    shipped = None if handler is None else ship(context, handler)
+    task = SurveyTask(ranges, connection, shipped, rules, READER)
     part, counted, tops = SurveyPart(), _Counted(), dict[str, _Top]()
     if ranges:
         with spark_failures(), _watched(spark, backlog, len(ranges), progress):

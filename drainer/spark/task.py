@@ -22,12 +22,13 @@ from drainer.errors import Refused, SplitFailed
 from drainer.kafka.record import KafkaMessage
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.stream import read_range
-from drainer.loader import LoadedHandler, load_handler
+from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
 from drainer.operations.splitting import split_one
 from drainer.spark.failure import carrying
 from drainer.spark.options import placed
 from drainer.spark.ranges import OffsetRange
+from drainer.spark.shipping import Shipped
 
 # What is counted. PART is none of it: those rows have what can't be counted by name.
 MESSAGE_KEYS, SUB_KEYS, KINDS, RULES, PASSED, PART = (
@@ -114,14 +115,14 @@ class SurveyTask:
     Attributes:
         ranges: what to read; a task's input is the number of one.
         connection: how.
-        handler: its reference, in a form that holds on the executors; None without one.
+        handler: how a task finds it; None without one.
         rules: what would be left out.
         reader: the name of a group that the broker sees; nobody is in it.
     """
 
     ranges: tuple[OffsetRange, ...]
     connection: Connection
-    handler: str | None
+    handler: Shipped | None
     rules: RuleSettings
     reader: str
 
@@ -136,7 +137,7 @@ class SurveyTask:
                     yield from self._survey(self.ranges[number])
 
     def _survey(self, range_: OffsetRange) -> Iterator[pa.RecordBatch]:
-        handler = None if self.handler is None else load_handler(self.handler)
+        handler = None if self.handler is None else self.handler.load()
         splitting = None if handler is None else _Splitting(handler, self.rules)
         part = SurveyPart()
         keys = Tally(message_key_text)
