@@ -6,8 +6,12 @@ The points that don't overload a cluster form a region; its boundary is what is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any, TypeVar
+
+from drainer.core import fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,22 @@ class Point:
     @property
     def bytes_per_s(self) -> float:
         return self.messages_per_s * self.message_bytes
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Point:
+        """Raises KeyError, TypeError or ValueError when the body is no point."""
+        return cls(
+            message_bytes=above_zero(fields.whole(body["message_bytes"])),
+            producers=not_negative(fields.whole(body["producers"])),
+            pace=above_zero(fields.number_of(body["pace"])),
+            consumer_groups=not_negative(fields.whole(body["consumer_groups"])),
+            partitions=above_zero(fields.whole(body["partitions"])),
+            compression=fields.text(body["compression"]),
+            compressibility=not_negative(fields.number_of(body["compressibility"])),
+        )
 
 
 class Verdict(StrEnum):
@@ -74,6 +94,25 @@ class Signals:
     queue_ms: float
     errors: int = 0
 
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Signals:
+        """Raises KeyError, TypeError or ValueError when the body is not what was seen."""
+        return cls(
+            window_s=fields.number_of(body["window_s"]),
+            sent_per_s=not_negative(fields.number_of(body["sent_per_s"])),
+            round_trip_ms=fields.number_of(body["round_trip_ms"]),
+            throttled=fields.number_of(body["throttled"]),
+            falling_behind=fields.number_of(body["falling_behind"]),
+            handlers_idle=fields.optional(fields.number_of, body["handlers_idle"]),
+            isr_changing=fields.optional(fields.number_of, body["isr_changing"]),
+            clients_busy=fields.number_of(body["clients_busy"]),
+            queue_ms=fields.number_of(body["queue_ms"]),
+            errors=not_negative(fields.whole(body["errors"])),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
@@ -81,6 +120,14 @@ class Judgement:
 
     verdict: Verdict
     why: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return {"verdict": self.verdict.value, "why": list(self.why)}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Judgement:
+        """Raises KeyError, TypeError or ValueError when the body is no judgement."""
+        return cls(Verdict(body["verdict"]), fields.texts(body["why"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +138,38 @@ class Trial:
     signals: Signals
     judgement: Judgement
     at: float
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "point": self.point.as_json(),
+            "signals": self.signals.as_json(),
+            "judgement": self.judgement.as_json(),
+            "at": self.at,
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Trial:
+        """Raises KeyError, TypeError or ValueError when the body is no trial."""
+        return cls(
+            point=Point.from_json(body["point"]),
+            signals=Signals.from_json(body["signals"]),
+            judgement=Judgement.from_json(body["judgement"]),
+            at=fields.number_of(body["at"]),
+        )
+
+
+Number = TypeVar("Number", int, float)
+
+
+def above_zero(value: Number) -> Number:
+    """Raises ValueError unless it is more than zero."""
+    if value <= 0:
+        raise ValueError(f"{value!r} is not above zero")
+    return value
+
+
+def not_negative(value: Number) -> Number:
+    """Raises ValueError when it is less than zero."""
+    if value < 0:
+        raise ValueError(f"{value!r} is below zero")
+    return value
