@@ -134,7 +134,13 @@ class Search:
 
     def _edges(self) -> tuple[int, int | None]:
         """The number that counts as safe, and the fewest above it that were overloaded."""
-        likely = [n for n in self._that(Verdict.SAFE) if self._above(n) >= SAFE_SURE]
+        told = self._told.count
+        likely = [
+            n
+            for n in self._that(Verdict.SAFE)
+            if self._above(n) >= SAFE_SURE
+            and told((n, Verdict.SAFE)) >= told((n, Verdict.OVERLOADED))
+        ]
         safe = max(likely, key=lambda n: (self._near(n), n), default=0)
         return safe, min((n for n in self._that(Verdict.OVERLOADED) if n > safe), default=None)
 
