@@ -134,7 +134,7 @@ def test_groups_that_can_t_catch_up_in_time_skip(
     traffic: Traffic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     traffic.measure(POINT, warm_up_s=0, window_s=2)
-    monkeypatch.setattr(traffic_module, "LAG_AT_REST", -1)
+    monkeypatch.setattr(traffic_module, "LAG_AT_REST", float("-inf"))
 
     assert not traffic.rest(2)
 
