@@ -20,7 +20,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.spark.failure import spark_failures
 from drainer.spark.hosting import HOSTED_SCHEMA, Hosting
 from drainer.spark.jmx import Jmx
-from drainer.spark.orders import Order
+from drainer.spark.orders import REPORT_S, Order
 from drainer.spark.tower import Tower
 
 LOCALHOST = "127.0.0.1"
@@ -144,7 +144,8 @@ class Traffic:
                 begun_s, silences = time.monotonic(), self._silences
                 with self._hearing:
                     self._reading.forget_before(begun_s)
-                steady_s, end_s = begun_s + warm_up_s, begun_s + warm_up_s + window_s
+                steady_s = begun_s + warm_up_s
+                end_s = steady_s + window_s + 2 * REPORT_S  # reports begin and end a little inside
                 while (now_s := time.monotonic()) < end_s:
                     self._look()
                     running = None
