@@ -141,6 +141,7 @@ class LocalDrain:
                 drain_id=self._plan.drain_id,
                 concurrency=most,
                 options=dict(settings.options or {}),
+                write_to=self._outside.write_to,
             )
         )
         self._latencies = Latencies(monotonic)

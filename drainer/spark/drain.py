@@ -15,6 +15,7 @@ from time import monotonic
 
 from drainer.aside import aside
 from drainer.core.gathering import Gathering
+from drainer.core.limits.boundary import Cap
 from drainer.core.plan import OffsetPlan
 from drainer.core.tuning.concurrency import Concurrency
 from drainer.engine.conclusion import concluded, partition_results
@@ -74,6 +75,7 @@ class SparkDrain:
         letters_topic: str | None,
         observe: Callable[[Status], None],
         give_up: Callable[[], None] = lambda: None,
+        cap: Cap | None = None,
     ) -> None:
         self._plan = plan
         self._file = file
@@ -85,6 +87,7 @@ class SparkDrain:
         self._letters_topic = letters_topic
         self._observe = observe
         self._give_up = give_up
+        self._cap = cap
         self._asked: Signalled | None = None
         self._begun: Work | None = None
         self._paused = False
@@ -127,6 +130,9 @@ class SparkDrain:
             state=uri,
             concurrency=self._most(share_of(running, self._tasks)),
             options=dict(running.options or {}),
+            client=self._client,
+            limits=plan.limits,
+            share=1 / self._tasks,
         )
         self._gathering = Gathering(plan, uri, self._epoch)
         self._oldest_wave = 1  # of which the state has something
@@ -138,6 +144,7 @@ class SparkDrain:
             wave_bytes=self._spark.wave_bytes,
             tasks=self._tasks,
             slots=self._slots,
+            message_bytes=1.0 if self._cap is None else self._cap.message_bytes,
         )
 
     async def _look_at_tasks(self) -> None:

@@ -63,6 +63,7 @@ class Terms:
     wave_bytes: int
     tasks: int
     slots: int
+    message_bytes: float = 1.0  # on average, as far as it is known
 
 
 class Work:
@@ -177,6 +178,9 @@ class Work:
                 for p in pieces
             ),
             known=self._known,
+            limits=plan.limits,
+            share=1 / max(1, min(len(pieces), self._terms.slots)),
+            message_bytes=self._terms.message_bytes,
         )
         self._reading = name = f"drainer {plan.drain_id}: reading {_shown(ranges)}"
         try:
