@@ -31,6 +31,8 @@ class Produce(Handler):
     its sub-key begins. After a crash some are written again, in their order.
     """
 
+    writes_records = True  # an estimate knows that its writing is capped
+
     def __init__(self) -> None:
         self._split: _Split | None = None
         self._writer: Writer | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from time import monotonic
 from typing import Any, cast
 
@@ -23,6 +24,7 @@ from drainer.core.rules.sieve import Sieve
 from drainer.core.tuning.concurrency import Concurrency
 from drainer.core.tuning.knee import Knee
 from drainer.engine.bundles import Bundles
+from drainer.engine.capping import cap_status
 from drainer.engine.conclusion import concluded, partition_results
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.ending import Ending
@@ -274,19 +276,28 @@ class LocalDrain:
             latency=self._latencies.overall(),
             auto=None if self._limiter is None else self._limiter.status(),
             rules=self._meter.rules(),
+            read_cap=cap_status(self._outside.read_pace, self._meter.elapsed_s),
+            write_cap=cap_status(self._outside.write_pace, self._meter.elapsed_s),
         )
 
     def _status(self) -> Status:
         stopping = None
         if self._ended.done() and (cause := self._ended.result()) is not None:
             stopping = str(cause) if isinstance(cause, DrainerError) else describe(cause)
-        return self._meter.status(
+        status = self._meter.status(
             self._keeper.plan,
             plan_age_s=monotonic() - self._keeper.written_at,
             stopping=stopping,
             failures=self._failures.status(),
             trouble=self._source.trouble or self._keeper.trouble or self._failures.trouble,
             auto=None if self._limiter is None else self._limiter.status(),
+        )
+        if self._outside.read_pace is None:
+            return status
+        return replace(
+            status,
+            read_cap=cap_status(self._outside.read_pace, status.elapsed_s),
+            write_cap=cap_status(self._outside.write_pace, status.elapsed_s),
         )
 
     def _limit(self, most: int) -> None:

@@ -357,6 +357,7 @@ class SparkDrain:
             engine="spark",
             waves=following.waves,
             tasks=following.tasks_most,
+            read_cap=self._work.read_cap(following.elapsed_s),
         )
 
     def _status(self) -> Status:
@@ -370,7 +371,8 @@ class SparkDrain:
             trouble=self._keeper.trouble or self._work.trouble,
             ahead=self._work.reads,
         )
-        return replace(status, failures=self._failure_status())
+        cap = self._work.read_cap(status.elapsed_s)
+        return replace(status, failures=self._failure_status(), read_cap=cap)
 
     def _failure_status(self) -> FailureStatus:
         failures = self._following.failures(self._plan.failures.dead_letter_topic)

@@ -18,8 +18,10 @@ from drainer.core.progress import Progress, Range
 from drainer.core.rules.settings import RuleAccount
 from drainer.core.tuning.concurrency import Concurrency
 from drainer.core.waves import Waves, cut_at
+from drainer.engine.capping import capped
 from drainer.engine.pump import PARKED_MOST
 from drainer.engine.settings import LocalSettings
+from drainer.engine.status import CapStatus
 from drainer.errors import (
     BrokerUnreachable,
     DrainerError,
@@ -102,6 +104,7 @@ class Work:
         self._waves = Waves(lefts, terms.wave_bytes, GUESSED_BYTES)
         self._left_parked: set[str] = set()
         self._job: str | None = None  # the one that handles
+        self._read_messages = self._read_bytes = 0
         self._reading: str | None = None
         self._stopping = False
         self._at_rest = asyncio.Event()  # no task handles anything
@@ -115,6 +118,14 @@ class Work:
     @property
     def reads(self) -> bool:
         return self._reading is not None
+
+    def read_cap(self, elapsed_s: float) -> CapStatus | None:
+        """How the reading of all tasks stands to its cap, by the waves that were read."""
+        limits, messages = self._plan.limits, self._read_messages
+        if limits is None or not messages:
+            return None
+        cap = limits.cap(max(1.0, self._read_bytes / messages))
+        return capped(cap, messages, elapsed_s, binds=self.reads and self._job is None)
 
     def stop(self) -> None:
         """Begins no other wave, and waits for no broker."""
@@ -148,6 +159,10 @@ class Work:
     async def _read_wave(self) -> Prepared:
         prepared = await self._read_again(self._waves.next(), self._terms.tasks)
         self._waves.took(prepared.ranges, prepared.read_bytes)
+        self._read_messages += sum(
+            end - start for each in prepared.delivered.values() for start, end in each
+        )
+        self._read_bytes += prepared.read_bytes
         return prepared
 
     async def _read_again(self, ranges: Mapping[int, Range], claims: int) -> Prepared:
