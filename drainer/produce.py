@@ -46,7 +46,8 @@ class Produce(Handler):
         topic = options.get("topic", "")
         if not topic:
             raise UsageError(
-                "to which topic is it to write?", hint="say --set topic=NAME; it has to be there"
+                "to which topic is produce to write?",
+                hint="say --set topic=NAME, to a resume again",
             )
         if topic == context.topic:
             raise UsageError(
@@ -182,7 +183,7 @@ def _json(message: Message) -> Any:
 def _at(value: Any, path: Sequence[str]) -> Any:
     for name in path:
         if not isinstance(value, dict) or name not in value:
-            raise ValueError(f"there is nothing at {'.'.join(path)!r}")
+            raise ValueError(f"there is nothing at {'.'.join(path)!r}: is it another path?")
         value = value[name]
     return value
 

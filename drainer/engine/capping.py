@@ -9,11 +9,13 @@ from drainer.core.limits.pace import Pace
 from drainer.engine.status import CapStatus
 
 
-def cap_status(pace: Pace | None, elapsed_s: float) -> CapStatus | None:
-    """Of a flow of this process; None when it is not capped, or nothing has flowed."""
+def cap_status(pace: Pace | None, elapsed_s: float, *, over: bool = False) -> CapStatus | None:
+    """Of a flow of this process, or of all that has flowed once it is ``over``; None when it is not
+    capped, or nothing has flowed."""
     if pace is None or not pace.flowed:
         return None
-    return capped(pace.cap, pace.flowed, elapsed_s, binds=pace.binds(monotonic()))
+    cap = pace.overall if over else pace.cap
+    return capped(cap, pace.flowed, elapsed_s, binds=pace.binds(monotonic()))
 
 
 def capped(cap: Cap, flowed: float, elapsed_s: float, *, binds: bool) -> CapStatus:

@@ -276,8 +276,8 @@ class LocalDrain:
             latency=self._latencies.overall(),
             auto=None if self._limiter is None else self._limiter.status(),
             rules=self._meter.rules(),
-            read_cap=cap_status(self._outside.read_pace, self._meter.elapsed_s),
-            write_cap=cap_status(self._outside.write_pace, self._meter.elapsed_s),
+            read_cap=cap_status(self._outside.read_pace, self._meter.elapsed_s, over=True),
+            write_cap=cap_status(self._outside.write_pace, self._meter.elapsed_s, over=True),
         )
 
     def _status(self) -> Status:

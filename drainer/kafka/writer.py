@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from drainer.core.limits.boundary import Limits
 from drainer.core.limits.pace import Pace
-from drainer.errors import RecordNotWritten, Refused
+from drainer.errors import RecordNotWritten, Refused, TopicMissing
 from drainer.handler import Fatal, Retry
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, REJECTED
 from drainer.kafka.cluster import Cluster
@@ -53,7 +53,13 @@ class TopicWriter:
         self._settings = settings
         self._pace = pace
         with Cluster.connect(settings) as cluster:
-            found = cluster.topic(topic)
+            try:
+                found = cluster.topic(topic)
+            except TopicMissing as error:
+                raise TopicMissing(
+                    f"there is no topic {topic} to write to",
+                    hint="make it first, with the partitions and the retention that it shall have",
+                ) from error
             if found.writable is False:
                 raise Refused(
                     f"this user may not write to {topic}",

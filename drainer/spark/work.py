@@ -182,7 +182,9 @@ class Work:
 
     async def _read(self, ranges: Mapping[int, Range], claims: int) -> Prepared:
         plan = self._plan
-        pieces = self._waves.pieces(ranges, self._terms.slots)
+        # Readers that wait for a cap leave room for those that handle.
+        readers = self._terms.slots if plan.limits is None else max(1, self._terms.slots // 2)
+        pieces = self._waves.pieces(ranges, readers)
         splitting = Splitting(
             client=self._terms.client,
             handler=self._terms.handler,

@@ -48,11 +48,18 @@ def reading_capped_by(status: Status) -> str | None:
 def cap_in_line(status: Status) -> list[str]:
     """The same for a line of a log."""
     words = []
-    for what, cap in (("reads", status.read_cap), ("writes", status.write_cap)):
-        if cap is not None:
-            bound = ", which binds" if cap.binds else ""
-            words.append(f"{what} {figures.rate(cap.messages_per_s)}/s at most{bound}")
+    write, read = status.write_cap, status.read_cap
+    if read is not None:
+        binds = read.binds and not (write is not None and write.binds)
+        words.append(_at_most("reads", read, binds=binds))
+    if write is not None:
+        words.append(_at_most("writes", write, binds=write.binds))
     return words
+
+
+def _at_most(what: str, cap: CapStatus, *, binds: bool) -> str:
+    bound = ", which binds" if binds else ""
+    return f"{what} {figures.rate(cap.messages_per_s)}/s at most{bound}"
 
 
 def cap_lines(summary: Summary) -> list[Text]:
