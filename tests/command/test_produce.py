@@ -177,7 +177,7 @@ def test_killed_again_and_again_it_loses_nothing_and_goes_back_in_order_only(
     more = ("--set", f"topic={target.name}", *DOCUMENTS, *FAST, "-c", "40", "--rate", "4000/s")
     running = begin(command, topic, target.name, *more)
     for least in (2_000, 6_000):
-        eventually(lambda least=least: end_of(cluster, target) >= least, f"{least} are there", 30)
+        wait_for_end(cluster, target, least)
         running.kill()
         running = command.start("resume", str(command.plan(topic)), "--yes", *more)
     running.ends(0)
@@ -198,6 +198,10 @@ def test_killed_again_and_again_it_loses_nothing_and_goes_back_in_order_only(
         )
         assert back <= 2, f"{key!r} went back more often than it was killed"
     assert repeated < 3_000
+
+
+def wait_for_end(cluster: Cluster, topic: Topic, least: int) -> None:
+    eventually(lambda: end_of(cluster, topic) >= least, f"{least} are there", 30)
 
 
 def end_of(cluster: Cluster, topic: Topic) -> int:
