@@ -125,11 +125,11 @@ def test_a_resume_keeps_them_takes_others_or_none(
     assert kept is not None
     assert kept.cap(SIZE).messages_per_s == 1_000
     other = put(command, "other.json", ROOMY, cluster.cluster_id())
-    words_of = ["resume", str(plan)]
-    shown = command(*words_of, code=2).err  # nobody says yes
+    again = ["resume", str(plan)]
+    shown = command(*again, code=3).err  # nobody says yes
     assert "1,000 messages/s" in shown
-    assert "800,000 messages/s" in command(*words_of, "--limits", str(other), code=2).err
-    assert "limits" not in command(*words_of, "--limits", "none", code=2).err
+    assert "800,000 messages/s" in command(*again, "--limits", str(other), code=3).err
+    assert "limits" not in command(*again, "--limits", "none", code=3).err
     command.gate.touch()
     command.resume(topic, "--limits", "none", gate=command.gate)
     assert PlanFile(plan).load().plan.limits is None

@@ -146,3 +146,10 @@ def test_a_cap_that_is_above_what_the_handler_does_binds_nothing() -> None:
     setting = Setting(Distribution.constant(1.0), read_cap=2_000.0)
     found = forecast(workload(10_000, 1), setting, Order.SUB_KEY, 100)
     assert found.bound == CONCURRENCY
+
+
+def test_what_comes_last_at_the_cap_is_still_to_be_handled() -> None:
+    setting = Setting(Distribution.constant(1.0), read_cap=1_000.0)
+    found = forecast(workload(10_000, 1), setting, Order.SUB_KEY, 10_000)
+    assert found.bound == READ_CAP
+    assert found.seconds == pytest.approx(11, rel=0.02)
