@@ -10,8 +10,8 @@ from statistics import median
 from typing import Any
 
 from drainer.core import fields
+from drainer.core.limits.found import End, Found
 from drainer.core.limits.point import Point, Trial, Verdict, above_zero, not_negative
-from drainer.core.limits.search import End, Found
 from drainer.core.limits.settings import Axis, LimitSettings, Value
 from drainer.errors import LimitsRefused
 
@@ -35,7 +35,8 @@ class Boundary:
         high: and below; None when it may be anywhere above.
         trials: that it took.
         end: why the search ended.
-        why: the signals that decided at the overloaded end, in words.
+        why: the signals that decided at the overloaded end, in words, or why clients could do no
+            more.
     """
 
     value: Value
@@ -57,12 +58,15 @@ class Boundary:
             for trial in trials
             if trial.point.producers == found.safe and trial.judgement.verdict is Verdict.SAFE
         ]
-        overloads = [
-            trial.judgement.why
-            for trial in trials
-            if trial.point.producers == found.overloaded
-            and trial.judgement.verdict is Verdict.OVERLOADED
-        ]
+        if found.end is End.CLIENTS:
+            against = [t for t in trials if t.judgement.verdict is Verdict.CLIENTS]
+        else:
+            against = [
+                trial
+                for trial in trials
+                if trial.point.producers == found.overloaded
+                and trial.judgement.verdict is Verdict.OVERLOADED
+            ]
         return cls(
             value=axis.of(point),
             point=safe,
@@ -72,7 +76,7 @@ class Boundary:
             high=None if found.high is None else found.high * point.pace,
             trials=found.trials,
             end=found.end,
-            why=overloads[-1] if overloads else (),
+            why=against[-1].judgement.why if against else (),
         )
 
     @property
@@ -242,7 +246,9 @@ class Limits:
     def _from_json(cls, body: Mapping[str, Any]) -> Limits:
         settings = LimitSettings.from_json(body["settings"])
         axis = settings.axis
-        boundaries = tuple(Boundary.from_json(axis, each) for each in body["boundaries"])
+        boundaries = tuple(
+            Boundary.from_json(axis, each) for each in fields.listed(body["boundaries"])
+        )
         values = [each.value for each in boundaries]
         if len(set(values)) < len(values) or not set(values) <= set(settings.values):
             raise ValueError(f"there are boundaries for {values!r}")
@@ -255,7 +261,7 @@ class Limits:
                 axis.value_from(value): above_zero(fields.number_of(ms))
                 for value, ms in body["baseline"].items()
             },
-            trials=tuple(Trial.from_json(each) for each in body["trials"]),
+            trials=tuple(Trial.from_json(each) for each in fields.listed(body["trials"])),
             boundaries=boundaries,
         )
 
