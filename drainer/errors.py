@@ -143,6 +143,10 @@ class HandleFailed(Halted):
     """Raised when ``handle`` raised."""
 
 
+class RecordNotWritten(Halted):
+    """Raised in a handler when a topic did not take its record, or not for sure."""
+
+
 class ThreadsOverdue(Halted):
     """Raised when nothing is left to do but what threads do after their time."""
 
