@@ -34,12 +34,7 @@ from drainer.engine.settings import LocalSettings
 from drainer.engine.signals import stop_signals
 from drainer.engine.status import CapStatus, FailureStatus, Status, Summary
 from drainer.engine.tasks import spawn
-from drainer.errors import (
-    DrainerError,
-    Interrupted,
-    Refused,
-    both,
-)
+from drainer.errors import DrainerError, Interrupted, Refused, both
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
 from drainer.spark.checking import Checking, insist_on_probes
