@@ -18,6 +18,7 @@ from drainer.core.tuning.trial import Interval
 from drainer.engine import (
     bundles,
     clock,
+    conclusion,
     coroutines,
     ending,
     failures,
@@ -160,7 +161,7 @@ def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
 
     wall = SimpleNamespace(now=wall_clock)
     replacements: list[tuple[Any, str, Any]] = [
-        (local, "aside", aside),
+        (conclusion, "aside", aside),
         (ending, "aside", aside),
         (local, "monotonic", world.monotonic),
         (local, "hurried_interpreter", nullcontext),
