@@ -164,11 +164,18 @@ class SparkDrain:
                 raise self._ended.result() or Interrupted("it was stopped")
             await aside(insist_on_probes, self._state, look.result())
         except BaseException:
-            self._reader.stop()
-            await self._reader.cancel()
-            with suppress(DrainerError):
-                await aside(self._state.remove, self._file.path)
+            await self._leave_tasks()
             raise
+
+    async def _leave_tasks(self) -> None:
+        """Ends those that were looked at, and removes what they wrote when they write no more."""
+        with suppress(DrainerError):
+            await aside(self._state.set_control, self._word(stop="nothing is drained"))
+        await self._reader.cancel()
+        with suppress(DrainerError):
+            await self._close_handlers(None)
+        with suppress(DrainerError):
+            await aside(self._state.remove, self._file.path)
 
     async def _run(self) -> Summary:
         loop = asyncio.get_running_loop()
@@ -195,7 +202,11 @@ class SparkDrain:
                 failed=self._end,
             )
             # The plan tells where tasks write before the first of them does.
-            await self._keeper.save(commit=False)
+            try:
+                await self._keeper.save(commit=False)
+            except BaseException:
+                await self._reader.cancel()
+                raise
             self._keeper.start()
             self._work = Work(
                 self._plan,
