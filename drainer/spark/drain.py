@@ -42,7 +42,7 @@ from drainer.errors import (
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
 from drainer.spark.checking import Checking, insist_on_probes
-from drainer.spark.failure import SparkBroke, spark_failures
+from drainer.spark.failure import refusing
 from drainer.spark.following import Following
 from drainer.spark.jobs import Jobs
 from drainer.spark.reading import Reader, Terms
@@ -102,10 +102,8 @@ class SparkDrain:
         summary; an error that nobody thought of is raised after the plan was saved.
         """
         try:
-            with spark_failures():
+            with refusing():
                 on = drain_session(self._spark, self._plan.drain_id)
-        except SparkBroke as error:
-            raise Refused(str(error), hint=error.hint) from error
         except KeyboardInterrupt:
             raise Signalled("interrupted while Spark was starting; nothing was handled") from None
         # No more of them than calls are asked for: each makes one at least.
@@ -162,7 +160,8 @@ class SparkDrain:
             if not look.done():
                 await aside(self._jobs.cancel, name)
                 raise self._ended.result() or Interrupted("it was stopped")
-            await aside(insist_on_probes, self._state, look.result())
+            with refusing():
+                await aside(insist_on_probes, self._state, look.result())
         except BaseException:
             await self._leave_tasks()
             raise

@@ -75,7 +75,8 @@ def insist_on_driver(epoch: int, control: Control | None) -> None:
     """Raises LockLost when the driver of a task is gone, Interrupted when it asks for a stop."""
     if (gone := _taken_over(epoch, control)) is not None:
         raise gone
-    if control is not None and control.stop is not None:
+    # A mounted folder may still show what an earlier driver said.
+    if control is not None and control.epoch == epoch and control.stop is not None:
         raise Interrupted(control.stop)
 
 

@@ -6,12 +6,15 @@ import shutil
 import signal
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from pyspark.sql import SparkSession
 
 from drainer.errors import EXIT_INTERRUPTED, Interrupted, Refused, StateLost
 from drainer.kafka.settings import ClientSettings
+from drainer.spark.failure import SparkBroke
+from drainer.spark.jobs import Jobs
 from kafka.topic import eventually
 from spark.story import HANDLER, Op, Story
 from spark.test_drain import messages
@@ -134,6 +137,20 @@ def test_a_stop_before_anything_is_handled_leaves_nothing(
     eventually(lambda: not any(is_open(story, pid) for pid in opened), "no handler stays open")
     assert states(story.folder) == []
     assert rows_kept(spark) == 0
+
+
+def test_spark_that_breaks_before_anything_is_handled_is_a_reason_to_refuse(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(story)
+    gone = SparkBroke("Spark's JVM is gone", hint="was it killed?")
+    monkeypatch.setattr(Jobs, "check", Mock(side_effect=gone))
+
+    with pytest.raises(Refused, match="JVM is gone"):
+        story.run()
+
+    assert story.lines == []
+    assert states(story.folder) == []
 
 
 def is_open(story: Story, pid: int) -> bool:

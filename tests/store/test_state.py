@@ -440,6 +440,7 @@ def test_a_handler_is_opened_for_a_driver_that_goes_on_and_for_no_other(state: S
     state.set_control(Control(1, stop="as was asked"))
     with pytest.raises(Interrupted, match="as was asked"):
         state.opening(1)
+    state.opening(2)
     state.set_control(Control(2))
     with pytest.raises(LockLost, match="taken the drain over"):
         state.opening(1)
