@@ -75,6 +75,10 @@ class NotADeadLetter(Refused):
     """Raised when a record is no dead letter of drainer's, or a damaged one."""
 
 
+class LimitsRefused(Refused):
+    """Raised when a file of limits is damaged or something else, or does not say what is asked."""
+
+
 class SandboxRefused(Refused):
     """Raised when the sandbox can't start: no Java, no network, a port or folder in use."""
 
@@ -137,6 +141,10 @@ class SplitFailed(Halted):
 
 class HandleFailed(Halted):
     """Raised when ``handle`` raised."""
+
+
+class RecordNotWritten(Halted):
+    """Raised in a handler when a topic did not take its record, or not for sure."""
 
 
 class ThreadsOverdue(Halted):

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Literal
+from typing import Literal, Protocol
 
 from drainer.message import Message, SubMessage
+
+
+class Writer(Protocol):
+    """Writes records to one topic of the drained cluster (``Context.writer``)."""
+
+    topic: str
+    partitions: int
+
+    async def write(
+        self,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int = -1,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp: int | None = None,
+    ) -> None:
+        """Returns when all in-sync replicas have the record. Let what it raises through: it says
+        whether the drain tries again, or ends."""
+
+    def close(self) -> None:
+        """For ``Handler.close``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +46,17 @@ class Context:
     drain_id: str
     concurrency: int
     options: Mapping[str, str] = field(default_factory=dict)
+    write_to: Callable[[str], Writer] | None = field(default=None, repr=False)
+
+    def writer(self, topic: str) -> Writer:
+        """Writes to a topic of the drained cluster, as the drain connects and within its
+        ``--limits``. It looks at the topic, so it blocks: call it in a plain ``def open``.
+
+        Raises Refused when it can't be written to; RuntimeError outside of a drain.
+        """
+        if self.write_to is None:
+            raise RuntimeError("there is nothing to write to: this is no drain")
+        return self.write_to(topic)
 
 
 class Retry(Exception):

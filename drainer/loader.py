@@ -193,6 +193,11 @@ def _without_folding(bundling: Bundling | None) -> Bundling | None:
     return None if bundling is None else replace(bundling, coalesce=None)
 
 
+def writes_records(handler: LoadedHandler) -> bool:
+    """Whether it says that it writes each sub-message to Kafka."""
+    return bool(getattr(handler.target, "writes_records", False))
+
+
 def describe(error: BaseException) -> str:
     """An exception in one line: its type and, when it has one, its text."""
     text = str(error).strip().splitlines()

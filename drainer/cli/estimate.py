@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from drainer.cli import capping as c
 from drainer.cli import estimating as e
 from drainer.cli import options as o
 from drainer.cli import policy as p
@@ -59,6 +60,7 @@ def estimate(
     over_limit: r.OverLimitOption = None,
     plan: o.PlanPath = None,
     set_: o.Set = None,
+    limits: c.LimitsOption = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
     report: o.ReportPath = None,
@@ -114,6 +116,7 @@ def estimate(
             plan_path=plan,
             client_config=client_config,
             failures=failures,
+            limits=c.given_limits(limits),
             rules=r.rule_settings(
                 RuleSettings(),
                 skip_key=skip_key,

@@ -24,7 +24,9 @@ from drainer.engine.settings import LocalSettings
 from drainer.errors import EXIT_DONE, Refused, UsageError
 from drainer.kafka.backlog import Backlog
 from drainer.kafka.cluster import Cluster
+from drainer.loader import writes_records
 from drainer.operations.canary import send_canary
+from drainer.operations.capping import settle_cap
 from drainer.operations.engine import EngineRequest, Looked, settle_engine, too_few_to_ask
 from drainer.operations.estimate import (
     Estimate,
@@ -186,6 +188,7 @@ def look_at_plan(
         order=Order(plan.order),
         failures=plan.failures,
         rules=plan.rules,
+        limits=plan.limits,
     )
     latency = Distribution.from_percentiles(plan.latency.percentiles_s, plan.latency.mean_s)
     asking = Asking((latency, "the plan"), None, running, measured=True)
@@ -219,6 +222,8 @@ def _question(request: Request, asking: Asking) -> Question:
         buffer_bytes=asking.running.buffer_bytes,
         rate=request.failures.rate,
         deadline=asking.deadline,
+        limits=request.limits,
+        writes=writes_records(request.handler),
     )
 
 
@@ -258,6 +263,8 @@ def estimate_dry_run(
                 _at_most(request, asking.running),
                 asking.running.buffer_bytes,
                 request.failures.rate,
+                request.limits,
+                writes=writes_records(request.handler),
             )
     except Refused as error:
         show_plan_of_action(terminal, action)
@@ -300,7 +307,7 @@ def send_canary_and_estimate(
 
     Gives the exit code.
     """
-    prepared = prepare(cluster, request, asking.running)
+    prepared = settle_cap(cluster, prepare(cluster, request, asking.running), request.limits)
     action = prepared.action
     if not action.offsets:
         nothing = replace(asking, latency=(Distribution.constant(0.0), "nothing to handle"))

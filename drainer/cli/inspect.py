@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from drainer.cli import capping as c
 from drainer.cli import engines as g
 from drainer.cli import estimating as e
 from drainer.cli import options as o
@@ -15,6 +16,7 @@ from drainer.cli.draining import connect
 from drainer.cli.values import parse_concurrency
 from drainer.core.rules.settings import RuleSettings
 from drainer.core.rules.sieve import Sieve
+from drainer.engine.action import cap_json
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import RuleStatus
 from drainer.errors import UsageError
@@ -24,6 +26,7 @@ from drainer.operations.engine import EngineName
 from drainer.operations.inspect import SAMPLE_MESSAGES, SAMPLE_MOST, Look
 from drainer.operations.inspect import inspect as look_at
 from drainer.operations.start import Request
+from drainer.view.capping import show_cap
 from drainer.view.inspect import show_inspection, show_rules_asked
 from drainer.view.reading import ReadingView
 from drainer.view.report.file import ReportFile
@@ -100,6 +103,7 @@ def inspect(
     master: g.Master = None,
     spark_conf: g.SparkConf = None,
     tasks: LookTasks = None,
+    limits: c.LimitsOption = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
     report: o.ReportPath = None,
@@ -157,6 +161,7 @@ def inspect(
                 "how long a drain takes shows only in what the handler's split makes",
                 hint="name it with --handler; count has the default one, a sub-message a message",
             )
+        capped = c.given_limits(limits)
         settings = ClientSettings.load(bootstrap_server, client_config, client_property or ())
         survey_all: OnSpark | None = None
         if spark is not None:
@@ -181,14 +186,22 @@ def inspect(
                     from_=from_,
                     until=until,
                     rules=asked,
+                    limits=capped,
                 )
                 asking = e.Asking(given, None, running, latency_from is not None)
                 seconds = e.estimate_seconds(terminal, cluster, request, asking)
         show_inspection(terminal, found, seconds)
+        cap = None
+        if capped is not None and found.messages and found.bytes:
+            cap = capped.cap(found.bytes / found.messages)
+            show_cap(terminal, cap, found.messages)
         status = RuleStatus.of(sieve) if survey_all is None else survey_all.rule_status
         if asked:
             show_rules_asked(terminal, asked, found, status)
         if json:
             undecided = status.as_json()["undecided"]
-            terminal.data({**found.as_json(), "undecided": undecided, "drain_seconds": seconds})
+            told = {"undecided": undecided, "drain_seconds": seconds}
+            if cap is not None:
+                told["cap"] = cap_json(cap)
+            terminal.data({**found.as_json(), **told})
         write_inspection_report(terminal, page, found, seconds)

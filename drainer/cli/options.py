@@ -55,7 +55,7 @@ HandlerReference = Annotated[
         "--handler",
         envvar="DRAINER_HANDLER",
         help="package.module:Name, path/to/file.py:Name, or the name of an installed handler"
-        " (built in: print, count).",
+        " (built in: print, count, produce).",
         rich_help_panel=_WHAT,
     ),
 ]

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from drainer.cli import capping as c
 from drainer.cli import options as o
 from drainer.cli import policy as p
 from drainer.cli import rules as r
@@ -20,6 +21,7 @@ from drainer.core.failing.redrive import RedriveSettings
 from drainer.core.rules.settings import RuleSettings
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
+from drainer.operations.capping import settle_cap
 from drainer.operations.redrive import RedriveRequest, prepare_redrive
 from drainer.view.action import show_plan_of_action
 from drainer.view.report.file import ReportFile
@@ -83,6 +85,7 @@ def redrive(
     rules: r.RulesFile = None,
     limit_per_key: r.LimitPerKey = None,
     over_limit: r.OverLimitOption = None,
+    limits: c.LimitsOption = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
     report: o.ReportPath = None,
@@ -114,6 +117,7 @@ def redrive(
     ):
         page = ReportFile(report) if report else None
         running = local_settings(concurrency, buffer, plan_interval, grace, set_)
+        capped = c.given_limits(limits)
         settings = ClientSettings.load(bootstrap_server, client_config, client_property or ())
         letters = LetterFilter(tuple(reason or ()), tuple(sub_key or ()), tuple(error or ()))
         request = RedriveRequest(
@@ -148,7 +152,7 @@ def redrive(
             ),
         )
         with connect(settings) as cluster:
-            prepared = prepare_redrive(cluster, request, running)
+            prepared = settle_cap(cluster, prepare_redrive(cluster, request, running), capped)
             show_plan_of_action(terminal, prepared.action)
             if dry_run:
                 tell_dry_run(terminal, prepared.action, report=page)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from drainer.cli import capping as c
 from drainer.cli import engines as g
 from drainer.cli import estimating as e
 from drainer.cli import options as o
@@ -13,6 +14,7 @@ from drainer.cli.answer import answering, speaking
 from drainer.cli.draining import confirm_and_drain, connect, local_settings, settings_of_plan
 from drainer.cli.metrics import serving
 from drainer.core.rules.settings import RuleSettings
+from drainer.operations.capping import settle_cap
 from drainer.operations.engine import EngineName, Looked, settle_engine
 from drainer.operations.resume import prepare_resume
 from drainer.store.plan_file import PlanFile
@@ -55,6 +57,7 @@ def resume(
     state: g.State = None,
     tasks: g.Tasks = None,
     archive: g.Archives = None,
+    limits: c.LimitsAnew = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
     report: o.ReportPath = None,
@@ -121,9 +124,11 @@ def resume(
             limit_per_key=limit_per_key,
             over_limit=over_limit,
         )
+        capped = c.limits_anew(limits, loaded.plan.limits)
         settings = settings_of_plan(loaded.plan, bootstrap_server, client_config, client_property)
         with connect(settings) as cluster:
             prepared = prepare_resume(cluster, file, loaded, running, failures, rules=ruled)
+            prepared = settle_cap(cluster, prepared, capped)
 
             def look() -> Looked | str:
                 return e.look_at_plan(terminal, cluster, prepared, running)

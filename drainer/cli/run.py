@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from drainer.cli import capping as c
 from drainer.cli import engines as g
 from drainer.cli import estimating as e
 from drainer.cli import options as o
@@ -17,6 +18,7 @@ from drainer.core.rules.settings import RuleSettings
 from drainer.errors import UsageError
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
+from drainer.operations.capping import settle_cap
 from drainer.operations.engine import EngineName, Looked, settle_engine
 from drainer.operations.start import Request, prepare
 from drainer.view.action import show_plan_of_action
@@ -67,6 +69,7 @@ def run(
     state: g.State = None,
     tasks: g.Tasks = None,
     archive: g.Archives = None,
+    limits: c.LimitsOption = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
     report: o.ReportPath = None,
@@ -117,6 +120,7 @@ def run(
                 hint="add --dry-run, or leave the engine to --engine auto without a master",
             )
         by = e.given_deadline(deadline)
+        capped = c.given_limits(limits)
         settings = ClientSettings.load(bootstrap_server, client_config, client_property or ())
         request = Request(
             topic=topic,
@@ -143,6 +147,7 @@ def run(
                 max_outage=max_outage,
                 rate=rate,
             ),
+            limits=capped,
             rules=r.rule_settings(
                 RuleSettings(),
                 skip_key=skip_key,
@@ -153,7 +158,7 @@ def run(
             ),
         )
         with connect(settings) as cluster:
-            prepared = prepare(cluster, request, running)
+            prepared = settle_cap(cluster, prepare(cluster, request, running), capped)
             asking = e.Asking(given, by, running, latency_from is not None, page)
             if dry_run:
                 action, found = e.estimate_dry_run(

@@ -15,6 +15,7 @@ from drainer.core.failing.failures import FailureSettings
 from drainer.core.failing.redrive import RedriveSettings
 from drainer.core.folding import StateReference
 from drainer.core.latency import Latency
+from drainer.core.limits.boundary import Limits
 from drainer.core.order import Order
 from drainer.core.progress import (
     Counts,
@@ -66,6 +67,7 @@ class OffsetPlan:
     topic is one of dead letters, which the handler gets as what they were. ``latency`` is the
     handler's, over all runs. ``ruled`` is what ``rules`` did, those of earlier runs among them.
     ``state`` is where tasks write what they finish, and is there while a drain has tasks.
+    ``limits`` is what the brokers bear, which caps what is read and written; without its trials.
     """
 
     drain_id: str
@@ -90,6 +92,7 @@ class OffsetPlan:
     rules: RuleSettings = field(default_factory=RuleSettings)
     ruled: RuleAccount = field(default_factory=RuleAccount)
     state: StateReference | None = None
+    limits: Limits | None = None
 
     def watermark(self, partition: int) -> int:
         """The offset that is safe to commit."""
@@ -221,7 +224,7 @@ class OffsetPlan:
 
     def as_json(self) -> dict[str, Any]:
         """The plan as the file has it, without the digest."""
-        return {
+        body = {
             "format": FORMAT,
             "drain_id": self.drain_id,
             "created": self.created,
@@ -252,6 +255,9 @@ class OffsetPlan:
             "latency": None if self.latency is None else self.latency.as_json(),
             "state": None if self.state is None else self.state.as_json(),
         }
+        if self.limits is not None:
+            body["limits"] = self.limits.as_json()
+        return body
 
     @classmethod
     def _from_json(cls, body: Mapping[str, Any]) -> OffsetPlan:
@@ -287,6 +293,7 @@ class OffsetPlan:
             rules=RuleSettings.from_json(body["rules"]),
             ruled=RuleAccount.from_json(body["ruled"]),
             state=fields.optional(StateReference.from_json, body["state"]),
+            limits=fields.optional(Limits.from_json, body.get("limits")),
         )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from drainer.core.bundles import Bundling
 from drainer.core.failing.failures import FailureSettings
 from drainer.core.failing.redrive import RedriveSettings
+from drainer.core.limits.boundary import Cap
 from drainer.core.rules.settings import RuleSettings
 from drainer.core.tuning.concurrency import Concurrency
 
@@ -98,6 +99,7 @@ class PlanOfAction:
     bundling: Bundling | None = None  # when the handler takes several sub-messages at once
     rules: RuleSettings = field(default_factory=RuleSettings)
     engine: Engine = Engine()
+    cap: Cap | None = None  # of what is read, at the messages' mean size
 
     @property
     def offsets(self) -> int:
@@ -134,4 +136,15 @@ class PlanOfAction:
             "redrive": None if self.redrive is None else self.redrive.as_json(),
             "rules": self.rules.as_json(),
             "engine": self.engine.as_json(),
+            "cap": None if self.cap is None else cap_json(self.cap),
         }
+
+
+def cap_json(cap: Cap) -> dict[str, object]:
+    """A cap as ``--json`` tells it."""
+    return {
+        "messages_per_s": round(cap.messages_per_s, 1),
+        "bytes_per_s": round(cap.bytes_per_s),
+        "message_bytes": round(cap.message_bytes),
+        "source": cap.source,
+    }

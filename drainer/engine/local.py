@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from time import monotonic
 from typing import Any, cast
 
@@ -22,6 +23,7 @@ from drainer.core.rules.sieve import Sieve
 from drainer.core.tuning.concurrency import Concurrency
 from drainer.core.tuning.knee import Knee
 from drainer.engine.bundles import Bundles
+from drainer.engine.capping import cap_status
 from drainer.engine.conclusion import (
     concluded,
     last_offsets,
@@ -145,6 +147,7 @@ class LocalDrain:
                 drain_id=self._plan.drain_id,
                 concurrency=most,
                 options=dict(settings.options or {}),
+                write_to=self._outside.write_to,
             )
         )
         self._latencies = Latencies(monotonic)
@@ -274,16 +277,25 @@ class LocalDrain:
             latency=self._latencies.overall(),
             auto=None if self._limiter is None else self._limiter.status(),
             rules=self._meter.rules(),
+            read_cap=cap_status(self._outside.read_pace, self._meter.elapsed_s, over=True),
+            write_cap=cap_status(self._outside.write_pace, self._meter.elapsed_s, over=True),
         )
 
     def _status(self) -> Status:
-        return self._meter.status(
+        status = self._meter.status(
             self._keeper.plan,
             plan_age_s=monotonic() - self._keeper.written_at,
             stopping=reason_told(self._ended),
             failures=self._failures.status(),
             trouble=self._source.trouble or self._keeper.trouble or self._failures.trouble,
             auto=None if self._limiter is None else self._limiter.status(),
+        )
+        if self._outside.read_pace is None:
+            return status
+        return replace(
+            status,
+            read_cap=cap_status(self._outside.read_pace, status.elapsed_s),
+            write_cap=cap_status(self._outside.write_pace, status.elapsed_s),
         )
 
     def _limit(self, most: int) -> None:

@@ -9,7 +9,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts
 from drainer.engine.latencies import Latencies
-from drainer.engine.pace import Pace
+from drainer.engine.rates import Rates
 from drainer.engine.status import AutoStatus, FailureStatus, PartitionStatus, RuleStatus, Status
 
 HOTTEST = 5
@@ -33,16 +33,16 @@ class Meter:
         self.concurrency = concurrency
         self._buffer_bytes = buffer_bytes
         self._plan_path = plan_path
-        self._pace = Pace(self._tally()[1].finished, clock)
+        self._rates = Rates(self._tally()[1].finished, clock)
 
     @property
     def elapsed_s(self) -> float:
-        return self._pace.elapsed_s
+        return self._rates.elapsed_s
 
     @property
     def rate_average(self) -> float:
         """Sub-messages per second of this run."""
-        return self._pace.average(self._tally()[1])
+        return self._rates.average(self._tally()[1])
 
     def status(
         self,
@@ -58,7 +58,7 @@ class Meter:
         dispatcher = self._dispatcher
         lanes = dispatcher.lanes
         unread = sum(ledger.end - ledger.position for ledger in dispatcher.ledgers.values())
-        moment = self._pace.look(messages, subs, unread)
+        moment = self._rates.look(messages, subs, unread)
         return Status(
             topic=plan.topic,
             group=plan.group,

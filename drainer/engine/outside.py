@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from drainer.core.dispatch import Dispatcher
+from drainer.core.limits.pace import Pace
 from drainer.engine.apart import DeadLetters
 from drainer.engine.keeper import Committer, Lock
 from drainer.engine.pump import Batch
 from drainer.errors import DrainerError
+from drainer.handler import Writer
 
 
 class Source(Protocol):
@@ -44,3 +46,6 @@ class Outside:
     lock: Lock
     read_committed: Callable[[], Mapping[int, int | None]]
     dead_letters: DeadLetters | None = None  # not needed by a drain that writes none
+    write_to: Callable[[str], Writer] | None = None  # for the handler
+    read_pace: Pace | None = None  # when reading is capped
+    write_pace: Pace | None = None  # and writing, of handlers that use ``write_to``

@@ -126,6 +126,36 @@ class DeadlineStatus:
     warning: Outlook | None = None
 
 
+HELD_FROM = 0.9  # of a cap on average: then that is what held a run back
+
+
+@dataclass(frozen=True, slots=True)
+class CapStatus:
+    """What the brokers' limits allow for at the mean size of messages now, of what is read or
+    written, and how fast it went on average in this run. ``binds`` says that something waits for
+    the cap."""
+
+    messages_per_s: float
+    bytes_per_s: float
+    message_bytes: float
+    average_per_s: float
+    binds: bool
+
+    @property
+    def held(self) -> bool:
+        """Whether it is what held the run back."""
+        return self.average_per_s >= HELD_FROM * self.messages_per_s
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "messages_per_s": round(self.messages_per_s, 1),
+            "bytes_per_s": round(self.bytes_per_s),
+            "message_bytes": round(self.message_bytes),
+            "average_messages_per_s": round(self.average_per_s, 1),
+            "held_back": self.held,
+        }
+
+
 ENDED = "ended"  # of a task
 
 
@@ -233,6 +263,8 @@ class Status:
     deadline: DeadlineStatus | None = None  # when there is one
     tasks: tuple[TaskStatus, ...] = ()  # of Spark, in the order of their claims
     wave: WaveStatus | None = None  # on Spark
+    read_cap: CapStatus | None = None  # with --limits
+    write_cap: CapStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +298,8 @@ class Summary:
     engine: str = "process"  # or "spark"
     waves: int | None = None  # that were handled in this run, on Spark
     tasks: int | None = None  # that handled at once, on Spark
+    read_cap: CapStatus | None = None  # with --limits
+    write_cap: CapStatus | None = None
 
     @property
     def error(self) -> str | None:
@@ -312,6 +346,10 @@ class Summary:
             "latency": None if self.latency is None else self.latency.as_json(),
             **self.rules.as_json(),
         }
+        if self.read_cap is not None:
+            found["read_cap"] = self.read_cap.as_json()
+        if self.write_cap is not None:
+            found["write_cap"] = self.write_cap.as_json()
         if self.auto is not None:
             found["concurrency"] = self.auto.as_json()
         if self.left_alone is not None:

@@ -6,11 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
-from math import inf
+from math import ceil, inf
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from drainer.core.limits.pace import Pace
 from drainer.errors import DrainerError, Interrupted
 from drainer.kafka.answers import NO_TOPIC, PASSING, rejected_login
 from drainer.kafka.log import ClientLog
@@ -31,6 +32,8 @@ DRY_S = 1.0
 SILENCE_CHECK_S = 1.0
 SILENCE_S = 3.0  # below its end, a partition always has something to say
 STOP_TIMEOUT_S = 2.0
+PACE_WAIT_S = 0.02  # what comes in that time at a pace is fetched at once
+AHEAD_S = 0.5  # of a pace that the client may read ahead: it does that at full speed
 RECORD_BYTES = 250  # the objects of one record beside its key and value
 
 POLL_INTERVAL_MS = 24 * 60 * 60 * 1000
@@ -60,6 +63,7 @@ class FetchThread:
         load_bytes: how many bytes the drain may hold of all of them.
         notify: called from the thread when nothing of a partition was queued and now is, and when
             it ends. The drain then takes until there is nothing, or remembers to come back.
+        pace: what holds the reading to a cap.
 
     No partition starves another: each has a share of the queue and of ``load_bytes``, and one that
     holds more is paused until it has half. What was read ahead of it is read again then, which is
@@ -80,6 +84,7 @@ class FetchThread:
         partition_load: Callable[[int], int],
         load_bytes: int,
         notify: Callable[[], None],
+        pace: Pace | None = None,
     ) -> None:
         self._settings = settings
         self._group = group
@@ -91,6 +96,7 @@ class FetchThread:
         self._load = partition_load
         self._load_bytes = load_bytes
         self._notify = notify
+        self._pace = pace
         self._open = {p: start for p, start in starts.items() if start < ends[p]}  # positions
         self._paused: dict[int, float] = {}  # since when nothing of it waits
         self._queue = BatchQueue(origins)
@@ -147,7 +153,7 @@ class FetchThread:
             max_poll_interval_ms=POLL_INTERVAL_MS,
             # librdkafka goes on reading when a topic is made again, but for this line of its log.
             debug=",".join(filter(None, [settings.properties.get("debug"), "metadata"])),
-            **fetch_bounds(self._prefetch_bytes, settings.properties),
+            **fetch_bounds(self._ahead_bytes(), settings.properties),
         )
         try:
             self._consumer = Consumer(conf)
@@ -204,8 +210,14 @@ class FetchThread:
                 continue
             left = sum(self._ends[p] - offset for p, offset in self._open.items())
             asked_s = time.monotonic()
+            most = min(self._batch_messages, left)
+            if self._pace is not None:
+                most = min(most, self._pace.allowed(asked_s))
+                if not most:
+                    self._wait_for_pace(self._pace, asked_s)
+                    continue
             # It waits for all that it is asked for: ask for no more than there can be.
-            records = consume(min(self._batch_messages, left), CONSUME_S)
+            records = consume(most, CONSUME_S)
             if self._log.topic_ids.get(self._topic, topic_id) != topic_id:
                 raise made_again(next(iter(self._origins.values())))
             if records:
@@ -235,6 +247,16 @@ class FetchThread:
         if not self._has_room() and not self._stopping:
             self._room.wait(ROOM_WAIT_S)
 
+    def _wait_for_pace(self, pace: Pace, now_s: float) -> None:
+        self.starved_since_s = None
+        some = ceil(PACE_WAIT_S * pace.messages_per_s)
+        time.sleep(min(pace.next_s(now_s, some), ROOM_WAIT_S))
+
+    def _ahead_bytes(self) -> int:
+        if self._pace is None:
+            return self._prefetch_bytes
+        return min(self._prefetch_bytes, ceil(AHEAD_S * self._pace.bytes_per_s))
+
     def _has_room(self) -> bool:
         # What waits of paused partitions does not keep the others out.
         if len(self._origins) == 1:
@@ -251,6 +273,8 @@ class FetchThread:
                 taken += len(run)
                 size += self._accept(run)
         if taken:
+            if self._pace is not None:
+                self._pace.came(time.monotonic(), taken, size - RECORD_BYTES * taken)
             batch_bytes = self._queue_bytes // BATCHES_IN_QUEUE
             fitting = batch_bytes * taken // size if size else BATCH_MESSAGES
             self._batch_messages = max(1, min(BATCH_MESSAGES, 2 * self._batch_messages, fitting))

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 
+from drainer.core.limits.pace import Pace
 from drainer.errors import BrokerUnreachable
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
@@ -28,12 +29,13 @@ def read_range(
     *,
     reader: str,
     silence_s: float = SILENCE_S,
+    pace: Pace | None = None,
 ) -> Iterator[Batch]:
     """All that the isolation level shows of offsets ``[start, end)``, with holes or not.
 
     It is over when it is known that nothing of the range is left to read; a log that ends before
     ``end`` is an error, not an end. Holds about ``QUEUE_BYTES`` and ``PREFETCH_BYTES``. ``reader``
-    is the name of a group that the broker sees; nobody is in it.
+    is the name of a group that the broker sees; nobody is in it. ``pace`` holds it to a cap.
 
     Raises:
         BrokerUnreachable: when no broker answers, or nothing arrives for ``silence_s``.
@@ -61,6 +63,7 @@ def read_range(
         partition_load=lambda _: 0,
         load_bytes=QUEUE_BYTES,
         notify=news.set,
+        pace=pace,
     )
     fetch.start()
     position = start

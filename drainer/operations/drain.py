@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from drainer.core.dispatch import Dispatcher
+from drainer.core.limits.pace import Pace
 from drainer.core.plan import OffsetPlan
 from drainer.engine.canary import FirstMessages
 from drainer.engine.local import LocalDrain
@@ -17,6 +18,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.commit import Committer
 from drainer.kafka.fetch import FetchThread
 from drainer.kafka.lock import GroupLock
+from drainer.kafka.writer import Writers
 from drainer.message import Origin
 from drainer.operations.group import check_inactive
 from drainer.operations.hold import holding
@@ -132,6 +134,11 @@ def _drain(
         return _drain_on_spark(cluster, prepared, running, spark, observe, give_up, file, lock)
     plan = prepared.plan
     committer = Committer(cluster, plan.group, plan.topic)
+    cap = prepared.action.cap
+    pace = None
+    if plan.limits is not None:
+        pace = Pace(plan.limits, message_bytes=1.0 if cap is None else cap.message_bytes)
+    writers = Writers(cluster.settings, plan.limits)
 
     def open_source(dispatcher: Dispatcher, notify: Callable[[], None]) -> Source:
         unfetched = {n: ledger for n, ledger in dispatcher.ledgers.items() if not ledger.complete}
@@ -146,6 +153,7 @@ def _drain(
             partition_load=lambda number: unfetched[number].pending_bytes,
             load_bytes=running.buffer_bytes // 2,
             notify=notify,
+            pace=pace,
         )
         return thread if first is None else FirstMessages(thread, first, dispatcher)
 
@@ -165,6 +173,9 @@ def _drain(
                     plan.group, plan.topic, list(plan.partitions)
                 ),
                 dead_letters=letters,
+                write_to=writers,
+                read_pace=pace,
+                write_pace=writers.pace,
             ),
             observe,
             give_up,
@@ -205,6 +216,7 @@ def _drain_on_spark(
         letters_topic=None if topic is None else topic.name,
         observe=observe,
         give_up=give_up,
+        cap=prepared.action.cap,
     ).run()
     return summary
 

@@ -13,6 +13,7 @@ from drainer.core.forecast.forecast import (
     least_concurrency,
 )
 from drainer.core.forecast.workload import Hottest, Workload
+from drainer.core.limits.boundary import Limits
 from drainer.core.order import Order
 from drainer.engine.loop import hurried_interpreter
 from drainer.kafka.backlog import Backlog
@@ -41,6 +42,8 @@ class Question:
     buffer_bytes: int
     rate: float | None = None
     deadline: datetime | None = None
+    limits: Limits | None = None  # what the brokers bear
+    writes: bool = False  # whether the handler writes each sub-message to Kafka
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,8 @@ class Estimate:
                 "fetch_s": costs.fetch_s,
             },
             "rate": question.rate,
+            "read_cap": self.setting.read_cap,
+            "write_cap": self.setting.write_cap,
             "table": [
                 {"concurrency": each.concurrency, **forecast_json(each)} for each in self.table
             ],
@@ -222,11 +227,31 @@ def _setting(measured: Measured, question: Question) -> Setting:
         rate=question.rate,
         buffer_bytes=question.buffer_bytes,
         bundling=measured.bundling,
+        **_caps(measured, question.limits, writes=question.writes),
     )
 
 
+def _caps(measured: Measured, limits: Limits | None, *, writes: bool) -> dict[str, float]:
+    workload = measured.workload
+    if limits is None or not workload.messages:
+        return {}
+    found = {"read_cap": limits.cap(max(1.0, measured.message_bytes)).messages_per_s}
+    if writes:
+        # About as large as its share of the message.
+        part_bytes = measured.message_bytes / max(1.0, workload.fan_out)
+        found["write_cap"] = limits.cap(max(1.0, part_bytes)).messages_per_s
+    return found
+
+
 def estimate_typical(
-    measured: Measured, order: Order, concurrency: int, buffer_bytes: int, rate: float | None
+    measured: Measured,
+    order: Order,
+    concurrency: int,
+    buffer_bytes: int,
+    rate: float | None,
+    limits: Limits | None = None,
+    *,
+    writes: bool = False,
 ) -> list[tuple[Distribution, Forecast]]:
     """How long it would take with some latencies that handlers often have."""
     found = []
@@ -240,6 +265,7 @@ def estimate_typical(
                 rate,
                 buffer_bytes,
                 measured.bundling,
+                **_caps(measured, limits, writes=writes),
             )
             made = forecast(measured.workload, setting, order, concurrency, TABLE_MOST)
             found.append((latency, made))

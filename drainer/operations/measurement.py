@@ -52,6 +52,7 @@ class Measured:
     bundling: Bundling | None = None  # of the handler
     skipped: Skipped | None = None  # by rules, when there are any; not in the workload
     doomed: Doomed | None = None  # the head that retention deletes first
+    message_bytes: float = 0.0  # of one message, on average: key, value and headers
 
 
 def backlog_of(cluster: Cluster, request: Request) -> Backlog:
@@ -148,7 +149,14 @@ def look_at(
         fold_s=split.fold_s,
     )
     return Measured(
-        split.workload, costs, split.split_s, calibrated.late_s, bundling, split.skipped, doomed
+        split.workload,
+        costs,
+        split.split_s,
+        calibrated.late_s,
+        bundling,
+        split.skipped,
+        doomed,
+        sample.read_bytes / len(sample.messages),
     )
 
 

@@ -127,6 +127,7 @@ def going_on(prepared: Prepared, loaded: LoadedPlan) -> Prepared:
         failures=plan.failures,
         parked=loaded.plan.parked if park else (),
         rules=plan.rules,
+        limits=plan.limits,
         state=None,
     )
     return replace(prepared, plan=resumed(begun), seen=loaded)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from drainer.core.failing.failures import FailureSettings
 from drainer.core.failing.redrive import RedriveSettings
+from drainer.core.limits.boundary import Limits
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts
@@ -60,6 +61,7 @@ class Request:
     failures: FailureSettings = field(default_factory=FailureSettings)
     redrive: RedriveSettings | None = None
     rules: RuleSettings = field(default_factory=RuleSettings)
+    limits: Limits | None = None  # what the brokers bear, for an estimate
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from time import monotonic
 
 from drainer.aside import aside
 from drainer.core.gathering import Gathering
+from drainer.core.limits.boundary import Cap
 from drainer.core.plan import OffsetPlan
 from drainer.core.tuning.concurrency import Concurrency
 from drainer.engine.conclusion import (
@@ -31,14 +32,9 @@ from drainer.engine.loop import event_loop
 from drainer.engine.outside import Outside
 from drainer.engine.settings import LocalSettings
 from drainer.engine.signals import stop_signals
-from drainer.engine.status import FailureStatus, Status, Summary
+from drainer.engine.status import CapStatus, FailureStatus, Status, Summary
 from drainer.engine.tasks import spawn
-from drainer.errors import (
-    DrainerError,
-    Interrupted,
-    Refused,
-    both,
-)
+from drainer.errors import DrainerError, Interrupted, Refused, both
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
 from drainer.spark.checking import Checking, insist_on_probes
@@ -80,6 +76,7 @@ class SparkDrain:
         letters_topic: str | None,
         observe: Callable[[Status], None],
         give_up: Callable[[], None] = lambda: None,
+        cap: Cap | None = None,
     ) -> None:
         self._plan = plan
         self._file = file
@@ -91,6 +88,7 @@ class SparkDrain:
         self._letters_topic = letters_topic
         self._observe = observe
         self._give_up = give_up
+        self._cap = cap
         self._asked: Signalled | None = None
         self._paused = False
         self._stop_said: str | None = None
@@ -133,6 +131,9 @@ class SparkDrain:
             state=uri,
             concurrency=self._most(share_of(running, self._tasks)),
             options=dict(running.options or {}),
+            client=self._client,
+            limits=plan.limits,
+            share=1 / self._tasks,
         )
         self._gathering = Gathering(plan, uri, self._epoch)
         self._oldest_wave = 1  # of which the state has something
@@ -144,6 +145,7 @@ class SparkDrain:
             wave_bytes=self._spark.wave_bytes,
             tasks=self._tasks,
             slots=self._slots,
+            message_bytes=1.0 if self._cap is None else self._cap.message_bytes,
         )
         self._reader = Reader(plan, self._gathering.watermarks, self._terms, self._jobs)
 
@@ -365,6 +367,7 @@ class SparkDrain:
             engine="spark",
             waves=following.waves,
             tasks=following.tasks_most,
+            read_cap=self._read_cap(following.elapsed_s),
         )
 
     def _status(self) -> Status:
@@ -375,7 +378,11 @@ class SparkDrain:
             trouble=self._keeper.trouble or self._reader.trouble,
             ahead=self._reader.reads,
         )
-        return replace(status, failures=self._failure_status())
+        cap = self._read_cap(status.elapsed_s)
+        return replace(status, failures=self._failure_status(), read_cap=cap)
+
+    def _read_cap(self, elapsed_s: float) -> CapStatus | None:
+        return self._reader.cap(elapsed_s, waited_for=not self._work.handles)
 
     def _failure_status(self) -> FailureStatus:
         failures = self._following.failures(self._plan.failures.dead_letter_topic)

@@ -12,7 +12,7 @@ from drainer.core.gathering import Gathering
 from drainer.core.latency import Latency, merge_latencies
 from drainer.core.plan import OffsetPlan
 from drainer.engine.meter import HOTTEST
-from drainer.engine.pace import Moment, Pace
+from drainer.engine.rates import Moment, Rates
 from drainer.engine.status import (
     FailureStatus,
     PartitionStatus,
@@ -58,7 +58,7 @@ class Following:
         self._begun: dict[str, int] = {}  # attempts, by claim
         self._before = _Sum()  # of waves and attempts that are over
         self._total: _Sum | None = None  # of all, until there is news
-        self._pace = Pace(gathering.counts()[1].finished, clock)
+        self._rates = Rates(gathering.counts()[1].finished, clock)
         self.positions: dict[int, int] = gathering.watermarks
         self.waves = 0
         self._about = 0
@@ -67,11 +67,11 @@ class Following:
 
     @property
     def elapsed_s(self) -> float:
-        return self._pace.elapsed_s
+        return self._rates.elapsed_s
 
     @property
     def rate_average(self) -> float:
-        return self._pace.average(self._gathering.counts()[1])
+        return self._rates.average(self._gathering.counts()[1])
 
     def begin(self, about: int, claims: Iterable[str]) -> None:
         """The next stretch has begun, of about so many; what tasks said before is added up."""
@@ -136,7 +136,7 @@ class Following:
         watermarks = self._gathering.watermarks
         told = [status for _, _, status in self._last.values() if status]
         unread = sum(p.end - self.positions[n] for n, p in plan.partitions.items())
-        moment = self._pace.look(messages, subs, unread)
+        moment = self._rates.look(messages, subs, unread)
         hottest = sorted(
             ((Shown(text), waiting) for each in told for text, waiting in each["hottest"]),
             key=lambda each: -each[1],

@@ -12,8 +12,11 @@ from drainer.aside import aside
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Range
+from drainer.core.ranges import count
 from drainer.core.waves import Waves
+from drainer.engine.capping import capped
 from drainer.engine.settings import LocalSettings
+from drainer.engine.status import CapStatus
 from drainer.errors import BrokerUnreachable, DrainerError, Interrupted
 from drainer.kafka.settings import ClientSettings
 from drainer.spark.jobs import Jobs, Prepared
@@ -41,6 +44,7 @@ class Terms:
     wave_bytes: int
     tasks: int
     slots: int
+    message_bytes: float = 1.0  # on average, as far as it is known
 
 
 class Reader:
@@ -62,6 +66,7 @@ class Reader:
         self._next: asyncio.Task[Prepared] | None = None  # until somebody has what it read
         self._ahead = False  # it is read while something else has its slots first
         self._job: str | None = None
+        self._messages = self._bytes = 0  # that were read
         self.stopped = False
         self.trouble: str | None = None
 
@@ -73,6 +78,14 @@ class Reader:
     def about(self) -> int:
         """How many waves are to come, as far as can be told."""
         return self._waves.about
+
+    def cap(self, elapsed_s: float, *, waited_for: bool) -> CapStatus | None:
+        """How the reading of all tasks stands to its cap, by the waves that were read."""
+        limits = self._plan.limits
+        if limits is None or not self._messages:
+            return None
+        cap = limits.cap(max(1.0, self._bytes / self._messages))
+        return capped(cap, self._messages, elapsed_s, binds=self.reads and waited_for)
 
     def begin(self, behind: str | None = None) -> None:
         """Begins to read the next wave, unless nothing is left.
@@ -137,6 +150,8 @@ class Reader:
             )
         prepared = await self._read(self._waves.next(), self._terms.tasks)
         self._waves.took(prepared.ranges, prepared.read_bytes)
+        self._messages += sum(count(each) for each in prepared.delivered.values())
+        self._bytes += prepared.read_bytes
         return prepared
 
     async def _read(self, ranges: Mapping[int, Range], claims: int) -> Prepared:
@@ -156,15 +171,21 @@ class Reader:
                 return prepared
 
     async def _read_once(self, ranges: Mapping[int, Range], claims: int) -> Prepared:
-        plan = self._plan
+        plan, slots = self._plan, self._terms.slots
+        # Readers that wait for a cap leave room for those that handle.
+        readers = slots if plan.limits is None else max(1, slots // 2)
+        slices = tuple(self._waves.pieces(ranges, readers))
         splitting = Splitting(
             client=self._terms.client,
             handler=self._terms.handler,
             order=Order(plan.order),
             claims=claims,
             topic_id=plan.topic_id,
-            slices=tuple(self._waves.pieces(ranges, self._terms.slots)),
+            slices=slices,
             known=plan.claims,
+            limits=plan.limits,
+            share=1 / max(1, min(len(slices), slots)),
+            message_bytes=self._terms.message_bytes,
         )
         self._job = name = f"drainer {plan.drain_id}: reading {_shown(ranges)}"
         try:

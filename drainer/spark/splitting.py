@@ -9,6 +9,8 @@ import pyarrow as pa
 
 from drainer.core.claims import Elsewhere, Places
 from drainer.core.identity import identify
+from drainer.core.limits.boundary import Limits
+from drainer.core.limits.pace import Pace
 from drainer.core.order import Order
 from drainer.core.part import insist_same
 from drainer.core.plan import ALL
@@ -30,7 +32,8 @@ class Splitting:
     """What splits the slices of a wave; sent to the tasks. Rows of a claim carry its number, those
     of manifests the number behind the last claim.
 
-    ``known`` is what was finished when the wave was begun, as the plan's claims tell it.
+    ``known`` is what was finished when the wave was begun, as the plan's claims tell it. Each slice
+    is read at ``share`` of what the ``limits`` allow for.
     """
 
     client: ClientSettings
@@ -40,6 +43,14 @@ class Splitting:
     topic_id: str
     slices: tuple[Piece, ...]
     known: Mapping[str, Mapping[int, Progress]] = field(default_factory=dict)
+    limits: Limits | None = None
+    share: float = 1.0
+    message_bytes: float = 1.0  # of what was read before, on average
+
+    def pace(self) -> Pace | None:
+        if self.limits is None:
+            return None
+        return Pace(self.limits, self.share, self.message_bytes)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with carrying():
@@ -79,6 +90,7 @@ class _SliceSplitter:
                 part.start,
                 part.end,
                 reader=self._task.handler.group,
+                pace=self._task.pace(),
             ):
                 for message in batch.messages:
                     if self._wants(message.offset):

@@ -81,6 +81,10 @@ class Work:
     def parked(self) -> AbstractSet[str]:
         return self._gathering.parked | self._left_parked
 
+    @property
+    def handles(self) -> bool:
+        return self._job is not None
+
     def _end(self, cause: BaseException | None) -> None:
         self._reader.stop()
         self._end_drain(cause)

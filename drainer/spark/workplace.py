@@ -14,9 +14,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from time import monotonic
 
+from drainer.core.limits.boundary import Limits
 from drainer.engine.loop import new_event_loop
 from drainer.errors import DrainerError
 from drainer.handler import Context
+from drainer.kafka.settings import ClientSettings
+from drainer.kafka.writer import Writers
 from drainer.loader import LoadedHandler, describe
 from drainer.spark.shipping import Shipped
 from drainer.store.state import State
@@ -29,7 +32,8 @@ LOOK_S = 0.3
 class HandlerSpec:
     """The handler of a drain, as a task needs it.
 
-    ``concurrency`` is how many calls of ``handle`` one task makes at once.
+    ``concurrency`` is how many calls of ``handle`` one task makes at once, and ``share`` what of
+    the ``limits`` it may write.
     """
 
     shipped: Shipped
@@ -40,6 +44,9 @@ class HandlerSpec:
     state: str
     concurrency: int
     options: Mapping[str, str] = field(default_factory=dict)
+    client: ClientSettings | None = None
+    limits: Limits | None = None
+    share: float = 1.0
 
 
 class Workplace:
@@ -148,6 +155,7 @@ def _opened(spec: HandlerSpec) -> tuple[asyncio.AbstractEventLoop, LoadedHandler
         drain_id=spec.drain_id,
         concurrency=spec.concurrency,
         options=dict(spec.options),
+        write_to=None if spec.client is None else Writers(spec.client, spec.limits, spec.share),
     )
     try:
         loop.run_until_complete(handler.open(context))

@@ -11,6 +11,7 @@ from drainer.core.bundles import BatchOf, Bundling
 from drainer.core.tuning.concurrency import Concurrency
 from drainer.engine.action import Engine, PartitionAction, PlanOfAction
 from drainer.view import figures
+from drainer.view.capping import cap_field
 from drainer.view.layout import (
     HEAD_STYLE,
     QUIET_STYLE,
@@ -90,6 +91,7 @@ def _settings(action: PlanOfAction) -> list[Text]:
         *engine_fields(action.engine),
         field("buffer", figures.size(action.buffer_bytes), "read ahead at most"),
         field("isolation", action.isolation),
+        *([cap_field(action.cap)] if action.cap else []),
         *([redrive_field(action.redrive)] if action.redrive else []),
         *policy_fields(action.failures, makes_topic=action.makes_topic is not None),
         *rule_fields(action.rules, letters=_letters(action)),

@@ -31,6 +31,8 @@ _BINDING = {
     f.SPLIT: "split: this process spends its time in it",
     f.CPU: "this process: its processor is full; more at once gains nothing",
     f.ORDER: "order: barriers, or sub-messages with several sub-keys, hold others back",
+    f.READ_CAP: "the brokers' limits: more would be read than they bear",
+    f.WRITE_CAP: "the brokers' limits: more would be written than they bear",
     f.NOTHING: "nothing",
 }
 _CLOCK, _DATE = "%H:%M", "%Y-%m-%d %H:%M"
@@ -227,6 +229,9 @@ def _grounds(estimate: Estimate) -> list[Text]:
         ),
         field("processor", f"{_short(each_s)} for each sub-message", "measured here, now"),
     ]
+    for what, cap in (("read", estimate.setting.read_cap), ("written", estimate.setting.write_cap)):
+        if cap is not None:
+            lines.append(field("limits", f"{figures.rate(cap)} messages/s", f"{what} at most"))
     asked, bundling = estimate.asked, estimate.setting.bundling
     if bundling is not None:
         folded = f"{figures.count(round(asked.folded))} folded into others"

@@ -7,6 +7,7 @@ from typing import Self
 
 from drainer.engine.status import Status
 from drainer.view import figures
+from drainer.view.capping import cap_in_line
 from drainer.view.deadline import deadline_warning, deadline_words
 from drainer.view.panel import share_finished
 from drainer.view.tasks import stragglers, tasks_words, wave_words
@@ -119,6 +120,7 @@ def status_line(status: Status) -> str:
     if status.auto is not None:
         limit = figures.count(status.auto.limit)
         words.append(f"concurrency {limit} (auto, {status.auto.why})")
+    words += cap_in_line(status)
     failures = status.failures
     if failures.failures or failures.retries:
         words.append(f"failures {figures.count(failures.failures)}")

@@ -16,6 +16,7 @@ from rich.style import Style
 
 from drainer.engine.status import FailureStatus, PartitionStatus, Status
 from drainer.view import figures
+from drainer.view.capping import capped_by, reading_capped_by
 from drainer.view.deadline import deadline_warning, deadline_words
 from drainer.view.layout import (
     BAD_STYLE,
@@ -62,14 +63,14 @@ def limit(status: Status) -> str:
     if status.wave is not None:
         return spark_limit(status)
     if status.running >= 0.95 * status.concurrency:
-        return "the handler: every worker is busy"
+        return capped_by(status) or "the handler: every worker is busy"
     if status.lanes_ready > status.concurrency:
         return "this machine: workers can't be fed fast enough"
     if all(part.position >= part.end for part in status.partitions):
         return "the tail: all is read, the last lanes are finishing"
     if status.buffered_bytes >= 0.9 * status.buffer_bytes:
         return "order: the buffer is full, its few sub-keys go one at a time"
-    return "reading: workers wait for messages"
+    return reading_capped_by(status) or "reading: workers wait for messages"
 
 
 class StatusPanel:

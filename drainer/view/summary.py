@@ -13,6 +13,7 @@ from drainer.engine.action import SPARK
 from drainer.engine.status import AutoStatus, PartitionResult, Summary
 from drainer.errors import DrainerError
 from drainer.view import figures
+from drainer.view.capping import cap_lines
 from drainer.view.layout import (
     BAD,
     BAD_STYLE,
@@ -51,6 +52,7 @@ def show_summary(terminal: Terminal, summary: Summary) -> None:
         terminal.say("")
         show_account(terminal, summary.messages, summary.sub_messages, urgent=not summary.conserved)
     lines = [*_engine(summary), *_concurrency(summary.auto), *rule_lines(summary.rules)]
+    lines += cap_lines(summary)
     lines += [*_failures(summary), *_left_alone(summary)]
     if lines:
         terminal.say("")

@@ -9,6 +9,7 @@ from rich.style import Style
 
 from drainer.engine.status import ENDED, Status, TaskStatus, WaveStatus
 from drainer.view import figures
+from drainer.view.capping import reading_capped_by
 from drainer.view.layout import QUIET_STYLE, WARN_STYLE, printable
 
 TASKS_SHOWN = 12
@@ -68,7 +69,7 @@ def spark_limit(status: Status) -> str:
     if status.running >= 0.95 * status.concurrency:
         return "the handler: every worker is busy"
     if not status.running and not status.lanes:
-        return "reading: the tasks wait for their wave"
+        return reading_capped_by(status) or "reading: the tasks wait for their wave"
     if status.lanes_ready > status.concurrency:
         return "the executors: workers can't be fed fast enough"
     return "order: few sub-keys of the wave are left, and go one at a time"

@@ -26,6 +26,7 @@ TRIES = 8
 MAKES_WORSE = 1.25  # of the largest bound; so much more is the doing of barriers and several keys
 
 CONCURRENCY, LANE, RATE, FETCH = "concurrency", "hottest lane", "rate", "fetch"
+READ_CAP, WRITE_CAP = "read cap", "write cap"
 SPLIT, CPU, ORDER, NOTHING = "split", "cpu", "order", "nothing"
 
 
@@ -65,6 +66,19 @@ class Setting:
     rate: float | None = None
     buffer_bytes: int = BUFFER_BYTES
     bundling: Bundling | None = None  # of its coalesce only whether there is one
+    read_cap: float | None = None  # messages/s that the brokers' limits allow for
+    write_cap: float | None = None  # sub-messages/s, of a handler that writes each of them
+
+    @property
+    def source_s(self) -> float:
+        """From one message to the next, as they come."""
+        return max(self.costs.fetch_s, 1 / self.read_cap if self.read_cap else 0.0)
+
+    @property
+    def starts_per_s(self) -> float | None:
+        """How many sub-messages may start in a second."""
+        rates = [each for each in (self.rate, self.write_cap) if each is not None]
+        return min(rates, default=None)
 
 
 def forecast(
@@ -162,8 +176,8 @@ def _simulated(
         order=order,
         concurrency=concurrency,
         latency_s=lambda _: next(draws),
-        costs=setting.costs,
-        rate=setting.rate,
+        costs=replace(setting.costs, fetch_s=setting.source_s),
+        rate=setting.starts_per_s,
         buffer_bytes=setting.buffer_bytes,
         bundling=bundling,
     )
@@ -198,4 +212,8 @@ def _bounds(
     }
     if setting.rate is not None:
         found[RATE] = max(0.0, subs - folded - 1) / setting.rate
+    if setting.read_cap is not None:
+        found[READ_CAP] = (messages - 1) / setting.read_cap
+    if setting.write_cap is not None:
+        found[WRITE_CAP] = max(0.0, subs - folded - 1) / setting.write_cap
     return found

@@ -1,4 +1,4 @@
-"""The pace of a drain: how fast its accounts grow, now and over the run."""
+"""The rates of a drain: how fast its accounts grow, now and over the run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Moment:
     eta_s: float | None
 
 
-class Pace:
+class Rates:
     """``finished`` sub-messages were so before the run. Look about twice a second."""
 
     def __init__(self, finished: int, clock: Callable[[], float]) -> None:

@@ -1,0 +1,49 @@
+"""The option ``--limits``: what the brokers were measured to bear, and a drain is held to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from drainer.core.limits.boundary import Limits
+from drainer.operations.capping import load_limits
+
+NONE = "none"
+
+_PANEL = "What the brokers bear"
+
+LimitsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--limits",
+        envvar="DRAINER_LIMITS",
+        metavar="FILE",
+        help="Read no faster than the safe cap of these limits (`drainer limits --out FILE`) at"
+        " the size of this drain's messages, and write no faster with produce. Kept in the plan.",
+        rich_help_panel=_PANEL,
+    ),
+]
+LimitsAnew = Annotated[
+    str | None,
+    typer.Option(
+        "--limits",
+        envvar="DRAINER_LIMITS",
+        metavar="FILE|none",
+        help="Other limits than those in the plan, or none any more.",
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
+def given_limits(path: Path | None) -> Limits | None:
+    """Raises LimitsRefused."""
+    return None if path is None else load_limits(path)
+
+
+def limits_anew(text: str | None, known: Limits | None) -> Limits | None:
+    """What is known, unless other limits or none are said. Raises LimitsRefused."""
+    if text is None:
+        return known
+    return None if text.strip().lower() == NONE else load_limits(Path(text))

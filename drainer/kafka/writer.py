@@ -1,0 +1,204 @@
+"""Writing records to a topic from a handler: each is awaited until all in-sync replicas have it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from time import monotonic
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from drainer.core.limits.boundary import Limits
+from drainer.core.limits.pace import Pace
+from drainer.errors import RecordNotWritten, Refused, TopicMissing
+from drainer.handler import Fatal, Retry
+from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, REJECTED
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.config import limit, topic_config
+from drainer.kafka.log import ClientLog
+from drainer.kafka.settings import ClientSettings
+
+DELIVERY_TIMEOUT_MS = 2 * 60 * 1000  # the drain's --timeout is mostly shorter, and tries again
+LINGER_MS = 1  # a hot lane writes one record after the other, and each waits for that
+POLL_S = 0.1
+FULL_S = 0.005
+STOP_S = 1.0
+QUEUE_KBYTES = 64 * 1024
+RECORD_BYTES_MAX = 50_000_000  # must fit into the queue, and into a request (100 MiB by default)
+BATCH_BYTES = 1_000_000
+WAIT_MOST_S = 5.0  # for the cap, in the handler; who would wait longer comes again
+
+Header = tuple[str, bytes | None]
+
+
+class TopicWriter:
+    """Writes to one topic of the drained cluster. For handlers: ``Context.writer``.
+
+    Idempotent, with ``acks=all``. ``write`` is for one event loop. With a ``pace`` it is held to
+    that.
+
+    Raises:
+        TopicMissing: when there is none of this name.
+        Refused: when this user may not write to it.
+        BrokerUnreachable: when no answer came.
+        UsageError: when librdkafka rejects the settings.
+    """
+
+    def __init__(self, settings: ClientSettings, topic: str, pace: Pace | None = None) -> None:
+        self.topic = topic
+        self._settings = settings
+        self._pace = pace
+        with Cluster.connect(settings) as cluster:
+            try:
+                found = cluster.topic(topic)
+            except TopicMissing as error:
+                raise TopicMissing(
+                    f"there is no topic {topic} to write to",
+                    hint="make it first, with the partitions and the retention that it shall have",
+                ) from error
+            if found.writable is False:
+                raise Refused(
+                    f"this user may not write to {topic}",
+                    hint="grant WRITE on it to this user, or name another topic",
+                )
+            self.partitions = len(found.partitions)
+            most = limit(topic_config(cluster, topic).get("max.message.bytes"))
+        # A batch that is too large is refused as a whole, with records that would have fit.
+        batch_bytes = min(BATCH_BYTES, max(1, most // 2)) if most else BATCH_BYTES
+        conf = settings.produce_conf(
+            ClientLog(settings.redact),
+            delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
+            linger_ms=LINGER_MS,
+            batch_size=batch_bytes,
+            queue_buffering_max_kbytes=QUEUE_KBYTES,
+            message_max_bytes=settings.properties.get("message.max.bytes", RECORD_BYTES_MAX),
+        )
+        try:
+            self._producer = Producer(conf)
+        except (KafkaException, TypeError, ValueError) as error:
+            raise settings.rejected(error) from None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._heard: list[tuple[asyncio.Future[KafkaError | None], KafkaError | None]] = []
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="drainer-writer", daemon=True)
+        self._thread.start()
+
+    async def write(
+        self,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int = -1,
+        headers: Sequence[Header] = (),
+        timestamp: int | None = None,
+    ) -> None:
+        """Returns when all in-sync replicas have the record.
+
+        Without ``partition`` the key decides, as librdkafka has it; ``timestamp`` is in ms since
+        1970, None for now. A cancelled call may have written it all the same.
+
+        Raises:
+            RecordNotWritten: when it was refused, or it is not known whether it was written.
+            drainer.Fatal: when the topic takes no record at all.
+            drainer.Retry: when the cap has no room for it in the next seconds.
+        """
+        if self._pace is not None:
+            await self._hold_back(len(value or b"") + len(key or b""))
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        told: asyncio.Future[KafkaError | None] = self._loop.create_future()
+        while True:
+            try:
+                self._producer.produce(
+                    self.topic,
+                    value,
+                    key,
+                    partition,
+                    partial(self._delivered, told),
+                    headers=list(headers),
+                    timestamp=timestamp or 0,
+                )
+            except BufferError:  # there is room when some of them are acknowledged
+                await asyncio.sleep(FULL_S)
+            except KafkaException as error:
+                self._refuse(error.args[0])
+            else:
+                break
+        answer = await told
+        if answer is not None:
+            self._refuse(answer)
+
+    def close(self) -> None:
+        """Gives up what is not acknowledged; doesn't wait for it."""
+        if self._stopping:
+            return
+        self._stopping = True
+        self._producer.purge(blocking=False)
+        self._thread.join(STOP_S)
+
+    async def _hold_back(self, size: int) -> None:
+        assert self._pace is not None
+        wait_s = self._pace.book(monotonic(), size, WAIT_MOST_S)
+        if wait_s > WAIT_MOST_S:
+            raise Retry(f"the cap of --limits has no room for it in {wait_s:.3g} s", after=wait_s)
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._producer.poll(POLL_S)
+            if self._heard:
+                # All that one poll has told, in one turn of the loop.
+                heard, self._heard = self._heard, []
+                self._tell(heard)
+
+    def _delivered(
+        self, told: asyncio.Future[KafkaError | None], answer: KafkaError | None, _: Any
+    ) -> None:
+        self._heard.append((told, answer))
+
+    def _tell(
+        self, heard: list[tuple[asyncio.Future[KafkaError | None], KafkaError | None]]
+    ) -> None:
+        assert self._loop is not None
+        with suppress(RuntimeError):  # it is closed: nobody waits
+            self._loop.call_soon_threadsafe(_resolve, heard)
+
+    def _refuse(self, answer: KafkaError) -> None:
+        code = answer.code()
+        said = f"a record could not be written to {self.topic}: " + self._settings.redact(
+            answer.str()
+        )
+        if code in NO_TOPIC:
+            raise Fatal(f"{said}; was the topic deleted? Make it again, then resume")
+        if code in FORBIDDEN:
+            raise Fatal(f"{said}; grant WRITE on it to this user, then resume")
+        if code in REJECTED or answer.fatal():
+            raise Fatal(f"{said}; resume with the plan once that is mended")
+        raise RecordNotWritten(said, hint="it may have been written, and come twice")
+
+
+def _resolve(
+    heard: list[tuple[asyncio.Future[KafkaError | None], KafkaError | None]],
+) -> None:
+    for told, answer in heard:
+        if not told.done():
+            told.set_result(answer)
+
+
+class Writers:
+    """What handlers of one process write with; all of it is held to one share of the cap."""
+
+    def __init__(
+        self, settings: ClientSettings, limits: Limits | None = None, share: float = 1.0
+    ) -> None:
+        self._settings = settings
+        self.pace = None if limits is None else Pace(limits, share)
+
+    def __call__(self, topic: str) -> TopicWriter:
+        """Raises as TopicWriter."""
+        return TopicWriter(self._settings, topic, self.pace)

@@ -1,0 +1,195 @@
+"""The built-in handler ``produce``: writes sub-messages to another topic, spread by key range."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from drainer.core.failing.dead_letter import key_text
+from drainer.core.key_range import partition_of
+from drainer.errors import UsageError
+from drainer.handler import Context, Fatal, Handler, Writer
+from drainer.message import Barrier, Message, SubMessage
+
+OPTIONS = ("topic", "list", "key", "split", "timestamp")
+KEEP, NOW = "keep", "now"
+
+_HINT = "it may have topic=, list= and key= (paths in the JSON value) or split=, and timestamp="
+_Split = Callable[[Message], Iterable[SubMessage]]
+
+
+class Produce(Handler):
+    """Writes each sub-message to the topic ``--set topic=…``, with the sub-key as the key.
+
+    The sub-messages are those of ``split=REFERENCE``, another handler; or the elements of a list in
+    the message's JSON (``list=PATH``) with the key at ``key=PATH`` in each; or the message itself,
+    by its own key or that at ``key=PATH``. A partition has a range of the hashes of keys.
+
+    A sub-message is done when all in-sync replicas have the record, and only then the next one of
+    its sub-key begins. After a crash some are written again, in their order.
+    """
+
+    writes_records = True  # an estimate knows that its writing is capped
+
+    def __init__(self) -> None:
+        self._split: _Split | None = None
+        self._writer: Writer | None = None
+        self._timestamps = True
+
+    def open(self, context: Context) -> None:
+        """Raises UsageError when an option is wrong, TopicMissing when there is no such topic."""
+        options = context.options
+        if unknown := sorted(set(options) - set(OPTIONS)):
+            raise UsageError(f"the handler produce has no option {unknown[0]}", hint=_HINT)
+        topic = options.get("topic", "")
+        if not topic:
+            raise UsageError(
+                "to which topic is produce to write?",
+                hint="say --set topic=NAME, to a resume again",
+            )
+        if topic == context.topic:
+            raise UsageError(
+                f"produce would write to {topic}, the topic that is drained",
+                hint="name another one: what is written there would come again and again",
+            )
+        timestamps = options.get("timestamp", KEEP)
+        if timestamps not in (KEEP, NOW):
+            raise UsageError(f"timestamp={timestamps!r} means nothing", hint="keep or now")
+        self._timestamps = timestamps == KEEP
+        self._split = _split_of(options)
+        if context.write_to is not None:
+            self._writer = context.writer(topic)
+
+    def split(self, message: Message) -> Iterator[SubMessage]:
+        if self._split is None:
+            raise RuntimeError("produce is not open")
+        for sub in self._split(message):
+            if isinstance(sub, Barrier) or (sub.keys is not None and len(sub.keys) > 1):
+                raise ValueError(
+                    f"{sub!r} needs more than one sub-key, and a record has one key to be ordered"
+                    " by"
+                )
+            # The lane is that of the record's key: 17 and "17" are one there.
+            key = sub.key if sub.keys is None else sub.keys[0]
+            yield SubMessage(as_key(key), sub.payload)
+
+    async def handle(self, sub: SubMessage) -> None:
+        writer = self._writer
+        if writer is None:
+            raise Fatal("produce writes in a drain only")
+        message = sub.message
+        key = as_key(sub.key)
+        await writer.write(
+            as_value(sub.payload),
+            key,
+            partition=partition_of(key or b"", writer.partitions),
+            headers=(
+                *message.headers,
+                ("drainer.topic", message.topic.encode()),
+                ("drainer.id", sub.id.encode()),
+            ),
+            timestamp=message.timestamp if self._timestamps else None,
+        )
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+def as_key(key: Any) -> bytes | None:
+    """A sub-key as the key of a record: bytes as they are, text in UTF-8, others as Python has
+    them."""
+    if key is None or type(key) is bytes:
+        return key
+    return key_text(key).encode("utf-8", "backslashreplace")
+
+
+def as_value(payload: Any) -> bytes | None:
+    """A payload as the value of a record: bytes as they are, text in UTF-8, others as JSON.
+
+    Raises TypeError when JSON has no word for it.
+    """
+    if payload is None or isinstance(payload, bytes):
+        return payload
+    return payload.encode() if isinstance(payload, str) else orjson.dumps(payload)
+
+
+def _split_of(options: Mapping[str, str]) -> _Split:
+    reference, in_list, by_key = options.get("split"), options.get("list"), options.get("key")
+    if reference is not None:
+        if in_list is not None or by_key is not None:
+            raise UsageError(
+                "split= takes messages apart, and so do list= and key=", hint="say one of them"
+            )
+        return _split_by(reference)
+    if in_list is not None and by_key is None:
+        raise UsageError(
+            f"what in an element of {in_list!r} is the key?",
+            hint="name it with --set key=PATH, as in key=id",
+        )
+    if by_key is None:
+        return lambda message: (SubMessage(message.key, message.value),)
+    key = _path("key", by_key)
+    if in_list is None:
+        return lambda message: _whole(message, key)
+    elements = _path("list", in_list)
+    return lambda message: _elements(message, elements, key)
+
+
+def _split_by(reference: str) -> _Split:
+    from drainer.loader import load_handler  # noqa: PLC0415 - it finds this module as well
+
+    split = load_handler(reference).split
+    if split is None:
+        raise UsageError(
+            f"the handler {reference!r} has no split of its own",
+            hint="leave split= out: messages are written as they are then",
+        )
+    return split
+
+
+def _path(option: str, text: str) -> tuple[str, ...]:
+    names = tuple(text.split("."))
+    if not all(names):
+        raise UsageError(f"{option}={text!r} is no path", hint="as in key=document.id")
+    return names
+
+
+def _whole(message: Message, key: Sequence[str]) -> Iterator[SubMessage]:
+    if message.value is None:  # a tombstone has its own key only
+        yield SubMessage(message.key, None)
+        return
+    yield SubMessage(_key_at(_json(message), key), message.value)
+
+
+def _elements(message: Message, path: Sequence[str], key: Sequence[str]) -> Iterator[SubMessage]:
+    if message.value is None:
+        yield SubMessage(message.key, None)
+        return
+    found = _at(_json(message), path)
+    if not isinstance(found, list):
+        raise TypeError(f"{'.'.join(path)!r} is no list")
+    for element in found:
+        yield SubMessage(_key_at(element, key), element)
+
+
+def _json(message: Message) -> Any:
+    return orjson.loads(message.value or b"")
+
+
+def _at(value: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        if not isinstance(value, dict) or name not in value:
+            raise ValueError(f"there is nothing at {'.'.join(path)!r}: is it another path?")
+        value = value[name]
+    return value
+
+
+def _key_at(value: Any, path: Sequence[str]) -> str:
+    found = _at(value, path)
+    if isinstance(found, bool) or not isinstance(found, str | int):
+        raise TypeError(f"{'.'.join(path)!r} is {found!r}, and a key is text or a whole number")
+    return str(found)

@@ -1,0 +1,169 @@
+"""``--limits``: a drain is held to what the brokers bear, and says so before, meanwhile and after.
+
+How well it is held to it is tested on a clock of its own (tests/core/test_pace.py).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import orjson
+import pytest
+
+from command.conftest import MakeTopic, distinct
+from command.process import Command
+from core.limit_samples import limits
+from drainer.kafka.cluster import Cluster
+from drainer.store.plan_file import PlanFile
+from kafka.topic import Topic
+
+SIZE = 100
+ROOMY = {SIZE: 1_000_000.0}
+TIGHT = {SIZE: 1_250.0}  # 1,000/s of it are safe
+
+
+@pytest.fixture
+def write(command: Command, cluster: Cluster) -> Path:
+    """Limits of this cluster that hold a drain back."""
+    return put(command, "limits.json", TIGHT, cluster.cluster_id())
+
+
+def put(command: Command, name: str, rates: dict[int, float], cluster_id: str) -> Path:
+    path = command.folder.parent / name
+    path.write_bytes(orjson.dumps(limits(rates, cluster_id=cluster_id).as_json()))
+    return path
+
+
+@pytest.fixture
+def topic(make_topic: MakeTopic) -> Topic:
+    return make_topic(distinct(600, SIZE - 4))  # in ["…"], so of SIZE bytes each
+
+
+def test_it_is_told_before_meanwhile_and_at_the_end(
+    command: Command, topic: Topic, write: Path
+) -> None:
+    outcome = command.drain(topic, "--limits", str(write))
+    assert "1,000 messages/s, 98 KiB/s (read at most; 100 B a message" in words(outcome.err)
+    assert "reads 1,000/s at most" in outcome.err
+    assert "messages/s read, of 1,000 messages/s, 98 KiB/s" in words(outcome.err)
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_json_has_the_cap(command: Command, topic: Topic, write: Path) -> None:
+    answer = command.drain(topic, "--limits", str(write), "--json").answer
+    cap = answer["read_cap"]
+    assert (cap["messages_per_s"], cap["bytes_per_s"], cap["message_bytes"]) == (
+        1_000,
+        100_000,
+        100,
+    )
+    assert set(cap) == {
+        *("messages_per_s", "bytes_per_s", "message_bytes", "average_messages_per_s", "held_back")
+    }
+    assert "write_cap" not in answer
+
+
+def test_without_limits_nothing_is_said_of_them(command: Command, topic: Topic) -> None:
+    outcome = command.drain(topic, "--json")
+    assert "read_cap" not in outcome.answer
+    assert "at most" not in outcome.err.replace("read ahead at most", "")
+
+
+def test_a_dry_run_and_an_estimate_name_the_cap_that_binds(
+    command: Command, topic: Topic, write: Path
+) -> None:
+    what = [*command.what(topic, "count"), "--from", "earliest", "--limits", str(write)]
+    how = ["--order", "none", "--latency", "1ms", "--json"]
+    dry = command("run", *what, *how, "--dry-run")
+    assert dry.answer["cap"]["messages_per_s"] == 1_000
+    estimated = command("estimate", *what, *how)
+    for found in (dry.answer["estimate"], estimated.answer["estimate"]):
+        assert found["read_cap"] == 1_000
+        assert found["none"]["bound"] == "read cap"
+        assert found["none"]["bounds"]["read cap"] == pytest.approx(0.599)
+        assert found["write_cap"] is None
+    assert "the brokers' limits: more would be read than they bear" in estimated.err
+
+
+def test_an_estimate_of_produce_knows_that_writing_is_capped(
+    command: Command, topic: Topic, make_topic: MakeTopic, write: Path
+) -> None:
+    what = [*command.what(topic, "produce"), "--set", f"topic={make_topic().name}"]
+    how = ["--from", "earliest", "--limits", str(write), "--latency", "1ms", "--json"]
+    found = command("estimate", *what, *how, "--order", "none").answer["estimate"]
+    assert found["write_cap"] == 1_000
+
+
+def test_inspect_tells_the_cap(command: Command, topic: Topic, write: Path) -> None:
+    where = ["-b", command.bootstrap, "--topic", topic.name, "--group", "nobody"]
+    outcome = command("inspect", *where, "--from", "earliest", "--limits", str(write), "--json")
+    assert outcome.answer["cap"]["messages_per_s"] == 1_000
+    assert "so reading it takes 0.6s at least" in outcome.err
+
+
+def test_what_produce_writes_is_told_beside_what_it_may(
+    command: Command, topic: Topic, make_topic: MakeTopic, write: Path
+) -> None:
+    what = [*command.what(topic, "produce"), "--set", f"topic={make_topic().name}"]
+    how = ["--from", "earliest", "--yes", "--limits", str(write), "--json"]
+    cap = command("run", *what, *how).answer["write_cap"]
+    assert cap["messages_per_s"] == 1_000
+
+
+def test_a_resume_keeps_them_takes_others_or_none(
+    command: Command, topic: Topic, write: Path, cluster: Cluster
+) -> None:
+    running = command.begin(topic, "--limits", str(write), gate=command.gate)
+    running.says("draining")
+    running.kill()
+    plan = command.plan(topic)
+    kept = PlanFile(plan).load().plan.limits
+    assert kept is not None
+    assert kept.cap(SIZE).messages_per_s == 1_000
+    other = put(command, "other.json", ROOMY, cluster.cluster_id())
+    again = ["resume", str(plan)]
+    shown = command(*again, code=3).err  # nobody says yes
+    assert "1,000 messages/s" in shown
+    assert "800,000 messages/s" in command(*again, "--limits", str(other), code=3).err
+    assert "limits" not in command(*again, "--limits", "none", code=3).err
+    command.gate.touch()
+    command.resume(topic, "--limits", "none", gate=command.gate)
+    assert PlanFile(plan).load().plan.limits is None
+
+
+def test_limits_of_another_cluster_are_warned_of(command: Command, topic: Topic) -> None:
+    other = put(command, "other.json", ROOMY, "elsewhere")
+    outcome = command.drain(topic, "--limits", str(other))
+    assert "warning: the limits were measured on another cluster, elsewhere" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "can't be read"),
+        ("{", "are no JSON"),
+        ("{}", "no limits"),
+        ('{"drainer_limits": 99}', "version 99"),
+        ('{"drainer_limits": 1}', "damaged"),
+        (json.dumps(limits({SIZE: 0.0}).as_json()), "no traffic was safe"),
+        (
+            json.dumps(limits({}).as_json() | {"settings": limits().settings.as_json()}),
+            "no boundary",
+        ),
+    ],
+)
+def test_limits_that_allow_for_nothing_are_refused(
+    command: Command, topic: Topic, content: str | None, says: str
+) -> None:
+    path = command.folder.parent / "bad.json"
+    if content is not None:
+        path.write_text(content)
+    outcome = command.drain(topic, "--limits", str(path), code=3)
+    assert says in outcome.error
+    assert str(path) in outcome.error
+    assert outcome.hint
+    assert command.left_behind == []

@@ -1,0 +1,273 @@
+"""The handler ``produce``: a badly keyed topic is spread over another one, in order per sub-key."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+
+from command.conftest import MakeTopic, committed
+from command.process import FAST, Command, Running
+from drainer.core.key_range import partition_of
+from drainer.kafka.cluster import Cluster
+from kafka.topic import Topic, eventually
+
+HEADERS: list[tuple[str, bytes | None]] = [("trace", b"t"), ("none", None)]
+DOCUMENTS = ("--set", "list=documents", "--set", "key=id")
+
+
+def bundles(count: int, *, documents: int = 5, keys: int = 40) -> list[str]:
+    """Values of messages: each updates some documents, and says how manieth update that is."""
+    chance = random.Random(1)
+    return [
+        json.dumps(
+            {
+                "documents": [
+                    {"id": f"doc-{chance.randrange(keys)}", "step": n * documents + number}
+                    for number in range(documents)
+                ]
+            }
+        )
+        for n in range(count)
+    ]
+
+
+def begin(command: Command, topic: Topic, target: str, *more: str) -> Running:
+    what = [*command.what(topic, "produce"), "--from", "earliest", "--yes"]
+    return command.start("run", *what, "--set", f"topic={target}", *more)
+
+
+def written(target: Topic) -> dict[int, list[Message]]:
+    """All that the target holds, by partition."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": target.bootstrap,
+            "group.id": f"all-{target.name}",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(target.name, p, 0) for p in range(target.partitions)])
+    found: dict[int, list[Message]] = {p: [] for p in range(target.partitions)}
+    ended = set()
+
+    def complete() -> bool:
+        for message in consumer.consume(1000, 0.1):
+            partition = message.partition()
+            assert partition is not None
+            if message.error() is None:
+                found[partition].append(message)
+            else:
+                ended.add(partition)
+        return len(ended) == target.partitions
+
+    eventually(complete, "all is read")
+    consumer.close()
+    return found
+
+
+def steps_by_key(found: dict[int, list[Message]]) -> dict[bytes, list[int]]:
+    steps: dict[bytes, list[int]] = {}
+    for messages in found.values():
+        for message in messages:
+            value = json.loads(message.value() or b"")
+            steps.setdefault(message.key() or b"", []).append(value["step"])
+    return steps
+
+
+def expected_steps(values: list[str]) -> dict[bytes, list[int]]:
+    steps: dict[bytes, list[int]] = {}
+    for value in values:
+        for document in json.loads(value)["documents"]:
+            steps.setdefault(document["id"].encode(), []).append(document["step"])
+    return steps
+
+
+def test_sub_messages_are_written_in_order_and_by_key_range(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    values = bundles(400)
+    topic, target = make_topic(values), make_topic(partitions=5)
+    begin(command, topic, target.name, *DOCUMENTS).ends(0)
+    found = written(target)
+    assert steps_by_key(found) == expected_steps(values)
+    for partition, messages in found.items():
+        assert messages, "each range has some of these keys"
+        assert {partition_of(message.key() or b"", 5) for message in messages} == {partition}
+    assert committed(cluster, topic) == {0: 400}
+
+
+def test_a_record_tells_where_it_comes_from_and_keeps_headers_and_time(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    topic, target = make_topic(), make_topic()
+    producer = Producer({"bootstrap.servers": topic.bootstrap})
+    value = b'{"documents": [{"id": 17}, {"id": "a"}]}'
+    producer.produce(
+        topic.name, value, b"k", headers=[("trace", b"t"), ("none", None)], timestamp=7
+    )
+    producer.flush()
+    begin(command, topic, target.name, *DOCUMENTS).ends(0)
+    messages = {message.key(): message for message in written(target)[0]}
+    assert set(messages) == {b"17", b"a"}
+    second = messages[b"a"]
+    identity = f"{cluster.topic(topic.name).topic_id}:0:0:1".encode()
+    assert second.headers() == [
+        *HEADERS,
+        ("drainer.topic", topic.name.encode()),
+        ("drainer.id", identity),
+    ]
+    assert second.value() == b'{"id":"a"}'
+    assert second.timestamp()[1] == 7
+
+
+def test_without_options_messages_are_written_as_they_are(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic, target = make_topic(), make_topic(partitions=2)
+    producer = Producer({"bootstrap.servers": topic.bootstrap})
+    for key, value in ((b"\xff", b"\x00"), (b"gone", None), (None, b"no key")):
+        producer.produce(topic.name, value, key)
+    producer.flush()
+    begin(command, topic, target.name).ends(0)
+    messages = [message for each in written(target).values() for message in each]
+    found = {(message.key(), message.value()) for message in messages}
+    assert found == {(b"\xff", b"\x00"), (b"gone", None), (None, b"no key")}
+
+
+def test_a_key_in_the_message_takes_the_place_of_its_own(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    values = ['{"customer": {"id": 5}, "x": 1}', '{"customer": {"id": "5"}, "x": 2}']
+    topic, target = make_topic(values), make_topic()
+    begin(command, topic, target.name, "--set", "key=customer.id").ends(0)
+    found = [(message.key(), message.value()) for message in written(target)[0]]
+    assert found == [(b"5", values[0].encode()), (b"5", values[1].encode())]
+
+
+def test_the_split_of_another_handler_can_be_had(
+    command: Command, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    module = tmp_path / "mine.py"
+    module.write_text(
+        "import drainer\n"
+        "class Mine(drainer.Handler):\n"
+        "    def split(self, message):\n"
+        "        for number, word in enumerate(message.value.decode().split()):\n"
+        "            yield drainer.SubMessage((word, 1), {'n': number})\n"
+        "    def handle(self, sub): raise AssertionError\n"
+    )
+    topic, target = make_topic(["one two", "two"]), make_topic()
+    begin(command, topic, target.name, "--set", f"split={module}:Mine").ends(0)
+    found = sorted((message.key(), message.value()) for message in written(target)[0])
+    assert found == [
+        (b"('one', 1)", b'{"n":0}'),
+        (b"('two', 1)", b'{"n":0}'),
+        (b"('two', 1)", b'{"n":1}'),
+    ]
+
+
+def test_killed_again_and_again_it_loses_nothing_and_goes_back_in_order_only(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    values = bundles(3000, keys=60)
+    topic, target = make_topic(values), make_topic(partitions=3)
+    more = ("--set", f"topic={target.name}", *DOCUMENTS, *FAST, "-c", "40", "--rate", "4000/s")
+    running = begin(command, topic, target.name, *more)
+    for least in (2_000, 6_000):
+        wait_for_end(cluster, target, least)
+        running.kill()
+        running = command.start("resume", str(command.plan(topic)), "--yes", *more)
+    running.ends(0)
+    steps, repeated = steps_by_key(written(target)), 0
+    for key, wanted in expected_steps(values).items():
+        # What a run wrote of a sub-key is a stretch of it in its order; the next run's begins at
+        # most where that ended, and goes on to what was not there yet.
+        reached = 0
+        for step in steps[key]:
+            place = wanted.index(step)
+            assert place <= reached, f"{key!r}: step {wanted[reached]} is missing before {step}"
+            repeated += place < reached
+            reached = max(reached, place + 1)
+        assert reached == len(wanted), f"{key!r} is not written to its end"
+        back = sum(
+            wanted.index(b) <= wanted.index(a)
+            for a, b in zip(steps[key], steps[key][1:], strict=False)
+        )
+        assert back <= 2, f"{key!r} went back more often than it was killed"
+    assert repeated < 3_000
+
+
+def wait_for_end(cluster: Cluster, topic: Topic, least: int) -> None:
+    eventually(lambda: end_of(cluster, topic) >= least, f"{least} are there", 30)
+
+
+def end_of(cluster: Cluster, topic: Topic) -> int:
+    bounds = cluster.log_bounds(topic.name, range(topic.partitions), "read_uncommitted")
+    return sum(log.end for log in bounds.values())
+
+
+def test_it_is_spread_by_tasks_of_spark_too(command: Command, make_topic: MakeTopic) -> None:
+    values = bundles(200)
+    topic, target = make_topic(values), make_topic(partitions=3)
+    more = (*DOCUMENTS, "--engine", "spark", "--master", "local[2]")
+    begin(command, topic, target.name, *more).ends(0, 120)
+    assert steps_by_key(written(target)) == expected_steps(values)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        ([], 2, "to which topic"),
+        (["topic={topic}"], 2, "the topic that is drained"),
+        (["topic=nowhere"], 3, "there is no topic nowhere"),
+        (["topic={target}", "tpic=x"], 2, "no option tpic"),
+        (["topic={target}", "list=documents"], 2, "is the key"),
+        (["topic={target}", "list=a..b", "key=id"], 2, "no path"),
+        (["topic={target}", "split=count"], 2, "no split of its own"),
+        (["topic={target}", "split=count", "key=id"], 2, "say one of them"),
+        (["topic={target}", "timestamp=then"], 2, "timestamp"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_touched(
+    command: Command,
+    make_topic: MakeTopic,
+    cluster: Cluster,
+    options: list[str],
+    code: int,
+    says: str,
+) -> None:
+    topic, target = make_topic(bundles(3)), make_topic()
+    words = [text.format(topic=topic.name, target=target.name) for text in options]
+    pairs = [word for text in words for word in ("--set", text)]
+    what = [*command.what(topic, "produce"), "--from", "earliest", "--yes"]
+    outcome = command("run", *what, *pairs, code=code)
+    assert says in outcome.error + outcome.hint
+    assert command.left_behind == []
+    assert committed(cluster, topic) == {0: None}
+    assert end_of(cluster, target) == 0
+
+
+def test_a_message_without_what_is_asked_for_halts_and_stays_pending(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    values = [*bundles(3), '{"documents": "none"}', *bundles(3)]
+    topic, target = make_topic(values), make_topic()
+    outcome = begin(command, topic, target.name, *DOCUMENTS).ends(5)
+    assert "'documents' is no list" in outcome.error
+    assert f"{topic.name}/0/3" in outcome.error
+    assert (committed(cluster, topic)[0] or 0) <= 3
+
+
+def test_a_resume_is_told_the_topic_again(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    topic, target = make_topic(bundles(3)), make_topic()
+    bad = begin(command, topic, target.name, "--set", "list=docs", "--set", "key=id").ends(5)
+    assert "is it another path?" in bad.error
+    plan = str(command.plan(topic))
+    assert "to a resume again" in command("resume", plan, "--yes", code=2).hint
+    command("resume", plan, "--yes", "--set", f"topic={target.name}", *DOCUMENTS)
+    assert end_of(cluster, target) == 15

@@ -1,0 +1,35 @@
+"""Limits as a measurement of a cluster would give them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from drainer.core.limits.boundary import Boundary, Limits
+from drainer.core.limits.found import End
+from drainer.core.limits.point import Point
+from drainer.core.limits.settings import Axis, LimitSettings
+
+RATES = {100: 5_000.0, 1_000: 2_500.0, 10_000: 400.0}
+
+
+def limits(
+    rates: Mapping[int, float] = RATES, *, cluster_id: str = "c", safe_share: float = 0.8
+) -> Limits:
+    """Bounds in messages/s by message size."""
+    settings = LimitSettings(
+        Axis.MESSAGE_BYTES, tuple(rates), 1_000_000.0, 100, safe_share=safe_share
+    )
+    found = tuple(
+        Boundary(
+            size,
+            Point(size, 10 if rate else 0, rate / 10 or 1.0, 5, 10),
+            11,
+            rate,
+            rate,
+            rate,
+            9,
+            next(iter(End)),
+        )
+        for size, rate in rates.items()
+    )
+    return Limits(cluster_id, 1, 1_795_000_000.0, settings, {}, (), found)

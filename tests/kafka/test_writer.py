@@ -1,0 +1,173 @@
+"""Writing records from a handler to a real broker: told when they are there, or why they aren't."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from core.limit_samples import limits
+from drainer.core.limits.pace import Pace
+from drainer.errors import RecordNotWritten, TopicMissing, UsageError
+from drainer.handler import Fatal, Retry
+from drainer.kafka.settings import ClientSettings
+from drainer.kafka.writer import TopicWriter, Writers
+from drainer.sandbox import Broker
+from kafka.topic import PASSWORD, USER, Topic
+
+# What a shared properties file may say of producers.
+CARELESS = ["acks=0", "partitioner=random", "linger.ms=60000", "retries=0"]
+
+
+@pytest.fixture
+def settings(settled_broker: Broker) -> ClientSettings:
+    return ClientSettings.load(settled_broker.bootstrap_servers)
+
+
+@pytest.fixture
+def topic(settled_broker: Broker, topic_name: str) -> Topic:
+    return Topic(settled_broker.bootstrap_servers, topic_name, partitions=2)
+
+
+@contextmanager
+def writing(
+    settings: ClientSettings, topic: Topic, pace: Pace | None = None
+) -> Iterator[TopicWriter]:
+    with closing(TopicWriter(settings, topic.name, pace)) as writer:
+        yield writer
+
+
+def test_a_record_is_there_when_the_call_returns(settings: ClientSettings, topic: Topic) -> None:
+    with writing(settings, topic) as writer:
+        assert writer.partitions == 2
+
+        async def write() -> None:
+            await writer.write(b"v", b"k", partition=1, headers=[("h", b"1")], timestamp=1234567)
+            await writer.write(None, None, partition=1)
+
+        asyncio.run(write())
+    first, second = topic.read_all(2, partition=1)
+    assert (first.key(), first.value(), first.headers()) == (b"k", b"v", [("h", b"1")])
+    assert first.timestamp()[1] == 1234567
+    assert (second.key(), second.value()) == (None, None)
+
+
+def test_many_at_once_keep_the_order_of_who_waits_for_each(
+    settings: ClientSettings, topic: Topic
+) -> None:
+    with writing(settings, topic) as writer:
+
+        async def lane(number: int) -> None:
+            for step in range(20):
+                await writer.write(b"%d" % step, b"%d" % number, partition=number % 2)
+
+        async def all_lanes() -> None:
+            await asyncio.gather(*map(lane, range(50)))
+
+        asyncio.run(all_lanes())
+    for partition in (0, 1):
+        found: dict[bytes, list[int]] = {}
+        for message in topic.read_all(500, partition):
+            found.setdefault(message.key() or b"", []).append(int(message.value() or b""))
+        assert all(steps == list(range(20)) for steps in found.values())
+        assert len(found) == 25
+
+
+def test_properties_for_other_producers_do_not_weaken_it(
+    settled_broker: Broker, topic: Topic
+) -> None:
+    careless = ClientSettings.load(settled_broker.bootstrap_servers, None, CARELESS)
+    with writing(careless, topic) as writer:
+        asyncio.run(writer.write(b"v", b"k", partition=0))
+    assert len(topic.read_all(1)) == 1
+
+
+def test_one_that_is_too_large_is_refused_and_takes_no_others_with_it(
+    settings: ClientSettings, settled_broker: Broker, topic_name: str
+) -> None:
+    topic = Topic(
+        settled_broker.bootstrap_servers, topic_name, config={"max.message.bytes": "2000"}
+    )
+    with writing(settings, topic) as writer:
+
+        async def write() -> list[BaseException | None]:
+            sizes = [3000 if number == 25 else 100 for number in range(50)]
+            calls = [writer.write(b"x" * size, b"k", partition=0) for size in sizes]
+            return await asyncio.gather(*calls, return_exceptions=True)
+
+        answers = asyncio.run(write())
+    assert isinstance(answers[25], RecordNotWritten)
+    assert [answer for answer in answers if answer is not None] == [answers[25]]
+    assert len(topic.read_all(49)) == 49
+
+
+def test_a_topic_that_is_not_there_is_refused_with_the_way_out(
+    settings: ClientSettings, topic_name: str
+) -> None:
+    with pytest.raises(TopicMissing, match=topic_name) as raised:
+        TopicWriter(settings, topic_name)
+    assert raised.value.hint is not None
+    assert "make it first" in raised.value.hint
+
+
+def test_a_topic_that_is_deleted_meanwhile_ends_the_drain(
+    settings: ClientSettings, topic: Topic
+) -> None:
+    with writing(settings, topic) as writer:
+        topic.delete()
+        with pytest.raises(Fatal, match="deleted"):
+            asyncio.run(writer.write(b"v", b"k", partition=0))
+
+
+def test_what_is_not_acknowledged_at_the_end_is_told(own_broker: Broker, topic_name: str) -> None:
+    topic = Topic(own_broker.bootstrap_servers, topic_name)
+    settings = ClientSettings.load(own_broker.bootstrap_servers)
+    writer = TopicWriter(settings, topic.name)
+
+    async def write() -> None:
+        await writer.write(b"1", b"k", partition=0)
+        own_broker.pause()
+        try:
+            call = asyncio.create_task(writer.write(b"2", b"k", partition=0))
+            await asyncio.sleep(0)
+            assert not call.done()
+            writer.close()
+            with pytest.raises(RecordNotWritten, match="urged"):
+                await call
+        finally:
+            own_broker.resume()
+
+    asyncio.run(write())
+
+
+def test_a_password_is_in_no_error(own_broker: Broker) -> None:
+    properties = [
+        "security.protocol=SASL_PLAINTEXT",
+        "sasl.mechanism=PLAIN",
+        f"sasl.username={USER}",
+        f"sasl.password={PASSWORD}",
+        "compression.type=nonsense",
+    ]
+    with pytest.raises(UsageError) as raised:
+        Writers(ClientSettings.load(own_broker.bootstrap_servers, None, properties))("any")
+    assert PASSWORD not in f"{raised.value} {raised.value.hint}"
+
+
+def test_who_would_wait_long_for_the_cap_comes_again(
+    settings: ClientSettings, topic: Topic
+) -> None:
+    pace = Pace(limits({100: 0.1}))
+    with writing(settings, topic, pace) as writer:
+
+        async def write() -> None:
+            await writer.write(b"1", b"k", partition=0)
+            with pytest.raises(Retry) as raised:
+                await writer.write(b"2", b"k", partition=0)
+            assert raised.value.after is not None
+            assert raised.value.after > 5
+
+        asyncio.run(write())
+    assert pace.flowed == 1
+    assert len(topic.read_all(1)) == 1
