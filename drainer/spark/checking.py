@@ -40,12 +40,15 @@ class Checking:
         numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
         with carrying():
             spec = self.handler
+            state = State.open(spec.state, spec.drain_id)
+            if state.control() is None:
+                raise elsewhere(state, "the driver writes to {}, and a task sees nothing of it")
             with workplace().at_work(spec):
                 pass
             with Cluster.connect(self.client) as cluster:
                 if cluster.topic(spec.topic).topic_id != self.topic_id:
                     raise made_again(Origin(spec.topic, self.topic_id, 0))
-            name = State.open(spec.state, spec.drain_id).probe(spec.epoch)
+            name = state.probe(spec.epoch)
         row = dict.fromkeys(ROW_SCHEMA.names) | {"claim": 0, "value": name.encode()}
         yield pa.RecordBatch.from_pylist([row] * len(numbers), schema=ROW_SCHEMA)
 
@@ -62,9 +65,13 @@ def insist_on_probes(state: State, names: list[str]) -> None:
         raise Refused("Spark ran no task", hint="has the cluster any executor for this drain?")
     for name in names:
         if not state.has(name):
-            raise StateRefused(
-                f"the tasks write to {state.uri}, and this process sees nothing of it: it is not"
-                " the same place everywhere",
-                hint="name one that all of them and this machine reach with --state: s3://, gs://,"
-                " hdfs://, or a folder that is mounted everywhere",
-            )
+            raise elsewhere(state, "the tasks write to {}, and this process sees nothing of it")
+
+
+def elsewhere(state: State, what: str) -> StateRefused:
+    """What to tell of a state that is not the same place for all."""
+    return StateRefused(
+        f"{what.format(state.uri)}: it is not the same place everywhere",
+        hint="name one that all of them and this machine reach with --state: s3://, gs://,"
+        " hdfs://, or a folder that is mounted everywhere",
+    )

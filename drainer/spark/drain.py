@@ -38,7 +38,7 @@ from drainer.errors import DrainerError, Interrupted, Refused, both
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
 from drainer.spark.checking import Checking, insist_on_probes
-from drainer.spark.failure import SparkBroke, spark_failures
+from drainer.spark.failure import refusing
 from drainer.spark.following import Following
 from drainer.spark.jobs import Jobs
 from drainer.spark.reading import Reader, Terms
@@ -100,10 +100,8 @@ class SparkDrain:
         summary; an error that nobody thought of is raised after the plan was saved.
         """
         try:
-            with spark_failures():
+            with refusing():
                 on = drain_session(self._spark, self._plan.drain_id)
-        except SparkBroke as error:
-            raise Refused(str(error), hint=error.hint) from error
         except KeyboardInterrupt:
             raise Signalled("interrupted while Spark was starting; nothing was handled") from None
         # No more of them than calls are asked for: each makes one at least.
@@ -164,13 +162,21 @@ class SparkDrain:
             if not look.done():
                 await aside(self._jobs.cancel, name)
                 raise self._ended.result() or Interrupted("it was stopped")
-            await aside(insist_on_probes, self._state, look.result())
+            with refusing():
+                await aside(insist_on_probes, self._state, look.result())
         except BaseException:
-            self._reader.stop()
-            await self._reader.cancel()
-            with suppress(DrainerError):
-                await aside(self._state.remove, self._file.path)
+            await self._leave_tasks()
             raise
+
+    async def _leave_tasks(self) -> None:
+        """Ends those that were looked at, and removes what they wrote when they write no more."""
+        with suppress(DrainerError):
+            await aside(self._state.set_control, self._word(stop="nothing is drained"))
+        await self._reader.cancel()
+        with suppress(DrainerError):
+            await self._close_handlers(None)
+        with suppress(DrainerError):
+            await aside(self._state.remove, self._file.path)
 
     async def _run(self) -> Summary:
         loop = asyncio.get_running_loop()
@@ -197,7 +203,11 @@ class SparkDrain:
                 failed=self._end,
             )
             # The plan tells where tasks write before the first of them does.
-            await self._keeper.save(commit=False)
+            try:
+                await self._keeper.save(commit=False)
+            except BaseException:
+                await self._reader.cancel()
+                raise
             self._keeper.start()
             self._work = Work(
                 self._plan,

@@ -12,7 +12,7 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from drainer.errors import DrainerError, Interrupted, UsageError
+from drainer.errors import DrainerError, Interrupted, Refused, UsageError
 
 _MARK = "drainer-error "  # before the JSON that an error is made from again
 _TRACE_MOST = 6000  # characters of what led to it; its end tells most
@@ -172,6 +172,16 @@ def spark_failures() -> Iterator[None]:
     except (PySparkException, Py4JError, ConnectionError) as raised:
         error = failure_of(raised)
         raise error from error.__cause__
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """The same while nothing was touched: what becomes of Spark is a reason not to begin."""
+    try:
+        with spark_failures():
+            yield
+    except SparkBroke as error:
+        raise Refused(str(error), hint=error.hint) from error
 
 
 def failure_of(raised: BaseException) -> DrainerError:

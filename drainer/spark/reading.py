@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -25,7 +25,7 @@ from drainer.spark.workplace import HandlerSpec
 
 OUTAGE_S = 120.0  # of the broker, for those who read; as for the lock
 READ_AGAIN_S = 1.0
-CANCEL_S = 2.0
+CANCEL_S, CANCEL_AGAIN_S = 2.0, 0.2
 GUESSED_BYTES = 1_000.0  # of one offset, until something was read
 
 
@@ -63,7 +63,8 @@ class Reader:
         self._jobs = jobs
         lefts = {n: (watermarks[n], part.end) for n, part in plan.partitions.items()}
         self._waves = Waves(lefts, terms.wave_bytes, GUESSED_BYTES)
-        self._next: asyncio.Task[Prepared] | None = None
+        self._next: asyncio.Task[Prepared] | None = None  # until somebody has what it read
+        self._ahead = False  # it is read while something else has its slots first
         self._job: str | None = None
         self._messages = self._bytes = 0  # that were read
         self.stopped = False
@@ -93,26 +94,73 @@ class Reader:
         them all, and nothing be handled meanwhile.
         """
         if self._next is None and self._waves.left:
-            self._next = asyncio.create_task(self._read_wave(behind))
-            # A stop cancels it, and then nobody waits for what it raises.
-            self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._ahead = behind is not None
+            self._begin(self._read_wave(behind))
 
     async def take(self) -> Prepared | None:
-        """The next wave, once it was read; None when nothing is left."""
+        """The next wave, once it was read; None when nothing is left.
+
+        Raises Interrupted when a stop was asked for.
+        """
         self.begin()
-        reading, self._next = self._next, None
-        return None if reading is None else await reading
+        self._ahead = False  # what it was to come behind is over
+        return None if self._next is None else await self._given(self._next)
 
     async def read(self, ranges: Mapping[int, Range], claims: int) -> Prepared:
-        """Reads just that; waits for a broker that doesn't answer, for it did when the tasks were
-        looked at.
+        """Reads just that, while no wave is read. Raises as ``take`` does."""
+        return await self._given(self._begin(self._read(ranges, claims)))
 
-        Raises Interrupted when that takes too long, or a stop was asked for.
-        """
+    def stop(self) -> None:
+        self.stopped = True
+
+    async def cancel(self) -> None:
+        """Stops, ends the tasks that read, and lets go of what nobody took."""
+        self.stop()
+        reading, until_s = self._next, monotonic() + CANCEL_S
+        if reading is None:
+            return
+        with suppress(DrainerError):  # Spark itself may be what is gone
+            while not reading.done() and monotonic() < until_s:
+                if self._job is not None:  # Spark may not have heard of it yet
+                    await aside(self._jobs.cancel, self._job)
+                await asyncio.wait({reading}, timeout=CANCEL_AGAIN_S)
+            if reading.done() and not reading.cancelled() and reading.exception() is None:
+                await aside(reading.result().release)
+
+    def _begin(self, reading: Coroutine[None, None, Prepared]) -> asyncio.Task[Prepared]:
+        self._next = asyncio.create_task(reading)
+        # After a stop nobody waits for what it raises.
+        self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return self._next
+
+    async def _given(self, reading: asyncio.Task[Prepared]) -> Prepared:
+        prepared = await asyncio.shield(reading)  # else nobody would let go of what it read
+        self._insist_on_going_on()
+        self._next = None
+        return prepared
+
+    def _insist_on_going_on(self) -> None:
+        if self.stopped:
+            raise Interrupted("a stop was asked for")
+
+    async def _read_wave(self, behind: str | None) -> Prepared:
+        if behind is not None:
+            await aside(
+                self._jobs.wait_until_begun, behind, lambda: self.stopped or not self._ahead
+            )
+        prepared = await self._read(self._waves.next(), self._terms.tasks)
+        self._waves.took(prepared.ranges, prepared.read_bytes)
+        self._messages += sum(count(each) for each in prepared.delivered.values())
+        self._bytes += prepared.read_bytes
+        return prepared
+
+    async def _read(self, ranges: Mapping[int, Range], claims: int) -> Prepared:
+        # Waits for a broker that doesn't answer, for it did when the tasks were looked at.
         since_s = monotonic()
         while True:
+            self._insist_on_going_on()
             try:
-                prepared = await self._read(ranges, claims)
+                prepared = await self._read_once(ranges, claims)
             except BrokerUnreachable as error:
                 if monotonic() - since_s > OUTAGE_S or self.stopped:
                     raise Interrupted(str(error), hint=error.hint) from error
@@ -122,32 +170,7 @@ class Reader:
                 self.trouble = None
                 return prepared
 
-    def stop(self) -> None:
-        self.stopped = True
-
-    async def cancel(self) -> None:
-        """Ends the tasks that read, and lets go of what nobody took."""
-        with suppress(DrainerError):  # Spark itself may be what is gone
-            if self._job is not None:
-                await aside(self._jobs.cancel, self._job)
-            if self._next is not None:
-                done, _ = await asyncio.wait({self._next}, timeout=CANCEL_S)
-                for reading in done:
-                    if not reading.cancelled() and reading.exception() is None:
-                        await aside(reading.result().release)
-
-    async def _read_wave(self, behind: str | None) -> Prepared:
-        if behind is not None:
-            await aside(self._jobs.wait_until_begun, behind, lambda: self.stopped)
-        if self.stopped:
-            raise Interrupted("a stop was asked for")
-        prepared = await self.read(self._waves.next(), self._terms.tasks)
-        self._waves.took(prepared.ranges, prepared.read_bytes)
-        self._messages += sum(count(each) for each in prepared.delivered.values())
-        self._bytes += prepared.read_bytes
-        return prepared
-
-    async def _read(self, ranges: Mapping[int, Range], claims: int) -> Prepared:
+    async def _read_once(self, ranges: Mapping[int, Range], claims: int) -> Prepared:
         plan, slots = self._plan, self._terms.slots
         # Readers that wait for a cap leave room for those that handle.
         readers = slots if plan.limits is None else max(1, slots // 2)

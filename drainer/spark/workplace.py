@@ -70,7 +70,7 @@ class Workplace:
     def at_work(self, spec: HandlerSpec) -> Iterator[LoadedHandler]:
         """The handler, open, for as long as the block lasts.
 
-        Raises Refused when it can't be opened.
+        Raises Refused when it can't be opened, LockLost when the drain is over.
         """
         with self._lock:
             if self._spec is not None and _whose(self._spec) != _whose(spec):
@@ -84,24 +84,16 @@ class Workplace:
                 self._idle_since_s = monotonic()
 
     def _open(self, spec: HandlerSpec) -> None:
-        handler = spec.shipped.load()
-        loop = new_event_loop()
-        context = Context(
-            topic=spec.topic,
-            group=spec.group,
-            drain_id=spec.drain_id,
-            concurrency=spec.concurrency,
-            options=dict(spec.options),
-            write_to=None if spec.client is None else Writers(spec.client, spec.limits, spec.share),
-        )
+        state = State.open(spec.state, spec.drain_id)
+        name = state.opening(spec.epoch)
         try:
-            loop.run_until_complete(handler.open(context))
+            loop, handler = _opened(spec)
         except BaseException:
-            loop.close()
+            with suppress(DrainerError):  # that it isn't open is told by what is raised
+                state.closed(name, None)
             raise
-        self._loop, self._handler, self._spec = loop, handler, spec
+        self._loop, self._handler, self._spec, self._name = loop, handler, spec, name
         self._idle_since_s = monotonic()
-        self._name = State.open(spec.state, spec.drain_id).opened(spec.epoch)
         threading.Thread(
             target=self._close_when_over, args=(spec,), name="drainer-workplace", daemon=True
         ).start()
@@ -152,6 +144,25 @@ _workplace = Workplace()
 def workplace() -> Workplace:
     """What the tasks of this worker share."""
     return _workplace
+
+
+def _opened(spec: HandlerSpec) -> tuple[asyncio.AbstractEventLoop, LoadedHandler]:
+    handler = spec.shipped.load()
+    loop = new_event_loop()
+    context = Context(
+        topic=spec.topic,
+        group=spec.group,
+        drain_id=spec.drain_id,
+        concurrency=spec.concurrency,
+        options=dict(spec.options),
+        write_to=None if spec.client is None else Writers(spec.client, spec.limits, spec.share),
+    )
+    try:
+        loop.run_until_complete(handler.open(context))
+    except BaseException:
+        loop.close()
+        raise
+    return loop, handler
 
 
 def _whose(spec: HandlerSpec) -> tuple[str, int]:

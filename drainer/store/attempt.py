@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from drainer.core import fields
-from drainer.errors import LockLost
+from drainer.errors import Interrupted, LockLost
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +63,33 @@ def share_name(epoch: int, wave: int, claim: str) -> str:
 
 def overtaken(attempt: Attempt, control: Control | None) -> LockLost:
     """What to tell of an attempt that is not to go on."""
+    if (gone := _taken_over(attempt.epoch, control)) is not None:
+        return gone
+    return LockLost(
+        f"another attempt at claim {attempt.claim} of wave {attempt.wave} has taken over",
+        hint="nothing is to be done here",
+    )
+
+
+def insist_on_driver(epoch: int, control: Control | None) -> None:
+    """Raises LockLost when the driver of a task is gone, Interrupted when it asks for a stop."""
+    if (gone := _taken_over(epoch, control)) is not None:
+        raise gone
+    # A mounted folder may still show what an earlier driver said.
+    if control is not None and control.epoch == epoch and control.stop is not None:
+        raise Interrupted(control.stop)
+
+
+def _taken_over(epoch: int, control: Control | None) -> LockLost | None:
     if control is None:
         return LockLost(
             "the drain's state was removed: it is over, or goes on elsewhere",
             hint="nothing is to be done here",
         )
-    if control.epoch > attempt.epoch:
+    if control.epoch > epoch:
         return LockLost(
             f"another driver has taken the drain over (epoch {control.epoch}, and this task is of"
-            f" {attempt.epoch})",
+            f" {epoch})",
             hint="nothing is to be done here",
         )
-    return LockLost(
-        f"another attempt at claim {attempt.claim} of wave {attempt.wave} has taken over",
-        hint="nothing is to be done here",
-    )
+    return None

@@ -27,7 +27,7 @@ from drainer.core import fields
 from drainer.core.folding import Record, merged
 from drainer.errors import StateLost, StateRefused
 from drainer.store.alive import is_dead, this_process
-from drainer.store.attempt import Attempt, Control, overtaken, share_name
+from drainer.store.attempt import Attempt, Control, insist_on_driver, overtaken, share_name
 from drainer.store.journal import SENSELESS, decode_line, encode_line, record_of
 from drainer.store.objects import Objects
 from drainer.store.records import TaskRecords
@@ -249,15 +249,20 @@ class State:
 
     # --- where handlers are open ---
 
-    def opened(self, epoch: int) -> str:
-        """A process has opened the handler; gives the name to be said when it is closed."""
+    def opening(self, epoch: int) -> str:
+        """A process is about to open the handler; gives the name to be said when it is closed.
+
+        Raises LockLost or Interrupted when the drain is over, PlanNotWritten or StateLost.
+        """
+        insist_on_driver(epoch, self.control())
         name = f"{epoch}-handlers/{uuid4().hex}"
         self._put(f"{name}/{BEGUN}", this_process())
         return name
 
     def closed(self, name: str, failure: str | None) -> None:
         """The handler of that name is closed; ``failure`` is why that failed, if it did."""
-        self._put(f"{name}/{ENDED}", {"failure": failure})
+        line = encode_line({"failure": failure})
+        self.objects.put(self._name(f"{name}/{ENDED}"), line, beside=True)
 
     def handlers(self, epoch: int) -> tuple[int, list[str]]:
         """How many are open in processes that live, and why some failed to close."""

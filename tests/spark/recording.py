@@ -111,3 +111,18 @@ class Shut(Recorder):
 
     async def open(self, context: Context) -> None:
         raise ConnectionError("the index is down")
+
+
+class Slow(Recorder):
+    """Takes long to be opened, and to split: it can be met at both."""
+
+    async def open(self, context: Context) -> None:
+        await super().open(context)
+        time.sleep(float(self.options.get("open_s", "0")))  # noqa: ASYNC251 - as one that blocks
+
+    def split(self, message: Message) -> Iterator[SubMessage]:
+        if "split" not in self.options:
+            self.options["split"] = "begun"
+            self.write("split")
+        time.sleep(float(self.options.get("split_s", "0")))
+        yield from super().split(message)

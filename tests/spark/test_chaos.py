@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import shutil
 import signal
+from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from pyspark.sql import SparkSession
 
-from drainer.errors import EXIT_INTERRUPTED, Refused, StateLost
+from drainer.errors import EXIT_INTERRUPTED, Interrupted, Refused, StateLost
 from drainer.kafka.settings import ClientSettings
+from drainer.spark.failure import SparkBroke
+from drainer.spark.jobs import Jobs
+from kafka.topic import eventually
 from spark.story import HANDLER, Op, Story
 from spark.test_drain import messages
-from spark.trouble import Trouble, insist_on_few_repeats, interrupt, kill, states, stop_for
+from spark.trouble import Trouble, When, insist_on_few_repeats, interrupt, kill, states, stop_for
 
 CONCURRENCY = 20
 LEASE_S = 3.2  # and a look more
@@ -111,6 +116,47 @@ def test_a_stop_waits_for_what_is_in_flight_and_more_tasks_go_on(
     assert (resumed.exit_code, resumed.cause) == (0, None)
     story.insist_on_all()
     assert story.repeated == 0
+
+
+@pytest.mark.parametrize(
+    ("met", "open_s", "split_s"),
+    [("open", "1", "0"), ("split", "0", "0.02")],
+    ids=["while a handler is opened", "while the first wave is read"],
+)
+def test_a_stop_before_anything_is_handled_leaves_nothing(
+    story: Story, spark: SparkSession, met: str, open_s: str, split_s: str
+) -> None:
+    fill(story)
+    story.handler = f"{HANDLER}:Slow"
+    with When(story, met, interrupt(1)), suppress(Interrupted):
+        story.run(concurrency=CONCURRENCY, open_s=open_s, split_s=split_s)
+
+    assert story.places("begin") == []
+    eventually(lambda: not spark.sparkContext.statusTracker().getActiveJobsIds(), "all jobs end")
+    opened = [line["pid"] for line in story.lines if line["what"] == "open"]
+    eventually(lambda: not any(is_open(story, pid) for pid in opened), "no handler stays open")
+    assert states(story.folder) == []
+    assert rows_kept(spark) == 0
+
+
+def test_spark_that_breaks_before_anything_is_handled_is_a_reason_to_refuse(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(story)
+    gone = SparkBroke("Spark's JVM is gone", hint="was it killed?")
+    monkeypatch.setattr(Jobs, "check", Mock(side_effect=gone))
+
+    with pytest.raises(Refused, match="JVM is gone"):
+        story.run()
+
+    assert story.lines == []
+    assert states(story.folder) == []
+
+
+def is_open(story: Story, pid: int) -> bool:
+    """Whether the process lives, and has not closed its handler."""
+    whats = [line["what"] for line in story.lines if line["pid"] == pid]
+    return Path(f"/proc/{pid}").exists() and whats.count("open") > whats.count("close")
 
 
 def test_a_second_signal_ends_it_at_once_and_its_state_goes_on(story: Story) -> None:

@@ -92,6 +92,34 @@ class Trouble:
                         assert ended[place] <= at, (place, offset)
 
 
+class When:
+    """Held around a drain: once a handler has written ``what``, it does something to it."""
+
+    def __init__(self, story: Story, what: str, act: Callable[[int], None]) -> None:
+        self._story = story
+        self._what = what
+        self._act = act
+        self._over = threading.Event()
+        self._acted = False
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        assert self._acted, f"the drain was over before any handler wrote {self._what}"
+
+    def _run(self) -> None:
+        while not self._acted and not self._over.wait(LOOK_S):
+            found = [line["pid"] for line in self._story.lines if line["what"] == self._what]
+            if found:
+                self._acted = True
+                self._act(found[0])
+
+
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 

@@ -20,7 +20,7 @@ from drainer.core.folding import Record, merged
 from drainer.core.plan import ALL
 from drainer.core.progress import Counts, Partial, Progress
 from drainer.core.rules.settings import RuleAccount
-from drainer.errors import LockLost, StateLost, StateRefused
+from drainer.errors import Interrupted, LockLost, StateLost, StateRefused
 from drainer.store import alive
 from drainer.store.alive import is_dead, this_process
 from drainer.store.attempt import Attempt, Control
@@ -429,3 +429,34 @@ def test_the_folder_beside_a_plan_stays_while_another_drain_has_something_in_it(
     other.set_control(Control(1))
     state.remove(plan)
     assert other.control() == Control(1)
+
+
+def test_a_handler_is_opened_for_a_driver_that_goes_on_and_for_no_other(state: State) -> None:
+    name = state.opening(1)
+    assert state.handlers(1) == (1, [])
+    state.closed(name, "no answer")
+    assert state.handlers(1) == (0, ["no answer"])
+
+    state.set_control(Control(1, stop="as was asked"))
+    with pytest.raises(Interrupted, match="as was asked"):
+        state.opening(1)
+    state.opening(2)
+    state.set_control(Control(2))
+    with pytest.raises(LockLost, match="taken the drain over"):
+        state.opening(1)
+
+
+def test_a_handler_that_is_closed_late_leaves_nothing_in_a_folder_that_was_removed(
+    tmp_path: Path,
+) -> None:
+    state = State(folder(tmp_path), DRAIN)
+    state.set_control(Control(1))
+    name = state.opening(1)
+    state.remove()
+
+    with pytest.raises(StateLost):
+        state.closed(name, None)
+    with pytest.raises(LockLost, match="removed"):
+        state.opening(1)
+
+    assert state.objects.names("") == []
