@@ -45,9 +45,9 @@ from drainer.spark.reading import Reader, Terms
 from drainer.spark.session import drain_session
 from drainer.spark.settings import SparkSettings
 from drainer.spark.shipping import Shipped, ship
+from drainer.spark.word import Word
 from drainer.spark.work import Work, share_of
 from drainer.spark.workplace import HandlerSpec
-from drainer.store.attempt import Control
 from drainer.store.plan_file import PlanFile
 from drainer.store.state import State, state_beside
 
@@ -90,8 +90,6 @@ class SparkDrain:
         self._give_up = give_up
         self._cap = cap
         self._asked: Signalled | None = None
-        self._paused = False
-        self._stop_said: str | None = None
 
     def run(self) -> Summary:
         """Drains until it ends, one way or another.
@@ -122,6 +120,8 @@ class SparkDrain:
         self._epoch = plan.generation  # which rises from run to run
         uri = self._spark.state or state_beside(self._file.path)
         self._state = State.open(uri, plan.drain_id)
+        mounted = self._state.objects.is_local and not self._spark.is_local
+        self._word = Word(self._state, self._epoch, mounted=mounted)
         spec = HandlerSpec(
             shipped=shipped,
             topic=plan.topic,
@@ -155,7 +155,7 @@ class SparkDrain:
         name = f"drainer {self._plan.drain_id}: looking at the tasks"
         checking = Checking(self._client, self._terms.handler, self._plan.topic_id)
         try:
-            await aside(self._state.set_control, self._word())
+            await self._word.begin()
             look = aside(self._jobs.check, checking, self._slots, self._tasks, name)
             self._reader.begin(behind=name)
             await asyncio.wait((look, self._ended), return_when=asyncio.FIRST_COMPLETED)
@@ -171,7 +171,7 @@ class SparkDrain:
     async def _leave_tasks(self) -> None:
         """Ends those that were looked at, and removes what they wrote when they write no more."""
         with suppress(DrainerError):
-            await aside(self._state.set_control, self._word(stop="nothing is drained"))
+            await self._word.stop("nothing is drained")
         await self._reader.cancel()
         with suppress(DrainerError):
             await self._close_handlers(None)
@@ -236,7 +236,8 @@ class SparkDrain:
         while True:
             if self._outside.lock.lost is not None:
                 self._end(self._outside.lock.lost)
-            await self._tell_tasks()
+            # Another drain may hold the lock by now: it should find no one at work.
+            await self._word.pause(paused=self._outside.lock.unsure_since_s is not None)
             await self._hear()
             self._work.insist_on_limit()
             await self._forget_waves()
@@ -244,17 +245,6 @@ class SparkDrain:
                 self._observe(self._status())
                 due = monotonic() + STATUS_INTERVAL_S
             await asyncio.sleep(FOLLOW_INTERVAL_S)
-
-    def _word(self, *, stop: str | None = None, paused: bool = False) -> Control:
-        mounted = self._state.objects.is_local and not self._spark.is_local
-        return Control(self._epoch, stop, paused, mounted)
-
-    async def _tell_tasks(self) -> None:
-        # Another drain may hold the lock by now: it should find no one at work.
-        paused = self._outside.lock.unsure_since_s is not None
-        if paused != self._paused and self._stop_said is None:
-            await aside(self._state.set_control, self._word(paused=paused))
-            self._paused = paused
 
     async def _forget_waves(self) -> None:
         """Removes what tasks told of waves that the plan on disk has: it would grow for hours."""
@@ -309,10 +299,9 @@ class SparkDrain:
 
     async def _bring_to_rest(self, reason: str, working: asyncio.Task[None]) -> bool:
         """Whether all tasks have said that they are; else they may still be at work."""
-        self._stop_said = reason
         told = True
         try:
-            await aside(self._state.set_control, self._word(stop=reason))
+            await self._word.stop(reason)
         except DrainerError:
             told = False  # Spark ends them
             await self._work.cancel()

@@ -167,7 +167,8 @@ def survey_on_spark(
     begun_s = time.monotonic()
     context = spark.sparkContext
     ranges = cut(backlog, tasks or _tasks(backlog.offsets, context.defaultParallelism))
-    shipped = None if handler is None else ship(context, handler)
+    with spark_failures():
+        shipped = None if handler is None else ship(context, handler)
     task = SurveyTask(ranges, connection, shipped, rules, READER)
     part, counted, tops = SurveyPart(), _Counted(), dict[str, _Top]()
     if ranges:

@@ -97,7 +97,8 @@ class Fence:
             self.lost = error
             return
         self.trouble = None
-        self.stop_reason = control.stop
+        # A mounted folder may still show the word of an earlier driver.
+        self.stop_reason = control.stop if control.epoch == self._attempt.epoch else None
         # What is read was true at some time after the question: the lease counts from there.
         if control.paused:
             self._sure_until_s = float("-inf")

@@ -124,6 +124,17 @@ def test_a_driver_that_pauses_holds_tasks_back(state: State, fence: Fence) -> No
     fence.stop()
 
 
+def test_the_stop_of_an_earlier_driver_is_not_meant(state: State) -> None:
+    state.set_control(Control(2))
+    state.begin(attempt := Attempt(2, 1, "0/2", 1))
+    fence = Fence(state, attempt)
+    state.set_control(Control(1, stop="interrupted"))  # as a mounted folder may show it
+    fence.start()
+
+    assert (fence.stop_reason, fence.sure) == (None, True)
+    fence.stop()
+
+
 def test_a_driver_that_stops_is_heard(state: State, fence: Fence) -> None:
     fence.start()
     state.set_control(Control(1, stop="interrupted by Ctrl-C"))
