@@ -1,0 +1,413 @@
+"""``drainer limits``: what it will do, whether that is safe, and doing it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Protocol, Self
+
+from drainer.core.limits.boundary import Limits
+from drainer.core.limits.overload import Thresholds
+from drainer.core.limits.settings import Axis, LimitSettings, Value
+from drainer.engine.signals import STOP_SIGNALS
+from drainer.errors import DrainerError, Interrupted, LimitsRefused, Refused, UsageError, both
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.limits_topic import (
+    Own,
+    brokers_of,
+    create_test_topic,
+    delete_own,
+    group_names,
+    live_traffic,
+    moving_topics,
+    new_topic_name,
+    own_things,
+)
+from drainer.operations.trials import LimitsStatus, Pauses, Traffic, Trials
+from drainer.store.limits_file import LimitsFile
+
+# More than a broker bears that also has readers: Dropbox's bore 60 MB/s with five groups.
+BYTES_PER_S_A_BROKER = 200e6
+PRODUCERS_MOST = 256
+SHOWN = 5  # topics and groups of others, in a refusal
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsRequest:
+    """What was asked for.
+
+    Attributes:
+        axis: what is varied, over ``values``; partitions are those for each broker.
+        out: the file of the result.
+        partitions: of the test topic, for each broker.
+        pace_bytes_per_s: of one producer; None for what makes the search fine-grained.
+        bytes_per_s_most: that all producers together never exceed; None for no bound of this kind.
+        shared: others may use the cluster; a trial ends at the first sign of overload.
+        jmx: ``host:port`` of brokers' metrics.
+    """
+
+    axis: Axis
+    values: tuple[Value, ...]
+    out: Path
+    message_bytes: int = 1024
+    consumer_groups: int = 5
+    partitions: int = 10
+    compression: str = "none"
+    compressibility: float = 0.0
+    pace_bytes_per_s: float | None = None
+    producers_most: int = PRODUCERS_MOST
+    bytes_per_s_most: float | None = None
+    precision: float = 0.05
+    trials_most: int = 14
+    safe_share: float = 0.8
+    window_s: float = 30.0
+    pauses: Pauses = field(default_factory=lambda: Pauses(10.0, 60.0))
+    shared: bool = False
+    jmx: tuple[str, ...] = ()
+
+    def settings(self, brokers: int) -> LimitSettings:
+        """For a cluster of so many brokers. Raises UsageError when they contradict each other."""
+        bound = self.bytes_per_s_most
+        top = bound if bound is not None else BYTES_PER_S_A_BROKER * brokers
+        pace = self.pace_bytes_per_s or top / self.producers_most
+        most = self.producers_most
+        if bound is not None:
+            most = min(most, int(bound / pace * (1 + 1e-9)))
+        if most < 1:
+            raise UsageError(
+                f"one producer alone sends {pace / 1e6:,.3f} MB/s, more than --max-mb-per-s allows",
+                hint="say a lower --pace, or none: then it is chosen",
+            )
+        values = self.values
+        if self.axis is Axis.PARTITIONS:
+            values = tuple(int(value) * brokers for value in values)
+        return LimitSettings(
+            axis=self.axis,
+            values=values,
+            pace_bytes_per_s=pace,
+            producers_most=most,
+            message_bytes=self.message_bytes,
+            consumer_groups=self.consumer_groups,
+            partitions=self.partitions * brokers,
+            compression=self.compression,
+            compressibility=self.compressibility,
+            precision=self.precision,
+            safe_share=self.safe_share,
+            trials_most=self.trials_most,
+            window_s=self.window_s,
+            jmx=bool(self.jmx),
+            thresholds=Thresholds(),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedLimits:
+    """What will be done, looked at and found safe; nothing was touched yet.
+
+    Attributes:
+        limits: what is known already, with the settings of this request.
+        on_disk: the file as it was found.
+        topic: the name that the test topic will have.
+        groups: those that will read it.
+        partitions_a_broker: of that topic.
+        live: others that use the cluster; nothing unless it is shared.
+        left_behind: topics and groups of earlier runs, or of one that goes on.
+    """
+
+    request: LimitsRequest
+    limits: Limits
+    on_disk: Limits | None
+    bootstrap_servers: str
+    topic: str
+    groups: tuple[str, ...]
+    partitions_a_broker: int
+    message_bytes_most: int
+    live: dict[str, float]
+    live_groups: tuple[str, ...]
+    left_behind: Own
+
+    @property
+    def bytes_per_s_most(self) -> float:
+        """That the producers send at most."""
+        settings = self.limits.settings
+        return settings.producers_most * settings.pace_bytes_per_s
+
+
+class TrafficRun(Traffic, Protocol):
+    """Traffic on one topic; a context manager that begins and ends it."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+class Host(Protocol):
+    """Where the clients of the traffic run; a context manager that begins and ends it."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+
+    def traffic(self, topic: str, groups: Sequence[str]) -> AbstractContextManager[Traffic]:
+        """Traffic on this topic, read by these groups."""
+        ...
+
+
+def prepare_limits(
+    cluster: Cluster, request: LimitsRequest, at: datetime | None = None
+) -> PreparedLimits:
+    """Looks at cluster and file, and makes sure that the measurement may begin or be gone on with.
+
+    Raises:
+        UsageError: when settings contradict each other.
+        LimitsRefused: when the file is of other settings, of another cluster, or no limits.
+        Refused: when others use the cluster, and it was not said to be shared.
+    """
+    at = at or datetime.now(UTC)
+    file = LimitsFile(request.out)
+    on_disk = file.find()
+    brokers = len(brokers_of(cluster))
+    settings = request.settings(brokers)
+    limits = Limits(
+        cluster_id=cluster.cluster_id(),
+        brokers=brokers,
+        at=at.timestamp(),
+        settings=settings,
+        baseline={},
+        trials=(),
+        boundaries=(),
+    )
+    if on_disk is not None:
+        limits = _gone_on_with(on_disk, limits, request.out)
+    own = own_things(cluster)
+    live, live_groups = {}, ()
+    if not limits.complete:
+        traffic = live_traffic(cluster)
+        live, live_groups = dict(traffic.topics), traffic.groups
+        if traffic and not request.shared:
+            raise Refused(
+                f"others use this cluster: {_others(live, live_groups)}",
+                hint="overload would hit them. Stop them, or say --shared-cluster: then a trial"
+                " ends at the first sign of overload; bound it with --max-mb-per-s, too",
+            )
+    topic = new_topic_name(at)
+    groups = _most(settings, Axis.CONSUMER_GROUPS, settings.consumer_groups)
+    partitions = _most(settings, Axis.PARTITIONS, settings.partitions)
+    return PreparedLimits(
+        request=request,
+        limits=limits,
+        on_disk=on_disk,
+        bootstrap_servers=cluster.settings.bootstrap_servers,
+        topic=topic,
+        groups=group_names(topic, groups),
+        partitions_a_broker=partitions // brokers,
+        message_bytes_most=_most(settings, Axis.MESSAGE_BYTES, settings.message_bytes),
+        live=live,
+        live_groups=live_groups,
+        left_behind=own,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredLimits:
+    """``left`` says why the test topic is still there; None when it is gone."""
+
+    limits: Limits
+    left: DrainerError | None = None
+
+
+def measure_limits(
+    cluster: Cluster,
+    prepared: PreparedLimits,
+    host: Host,
+    update: Callable[[LimitsStatus], None],
+) -> MeasuredLimits:
+    """Makes the trials that are yet to be made; a stop signal ends all traffic at once.
+
+    The test topic and its groups are removed in any case.
+
+    Raises:
+        LimitsRefused: when another process works with the file.
+        Refused: when the traffic can't begin.
+        Interrupted: when it was stopped or can't go on; the trials until then are in the file.
+    """
+    file = LimitsFile(prepared.request.out)
+    file.hold()
+    try:
+        if _as_read(file.find()) != _as_read(prepared.on_disk):
+            raise LimitsRefused(
+                f"{file.path} has changed since it was looked at: another process works with it",
+                hint="say the same again, to go on from there",
+            )
+        with host, _stop_signals():
+            return _on_a_topic(cluster, prepared, host, file, update)
+    finally:
+        file.release()
+
+
+def _on_a_topic(
+    cluster: Cluster,
+    prepared: PreparedLimits,
+    host: Host,
+    file: LimitsFile,
+    update: Callable[[LimitsStatus], None],
+) -> MeasuredLimits:
+    own = Own((prepared.topic,), prepared.groups)
+    try:
+        with _telling_how_to_go_on(file):
+            create_test_topic(
+                cluster, prepared.topic, prepared.partitions_a_broker, prepared.message_bytes_most
+            )
+            with host.traffic(prepared.topic, prepared.groups) as traffic:
+                limits = Trials(
+                    prepared.limits,
+                    traffic,
+                    file,
+                    prepared.request.pauses,
+                    stops_at_overload=prepared.request.shared,
+                    update=update,
+                    clock=time.monotonic,
+                    now=time.time,
+                ).run()
+    except BaseException as error:
+        if (left := _remove(cluster, own)) is not None:
+            raise both(error, left) from error
+        raise
+    return MeasuredLimits(limits, _remove(cluster, own))
+
+
+def _remove(cluster: Cluster, own: Own) -> DrainerError | None:
+    hint = f"`drainer limits cleanup -b {cluster.settings.bootstrap_servers}` removes them"
+    try:
+        delete_own(cluster, own)
+    except DrainerError as error:
+        return Interrupted(f"{own.topics[0]} or its groups are still there: {error}", hint=hint)
+    except KeyboardInterrupt:
+        return Interrupted(f"{own.topics[0]} or its groups are still there", hint=hint)
+    return None
+
+
+@contextmanager
+def _stop_signals() -> Iterator[None]:
+    """Makes any of them a KeyboardInterrupt; Spark's own way with Ctrl-C kills its tasks first."""
+
+    def stop(number: int, _: FrameType | None) -> None:
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
+    # They belong to Python's main thread; who runs this in another one handles them.
+    listens = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS} if listens else {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _telling_how_to_go_on(file: LimitsFile) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        limits = file.find()
+        kept = 0 if limits is None else len(limits.trials)
+        raise Interrupted(
+            f"stopped by {error or 'Ctrl-C'}: no traffic runs any more, and"
+            f" {kept} trial{'' if kept == 1 else 's'} are kept in {file.path}",
+            hint="the same command goes on from there",
+        ) from None
+
+
+def _as_read(limits: Limits | None) -> object:
+    # What was not measured is NaN, which is never equal to itself.
+    return None if limits is None else limits.as_json()
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """What runs have left behind, and what of it is still written to."""
+
+    own: Own
+    in_use: Own
+
+
+def find_leftovers(cluster: Cluster) -> Leftovers:
+    """Topics and groups of ``drainer limits``; those of a run that goes on are told apart."""
+    own = own_things(cluster)
+    moving = moving_topics(cluster, own.topics) if own.topics else {}
+    groups_of = {
+        name: tuple(group for group in own.groups if group.startswith(f"{name}."))
+        for name in moving
+    }
+    used = tuple(group for groups in groups_of.values() for group in groups)
+    return Leftovers(
+        own=Own(
+            tuple(name for name in own.topics if name not in moving),
+            tuple(group for group in own.groups if group not in used),
+        ),
+        in_use=Own(tuple(moving), used),
+    )
+
+
+def clean_up(cluster: Cluster, own: Own) -> None:
+    """Removes topics and groups of ``drainer limits``, and no others.
+
+    Raises Refused when this user may not.
+    """
+    delete_own(cluster, own)
+
+
+def _gone_on_with(found: Limits, asked: Limits, path: Path) -> Limits:
+    """What was found, to be gone on with under the settings that are asked for."""
+    other = "name another file with --out"
+    if found.cluster_id != asked.cluster_id:
+        raise LimitsRefused(
+            f"{path} is of another cluster, {found.cluster_id}; this one is {asked.cluster_id}",
+            hint=other,
+        )
+    if found.brokers != asked.brokers:
+        raise LimitsRefused(
+            f"{path} is of this cluster when it had {found.brokers} brokers; it has"
+            f" {asked.brokers} now",
+            hint=other,
+        )
+    before, now = found.settings, asked.settings
+    values = before.values
+    if set(before.values) <= set(now.values):  # more of them are no other settings
+        values = now.values
+    different = replace(before, values=values).differences(now)
+    if different:
+        told = ", ".join(
+            f"{name.replace('_', ' ')} {_told(getattr(before, name))},"
+            f" not {_told(getattr(now, name))}"
+            for name in different
+        )
+        raise LimitsRefused(
+            f"{path} was measured with other settings: {told}",
+            hint=f"say them as they were to go on from its {len(found.trials)} trials, or {other}",
+        )
+    return replace(found, settings=now)
+
+
+def _told(value: object) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _most(settings: LimitSettings, axis: Axis, otherwise: int) -> int:
+    if settings.axis is not axis:
+        return otherwise
+    return max(int(value) for value in settings.values)
+
+
+def _others(topics: dict[str, float], groups: Sequence[str]) -> str:
+    told = [f"{name} is written to, {rate:,.1f} messages/s" for name, rate in topics.items()]
+    told += [f"group {name} has members" for name in groups]
+    more = len(told) - SHOWN
+    return "; ".join(told[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
