@@ -10,8 +10,8 @@ from statistics import median
 from typing import Any
 
 from drainer.core import fields
+from drainer.core.limits.found import End, Found
 from drainer.core.limits.point import Point, Trial, Verdict, above_zero, not_negative
-from drainer.core.limits.search import End, Found
 from drainer.core.limits.settings import Axis, LimitSettings, Value
 from drainer.errors import LimitsRefused
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from math import isfinite, nan
 from typing import Any, TypeVar
 
 from drainer.core import fields
@@ -66,7 +67,9 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What was seen in the steady window of a trial; None where nobody could look.
+    """What was seen in the steady window of a trial.
+
+    None where nobody could look; NaN where somebody should have, but nothing was measured.
 
     Attributes:
         window_s: how long it was observed.
@@ -95,21 +98,25 @@ class Signals:
     errors: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """What was not measured (NaN) is null."""
+        return {
+            name: None if value is None or not isfinite(value) else value
+            for name, value in asdict(self).items()
+        }
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Signals:
         """Raises KeyError, TypeError or ValueError when the body is not what was seen."""
         return cls(
             window_s=fields.number_of(body["window_s"]),
-            sent_per_s=not_negative(fields.number_of(body["sent_per_s"])),
-            round_trip_ms=fields.number_of(body["round_trip_ms"]),
-            throttled=fields.number_of(body["throttled"]),
-            falling_behind=fields.number_of(body["falling_behind"]),
+            sent_per_s=_measured(body["sent_per_s"]),
+            round_trip_ms=_measured(body["round_trip_ms"]),
+            throttled=_measured(body["throttled"]),
+            falling_behind=_measured(body["falling_behind"]),
             handlers_idle=fields.optional(fields.number_of, body["handlers_idle"]),
             isr_changing=fields.optional(fields.number_of, body["isr_changing"]),
-            clients_busy=fields.number_of(body["clients_busy"]),
-            queue_ms=fields.number_of(body["queue_ms"]),
+            clients_busy=_measured(body["clients_busy"]),
+            queue_ms=_measured(body["queue_ms"]),
             errors=not_negative(fields.whole(body["errors"])),
         )
 
@@ -159,6 +166,10 @@ class Trial:
 
 
 Number = TypeVar("Number", int, float)
+
+
+def _measured(value: object) -> float:
+    return nan if value is None else not_negative(fields.number_of(value))
 
 
 def above_zero(value: Number) -> Number:

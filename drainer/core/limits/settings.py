@@ -9,9 +9,9 @@ from enum import StrEnum
 from typing import Any
 
 from drainer.core import fields
+from drainer.core.limits.found import TRIALS_MOST
 from drainer.core.limits.overload import Thresholds
 from drainer.core.limits.point import Point, above_zero, not_negative
-from drainer.core.limits.search import TRIALS_MOST
 
 Value = int | str  # of an axis
 
