@@ -44,6 +44,7 @@ class Broker:
         sasl_users: passwords by user name; adds a SASL_PLAINTEXT listener (mechanism PLAIN) on a
             port of its own. The first listener still takes anyone.
         properties: further server properties; they have the last word.
+        jmx: open its metrics (JMX) to anyone on this machine, on a port of their own.
         heap_mib: the most that its Java heap grows to.
         die_with_parent: don't outlive this process, even if it is killed.
         say: told what goes on, a line at a time.
@@ -56,12 +57,13 @@ class Broker:
         ports: BrokerPorts | None = None,
         sasl_users: Mapping[str, str] | None = None,
         properties: Mapping[str, str] | None = None,
+        jmx: bool = False,
         heap_mib: int = 512,
         die_with_parent: bool = False,
         say: Say = unheard,
     ) -> None:
         self.folder = folder.resolve()
-        self.ports = ports or BrokerPorts.free(sasl=bool(sasl_users))
+        self.ports = ports or BrokerPorts.free(sasl=bool(sasl_users), jmx=jmx)
         self.sasl_users = dict(sasl_users or {})
         self.properties = dict(properties or {})
         self.heap_mib = heap_mib
@@ -86,6 +88,17 @@ class Broker:
         if self.ports.sasl is None:
             raise ValueError("this broker has no sasl_users")
         return f"{HOST}:{self.ports.sasl}"
+
+    @property
+    def jmx_address(self) -> str:
+        """Where its metrics are read: ``host:port``.
+
+        Raises:
+            ValueError: when the broker was made without ``jmx``.
+        """
+        if self.ports.jmx is None:
+            raise ValueError("this broker has no JMX port")
+        return f"{HOST}:{self.ports.jmx}"
 
     @property
     def log(self) -> Path:
@@ -182,6 +195,32 @@ class Broker:
         if self.mark is not None:
             self.mark.resume()
 
+    def limit_clients(self, *, produced_bytes_per_s: int) -> None:
+        """Throttle every client that writes more than that, from now on.
+
+        Raises:
+            SandboxRefused: when Kafka's own tool for it fails.
+        """
+        tool = ["kafka.admin.ConfigCommand", "--bootstrap-server", self.bootstrap_servers]
+        quota = ["--entity-type", "clients", "--entity-default", "--add-config"]
+        rate = f"producer_byte_rate={produced_bytes_per_s}"
+        command = self._java(find_java(), classpath(kafka_jars()), *tool, "--alter", *quota, rate)
+        set_up = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=self.folder,
+            timeout=FORMAT_TIMEOUT_S,
+            check=False,
+        )
+        if set_up.returncode != 0:
+            said = set_up.stdout.decode(errors="replace").strip()
+            raise SandboxRefused(
+                f"the quota could not be set: {said}",
+                hint=f"is the broker up? Its log is {self.log}",
+            )
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -234,6 +273,19 @@ class Broker:
             *arguments,
         ]
 
+    def _metrics(self) -> list[str]:
+        if self.ports.jmx is None:
+            return []
+        opened = {
+            "com.sun.management.jmxremote.host": HOST,
+            "com.sun.management.jmxremote.port": self.ports.jmx,
+            "com.sun.management.jmxremote.rmi.port": self.ports.jmx,
+            "com.sun.management.jmxremote.authenticate": "false",
+            "com.sun.management.jmxremote.ssl": "false",
+            "java.rmi.server.hostname": HOST,
+        }
+        return [f"-D{name}={value}" for name, value in opened.items()]
+
     def _format(self, java: Java, path: str) -> None:
         # The tool writes meta.properties last, and takes a folder without it for a new one: a
         # format that was cut short is simply done again.
@@ -253,7 +305,7 @@ class Broker:
             raise self._refused("the broker's storage could not be formatted")
 
     def _spawn(self, java: Java, path: str) -> None:
-        command = self._java(java, path, "kafka.Kafka", str(self._settings))
+        command = self._java(java, path, *self._metrics(), "kafka.Kafka", str(self._settings))
         self._say(f"starting Kafka {KAFKA_VERSION} on {self.bootstrap_servers}")
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(

@@ -23,24 +23,31 @@ class BrokerPorts:
         client: PLAINTEXT, for clients.
         controller: for the broker's own controller.
         sasl: SASL_PLAINTEXT, for clients with credentials; None when it has no such listener.
+        jmx: for those who read the broker's metrics; None when nobody can.
     """
 
     client: int
     controller: int
     sasl: int | None = None
+    jmx: int | None = None
 
     @classmethod
-    def free(cls, *, sasl: bool = False) -> BrokerPorts:
+    def free(cls, *, sasl: bool = False, jmx: bool = False) -> BrokerPorts:
         """Pick ports that are free now."""
         picked: set[int] = set()
-        while len(picked) < (3 if sasl else 2):
+        while len(picked) < 2 + sasl + jmx:
             picked.add(_free_port())
         client, controller, *rest = picked
-        return cls(client=client, controller=controller, sasl=rest[0] if rest else None)
+        return cls(
+            client=client,
+            controller=controller,
+            sasl=rest.pop() if sasl else None,
+            jmx=rest.pop() if jmx else None,
+        )
 
     def taken(self) -> tuple[int, ...]:
         """Say which of these ports another process holds."""
-        wanted = (self.client, self.controller, self.sasl)
+        wanted = (self.client, self.controller, self.sasl, self.jmx)
         return tuple(port for port in wanted if port is not None and not _is_free(port))
 
 

@@ -1,0 +1,275 @@
+"""The test topic of ``drainer limits`` and its groups: made, found again, and removed by name.
+
+Nothing is removed whose name is not exactly what ``new_topic_name`` and ``group_names`` make.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.cimpl import NewTopic
+
+from drainer.errors import Refused
+from drainer.kafka.answers import FORBIDDEN, NO_TOPIC
+from drainer.kafka.cluster import LATEST, Cluster
+
+PREFIX = "drainer.limits."
+REPLICAS_MOST = 3
+LOOK_S = 2.5
+RETENTION_MS = 15 * 60 * 1000
+PARTITION_BYTES = 512 * 1024 * 1024  # brokers look every 5 minutes whether it is more
+SEGMENT_BYTES = 64 * 1024 * 1024
+MESSAGE_BYTES_LEAST = 1024 * 1024
+BATCH_BYTES = 64 * 1024  # that a batch has beside the payload of a large message, and more
+
+_TOPIC = re.compile(r"drainer\.limits\.\d{8}-\d{6}-[0-9a-f]{6}")
+_GROUP = re.compile(_TOPIC.pattern + r"\.[1-9]\d*")
+_IDLE = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """Topics and groups of ``drainer limits`` that are there."""
+
+    topics: tuple[str, ...]
+    groups: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.topics or self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTraffic:
+    """What others do on the cluster: messages/s by topic, and groups that have members."""
+
+    topics: Mapping[str, float] = field(default_factory=dict)
+    groups: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.topics or self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class TestTopic:
+    """The topic as it was made.
+
+    Attributes:
+        name: its name.
+        partitions: how many; their leaders are spread evenly, in turn, over the brokers.
+        replicas: of each partition.
+        brokers: the ids of those that have it.
+    """
+
+    name: str
+    partitions: int
+    replicas: int
+    brokers: tuple[int, ...]
+
+
+def new_topic_name(at: datetime | None = None) -> str:
+    """A name that no other run has."""
+    at = at or datetime.now(UTC)
+    return f"{PREFIX}{at:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+def group_names(topic: str, count: int) -> tuple[str, ...]:
+    """The groups that read a test topic."""
+    return tuple(f"{topic}.{number}" for number in range(1, count + 1))
+
+
+def is_own_topic(name: str) -> bool:
+    return _TOPIC.fullmatch(name) is not None
+
+
+def is_own_group(name: str) -> bool:
+    return _GROUP.fullmatch(name) is not None
+
+
+def brokers_of(cluster: Cluster) -> tuple[int, ...]:
+    """The ids of the brokers that are up."""
+    connection = cluster.connection
+
+    def attempt(left: float) -> tuple[int, ...]:
+        asked = connection.admin.describe_cluster(request_timeout=left)
+        return tuple(sorted(node.id for node in connection.wait(asked, left).nodes))
+
+    return connection.ask("look at the cluster", attempt)
+
+
+def assignment(partitions: int, brokers: Sequence[int], replicas: int) -> list[list[int]]:
+    """The brokers of each partition, its leader first: leaders in turn, followers all mixed."""
+    count = len(brokers)
+    spread = []
+    for number in range(partitions):
+        lead, shift = number % count, number // count
+        others = [(lead + 1 + (shift + i) % (count - 1)) % count for i in range(replicas - 1)]
+        spread.append([brokers[place] for place in (lead, *others)])
+    return spread
+
+
+def create_test_topic(
+    cluster: Cluster, name: str, partitions_per_broker: int, message_bytes_most: int
+) -> TestTopic:
+    """Makes the topic, spread evenly over all brokers, and waits until they know it.
+
+    Raises:
+        Refused: when this user may not make it, or Kafka won't have it.
+        BrokerUnreachable: when no answer came.
+    """
+    _insist_on_own([name], is_own_topic)
+    brokers = brokers_of(cluster)
+    replicas = min(REPLICAS_MOST, len(brokers))
+    partitions = partitions_per_broker * len(brokers)
+    config = {
+        "cleanup.policy": "delete",
+        "retention.ms": str(RETENTION_MS),
+        "retention.bytes": str(PARTITION_BYTES),
+        "segment.bytes": str(SEGMENT_BYTES),
+        "file.delete.delay.ms": "1000",
+        "max.message.bytes": str(max(MESSAGE_BYTES_LEAST, message_bytes_most) + BATCH_BYTES),
+        "min.insync.replicas": str(max(1, replicas - 1)),
+    }
+    spread = assignment(partitions, brokers, replicas)
+    new = NewTopic(name, num_partitions=partitions, replica_assignment=spread, config=config)
+    connection = cluster.connection
+
+    def attempt(left: float) -> None:
+        asked = connection.admin.create_topics([new], request_timeout=left)
+        try:
+            connection.wait(asked[name], left)
+        except KafkaException as error:
+            # An answer that got lost is asked for again; nobody else has this name.
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+    _allowed(cluster, f"make the test topic {name}", attempt, "CREATE, WRITE and READ")
+    until_s = time.monotonic() + connection.timeout_s
+    while len(cluster.topic(name).partitions) < partitions and time.monotonic() < until_s:
+        time.sleep(0.05)
+    return TestTopic(name, partitions, replicas, brokers)
+
+
+def own_things(cluster: Cluster) -> Own:
+    """What runs have left behind, or are using now."""
+    topics = sorted(name for name in _topics(cluster) if is_own_topic(name))
+    groups = sorted(name for name, _ in _groups(cluster) if is_own_group(name))
+    return Own(tuple(topics), tuple(groups))
+
+
+def delete_own(cluster: Cluster, own: Own) -> None:
+    """Removes them; those that are gone already are no error.
+
+    Raises:
+        ValueError: when a name is not one of ours; nothing is removed then.
+        Refused: when this user may not, or a group has members.
+        BrokerUnreachable: when no answer came.
+    """
+    _insist_on_own(own.topics, is_own_topic)
+    _insist_on_own(own.groups, is_own_group)
+    connection = cluster.connection
+    for name in own.topics:
+
+        def attempt(left: float, name: str = name) -> None:
+            asked = connection.admin.delete_topics([name], request_timeout=left)
+            try:
+                connection.wait(asked[name], left)
+            except KafkaException as error:
+                if error.args[0].code() not in NO_TOPIC:
+                    raise
+
+        _allowed(cluster, f"delete the test topic {name}", attempt, "DELETE")
+    for name in own.groups:
+        cluster.delete_group(name)
+
+
+def live_traffic(cluster: Cluster, look_s: float = LOOK_S) -> LiveTraffic:
+    """What goes on now: it looks at the ends of all logs twice, so long apart.
+
+    Another run of ``drainer limits`` is live traffic, too. Topics that Kafka keeps for itself
+    (``__…``) are left out: whoever makes them move is seen as well.
+    """
+    names = [name for name in _topics(cluster) if not name.startswith("__")]
+    moving = moving_topics(cluster, names, look_s)
+    groups = sorted(name for name, state in _groups(cluster) if state not in _IDLE)
+    return LiveTraffic(moving, tuple(groups))
+
+
+def moving_topics(
+    cluster: Cluster, names: Collection[str], look_s: float = LOOK_S
+) -> dict[str, float]:
+    """Messages/s of those topics that are written to."""
+    partitions = {name: count for name, count in _topics(cluster).items() if name in names}
+    before, begun_s = _ends(cluster, partitions), time.monotonic()
+    time.sleep(look_s)
+    after, took_s = _ends(cluster, partitions), time.monotonic() - begun_s
+    written: dict[str, int] = {}
+    for (name, number), end in after.items():
+        grown = end - before.get((name, number), end)
+        if grown > 0:
+            written[name] = written.get(name, 0) + grown
+    return {name: count / took_s for name, count in sorted(written.items())}
+
+
+def _topics(cluster: Cluster) -> dict[str, int]:
+    connection = cluster.connection
+    listed = connection.ask(
+        "list the topics", lambda left: connection.admin.list_topics(timeout=left)
+    )
+    return {name: len(found.partitions) for name, found in listed.topics.items()}
+
+
+def _groups(cluster: Cluster) -> list[tuple[str, ConsumerGroupState]]:
+    connection = cluster.connection
+
+    def attempt(left: float) -> list[tuple[str, ConsumerGroupState]]:
+        asked = connection.admin.list_consumer_groups(request_timeout=left)
+        return [(each.group_id, each.state) for each in connection.wait(asked, left).valid]
+
+    return connection.ask("list the groups", attempt)
+
+
+def _ends(cluster: Cluster, partitions: Mapping[str, int]) -> dict[tuple[str, int], int]:
+    connection = cluster.connection
+    places = [TopicPartition(name, n) for name, count in partitions.items() for n in range(count)]
+
+    def attempt(left: float) -> dict[tuple[str, int], int]:
+        asked = connection.admin.list_offsets(
+            {place: LATEST for place in places}, request_timeout=left
+        )
+        found = {}
+        for place, one in asked.items():
+            try:
+                found[place.topic, place.partition] = connection.wait(one, left).offset
+            except KafkaException as error:
+                # Without a leader nobody writes to it; and it may be deleted meanwhile.
+                if error.args[0].code() not in _NO_ANSWER:
+                    raise
+        return found
+
+    return connection.ask("read the ends of all logs", attempt) if places else {}
+
+
+_NO_ANSWER = NO_TOPIC | FORBIDDEN | {KafkaError.LEADER_NOT_AVAILABLE}
+
+
+def _allowed(cluster: Cluster, what: str, attempt: Callable[[float], None], rights: str) -> None:
+    try:
+        cluster.connection.ask(what, attempt)
+    except Refused as error:
+        cause = error.__cause__
+        if isinstance(cause, KafkaException) and cause.args[0].code() in FORBIDDEN:
+            hint = f"grant {rights} on topics that begin with {PREFIX} to this user"
+            raise Refused(str(error), hint=hint) from error
+        raise
+
+
+def _insist_on_own(names: Collection[str], is_own: Callable[[str], bool]) -> None:
+    strangers = [name for name in names if not is_own(name)]
+    if strangers:
+        raise ValueError(f"not of drainer limits: {', '.join(strangers)}")

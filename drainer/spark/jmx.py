@@ -1,0 +1,192 @@
+"""What brokers say of themselves by JMX, read through the JVM that Spark has anyway.
+
+Request handlers mark in a meter how many nanoseconds they had nothing to do, divided by their
+number: the growth of its count over a stretch of time is the idle share in just that stretch. The
+meter's own rates lag: the fastest is an average over minutes.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from drainer.errors import Refused, UsageError
+
+LOOK_S = 0.5
+KEEP_S = 600.0
+REACH_S = 5.0
+CALIBRATE_S = 1.0
+
+_POOL = "kafka.server:type=KafkaRequestHandlerPool,name="
+# A node that is a broker and a controller has two pools. Since Kafka 4.2 (KIP-1207) each has a
+# meter of its own; before, both marked the same one, which read 2 when all was idle.
+_OF_BROKER = f"{_POOL}BrokerRequestHandlerAvgIdlePercent"
+_OF_ALL = f"{_POOL}RequestHandlerAvgIdlePercent"
+_IN_SYNC = tuple(
+    f"kafka.server:type=ReplicaManager,name={name}"
+    for name in ("IsrShrinksPerSec", "IsrExpandsPerSec")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a broker's counters were at a time of the monotonic clock.
+
+    ``in_sync_changes`` is how often replicas fell out of sync or came back in.
+    """
+
+    at_s: float
+    idle_ns: int
+    in_sync_changes: int
+
+
+class BrokerMetrics:
+    """The metrics of one broker at ``host:port``, as counters.
+
+    Raises:
+        UsageError: when that is no address.
+        Refused: when nothing there speaks JMX, or it is no broker.
+    """
+
+    def __init__(self, session: SparkSession, address: str) -> None:
+        self.address = address
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal():
+            raise UsageError(f"--jmx {address} is no host:port", hint="as in broker-1:9999")
+        # Java would wait for minutes.
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S).close()
+        except OSError as error:
+            raise self._refused(error.strerror or str(error)) from None
+        self._management: Any = session.sparkContext._jvm.javax.management  # type: ignore[union-attr]
+        with self._failing():
+            remote = self._management.remote
+            url = remote.JMXServiceURL(f"service:jmx:rmi:///jndi/rmi://{address}/jmxrmi")
+            self._connector = remote.JMXConnectorFactory.connect(url)
+            self._beans = self._connector.getMBeanServerConnection()
+            names = [self._name(name) for name in (_OF_BROKER, _OF_ALL)]
+            known = [name for name in names if self._beans.isRegistered(name)]
+            if not known:
+                raise self._refused("it has no request handlers, so it is no Kafka broker")
+            self._idle = known[0]
+            self._in_sync = [self._name(name) for name in _IN_SYNC]
+            self._in_sync = [name for name in self._in_sync if self._beans.isRegistered(name)]
+        self._pools = 1
+
+    def calibrate(self) -> None:
+        """Finds out how many pools mark the meter, while there is no traffic; takes a second."""
+        first = self.look()
+        time.sleep(CALIBRATE_S)
+        last = self.look()
+        self._pools = max(1, round((last.idle_ns - first.idle_ns) / 1e9 / (last.at_s - first.at_s)))
+
+    def look(self) -> Look:
+        """Raises Refused when the broker doesn't answer any more."""
+        with self._failing():
+            begun_s = time.monotonic()
+            idle_ns = int(self._beans.getAttribute(self._idle, "Count"))
+            at_s = (begun_s + time.monotonic()) / 2
+            changes = sum(int(self._beans.getAttribute(n, "Count")) for n in self._in_sync)
+        return Look(at_s, idle_ns, changes)
+
+    def idle_share(self, first: Look, last: Look) -> float:
+        """The share of the time in between that the broker's request handlers were idle."""
+        share = (last.idle_ns - first.idle_ns) / 1e9 / (last.at_s - first.at_s)
+        # Those of the controller have nothing to do with the traffic, and stay idle.
+        return min(1.0, max(0.0, share - (self._pools - 1)))
+
+    def close(self) -> None:
+        with self._failing():
+            self._connector.close()
+
+    def _name(self, name: str) -> Any:
+        return self._management.ObjectName(name)
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except Py4JJavaError as error:
+            raise self._refused(str(error.java_exception.getMessage()).splitlines()[0]) from None
+        except (Py4JError, OSError) as error:
+            raise self._refused(str(error)) from None
+
+    def _refused(self, why: str) -> Refused:
+        return Refused(
+            f"no metrics of a broker at {self.address}: {why}",
+            hint="a broker started with JMX_PORT=9999 has them; without --jmx, what clients see"
+            " decides",
+        )
+
+
+class Jmx:
+    """Looks at the metrics of brokers twice a second, in a thread of its own."""
+
+    def __init__(self, brokers: Sequence[BrokerMetrics]) -> None:
+        self._brokers = brokers
+        self._looks: dict[str, deque[Look]] = {
+            broker.address: deque(maxlen=int(KEEP_S / LOOK_S)) for broker in brokers
+        }
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="jmx", daemon=True)
+
+    @classmethod
+    def connect(cls, session: SparkSession, addresses: Sequence[str]) -> Jmx:
+        """Raises UsageError and Refused as ``BrokerMetrics``."""
+        brokers = [BrokerMetrics(session, address) for address in addresses]
+        for broker in brokers:
+            broker.calibrate()
+        return cls(brokers)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def handlers_idle(self, begin_s: float, end_s: float) -> float | None:
+        """Of the busiest broker; None when none was looked at twice in that time."""
+        shares = [
+            broker.idle_share(looks[0], looks[-1])
+            for broker in self._brokers
+            if len(looks := self._within(broker, begin_s, end_s)) > 1
+        ]
+        return min(shares, default=None)
+
+    def in_sync_changes(self, begin_s: float, end_s: float) -> list[tuple[float, int]]:
+        """How often replicas of the brokers had fallen out of sync or come back, at times."""
+        if not self._brokers:
+            return []
+        looks = [self._within(broker, begin_s, end_s) for broker in self._brokers]
+        return [
+            (of_all[0].at_s, sum(look.in_sync_changes for look in of_all))
+            for of_all in zip(*looks, strict=False)
+        ]
+
+    def close(self) -> None:
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join(REACH_S)
+        for broker in self._brokers:
+            try:
+                broker.close()
+            except Refused:  # it is gone
+                continue
+
+    def _within(self, broker: BrokerMetrics, begin_s: float, end_s: float) -> list[Look]:
+        looks = list(self._looks[broker.address])
+        return [look for look in looks if begin_s <= look.at_s <= end_s]
+
+    def _run(self) -> None:
+        while not self._over.wait(LOOK_S):
+            for broker in self._brokers:
+                try:
+                    self._looks[broker.address].append(broker.look())
+                except Refused:  # nobody could look then
+                    continue
