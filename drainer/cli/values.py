@@ -52,7 +52,9 @@ def parse_list(text: str, option: str) -> tuple[str, ...]:
     """``a,b,c``, each once and none of them empty. Raises UsageError."""
     found = tuple(word.strip() for word in text.split(","))
     if not all(found):
-        raise UsageError(f"{option} {text!r} is no list with commas between", hint="as in 1KiB,10KiB")
+        raise UsageError(
+            f"{option} {text!r} is no list with commas between", hint="as in 1KiB,10KiB"
+        )
     return found
 
 

@@ -239,9 +239,7 @@ def _ends(cluster: Cluster, partitions: Mapping[str, int]) -> dict[tuple[str, in
     places = [TopicPartition(name, n) for name, count in partitions.items() for n in range(count)]
 
     def attempt(left: float) -> dict[tuple[str, int], int]:
-        asked = connection.admin.list_offsets(
-            {place: LATEST for place in places}, request_timeout=left
-        )
+        asked = connection.admin.list_offsets(dict.fromkeys(places, LATEST), request_timeout=left)
         found = {}
         for place, one in asked.items():
             try:

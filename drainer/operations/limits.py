@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Protocol, Self
 
 from drainer.core.limits.boundary import Limits
@@ -26,7 +26,6 @@ from drainer.kafka.limits_topic import (
     delete_own,
     group_names,
     live_traffic,
-    moving_topics,
     new_topic_name,
     own_things,
 )
@@ -140,18 +139,17 @@ class PreparedLimits:
         return settings.producers_most * settings.pace_bytes_per_s
 
 
-class TrafficRun(Traffic, Protocol):
-    """Traffic on one topic; a context manager that begins and ends it."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
-
-
 class Host(Protocol):
     """Where the clients of the traffic run; a context manager that begins and ends it."""
 
     def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
 
     def traffic(self, topic: str, groups: Sequence[str]) -> AbstractContextManager[Traffic]:
         """Traffic on this topic, read by these groups."""
@@ -185,7 +183,8 @@ def prepare_limits(
     if on_disk is not None:
         limits = _gone_on_with(on_disk, limits, request.out)
     own = own_things(cluster)
-    live, live_groups = {}, ()
+    live: dict[str, float] = {}
+    live_groups: tuple[str, ...] = ()
     if not limits.complete:
         traffic = live_traffic(cluster)
         live, live_groups = dict(traffic.topics), traffic.groups
@@ -326,40 +325,6 @@ def _telling_how_to_go_on(file: LimitsFile) -> Iterator[None]:
 def _as_read(limits: Limits | None) -> object:
     # What was not measured is NaN, which is never equal to itself.
     return None if limits is None else limits.as_json()
-
-
-@dataclass(frozen=True, slots=True)
-class Leftovers:
-    """What runs have left behind, and what of it is still written to."""
-
-    own: Own
-    in_use: Own
-
-
-def find_leftovers(cluster: Cluster) -> Leftovers:
-    """Topics and groups of ``drainer limits``; those of a run that goes on are told apart."""
-    own = own_things(cluster)
-    moving = moving_topics(cluster, own.topics) if own.topics else {}
-    groups_of = {
-        name: tuple(group for group in own.groups if group.startswith(f"{name}."))
-        for name in moving
-    }
-    used = tuple(group for groups in groups_of.values() for group in groups)
-    return Leftovers(
-        own=Own(
-            tuple(name for name in own.topics if name not in moving),
-            tuple(group for group in own.groups if group not in used),
-        ),
-        in_use=Own(tuple(moving), used),
-    )
-
-
-def clean_up(cluster: Cluster, own: Own) -> None:
-    """Removes topics and groups of ``drainer limits``, and no others.
-
-    Raises Refused when this user may not.
-    """
-    delete_own(cluster, own)
 
 
 def _gone_on_with(found: Limits, asked: Limits, path: Path) -> Limits:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from drainer.core.limits.boundary import Boundary, Limits
+from drainer.core.limits.found import Found
 from drainer.core.limits.overload import judge
 from drainer.core.limits.point import Point, Signals, Trial, Verdict
-from drainer.core.limits.search import Found, Search
 from drainer.core.limits.settings import Axis, LimitSettings, Value
 from drainer.errors import Interrupted
 from drainer.store.limits_file import LimitsFile
@@ -137,6 +137,8 @@ class Trials:
         return self.limits
 
     def _find_boundary(self, value: Value) -> None:
+        from drainer.core.limits.search import Search  # noqa: PLC0415 - numpy is slow to import
+
         known = [(t.point.producers, t.judgement.verdict) for t in self.limits.trials_of(value)]
         settings = self._settings
         search = Search(settings.producers_most, settings.precision, settings.trials_most, known)

@@ -28,9 +28,7 @@ class TrafficHost:
         UsageError, Refused: as ``spark_session``.
     """
 
-    def __init__(
-        self, place: SparkLook, client: ClientSettings, jmx: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, place: SparkLook, client: ClientSettings, jmx: Sequence[str] = ()) -> None:
         self._place = place
         self._client = client
         self._jmx = tuple(jmx)
@@ -39,7 +37,10 @@ class TrafficHost:
 
     def __enter__(self) -> Self:
         self._owned = SparkSession.getActiveSession() is None
-        conf = {**({"spark.ui.enabled": "false"} if self._place.is_local else {}), **self._place.conf}
+        conf = {
+            **({"spark.ui.enabled": "false"} if self._place.is_local else {}),
+            **self._place.conf,
+        }
         self._session = spark_session(self._place.master, NAME, conf, log="off")
         return self
 

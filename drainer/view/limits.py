@@ -11,10 +11,11 @@ from rich.text import Text
 
 from drainer.core.limits.boundary import Boundary, Limits
 from drainer.core.limits.comparison import Change, Comparison
+from drainer.core.limits.found import End
 from drainer.core.limits.point import Signals, Verdict
-from drainer.core.limits.search import End
 from drainer.core.limits.settings import Axis, LimitSettings, Value
-from drainer.operations.limits import Leftovers, PreparedLimits
+from drainer.operations.leftovers import Leftovers
+from drainer.operations.limits import PreparedLimits
 from drainer.view import figures
 from drainer.view.layout import (
     BAD,
@@ -139,9 +140,7 @@ def show_limits(terminal: Terminal, limits: Limits, path: Path) -> None:
         terminal.show(field("to use them", f"drainer run … --limits {file}"))
 
 
-def show_comparison(
-    terminal: Terminal, found: Comparison, before: Limits, after: Limits
-) -> None:
+def show_comparison(terminal: Terminal, found: Comparison, before: Limits, after: Limits) -> None:
     """What moved, by how much, and whether that is more than the two are unsure of."""
     axis = before.settings.axis
     for name, limits in (("before", before), ("after", after)):
@@ -202,7 +201,7 @@ def value_words(axis: Axis, value: Value) -> str:
 def between(boundary: Boundary) -> str:
     """The range in which a boundary lies, in messages/s."""
     low = figures.rate(boundary.low)
-    return f"above {low}" if boundary.high is None else f"{low} – {figures.rate(boundary.high)}"
+    return f"above {low}" if boundary.high is None else f"{low} to {figures.rate(boundary.high)}"
 
 
 def ended(boundary: Boundary) -> str:
@@ -277,7 +276,10 @@ def _asked(settings: LimitSettings) -> tuple[str, str]:
         (Axis.MESSAGE_BYTES, f"messages of {figures.size(settings.message_bytes)}"),
         (Axis.CONSUMER_GROUPS, f"{figures.counted(settings.consumer_groups, 'group')} reading"),
         (Axis.PARTITIONS, figures.counted(settings.partitions, "partition")),
-        (Axis.COMPRESSION, "uncompressed" if settings.compression == "none" else settings.compression),
+        (
+            Axis.COMPRESSION,
+            "uncompressed" if settings.compression == "none" else settings.compression,
+        ),
     ]
     what = "messages of " if settings.axis is Axis.MESSAGE_BYTES else ""
     return f"{what}{values}", ", ".join(words for axis, words in rest if axis is not settings.axis)

@@ -10,8 +10,8 @@ from rich.live import Live
 from rich.text import Text
 
 from drainer.core.limits.boundary import Boundary, Limits
+from drainer.core.limits.found import Found
 from drainer.core.limits.point import Trial
-from drainer.core.limits.search import Found
 from drainer.core.limits.settings import Value
 from drainer.operations.trials import LimitsStatus
 from drainer.view import figures
@@ -153,7 +153,9 @@ def frame(status: LimitsStatus) -> RenderableType:
     for value in limits.settings.values:
         boundary = limits.boundary(value)
         known = None if boundary else status.found if value == status.value else None
-        values.add_row(Text(value_words(axis, value), HEAD_STYLE), *_row(status, value, boundary, known))
+        values.add_row(
+            Text(value_words(axis, value), HEAD_STYLE), *_row(status, value, boundary, known)
+        )
     parts: list[RenderableType] = [title, Text(), values]
     if status.running is not None:
         parts += [Text(), *_running(status)]
@@ -164,7 +166,7 @@ def frame(status: LimitsStatus) -> RenderableType:
 
 
 def boundary_words(boundary: Boundary) -> str:
-    """``61,400 messages/s (60,000 – 63,300)``."""
+    """``61,400 messages/s (60,000 to 63,300)``."""
     return f"{figures.rate(boundary.messages_per_s)} messages/s ({between(boundary)})"
 
 
@@ -198,7 +200,7 @@ def _row(
     pace = settings.pace_bytes_per_s / int(size)
     low = figures.rate(known.safe * pace)
     high = "?" if known.overloaded is None else figures.rate(known.overloaded * pace)
-    return ("…", "", f"{low} – {high}", figures.count(known.trials), "")
+    return ("…", "", f"{low} to {high}", figures.count(known.trials), "")
 
 
 def _running(status: LimitsStatus) -> list[RenderableType]:
