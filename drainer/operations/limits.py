@@ -169,6 +169,8 @@ def prepare_limits(
     at = at or datetime.now(UTC)
     file = LimitsFile(request.out)
     on_disk = file.find()
+    file.hold()  # now, and not when all was asked and answered
+    file.release()
     brokers = len(brokers_of(cluster))
     settings = request.settings(brokers)
     limits = Limits(

@@ -238,7 +238,7 @@ class Trials:
         others = len(settings.values) - len(boundaries) - 1
         to_go = max(1, usual - done) + max(0, others) * usual
         each_s = CONNECTING_S + self._pauses.warm_up_s + settings.window_s + CONNECTING_S
-        if self._made:
+        if self._made and self._took_s > self._begun_s:
             each_s = (self._took_s - self._begun_s) / self._made
         return max(0.0, to_go * each_s - (now_s - self._took_s))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import os
 from contextlib import suppress
@@ -35,6 +36,8 @@ class LimitsFile:
         Raises LimitsRefused when another process holds it, or its folder can't be written.
         """
         try:
+            if not self.path.parent.is_dir():  # which the lock would make
+                raise FileNotFoundError(errno.ENOENT, "there is no such folder")
             self._lock.acquire(blocking=False)
         except filelock.Timeout:
             raise LimitsRefused(

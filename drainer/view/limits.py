@@ -74,7 +74,7 @@ def show_limits_action(terminal: Terminal, prepared: PreparedLimits, master: str
         field("at most", f"{most:,.1f} MB/s", f"{why}; {producers} of {pace:,.1f} kB/s each")
     )
     terminal.show(field("each trial", *_each_trial(prepared)))
-    terminal.show(field("decided by", _decided_by(settings)))
+    terminal.show(field("decided by", decided_by(settings)))
     terminal.show(field("runs on", f"Spark at {master}"))
     terminal.show(field("result", str(request.out), f"{kept} in it" if limits.trials else ""))
     if prepared.live or prepared.live_groups:
@@ -125,7 +125,7 @@ def show_limits(terminal: Terminal, limits: Limits, path: Path) -> None:
     terminal.say("")
     share = figures.share(settings.safe_share)
     terminal.show(field("safe cap", f"{share} of the boundary", "what a drain may use"))
-    terminal.show(field("decided by", _decided_by(settings)))
+    terminal.show(field("decided by", decided_by(settings)))
     for boundary in limits.boundaries:
         if boundary.end is End.MOST:
             terminal.warn(f"{value_words(settings.axis, boundary.value)}: {most_words(limits)}")
@@ -269,20 +269,31 @@ def _share(fraction: float) -> str:
     return f"{fraction * 100:.0f}%" if math.isfinite(fraction) else figures.UNKNOWN
 
 
-def _asked(settings: LimitSettings) -> tuple[str, str]:
-    """The values of the axis, and what is the same for all of them."""
-    values = ", ".join(value_words(settings.axis, value) for value in settings.values)
+def decided_by(settings: LimitSettings) -> str:
+    """Where signals come from."""
+    if settings.jmx:
+        return "request handlers and in-sync replicas of the brokers (JMX), and what clients see"
+    return "what clients see, and in-sync replicas; --jmx host:port would show request handlers"
+
+
+def held_fixed(settings: LimitSettings) -> str:
+    """What is the same for all values of the axis."""
     rest = [
         (Axis.MESSAGE_BYTES, f"messages of {figures.size(settings.message_bytes)}"),
         (Axis.CONSUMER_GROUPS, f"{figures.counted(settings.consumer_groups, 'group')} reading"),
         (Axis.PARTITIONS, figures.counted(settings.partitions, "partition")),
-        (
-            Axis.COMPRESSION,
-            "uncompressed" if settings.compression == "none" else settings.compression,
-        ),
+        (Axis.COMPRESSION, value_words(Axis.COMPRESSION, settings.compression)),
     ]
+    told = [words for axis, words in rest if axis is not settings.axis]
+    if settings.compressibility:
+        told.append(f"{figures.share(settings.compressibility)} of a payload compressible")
+    return ", ".join(told)
+
+
+def _asked(settings: LimitSettings) -> tuple[str, str]:
+    values = ", ".join(value_words(settings.axis, value) for value in settings.values)
     what = "messages of " if settings.axis is Axis.MESSAGE_BYTES else ""
-    return f"{what}{values}", ", ".join(words for axis, words in rest if axis is not settings.axis)
+    return f"{what}{values}", held_fixed(settings)
 
 
 def _each_trial(prepared: PreparedLimits) -> tuple[str, str]:
@@ -295,12 +306,6 @@ def _each_trial(prepared: PreparedLimits) -> tuple[str, str]:
     if request.shared:
         told += ", ended at the first sign of overload"
     return told, f"some {figures.duration(usual)} in all"
-
-
-def _decided_by(settings: LimitSettings) -> str:
-    if settings.jmx:
-        return "request handlers and in-sync replicas of the brokers (JMX), and what clients see"
-    return "what clients see, and in-sync replicas; --jmx host:port would show request handlers"
 
 
 def _compresses(settings: LimitSettings) -> bool:
