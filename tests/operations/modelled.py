@@ -34,7 +34,7 @@ def forty_mb(point: Point) -> float:
 class ModelledCluster:
     """Brokers that bear so much, clients that can send so much, and a clock of its own.
 
-    ``stop_at`` raises KeyboardInterrupt in the middle of that trial, counted from 1, as Ctrl-C does.
+    ``stop_at`` raises KeyboardInterrupt in the middle of that trial, as Ctrl-C does.
     """
 
     bears: Callable[[Point], float] = forty_mb

@@ -57,9 +57,9 @@ def test_who_is_interrupted_and_goes_on_finds_the_same_as_who_is_not(
 
     resumed = run(again, path)
 
-    assert [
-        (trial.point, trial.judgement.verdict) for trial in resumed.trials
-    ] == [(trial.point, trial.judgement.verdict) for trial in whole.trials]
+    assert [(trial.point, trial.judgement.verdict) for trial in resumed.trials] == [
+        (trial.point, trial.judgement.verdict) for trial in whole.trials
+    ]
     assert resumed.boundaries == whole.boundaries
     made = len(again.tried) - (3 - (len(kept.baseline) if kept else 0))
     assert made == len(whole.trials) - (len(kept.trials) if kept else 0)

@@ -17,16 +17,15 @@ from drainer.core.limits.boundary import Boundary, Limits
 from drainer.core.limits.point import Trial, Verdict
 from drainer.core.limits.settings import Axis, Value
 from drainer.view import figures
-from drainer.view.limits import VERDICTS, value_words
+from drainer.view.limits import VERDICTS, at_least, value_words
 from drainer.view.report.chart import INKS, Chart, Key, drawn
 
 HEIGHT = 300
 SEARCH_HEIGHT = 190
-APART = 1.12  # the first and the last trial of a size lie so far apart from its place
+APART = 1.22  # the first and the last trial of a size lie so far apart from its place
 REACH = 1.6  # times the smallest and the largest size, up to where the cap is drawn
-ROUND_MB = tuple(step * 10.0**power for power in range(-3, 5) for step in (1, 3))
 ROUND = tuple(step * 10.0**power for power in range(-1, 9) for step in (1, 2, 5))
-RATES_MOST = 5  # lines of one rate in bytes
+DECADES_MB = tuple(10.0**power for power in range(-4, 7))
 TICKS_MOST = 7
 
 # Shapes tell as much as colours do.
@@ -94,7 +93,14 @@ def boundary_png(limits: Limits) -> bytes:
         axes.set_title(_title(limits), loc="left", fontsize=13, fontweight="semibold")
         handles = _draw(axes, limits, _ON_PAPER)
         labels = [key.label.lstrip("●✖▲◆ ") for key in _keys(limits)]
-        axes.legend(handles, labels, loc="best", frameon=True, edgecolor="none", framealpha=0.85)
+        axes.legend(
+            handles,
+            labels,
+            loc="lower left" if limits.settings.axis is Axis.MESSAGE_BYTES else "best",
+            frameon=True,
+            edgecolor="none",
+            framealpha=0.85,
+        )
         brokers = figures.counted(limits.brokers, "broker")
         figure.supxlabel(
             f"{brokers}, {_setting(limits)}", fontsize=8.5, color=_ON_PAPER["muted"], x=0.5
@@ -117,14 +123,14 @@ def _draw(axes: Axes, limits: Limits, ink: Mapping[str, str]) -> list[Any]:
     ]
     xs = list(places.values())
     if sizes:
-        axes.set_xlim(min(xs) / REACH**1.3, max(xs) * REACH**1.3)
+        axes.set_xlim(min(xs) / REACH**1.3, max(xs) * REACH**2.6)  # room for words
     else:
-        axes.set_xlim(-0.6, len(xs) - 0.4)
+        axes.set_xlim(-0.5, len(xs) - 0.3)
     rates = _rates(limits)
     if rates:
-        axes.set_ylim(min(rates) / 1.6, max(rates) * 1.6)
+        axes.set_ylim(min(rates) / 1.6, max(rates) * 2)
     if sizes:
-        _draw_byte_rates(axes, ink)
+        _draw_byte_rates(axes, limits, ink)
     axes.xaxis.set_major_locator(FixedLocator(xs))
     axes.xaxis.set_minor_locator(NullLocator())
     words = {x: value_words(limits.settings.axis, value) for value, x in places.items()}
@@ -173,10 +179,22 @@ def _draw_boundary(
         if each.is_lower_bound:
             axes.annotate(
                 "",
-                (x, each.messages_per_s * 1.3),
                 (x, each.messages_per_s),
-                arrowprops={"arrowstyle": "->", "color": ink[_BOUNDARY], "lw": 1.6},
+                xytext=(0, 30),
+                textcoords="offset points",
+                arrowprops={"arrowstyle": "<-", "color": ink[_BOUNDARY], "lw": 1.8},
+                zorder=5,
             )
+        axes.annotate(
+            f"{at_least(each)}{limits.bytes_per_s_a_broker(each) / 1e6:,.3g} MB/s",
+            (x, each.messages_per_s),
+            xytext=(11, 9),
+            textcoords="offset points",
+            fontsize=8.5,
+            color=ink[_BOUNDARY],
+            bbox={"facecolor": ink["card"], "alpha": 0.75, "linewidth": 0, "pad": 0.6},
+            zorder=5,
+        )
     cap_xs, caps = xs, [limits.settings.safe_share * rate for rate in rates]
     if limits.settings.axis is Axis.MESSAGE_BYTES:
         cap_xs = [xs[0] / REACH, *xs, xs[-1] * REACH]
@@ -228,12 +246,14 @@ def _aside(limits: Limits, place: float, number: int, count: int) -> float:
     return place + 0.12 * turn
 
 
-def _draw_byte_rates(axes: Axes, ink: Mapping[str, str]) -> None:
+def _draw_byte_rates(axes: Axes, limits: Limits, ink: Mapping[str, str]) -> None:
     """Where bytes/s are the same: straight lines down, on such axes."""
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-    inside = [mb for mb in ROUND_MB if low * left < mb * 1e6 < high * right]
-    step = -(-len(inside) // RATES_MOST) or 1
-    for mb in inside[::step]:
+    tried = [trial.point.bytes_per_s / 1e6 for trial in limits.trials if trial.point.producers]
+    if not tried:
+        return
+    near = [mb for mb in DECADES_MB if min(tried) / 12 < mb < max(tried) * 12]
+    for mb in near:
         axes.plot(
             [left, right],
             [mb * 1e6 / left, mb * 1e6 / right],
@@ -243,10 +263,11 @@ def _draw_byte_rates(axes: Axes, ink: Mapping[str, str]) -> None:
             zorder=0,
         )
         x = min(right, mb * 1e6 / low)  # where it leaves the picture, at its right or its foot
-        y = mb * 1e6 / x
+        if not (left * 2 < x and mb * 1e6 / x < high):
+            continue
         axes.annotate(
-            f"{mb:g} MB/s",
-            (x, y),
+            f"{mb:g} MB/s" if mb < 1000 else f"{mb / 1000:g} GB/s",
+            (x, mb * 1e6 / x),
             xytext=(-3, 3),
             textcoords="offset points",
             ha="right",
@@ -359,11 +380,17 @@ def _keys(limits: Limits) -> list[Key]:
     if any(each.messages_per_s > 0 for each in limits.boundaries):
         share = figures.share(limits.settings.safe_share)
         keys = [
-            Key(_BOUNDARY, "boundary, and between what it lies"),
+            Key(_BOUNDARY, _boundary_label(limits)),
             Key(_CAP, f"safe cap, {share} of it", dashed=True),
             *keys,
         ]
     return keys
+
+
+def _boundary_label(limits: Limits) -> str:
+    if any(each.is_lower_bound for each in limits.boundaries):
+        return "boundary, in MB/s a broker (an arrow: it lies above)"
+    return "boundary, in MB/s a broker"
 
 
 def _title(limits: Limits) -> str:
