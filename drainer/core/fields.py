@@ -36,6 +36,13 @@ def text(value: object) -> str:
     return value
 
 
+def listed(value: object) -> list[Any]:
+    """Raises TypeError unless it is a list."""
+    if type(value) is not list:
+        raise TypeError(f"{value!r} is no list")
+    return value
+
+
 def texts(value: object) -> tuple[str, ...]:
     """Raises TypeError unless it is a list of strings; a string alone is none."""
     if type(value) is not list:

@@ -242,7 +242,9 @@ class Limits:
     def _from_json(cls, body: Mapping[str, Any]) -> Limits:
         settings = LimitSettings.from_json(body["settings"])
         axis = settings.axis
-        boundaries = tuple(Boundary.from_json(axis, each) for each in body["boundaries"])
+        boundaries = tuple(
+            Boundary.from_json(axis, each) for each in fields.listed(body["boundaries"])
+        )
         values = [each.value for each in boundaries]
         if len(set(values)) < len(values) or not set(values) <= set(settings.values):
             raise ValueError(f"there are boundaries for {values!r}")
@@ -255,7 +257,7 @@ class Limits:
                 axis.value_from(value): above_zero(fields.number_of(ms))
                 for value, ms in body["baseline"].items()
             },
-            trials=tuple(Trial.from_json(each) for each in body["trials"]),
+            trials=tuple(Trial.from_json(each) for each in fields.listed(body["trials"])),
             boundaries=boundaries,
         )
 

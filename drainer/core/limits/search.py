@@ -134,7 +134,13 @@ class Search:
 
     def _edges(self) -> tuple[int, int | None]:
         """The number that counts as safe, and the fewest above it that were overloaded."""
-        likely = [n for n in self._that(Verdict.SAFE) if self._above(n) >= SAFE_SURE]
+        told = self._told.count
+        likely = [
+            n
+            for n in self._that(Verdict.SAFE)
+            if self._above(n) >= SAFE_SURE
+            and told((n, Verdict.SAFE)) >= told((n, Verdict.OVERLOADED))
+        ]
         safe = max(likely, key=lambda n: (self._near(n), n), default=0)
         return safe, min((n for n in self._that(Verdict.OVERLOADED) if n > safe), default=None)
 
@@ -148,10 +154,12 @@ class Search:
         return float(self._chances[self._bounds > log(producers)].sum())
 
     def _near(self, producers: int) -> float:
-        """How likely it is within the precision of as many."""
+        """How likely it is within the precision of as many, or of one more."""
         if not producers:
             return float(self._chances[0])
         near = np.abs(self._bounds - log(producers)) <= log(1 + self.precision)
+        near[min(int(np.searchsorted(self._asks, producers)) + 1, len(near) - 1)] = True
+        near[-1] = False  # it has no place there
         return float(self._chances[near].sum())
 
     # Clients that are the bottleneck: nothing can be told of as many producers or more.
@@ -167,10 +175,16 @@ class Search:
         return least
 
     def _reach(self, ceiling: int) -> int:
-        """What to try of clients that failed at a number: half-way to what they can do."""
+        """What to try of clients that failed at a number: half-way to what they can do.
+
+        Having come near, they are asked once more for what they failed at: it may have been chance.
+        """
         done = max((n for n in self._that(Verdict.SAFE) if n < ceiling), default=1)
         between = round(sqrt(done * ceiling))
-        return between if done < between < ceiling else ceiling
+        once = self._told.count((ceiling, Verdict.CLIENTS)) == 1
+        if (once and ceiling <= 2 * done) or not done < between < ceiling:
+            return ceiling
+        return between
 
     def _clients_end_it(self, safe: int, overloaded: int | None) -> bool:
         failed = sum(verdict is Verdict.CLIENTS for _, verdict in self._told)

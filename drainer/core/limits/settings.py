@@ -82,9 +82,12 @@ class LimitSettings:
     def from_json(cls, body: Mapping[str, Any]) -> LimitSettings:
         """Raises KeyError, TypeError or ValueError when the body is something else."""
         axis = Axis(body["axis"])
-        values = tuple(axis.value_from(value) for value in body["values"])
+        values = tuple(axis.value_from(value) for value in fields.listed(body["values"]))
         if not values or len(set(values)) < len(values):
             raise ValueError(f"{list(values)!r} are no values of an axis, each once")
+        safe_share = above_zero(fields.number_of(body["safe_share"]))
+        if safe_share > 1:
+            raise ValueError(f"a safe share of {safe_share} is more than there is")
         return cls(
             axis=axis,
             values=values,
@@ -96,7 +99,7 @@ class LimitSettings:
             compression=fields.text(body["compression"]),
             compressibility=not_negative(fields.number_of(body["compressibility"])),
             precision=above_zero(fields.number_of(body["precision"])),
-            safe_share=above_zero(fields.number_of(body["safe_share"])),
+            safe_share=safe_share,
             trials_most=above_zero(fields.whole(body["trials_most"])),
             window_s=above_zero(fields.number_of(body["window_s"])),
             jmx=fields.yes_or_no(body["jmx"]),

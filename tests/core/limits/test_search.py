@@ -1,0 +1,239 @@
+"""The search for the boundary, on modelled clusters: found in noise and drift, and despite lies."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drainer.core.limits.found import TRIALS_MOST, End, Found
+from drainer.core.limits.point import Verdict
+from drainer.core.limits.search import UNCLEAR_MOST, Search
+
+from .clusters import Cluster, drawn, searched
+
+SEEDS = range(1_000)
+PRECISION = 0.05
+SAFE, OVERLOADED, CLIENTS = Verdict.SAFE, Verdict.OVERLOADED, Verdict.CLIENTS
+
+verdicts = st.sampled_from(Verdict)
+
+
+def close(found: Found, cluster: Cluster) -> bool:
+    return abs(found.safe / cluster.boundary_now - 1) <= PRECISION
+
+
+def result(seed: int, *, jmx: bool, lies: float) -> tuple[Found, Cluster]:
+    cluster, most = drawn(seed, jmx=jmx, lies=lies)
+    return searched(cluster, Search(most, PRECISION)).found(), cluster
+
+
+@pytest.mark.parametrize("jmx", [True, False], ids=["jmx", "clients"])
+def test_within_5_percent_in_14_trials_with_95_of_100_clusters(jmx: bool) -> None:
+    """The clusters are those of ``clusters.drawn``, the boundary is that of the last trial.
+
+    4% of the trials lie, each by itself: more than a third of the searches meet one or more. What
+    was found is the safe end, which was tried, not the middle of a range.
+    """
+    results = [result(seed, jmx=jmx, lies=0.04) for seed in SEEDS]
+
+    bad = [seed for seed, (found, cluster) in enumerate(results) if not close(found, cluster)]
+    assert len(bad) <= 0.05 * len(SEEDS), f"not within 5% with seeds {bad}"
+    assert max(found.trials for found, _ in results) <= TRIALS_MOST
+
+
+def test_the_interval_that_is_told_holds_the_boundary() -> None:
+    results = [result(seed, jmx=True, lies=0.04) for seed in SEEDS[:300]]
+
+    outside = [
+        seed
+        for seed, (found, cluster) in enumerate(results)
+        if not found.low <= cluster.boundary_now <= (found.high or float("inf"))
+    ]
+    assert len(outside) <= 0.05 * len(results), f"not with seeds {outside}"
+
+
+def test_what_is_called_safe_is_seldom_far_above_the_boundary() -> None:
+    results = [result(seed, jmx=True, lies=0.04) for seed in SEEDS[:300]]
+
+    above = [found.safe / cluster.boundary_now - 1 for found, cluster in results]
+    assert sum(share > 0.02 for share in above) <= 0.05 * len(above)
+    assert sum(share > 0.05 for share in above) <= 0.01 * len(above)
+
+
+def test_what_was_overloaded_more_often_than_not_is_not_called_safe() -> None:
+    told = [(96, SAFE), (96, SAFE), (100, SAFE), (100, OVERLOADED), (104, OVERLOADED)]
+
+    assert Search(1_000, PRECISION, known=told).found().safe == 100
+    assert Search(1_000, PRECISION, known=[*told, (100, OVERLOADED)]).found().safe == 96
+
+
+@pytest.mark.parametrize("lying", range(10))
+@pytest.mark.parametrize("boundary", [41.5, 130.5, 555.5])
+def test_a_bound_that_was_wrong_at_first_is_found_out(lying: int, boundary: float) -> None:
+    cluster = Cluster(boundary, seed=0, noise=0, lying=frozenset({lying}))
+
+    found = searched(cluster, Search(1_000, PRECISION)).found()
+
+    assert close(found, cluster)
+
+
+def test_both_edges_are_tried_again_before_they_are_believed() -> None:
+    for seed in range(20):
+        cluster, most = drawn(seed, jmx=True, lies=0)
+        told: list[tuple[int, Verdict]] = []
+        search = Search(most, PRECISION)
+        while (producers := search.next()) is not None:
+            told.append((producers, cluster.judged(producers).verdict))
+            search.told(*told[-1])
+        found = search.found()
+        if found.end is End.NARROW:
+            near = [v for n, v in told if abs(n / found.safe - 1) <= 2 * PRECISION]
+            assert near.count(SAFE) >= 2, f"seed {seed}: {told}"
+            assert near.count(OVERLOADED) >= 2, f"seed {seed}: {told}"
+
+
+@given(most=st.integers(1, 20_000), share=st.floats(0, 0.99), precision=st.floats(0.02, 0.3))
+@settings(deadline=None, max_examples=60)
+def test_without_noise_the_boundary_is_bracketed_as_narrowly_as_asked(
+    most: int, share: float, precision: float
+) -> None:
+    boundary = int(most * share)  # safe; one more is not
+    search = Search(most, precision, trials_most=40)
+    while (producers := search.next()) is not None:
+        search.told(producers, SAFE if producers <= boundary else OVERLOADED)
+
+    found = search.found()
+    if precision >= PRECISION:  # with less it takes more trials to be sure that it was no chance
+        assert found.end is (End.NARROW if boundary else End.NONE)
+    assert found.overloaded is not None
+    assert found.safe <= boundary < found.overloaded
+    assert found.overloaded - found.safe <= max(1, precision * found.safe)
+    assert found.low <= boundary + 1
+    assert found.high is None or found.high >= boundary
+
+
+@given(st.integers(1, 3_000), st.lists(verdicts, max_size=20))
+@settings(deadline=None, max_examples=100)
+def test_it_never_asks_outside_and_always_ends(most: int, answers: list[Verdict]) -> None:
+    search = Search(most, PRECISION)
+    told = 0
+    while (producers := search.next()) is not None:
+        assert 1 <= producers <= most
+        search.told(producers, answers[told] if told < len(answers) else SAFE)
+        told += 1
+        assert told <= TRIALS_MOST
+    found = search.found()
+    assert found.trials == told
+    assert found.end is not End.OPEN
+    assert 0 <= found.low <= found.safe <= (found.high or most) <= most
+
+
+@given(st.integers(1, 3_000), st.lists(verdicts, max_size=14), st.integers(0, 14))
+@settings(deadline=None, max_examples=100)
+def test_a_search_that_was_interrupted_goes_on_as_if_it_had_not(
+    most: int, answers: list[Verdict], stop: int
+) -> None:
+    whole = Search(most, PRECISION)
+    told = []
+    for verdict in answers:
+        if (producers := whole.next()) is None:
+            break
+        told.append((producers, verdict))
+        whole.told(producers, verdict)
+
+    again = Search(most, PRECISION, known=told[:stop])
+    for producers, verdict in told[stop:]:
+        assert again.next() == producers
+        again.told(producers, verdict)
+
+    assert again.next() == whole.next()
+    assert again.found() == whole.found()
+
+
+def test_brokers_that_bear_the_most_give_a_lower_bound() -> None:
+    found = searched(Cluster(900.0, seed=1), Search(400, PRECISION)).found()
+
+    assert (found.end, found.safe, found.overloaded, found.high) == (End.MOST, 400, None, None)
+    assert found.trials < TRIALS_MOST
+
+
+def test_the_most_is_not_tried_when_less_overloads() -> None:
+    cluster = Cluster(60.0, seed=1)
+    search = Search(1_000, PRECISION)
+    tried = []
+    while (producers := search.next()) is not None:
+        tried.append(producers)
+        search.told(producers, cluster.judged(producers).verdict)
+
+    assert max(tried) < 500
+
+
+def test_brokers_that_bear_nothing_are_found_to() -> None:
+    search = Search(200, PRECISION)
+    while (producers := search.next()) is not None:
+        search.told(producers, OVERLOADED)
+
+    assert (search.found().end, search.found().safe) == (End.NONE, 0)
+
+
+@pytest.mark.parametrize("can", [0, 1, 2, 17, 90, 300])
+def test_clients_that_can_do_no_more_give_a_lower_bound(can: int) -> None:
+    search = Search(1_000, PRECISION)
+    while (producers := search.next()) is not None:
+        search.told(producers, SAFE if producers <= can else CLIENTS)
+
+    found = search.found()
+    assert (found.end, found.overloaded, found.high) == (End.CLIENTS, None, None)
+    assert found.safe <= can
+    assert found.trials < TRIALS_MOST
+    assert found.safe >= can // 4
+
+
+def test_clients_that_fail_above_the_boundary_do_not_hide_it() -> None:
+    cluster = Cluster(120.0, seed=3)
+    search = Search(1_000, PRECISION)
+    while (producers := search.next()) is not None:
+        verdict = CLIENTS if producers > 180 else cluster.judged(producers).verdict
+        search.told(producers, verdict)
+
+    assert search.found().end is not End.CLIENTS
+    assert close(search.found(), cluster)
+
+
+def test_clients_that_failed_once_are_tried_again() -> None:
+    cluster = Cluster(450.0, seed=4)
+    search = Search(1_000, PRECISION)
+    first = search.next()
+    assert first is not None
+    search.told(first, CLIENTS)
+    searched(cluster, search)
+
+    assert first < 450
+    assert close(search.found(), cluster)
+
+
+def test_trials_that_tell_nothing_end_it() -> None:
+    search = Search(100, PRECISION)
+    asked = []
+    while (producers := search.next()) is not None:
+        asked.append(producers)
+        search.told(producers, Verdict.UNCLEAR)
+
+    assert len(asked) == UNCLEAR_MOST
+    assert all(one == other for one, other in pairwise(asked))
+    assert search.found().end is End.UNCLEAR
+
+
+@pytest.mark.parametrize("numbers", [(0, 0.05, 14), (10, 0.0, 14), (10, 0.9, 14), (10, 0.05, 0)])
+def test_numbers_that_make_no_search_are_refused(numbers: tuple[int, float, int]) -> None:
+    with pytest.raises(ValueError):
+        Search(*numbers)
+
+
+@pytest.mark.parametrize("producers", [-1, 101])
+def test_a_trial_from_outside_is_refused(producers: int) -> None:
+    with pytest.raises(ValueError, match="not within 0 to 100"):
+        Search(100, PRECISION, known=[(producers, SAFE)])
