@@ -30,6 +30,7 @@ BATCH_BYTES = 64 * 1024  # that a batch has beside the payload of a large messag
 
 _TOPIC = re.compile(r"drainer\.limits\.\d{8}-\d{6}-[0-9a-f]{6}")
 _GROUP = re.compile(_TOPIC.pattern + r"\.[1-9]\d*")
+_NO_ANSWER = NO_TOPIC | FORBIDDEN | {KafkaError.LEADER_NOT_AVAILABLE}
 _IDLE = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
 
 
@@ -56,7 +57,7 @@ class LiveTraffic:
 
 
 @dataclass(frozen=True, slots=True)
-class TestTopic:
+class LimitsTopic:
     """The topic as it was made.
 
     Attributes:
@@ -115,7 +116,7 @@ def assignment(partitions: int, brokers: Sequence[int], replicas: int) -> list[l
 
 def create_test_topic(
     cluster: Cluster, name: str, partitions_per_broker: int, message_bytes_most: int
-) -> TestTopic:
+) -> LimitsTopic:
     """Makes the topic, spread evenly over all brokers, and waits until they know it.
 
     Raises:
@@ -152,7 +153,7 @@ def create_test_topic(
     until_s = time.monotonic() + connection.timeout_s
     while len(cluster.topic(name).partitions) < partitions and time.monotonic() < until_s:
         time.sleep(0.05)
-    return TestTopic(name, partitions, replicas, brokers)
+    return LimitsTopic(name, partitions, replicas, brokers)
 
 
 def own_things(cluster: Cluster) -> Own:
@@ -251,9 +252,6 @@ def _ends(cluster: Cluster, partitions: Mapping[str, int]) -> dict[tuple[str, in
         return found
 
     return connection.ask("read the ends of all logs", attempt) if places else {}
-
-
-_NO_ANSWER = NO_TOPIC | FORBIDDEN | {KafkaError.LEADER_NOT_AVAILABLE}
 
 
 def _allowed(cluster: Cluster, what: str, attempt: Callable[[float], None], rights: str) -> None:

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from itertools import cycle
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 import orjson
@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from drainer.core.limits.point import Point
 from drainer.errors import Interrupted
-from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, REJECTED, rejected_login
+from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, REJECTED, rejected_login
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
 
@@ -34,7 +34,7 @@ POOL_MOST = 20_000
 READ_KBYTES = 16 * 1024  # that a consumer fetches ahead
 READ_MESSAGES = 5_000
 IDLE_S = 0.005
-ASK_S = 10.0
+ASK_S, ASK_AGAIN_S = 10.0, 0.1
 COMMIT_MS = 5_000
 
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
@@ -159,7 +159,7 @@ class PacedProducer:
                 self.offered += 1
         except BufferError:
             self._passed_over = due - self.offered
-        if count:
+        if count > 0:
             self._partition = (partition + 1) % self._partitions
         self._producer.poll(0)
 
@@ -299,16 +299,32 @@ class GroupReader:
 
         Raises Interrupted when brokers don't tell where that is.
         """
+        places = [TopicPartition(self._topic, number) for number in self._partitions]
+        until_s = monotonic() + ASK_S
         try:
-            places = [TopicPartition(self._topic, number) for number in self._partitions]
             for place in places:
-                _, place.offset = self._consumer.get_watermark_offsets(place, timeout=ASK_S)
+                place.offset = self._end_of(place, until_s)
             self._consumer.assign(places)
         except KafkaException as error:
             raise Interrupted(
                 f"a consumer can't reach the cluster: {self._settings.redact(error.args[0].str())}",
                 hint="can the machines of Spark's executors reach the brokers?",
             ) from None
+
+    def _end_of(self, place: TopicPartition, until_s: float) -> int:
+        while True:
+            left_s = until_s - monotonic()
+            try:
+                ends: tuple[int, int] = self._consumer.get_watermark_offsets(
+                    place, timeout=max(ASK_AGAIN_S, left_s)
+                )
+            except KafkaException as error:
+                # The leaders of a topic that was just made are not known everywhere at once.
+                if error.args[0].code() not in PASSING or left_s < 0:
+                    raise
+                sleep(ASK_AGAIN_S)
+            else:
+                return ends[1]
 
     def read(self) -> int:
         """Takes what is there, without waiting; gives how many messages that was."""

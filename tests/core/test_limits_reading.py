@@ -1,0 +1,144 @@
+"""Reports of many tasks are one reading: rates, lags and shares over any stretch of time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import orjson
+import pytest
+
+from drainer.core.limits.reading import Reading, Report, changing_share, slope
+
+QUIET = Report(
+    at_s=0.0,
+    order=1,
+    ready=True,
+    offered=0,
+    acknowledged=0,
+    errors=0,
+    consumed=(0, 0),
+    busy_s=0.0,
+)
+
+
+def told(
+    reading: Reading, task: int, at_s: float, rate: float, reads: float, **other: float
+) -> None:
+    """A task that sends and whose groups read at a steady rate from the beginning on; its clock is
+    another than the driver's."""
+    count, read = round(rate * at_s), round(reads * at_s)
+    report = replace(
+        QUIET, at_s=at_s + 1000 * task, offered=count, acknowledged=count, consumed=(count, read)
+    )
+    reading.take(at_s, task, replace(report, **other))  # type: ignore[arg-type]
+
+
+def test_rates_of_tasks_are_added_up_and_the_slowest_group_counts() -> None:
+    reading = Reading(2, 2)
+    for quarter in range(41):
+        told(reading, 0, quarter / 4, 100, 90)
+        told(reading, 1, quarter / 4 + 0.1, 300, 250)
+
+    seen = reading.signals(2.0, 9.0, 2)
+
+    assert seen is not None
+    assert seen.sent_per_s == pytest.approx(400, rel=0.01)
+    assert seen.falling_behind == pytest.approx(60 / 400, rel=0.05)
+    assert 6.5 <= seen.window_s <= 7.0
+
+
+def test_a_group_that_does_not_read_in_a_trial_is_not_behind() -> None:
+    reading = Reading(1, 2)
+    for second in range(10):
+        told(reading, 0, second, 100, 0)
+
+    seen = reading.signals(0, 10, 1)
+
+    assert seen is not None
+    assert seen.falling_behind == pytest.approx(0, abs=0.001)
+
+
+def test_a_lag_that_stays_as_it_is_is_no_falling_behind() -> None:
+    reading = Reading(1, 2)
+    for second in range(10):
+        report = replace(QUIET, acknowledged=1000 + 100 * second, consumed=(100 * second,) * 2)
+        reading.take(second, 0, replace(report, at_s=second))
+
+    seen = reading.signals(0, 10, 2)
+
+    assert seen is not None
+    assert seen.falling_behind == 0
+    assert reading.lags == (1000, 1000)
+
+
+def test_what_a_group_skipped_is_no_lag_of_it() -> None:
+    reading = Reading(1, 2)
+    told(reading, 0, 10, 100, 20)
+    assert reading.lags == (0, 800)
+
+    reading.set_caught_up()
+
+    assert reading.lags == (0, 0)
+
+
+def test_without_a_word_from_each_task_there_are_no_signals() -> None:
+    reading = Reading(2, 2)
+    told(reading, 0, 1, 100, 100)
+    told(reading, 0, 2, 100, 100)
+    told(reading, 1, 2, 100, 100)
+
+    assert reading.signals(0, 3, 2) is None
+    assert not reading.ready(2)
+    assert reading.ready(1)
+
+
+def test_samples_of_the_time_before_the_window_are_left_out() -> None:
+    reading = Reading(1, 2)
+    for second, trips in enumerate([(900.0,), (1.0, 3.0), (2.0,)]):
+        told(reading, 0, second, 1, 1, round_trips_ms=trips, looks=len(trips), throttled=1)  # type: ignore[arg-type]
+
+    seen = reading.signals(0, 3, 2)
+
+    assert seen is not None
+    assert seen.round_trip_ms == 2.0
+    assert seen.throttled == pytest.approx(2 / 3)
+
+
+def test_the_busiest_process_counts_and_errors_are_added_up() -> None:
+    reading = Reading(2, 2)
+    for second in (1.0, 3.0):
+        told(reading, 0, second, 1, 1, busy_s=0.2 * second, errors=second)
+        told(reading, 1, second, 1, 1, busy_s=0.9 * second, errors=2 * second)
+
+    seen = reading.signals(0, 3, 2)
+
+    assert seen is not None
+    assert seen.clients_busy == pytest.approx(0.9)
+    assert seen.errors == 6
+
+
+def test_a_report_comes_out_of_json_as_it_went_in() -> None:
+    report = replace(QUIET, consumed=(3, 4), round_trips_ms=(0.5,), silences=2)
+
+    assert Report.from_json(orjson.loads(orjson.dumps(report))) == report
+
+
+def test_a_report_of_other_groups_is_not_taken() -> None:
+    with pytest.raises(ValueError, match="2 groups"):
+        Reading(1, 3).take(0, 0, QUIET)
+
+
+def test_a_change_lasts_until_the_next_look_and_a_replica_that_stays_out_is_one_all_the_time() -> (
+    None
+):
+    assert changing_share([(0, "ab"), (1, "ab"), (2, "a"), (4, "ab"), (10, "ab")], "ab") == 0.3
+    assert changing_share([(0, "a"), (5, "a")], "ab") == 1.0
+    assert changing_share([(0, 7), (5, 7), (10, 9)]) == 0.5
+    assert changing_share([(0, "ab")], "ab") is None
+
+
+def test_the_slope_is_that_of_the_line_through_noise() -> None:
+    noisy = [(x / 4, 10 * x / 4 + (5 if x % 2 else -5)) for x in range(81)]
+
+    assert slope(noisy) == pytest.approx(10, abs=0.05)
+    assert slope([(1, 1)]) == 0

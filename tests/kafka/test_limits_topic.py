@@ -1,0 +1,140 @@
+"""The test topic lies evenly on the brokers, is found again by its name, and nothing else goes."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from datetime import UTC, datetime
+
+import pytest
+from confluent_kafka import Producer
+
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.config import topic_config
+from drainer.kafka.limits_topic import (
+    Own,
+    assignment,
+    create_test_topic,
+    delete_own,
+    group_names,
+    is_own_group,
+    is_own_topic,
+    live_traffic,
+    moving_topics,
+    new_topic_name,
+    own_things,
+)
+from kafka.topic import Topic, eventually
+
+
+def test_names_tell_when_and_are_each_their_own() -> None:
+    at = datetime(2026, 11, 21, 19, 3, 12, tzinfo=UTC)
+    name = new_topic_name(at)
+
+    assert name.startswith("drainer.limits.20261121-190312-")
+    assert name != new_topic_name(at)
+    assert is_own_topic(name)
+    assert group_names(name, 2) == (f"{name}.1", f"{name}.2")
+    assert all(is_own_group(group) for group in group_names(name, 12))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "drainer.limits.orders",
+        "drainer.limits.20261121-190312",
+        "my.drainer.limits.20261121-190312-a1b2c3",
+        "drainer.limits.20261121-190312-a1b2c3.backup",
+        "drainer.limits.20261121-190312-a1b2c3\n",
+    ],
+)
+def test_a_name_that_only_looks_like_it_is_a_stranger_s(name: str) -> None:
+    assert not is_own_topic(name)
+    assert not is_own_group(name)
+
+
+def test_leaders_and_followers_are_spread_evenly() -> None:
+    spread = assignment(40, (1, 2, 5, 7), 3)
+
+    assert Counter(brokers[0] for brokers in spread) == {1: 10, 2: 10, 5: 10, 7: 10}
+    assert Counter(broker for brokers in spread for broker in brokers[1:]) == {
+        1: 20, 2: 20, 5: 20, 7: 20,
+    }  # fmt: skip
+    assert all(len(set(brokers)) == 3 for brokers in spread)
+    # When one broker is out, its share goes to all of the others.
+    assert {brokers[1] for brokers in spread if brokers[0] == 1} == {2, 5, 7}
+    assert assignment(2, (4,), 1) == [[4], [4]]
+
+
+def test_a_test_topic_is_found_again_and_removed_with_its_groups(cluster: Cluster) -> None:
+    name = new_topic_name()
+    (group,) = group_names(name, 1)
+
+    made = create_test_topic(cluster, name, 3, 2_000_000)
+    cluster.alter_committed(group, name, {0: 0})
+
+    assert (made.partitions, made.replicas) == (3, 1)
+    assert int(topic_config(cluster, name)["max.message.bytes"]) > 2_000_000
+    found = own_things(cluster)
+    assert name in found.topics
+    assert group in found.groups
+
+    delete_own(cluster, Own((name,), (group,)))
+
+    eventually(lambda: name not in own_things(cluster).topics, "the topic is gone")
+    assert group not in own_things(cluster).groups
+    delete_own(cluster, Own((name,), (group,)))  # and again, as after a crash amid it
+
+
+def test_what_is_a_stranger_s_is_neither_found_nor_removed(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    stranger = Topic(bootstrap, f"drainer.limits.{topic_name}")
+    group = f"{stranger.name}.1"
+    cluster.alter_committed(group, stranger.name, {0: 0})
+
+    found = own_things(cluster)
+    with pytest.raises(ValueError, match=stranger.name):
+        delete_own(cluster, Own((new_topic_name(), stranger.name), ()))
+    with pytest.raises(ValueError, match=group):
+        delete_own(cluster, Own((), (group,)))
+    with pytest.raises(ValueError, match=stranger.name):
+        create_test_topic(cluster, stranger.name, 1, 1000)
+
+    assert stranger.name not in found.topics
+    assert group not in found.groups
+    assert cluster.topic(stranger.name).partitions == (0,)
+    assert cluster.group(group).state == "empty"
+    stranger.delete()
+
+
+def test_topics_that_move_and_groups_with_members_are_live_traffic(
+    cluster: Cluster, bootstrap: str, topic_name: str, group: str
+) -> None:
+    moving, still = Topic(bootstrap, topic_name), Topic(bootstrap, f"{topic_name}-still")
+    member = still.live_member(group)
+    cluster.alter_committed(f"{group}-empty", still.name, {0: 0})
+    over = threading.Event()
+
+    def write() -> None:
+        producer = Producer({"bootstrap.servers": bootstrap})
+        while not over.wait(0.01):
+            producer.produce(moving.name, b"x")
+            producer.poll(0)
+        producer.flush()
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    try:
+        seen = live_traffic(cluster, look_s=1.0)
+        named = moving_topics(cluster, [still.name], look_s=0.2)
+    finally:
+        over.set()
+        writing.join()
+        member.close()
+
+    assert seen.topics[moving.name] > 0
+    assert still.name not in seen.topics
+    assert group in seen.groups
+    assert f"{group}-empty" not in seen.groups
+    assert named == {}

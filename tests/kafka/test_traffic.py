@@ -1,0 +1,223 @@
+"""Producers hold their pace and count what brokers took; groups read all of it."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from dataclasses import replace
+
+import pytest
+
+from drainer.core.limits.point import Point
+from drainer.errors import Interrupted, UsageError
+from drainer.kafka import traffic
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.settings import ClientSettings
+from drainer.kafka.traffic import (
+    GroupReader,
+    Looks,
+    PacedProducer,
+    Pacer,
+    Readers,
+    payloads,
+)
+from kafka.topic import Topic, eventually
+
+POINT = Point(200, 1, 1000.0, 1, 4)
+
+
+@pytest.fixture
+def settings(bootstrap: str) -> ClientSettings:
+    return ClientSettings.load(bootstrap)
+
+
+@pytest.fixture
+def topic(bootstrap: str, topic_name: str) -> Topic:
+    return Topic(bootstrap, topic_name, 4)
+
+
+def producer_of(
+    settings: ClientSettings, topic: Topic, point: Point = POINT, looks: Looks | None = None
+) -> PacedProducer:
+    pool = payloads(point.message_bytes)[:100]
+    return PacedProducer(settings, topic.name, point, pool, 0, looks)
+
+
+def acknowledged(producer: PacedProducer) -> int:
+    producer.send_up_to(0)  # it hears of the brokers' answers
+    return producer.acknowledged
+
+
+def test_payloads_are_of_the_size_and_as_random_as_was_said() -> None:
+    random, half = payloads(1000), payloads(1000, 0.5)
+
+    assert {len(payload) for payload in [*random, *half]} == {1000}
+    assert len(set(random)) == len(random) > 1000
+    assert len(zlib.compress(b"".join(random[:100]))) > 99_000
+    assert 50_000 < len(zlib.compress(b"".join(half[:100]))) < 56_000
+    assert len(payloads(50_000_000)) == 2
+
+
+def test_what_is_due_is_sent_to_all_partitions_and_acknowledged(
+    cluster: Cluster, settings: ClientSettings, topic: Topic
+) -> None:
+    producer = producer_of(settings, topic)
+    producer.connect()
+    for burst in range(1, 9):
+        producer.send_up_to(50 * burst)
+        producer.send_up_to(50 * burst)  # not again
+
+    eventually(lambda: acknowledged(producer) == 400, "all is there")
+
+    assert producer.offered == 400
+    bounds = cluster.log_bounds(topic.name, range(4), "read_uncommitted")
+    assert [bounds[number].end for number in range(4)] == [100] * 4
+    assert {len(m.value() or b"") for m in topic.read_all(100, 2)} == {200}
+
+
+def test_a_producer_that_was_kept_from_sending_does_not_make_up_for_it(
+    settings: ClientSettings, topic: Topic
+) -> None:
+    producer = producer_of(settings, topic)
+
+    producer.send_up_to(10_000)  # ten seconds late
+    assert producer.offered == 500
+
+    producer.send_up_to(10_100)
+    assert producer.offered == 600
+
+
+def test_what_finds_no_room_is_passed_over(
+    settings: ClientSettings, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traffic, "QUEUE_S", 0.2)  # 200 messages
+    unreachable = ClientSettings.load("127.0.0.1:1")
+    producer = producer_of(unreachable, topic)
+    for burst in range(1, 9):
+        producer.send_up_to(50 * burst)
+
+    assert producer.offered == 200
+    assert producer.acknowledged == 0
+    producer.halt()
+
+
+def test_the_pace_is_held_by_the_schedule(settings: ClientSettings, topic: Topic) -> None:
+    producers = [producer_of(settings, topic, replace(POINT, pace=pace)) for pace in (500, 37)]
+    for producer in producers:
+        producer.connect()
+    pacer = Pacer(producers)
+    begun_s = time.monotonic()
+    pacer.start()
+    eventually(lambda: producers[1].offered >= 37, "a second's worth is sent")
+    pacer.halt()
+    took_s = time.monotonic() - begun_s
+
+    # Whatever time that was; what was passed over on a busy machine can only be less.
+    for producer, pace in zip(producers, (500, 37), strict=True):
+        assert producer.offered <= pace * took_s + 0.02 * pace + 1
+    assert producers[0].offered == pytest.approx(500 / 37 * producers[1].offered, rel=0.06)
+
+
+def test_nothing_is_offered_after_it_was_halted(
+    cluster: Cluster, settings: ClientSettings, topic: Topic
+) -> None:
+    producer = producer_of(settings, topic, replace(POINT, pace=20_000))
+    producer.connect()
+    pacer = Pacer([producer])
+    pacer.start()
+    eventually(lambda: producer.acknowledged > 1000, "it sends")
+
+    pacer.halt()
+
+    offered, taken = producer.offered, producer.acknowledged
+    marker = producer_of(settings, topic)  # what was on its way then is there before this
+    marker.send_up_to(1)
+    eventually(lambda: acknowledged(marker) == 1, "the marker is there")
+    bounds = cluster.log_bounds(topic.name, range(4), "read_uncommitted").values()
+    assert taken <= sum(bound.end for bound in bounds) - 1 <= offered
+    assert producer.offered == offered
+
+
+def test_looks_at_a_client_tell_of_round_trips_and_waiting(
+    settings: ClientSettings, topic: Topic
+) -> None:
+    looks = Looks()
+    pacer = Pacer([producer_of(settings, topic, looks=looks)])
+    pacer.start()
+    taken: list[dict[str, object]] = []
+
+    def told() -> bool:
+        taken.append(looks.take())
+        return bool(taken[-1]["round_trips_ms"]) and bool(taken[-1]["queued_ms"])
+
+    eventually(told, "statistics came")
+    pacer.halt()
+
+    last = taken[-1]
+    assert all(0 < ms < 5_000 for ms in last["round_trips_ms"])  # type: ignore[attr-defined]
+    assert all(0 < ms < 5_000 for ms in last["queued_ms"])  # type: ignore[attr-defined]
+    assert last["throttled"] == 0
+    assert looks.take()["round_trips_ms"] == ()
+
+
+def test_a_topic_that_is_deleted_ends_the_traffic(settings: ClientSettings, topic: Topic) -> None:
+    producer = producer_of(settings, topic)
+    producer.connect()
+    pacer = Pacer([producer])
+    pacer.start()
+    eventually(lambda: producer.acknowledged > 0, "it sends")
+    topic.delete()
+
+    def failed() -> bool:
+        try:
+            producer.insist()
+        except Interrupted as error:
+            return "does not take messages" in str(error)
+        return False
+
+    eventually(failed, "the producer has noticed", 60)
+    pacer.halt()
+
+
+def test_a_secret_that_librdkafka_rejects_is_not_told(bootstrap: str, topic: Topic) -> None:
+    settings = ClientSettings(bootstrap, {"ssl.key.pem": "my-hush", "security.protocol": "SSL"})
+
+    with pytest.raises(UsageError) as raised:
+        producer_of(settings, topic)
+
+    assert "my-hush" not in str(raised.value)
+
+
+def test_groups_read_what_comes_after_they_began(
+    cluster: Cluster, settings: ClientSettings, topic: Topic, group: str
+) -> None:
+    topic.produce(["before"] * 10)
+    read = [0, 0]
+
+    def told(number: int, count: int) -> None:
+        read[number] += count
+
+    def reader(number: int, *partitions: int) -> tuple[int, GroupReader]:
+        return number, GroupReader(settings, topic.name, f"{group}.{number}", partitions)
+
+    readers = Readers([reader(0, 0, 1), reader(0, 2, 3), reader(1, 0, 2)], told)
+    readers.start()
+    for number in range(4):
+        topic.produce(["later"] * 25, number)
+
+    eventually(lambda: read == [100, 50], "both groups have read theirs")
+    readers.halt()
+    committed = cluster.committed(f"{group}.0", topic.name, range(4))
+    assert committed == {0: 35, 1: 25, 2: 25, 3: 25}
+
+
+def test_a_thread_that_fails_says_so(settings: ClientSettings, topic: Topic) -> None:
+    class Broken(PacedProducer):
+        def send_up_to(self, due: int) -> None:
+            raise ZeroDivisionError(due)
+
+    pacer = Pacer([Broken(settings, topic.name, POINT, payloads(10), 0, None)])
+    pacer.start()
+
+    eventually(lambda: isinstance(pacer.failure, ZeroDivisionError), "the pacer has failed")
+    pacer.halt()
