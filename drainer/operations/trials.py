@@ -193,7 +193,7 @@ class Trials:
             observe=self._observer(point, begun_s),
             stop_when=overloaded if self._stops_at_overload else lambda _: False,
         )
-        self._made += 1
+        self._made, self._took_s = self._made + 1, self._clock()
         return Trial(point, signals, judge(point, signals, baseline_ms, thresholds), at)
 
     def _cool_down(self, point: Point) -> None:

@@ -7,6 +7,7 @@ from typing import Protocol, Self
 
 from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
 from drainer.core.limits.boundary import Boundary, Limits
@@ -149,7 +150,7 @@ def frame(status: LimitsStatus) -> RenderableType:
         ("Finding out how much traffic the brokers bear", HEAD_STYLE),
         (f"   {spent} so far, about {figures.duration(status.left_s)} left", QUIET_STYLE),
     )
-    values = table("", "", "messages/s", "between", "trials", "")
+    values = _table("", "", "messages/s", "between", "trials")
     for value in limits.settings.values:
         boundary = limits.boundary(value)
         known = None if boundary else status.found if value == status.value else None
@@ -190,11 +191,11 @@ def _row(
             figures.rate(boundary.messages_per_s),
             between(boundary),
             figures.count(boundary.trials),
-            Text(printable(ended(boundary)), QUIET_STYLE),
+            _cut(ended(boundary)),
         )
-    if known is None:
+    if known is None or value not in status.limits.baseline:
         waits = "without load first" if value == status.value else "to come"
-        return ("", "", "", "", Text(waits, QUIET_STYLE))
+        return ("", "", "", "", _cut(waits))
     settings = status.limits.settings
     size = value if settings.axis.value == "message-bytes" else settings.message_bytes
     pace = settings.pace_bytes_per_s / int(size)
@@ -222,7 +223,7 @@ def _running(status: LimitsStatus) -> list[RenderableType]:
 
 
 def _trials(trials: tuple[Trial, ...]) -> RenderableType:
-    rows = table("", "messages/s", "sent", "MB/s", "", "")
+    rows = _table("", "messages/s", "sent", "MB/s", "")
     for trial in trials:
         mark, style = MARKS[trial.judgement.verdict]
         rows.add_row(
@@ -231,9 +232,20 @@ def _trials(trials: tuple[Trial, ...]) -> RenderableType:
             figures.rate(trial.signals.sent_per_s),
             _mb(trial),
             Text(VERDICTS[trial.judgement.verdict], style),
-            Text(printable("; ".join(trial.judgement.why)), QUIET_STYLE),
+            _cut("; ".join(trial.judgement.why)),
         )
     return rows
+
+
+def _table(*columns: str) -> Table:
+    """With a last column that is cut where the screen ends, and no other is."""
+    made = table(*columns)
+    made.add_column("")
+    return made
+
+
+def _cut(text: str) -> Text:
+    return Text(printable(text), QUIET_STYLE, no_wrap=True, overflow="ellipsis")
 
 
 def _mb(trial: Trial) -> str:
