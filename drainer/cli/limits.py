@@ -38,6 +38,8 @@ from drainer.view.report.write import write_limits_picture, write_limits_report,
 from drainer.view.searching import limits_view
 from drainer.view.terminal import Terminal
 
+REPORTS_S = 1.0  # clients report a few times a second, and both ends of a window miss some
+
 app = typer.Typer(invoke_without_command=True)
 
 
@@ -114,7 +116,7 @@ def limits(
             precision=m.precision(precision),
             trials_most=trials,
             safe_share=parse_share(safe_share, "--safe-share"),
-            window_s=m.seconds(window, "--window", Thresholds().window_s_least),
+            window_s=m.seconds(window, "--window", Thresholds().window_s_least + REPORTS_S),
             pauses=Pauses(parse_duration(warm_up), m.seconds(cool_down, "--cool-down", 1.0)),
             shared=shared_cluster,
             jmx=tuple(jmx or ()),

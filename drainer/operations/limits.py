@@ -48,7 +48,7 @@ class LimitsRequest:
         partitions: of the test topic, for each broker.
         pace_bytes_per_s: of one producer; None for what makes the search fine-grained.
         bytes_per_s_most: that all producers together never exceed; None for no bound of this kind.
-        shared: others may use the cluster; a trial ends at the first sign of overload.
+        shared: others may use the cluster; a trial ends within a second of overload.
         jmx: ``host:port`` of brokers' metrics.
     """
 
@@ -194,7 +194,7 @@ def prepare_limits(
             raise Refused(
                 f"others use this cluster: {_others(live, live_groups)}",
                 hint="overload would hit them. Stop them, or say --shared-cluster: then a trial"
-                " ends at the first sign of overload; bound it with --max-mb-per-s, too",
+                " ends within a second of overload; bound it with --max-mb-per-s, too",
             )
     topic = new_topic_name(at)
     groups = _most(settings, Axis.CONSUMER_GROUPS, settings.consumer_groups)
@@ -319,7 +319,7 @@ def _telling_how_to_go_on(file: LimitsFile) -> Iterator[None]:
         kept = 0 if limits is None else len(limits.trials)
         raise Interrupted(
             f"stopped by {error or 'Ctrl-C'}: no traffic runs any more, and"
-            f" {kept} trial{'' if kept == 1 else 's'} are kept in {file.path}",
+            f" {kept} trial{' is' if kept == 1 else 's are'} kept in {file.path}",
             hint="the same command goes on from there",
         ) from None
 

@@ -17,6 +17,7 @@ from drainer.store.limits_file import LimitsFile
 
 BASELINE_PACE_LEAST = 5.0  # messages/s, so that large messages have round trips to tell of, too
 BASELINE_SHARE = 0.1  # of what may be tried at most: the brokers have to be at rest
+SURE_S = 0.7  # for which overload has to last: when traffic begins all lags grow for a moment
 USUAL_TRIALS = 10  # of a value, until some are known
 CONNECTING_S = 2.0  # likewise
 BASELINE, COOLING_DOWN = "baseline", "cooling down"
@@ -91,7 +92,7 @@ class Trials:
 
     Args:
         limits: what is known already; its trials are not made again.
-        stops_at_overload: end a trial at the first sign of overload, for brokers that others use.
+        stops_at_overload: end a trial within a second of overload, for brokers that others use.
         update: told the status, several times a second.
         clock: seconds of a monotonic clock.
         now: seconds since the epoch.
@@ -182,8 +183,16 @@ class Trials:
         baseline_ms = self.limits.baseline[self._value]
         thresholds = self._settings.thresholds
 
+        since_s: float | None = None
+
         def overloaded(signals: Signals) -> bool:
-            return judge(point, signals, baseline_ms, thresholds).verdict is Verdict.OVERLOADED
+            nonlocal since_s
+            if judge(point, signals, baseline_ms, thresholds).verdict is not Verdict.OVERLOADED:
+                since_s = None
+                return False
+            now_s = self._clock()
+            since_s = now_s if since_s is None else since_s
+            return now_s - since_s >= SURE_S
 
         begun_s, at = self._clock(), self._now()
         signals = self._traffic.measure(

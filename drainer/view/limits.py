@@ -304,7 +304,7 @@ def _each_trial(prepared: PreparedLimits) -> tuple[str, str]:
     usual = min(TRIALS_USUAL, request.trials_most) * to_go * each_s
     told = f"{figures.plain_duration(warm_up)} to warm up, {figures.plain_duration(window)} watched"
     if request.shared:
-        told += ", ended at the first sign of overload"
+        told += ", ended within a second of overload"
     return told, f"some {figures.duration(usual)} in all"
 
 

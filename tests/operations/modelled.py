@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from drainer.core.limits.boundary import Limits
@@ -41,6 +41,7 @@ class ModelledCluster:
     clients_send: float = float("inf")
     stop_at: int | None = None
     noise: float = 0.005
+    glitch_s: float = 0.0  # for which a trial looks overloaded at first
     seed: int = 1
     now_s: float = 0.0
     tried: list[tuple[Point, float]] = field(default_factory=list)
@@ -69,6 +70,8 @@ class ModelledCluster:
                 self.stop_at = None
                 raise KeyboardInterrupt
             running = self._signals(point, RUNNING_S) if passed_s >= RUNNING_S else None
+            if running is not None and passed_s < RUNNING_S + self.glitch_s:
+                running = replace(running, falling_behind=0.5)
             observe("warming up" if passed_s < warm_up_s else "steady", running)
             if running is not None and stop_when(running):
                 self.tried.append((point, passed_s))
