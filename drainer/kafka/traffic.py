@@ -106,6 +106,7 @@ class PacedProducer:
         self._next = cycle(pool).__next__
         self._looks = looks
         self._answered_s = monotonic()
+        self._throttled_until_s = 0.0
         self._gone = 0  # failed, or given up when it was halted
         self.pace = point.pace
         self.offered = self.errors = self._passed_over = 0
@@ -138,10 +139,7 @@ class PacedProducer:
         try:
             self._producer.list_topics(self._topic, timeout=ASK_S)
         except KafkaException as error:
-            raise Interrupted(
-                f"a producer can't reach the cluster: {self._settings.redact(error.args[0].str())}",
-                hint="can the machines of Spark's executors reach the brokers?",
-            ) from None
+            raise _not_connected("a producer", self._settings, error.args[0]) from None
 
     def send_up_to(self, due: int) -> None:
         """Sends what is due since the beginning; what finds no room is passed over."""
@@ -186,10 +184,7 @@ class PacedProducer:
             return
         self.errors += 1
         if self._failure is None and (error.fatal() or error.code() in _FATAL):
-            self._failure = Interrupted(
-                f"the test topic does not take messages: {self._settings.redact(error.str())}",
-                hint="was it deleted meanwhile, or the right to write to it taken?",
-            )
+            self._failure = _not_taken(self._settings, error)
 
     def _look(self, text: str) -> None:
         assert self._looks is not None
@@ -211,8 +206,31 @@ class PacedProducer:
         self._looks.add(
             max(trips, default=None),
             max(queued, default=None),
-            throttled=any(one["throttle"]["max"] > 0 for one in brokers),
+            throttled=self._throttled(max((one["throttle"]["max"] for one in brokers), default=0)),
         )
+
+    def _throttled(self, told_ms: int) -> bool:
+        # Told once with an answer, and the broker takes nothing more for that long.
+        now_s = monotonic()
+        if told_ms > 0:
+            self._throttled_until_s = now_s + told_ms / 1000
+        return now_s - LOOK_MS / 1000 < self._throttled_until_s
+
+
+def _not_taken(settings: ClientSettings, answer: KafkaError) -> Interrupted:
+    return Interrupted(
+        f"the test topic can't be used: {settings.redact(answer.str())}",
+        hint="was it deleted meanwhile, or the right to it taken?",
+    )
+
+
+def _not_connected(who: str, settings: ClientSettings, answer: KafkaError) -> Interrupted:
+    if answer.code() in NO_TOPIC | FORBIDDEN:
+        return _not_taken(settings, answer)
+    return Interrupted(
+        f"{who} can't reach the cluster: {settings.redact(answer.str())}",
+        hint="can the machines of Spark's executors reach the brokers?",
+    )
 
 
 def _ms(window: dict[str, Any]) -> float:
@@ -307,10 +325,7 @@ class GroupReader:
                 place.offset = self._end_of(place, until_s)
             self._consumer.assign(places)
         except KafkaException as error:
-            raise Interrupted(
-                f"a consumer can't reach the cluster: {self._settings.redact(error.args[0].str())}",
-                hint="can the machines of Spark's executors reach the brokers?",
-            ) from None
+            raise _not_connected("a consumer", self._settings, error.args[0]) from None
 
     def _end_of(self, place: TopicPartition, until_s: float) -> int:
         while True:

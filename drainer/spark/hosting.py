@@ -9,6 +9,7 @@ import select
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import orjson
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from drainer.core.limits.point import Point
 from drainer.core.limits.reading import Report
-from drainer.errors import Interrupted
+from drainer.errors import DrainerError, Interrupted
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.traffic import (
     LISTENED_TO,
@@ -27,7 +28,7 @@ from drainer.kafka.traffic import (
     Readers,
     payloads,
 )
-from drainer.spark.failure import carrying
+from drainer.spark.failure import carrying, said_of
 from drainer.spark.orders import REPORT_S, SILENCE_S, Order, share
 
 HOSTED_SCHEMA = "task int"
@@ -84,6 +85,11 @@ class Host:
         self._consumed = [0] * len(hosting.groups)
         self._silences = 0
 
+    @property
+    def sending(self) -> bool:
+        """Whether there is traffic of it."""
+        return self._pacer is not None
+
     def run(self) -> None:
         """Serves until the driver says that it is over.
 
@@ -102,7 +108,12 @@ class Host:
             with line:
                 line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._send(line, {"token": self._hosting.token, "task": self._task})
-                self._serve(line)
+                try:
+                    self._serve(line)
+                except DrainerError as error:
+                    with suppress(Interrupted):  # Spark tells it, too, but later
+                        self._send(line, {"failure": said_of(error)})
+                    raise
         finally:
             self._halt_producers()
             self._halt_readers()

@@ -17,6 +17,7 @@ import orjson
 
 from drainer.core.limits.reading import Report
 from drainer.errors import DrainerError, Interrupted
+from drainer.spark.failure import error_of
 from drainer.spark.orders import TELL_S, Order
 
 GREETING_S = 5.0
@@ -30,7 +31,8 @@ class Tower:
     """Listens on ``bind`` for so many tasks, in a thread of its own.
 
     Whoever doesn't present ``token`` is hung up on. ``heard`` is called in that thread with the
-    number of a task and what it reports. ``lost`` is why the traffic can't go on: a task is gone.
+    number of a task and what it reports. ``lost`` is why the traffic can't go on: what a task
+    said of it, or that it is gone.
     """
 
     def __init__(self, bind: str, tasks: int, heard: Heard) -> None:
@@ -110,6 +112,8 @@ class Tower:
                 greeting = orjson.loads(await reader.readline())
             if not hmac.compare_digest(str(greeting["token"]).encode(), self.token.encode()):
                 return
+            if self.lost is not None:
+                return  # Spark tries again what has failed
             task = int(greeting["task"])
             self._here.add(task)
             telling = asyncio.create_task(self._tell_on(writer))
@@ -119,15 +123,23 @@ class Tower:
                 telling.cancel()
         except (OSError, ValueError, KeyError, TypeError, TimeoutError):
             pass  # hung up on, or nobody we know
+        except asyncio.CancelledError:
+            pass  # it is over; what is raised here would be logged
         finally:
             if task is not None and not self._order.over:
                 self._here.discard(task)
-                self.lost = Interrupted(f"task {task} of the traffic is gone")
+                self.lost = self.lost or Interrupted(
+                    f"task {task} of the traffic is gone", hint="Spark's log says why"
+                )
             writer.close()
 
     async def _listen(self, task: int, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
-            self._heard(task, Report.from_json(orjson.loads(line)))
+            said = orjson.loads(line)
+            if "failure" in said:
+                self.lost = self.lost or error_of(said["failure"])
+                return
+            self._heard(task, Report.from_json(said))
 
     async def _tell_on(self, writer: asyncio.StreamWriter) -> None:
         while True:

@@ -296,11 +296,9 @@ class Traffic:
         assert self._tower is not None
         self._job.join(LOOK_S)
         if self._tower.lost is not None:
-            self._job.join(STOP_S)  # which knows why
+            raise self._tower.lost
         if self._job_error is not None:
             raise self._job_error
-        if self._tower.lost is not None:
-            raise self._tower.lost
         if not self._job.is_alive():
             raise Interrupted("the tasks have ended by themselves", hint="try again")
 

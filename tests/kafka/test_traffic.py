@@ -172,7 +172,7 @@ def test_a_topic_that_is_deleted_ends_the_traffic(settings: ClientSettings, topi
         try:
             producer.insist()
         except Interrupted as error:
-            return "does not take messages" in str(error)
+            return "test topic can't be used" in str(error)
         return False
 
     eventually(failed, "the producer has noticed", 60)

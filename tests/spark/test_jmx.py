@@ -1,0 +1,98 @@
+"""The request handlers of a broker are read as what they are: idle, or not."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from drainer.errors import Refused, UsageError
+from drainer.kafka.fill import create_topic
+from drainer.kafka.settings import ClientSettings
+from drainer.sandbox import Broker
+from drainer.spark.jmx import BrokerMetrics, Jmx, Look
+from kafka.topic import eventually
+
+
+@pytest.fixture(scope="module")
+def measured(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    # One handler that compresses what comes: it is busy with little.
+    properties = {"num.io.threads": "1", "compression.type": "gzip", "compression.gzip.level": "9"}
+    with Broker(
+        tmp_path_factory.mktemp("jmx"), properties=properties, jmx=True, die_with_parent=True
+    ) as running:
+        create_topic(ClientSettings.load(running.bootstrap_servers), "loaded", 1)
+        yield running
+
+
+def test_handlers_of_an_idle_broker_are_idle_and_of_a_loaded_one_are_not(
+    spark: SparkSession, measured: Broker
+) -> None:
+    metrics = BrokerMetrics(spark, measured.jmx_address)
+    metrics.calibrate()
+    looks: list[Look] = [metrics.look()]
+
+    def share() -> float:
+        looks.append(metrics.look())
+        return metrics.idle_share(looks[-2], looks[-1])
+
+    eventually(lambda: share() > 0.6, "its handler is idle", 60)
+    producer = Producer({"bootstrap.servers": measured.bootstrap_servers, "linger.ms": 0})
+    batch = [bytes(range(256)) * 100] * 10
+
+    def loaded() -> bool:
+        while len(producer) < 500:
+            for value in batch:
+                producer.produce("loaded", value)
+        producer.poll(0.2)
+        return share() < 0.4
+
+    eventually(loaded, "its handler has work", 60)
+    producer.purge()
+    metrics.close()
+
+
+def test_pools_of_a_controller_do_not_hide_that_the_brokers_are_busy(
+    spark: SparkSession, measured: Broker
+) -> None:
+    metrics = BrokerMetrics(spark, measured.jmx_address)
+    metrics._pools = 2  # as before Kafka 4.2, where both marked one meter
+
+    assert metrics.idle_share(Look(0, 0, 0), Look(2, 2_200_000_000, 0)) == pytest.approx(0.1)
+    assert metrics.idle_share(Look(0, 0, 0), Look(2, 1_900_000_000, 0)) == 0
+    assert metrics.idle_share(Look(0, 0, 0), Look(2, 4_100_000_000, 0)) == 1
+    metrics.close()
+
+
+def test_brokers_are_looked_at_all_the_time(spark: SparkSession, measured: Broker) -> None:
+    jmx = Jmx.connect(spark, [measured.jmx_address])
+    jmx.start()
+
+    eventually(lambda: jmx.handlers_idle(0, float("inf")) is not None, "there are two looks")
+
+    assert 0 <= (jmx.handlers_idle(0, float("inf")) or 0) <= 1
+    assert {changes for _, changes in jmx.in_sync_changes(0, float("inf"))} == {0}
+    assert jmx.handlers_idle(0, 1e-9) is None
+    jmx.close()
+
+
+def test_without_brokers_to_look_at_nothing_is_said(spark: SparkSession) -> None:
+    jmx = Jmx.connect(spark, [])
+
+    assert jmx.handlers_idle(0, float("inf")) is None
+    assert jmx.in_sync_changes(0, float("inf")) == []
+    jmx.close()
+
+
+def test_where_no_metrics_are_it_says_so(spark: SparkSession, measured: Broker) -> None:
+    with pytest.raises(UsageError, match="no host:port"):
+        BrokerMetrics(spark, "broker-1")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(Refused, match=f"127.0.0.1:{port}: Connection refused"):
+        BrokerMetrics(spark, f"127.0.0.1:{port}")
+    with pytest.raises(Refused, match="no metrics of a broker"):
+        BrokerMetrics(spark, measured.bootstrap_servers)  # which is Kafka's own port

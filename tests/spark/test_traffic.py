@@ -1,0 +1,267 @@
+"""Traffic on Spark: trials tell what the brokers bore, and none of it outlives its driver."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+import pytest
+from pyspark.sql import SparkSession
+
+from drainer.core.limits.point import Point, Signals
+from drainer.core.limits.reading import Report
+from drainer.errors import Interrupted, Refused
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.limits_topic import (
+    create_test_topic,
+    group_names,
+    moving_topics,
+    new_topic_name,
+)
+from drainer.kafka.settings import ClientSettings
+from drainer.sandbox import Broker
+from drainer.spark import traffic as traffic_module
+from drainer.spark.hosting import Host, Hosting
+from drainer.spark.orders import SILENCE_S, Order, share
+from drainer.spark.tower import Tower
+from drainer.spark.traffic import Traffic
+from kafka.topic import eventually
+
+POINT = Point(1024, 4, 200.0, 5, 3)
+WAIT_S = 60.0  # on a machine that does much else
+
+
+@pytest.fixture
+def settings(bootstrap: str) -> ClientSettings:
+    return ClientSettings.load(bootstrap)
+
+
+@pytest.fixture
+def topic(settings: ClientSettings) -> str:
+    name = new_topic_name()
+    with Cluster.connect(settings, WAIT_S) as cluster:
+        create_test_topic(cluster, name, 3, 100_000)
+    return name
+
+
+@pytest.fixture
+def traffic(spark: SparkSession, settings: ClientSettings, topic: str) -> Iterator[Traffic]:
+    with Traffic(spark, settings, topic, group_names(topic, 5), 2) as started:
+        yield started
+
+
+def written(settings: ClientSettings, topic: str) -> int:
+    with Cluster.connect(settings, WAIT_S) as cluster:
+        bounds = cluster.log_bounds(topic, range(3), "read_uncommitted")
+    return sum(bound.end for bound in bounds.values())
+
+
+def test_a_small_trial_gives_sane_signals_and_the_next_one_needs_no_new_job(
+    traffic: Traffic, settings: ClientSettings, topic: str
+) -> None:
+    phases: list[str] = []
+
+    seen = traffic.measure(
+        POINT, warm_up_s=1, window_s=3, observe=lambda phase, _: phases.append(phase)
+    )
+
+    assert seen.sent_per_s == pytest.approx(800, rel=0.3)  # the machine may be busy
+    assert 2 < seen.window_s <= 3
+    assert 0 < seen.round_trip_ms < 5_000
+    assert seen.queue_ms > 0
+    assert seen.throttled == 0
+    assert seen.falling_behind < 0.5
+    assert seen.handlers_idle is None
+    assert seen.isr_changing is None  # there is one replica
+    assert 0 < seen.clients_busy < 2
+    assert seen.errors == 0
+    assert list(dict.fromkeys(phases)) == ["connecting", "warming up", "steady"]
+
+    assert traffic.rest(WAIT_S)
+    again = traffic.measure(
+        replace(POINT, producers=1, consumer_groups=2, compression="lz4"), warm_up_s=1, window_s=2
+    )
+    assert 0 < again.sent_per_s < seen.sent_per_s / 2
+    with Cluster.connect(settings, WAIT_S) as cluster:
+        committed = cluster.committed(group_names(topic, 5)[4], topic, range(3))
+    assert all(offset for offset in committed.values())  # the fifth group has read, and left
+
+
+def test_a_trial_ends_early_when_its_signals_say_so(
+    traffic: Traffic, settings: ClientSettings, topic: str
+) -> None:
+    said: list[Signals] = []
+
+    def enough(signals: Signals) -> bool:
+        said.append(signals)
+        return len(said) == 3
+
+    seen = traffic.measure(POINT, warm_up_s=WAIT_S, window_s=WAIT_S, stop_when=enough)
+
+    assert seen == said[2]
+    assert seen.window_s <= 2.5
+
+    def still() -> bool:
+        with Cluster.connect(settings, WAIT_S) as cluster:
+            return not moving_topics(cluster, [topic], 0.3)
+
+    eventually(still, "the traffic has stopped", WAIT_S)
+
+
+def test_what_an_observer_raises_stops_the_traffic(
+    traffic: Traffic, settings: ClientSettings, topic: str
+) -> None:
+    def interrupt(phase: str, _: Signals | None) -> None:
+        if phase == "warming up":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        traffic.measure(POINT, warm_up_s=WAIT_S, window_s=WAIT_S, observe=interrupt)
+
+    assert traffic.rest(WAIT_S)  # and the tasks are there for more
+
+
+def test_groups_that_can_t_catch_up_in_time_skip(
+    traffic: Traffic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traffic.measure(POINT, warm_up_s=0, window_s=2)
+    monkeypatch.setattr(traffic_module, "LAG_AT_REST", -1)
+
+    assert not traffic.rest(2)
+
+    monkeypatch.undo()
+    assert traffic.rest(WAIT_S)
+
+
+def test_a_quota_of_the_brokers_is_seen(
+    spark: SparkSession, kafka_installed: None, tmp_path: Path
+) -> None:
+    with Broker(tmp_path, die_with_parent=True) as own:
+        own.limit_clients(produced_bytes_per_s=20_000)
+        settings = ClientSettings.load(own.bootstrap_servers)
+        name = new_topic_name()
+        with Cluster.connect(settings, WAIT_S) as cluster:
+            create_test_topic(cluster, name, 3, 100_000)
+        with Traffic(spark, settings, name, group_names(name, 1), 1) as traffic:
+            seen = traffic.measure(
+                replace(POINT, consumer_groups=1),
+                warm_up_s=5,
+                window_s=WAIT_S,
+                stop_when=lambda signals: signals.throttled > 0.3,
+            )
+    assert seen.throttled > 0.3
+
+
+def test_more_tasks_than_run_at_once_are_refused(
+    spark: SparkSession, settings: ClientSettings, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traffic_module, "TASKS_S", 10.0)
+
+    with pytest.raises(Refused, match="2 of 3 tasks have begun"):
+        Traffic(spark, settings, topic, (), 3).start()
+
+
+def test_traffic_on_a_topic_that_is_deleted_ends_with_the_reason(
+    traffic: Traffic, settings: ClientSettings, topic: str
+) -> None:
+    with Cluster.connect(settings, WAIT_S) as cluster:
+        cluster.connection.admin.delete_topics([topic])[topic].result(WAIT_S)
+
+    with pytest.raises(Interrupted, match="test topic can't be used"):
+        traffic.measure(POINT, warm_up_s=WAIT_S, window_s=WAIT_S)
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
+def test_traffic_ends_with_its_driver(
+    settings: ClientSettings, topic: str, end: signal.Signals
+) -> None:
+    """The driver's part without Spark: a process with a tower, and a task in this one."""
+    driver = textwrap.dedent(
+        """
+        import time
+        from drainer.core.limits.point import Point
+        from drainer.spark.orders import Order
+        from drainer.spark.tower import Tower
+        tower = Tower("127.0.0.1", 1, lambda task, report: None)
+        tower.open()
+        tower.tell(Order(2, Point(100, 1, 500.0, 1, 3), 1))
+        print(tower.port, tower.token, flush=True)
+        time.sleep(600)
+        """
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", driver], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            port, token = process.stdout.readline().split()
+            hosting = Hosting(
+                settings, topic, 3, group_names(topic, 1), 1, ("127.0.0.1", int(port)), token
+            )
+            host = Host(hosting, 0)
+            raised: list[BaseException] = []
+            task = threading.Thread(target=_kept, args=(host.run, raised))
+            task.start()
+            eventually(lambda: written(settings, topic) > 100, "there is traffic", WAIT_S)
+
+            os.kill(process.pid, end)
+
+            eventually(lambda: not host.sending, "nothing is sent any more", SILENCE_S + 5)
+            if end == signal.SIGSTOP:
+                assert not raised  # it may go on
+        finally:
+            process.kill()
+            task.join(WAIT_S)
+    assert "the driver is gone" in str(raised[0])
+
+
+def _kept(run: object, raised: list[BaseException]) -> None:
+    try:
+        run()  # type: ignore[operator]
+    except BaseException as error:
+        raised.append(error)
+
+
+def test_whoever_has_no_token_is_hung_up_on() -> None:
+    heard: list[tuple[int, Report]] = []
+    tower = Tower("127.0.0.1", 1, lambda *said: heard.append(said))
+    tower.open()
+    greetings = (b'{"token":"a guess","task":0}\n', b"GET / HTTP/1.1\r\n\r\n", b"[]\n")
+    for greeting in greetings:
+        with socket.create_connection(("127.0.0.1", tower.port), timeout=WAIT_S) as stranger:
+            stranger.sendall(greeting)
+            assert stranger.recv(100) == b""
+
+    assert tower.here == 0
+    assert tower.lost is None
+    assert tower.token not in repr(
+        Hosting(ClientSettings("b:9092"), "t", 1, (), 1, ("h", 1), tower.token)
+    )
+    with socket.create_connection(("127.0.0.1", tower.port), timeout=WAIT_S) as task:
+        task.sendall(orjson.dumps({"token": tower.token, "task": 0}) + b"\n")
+        order = Order.from_json(orjson.loads(task.makefile().readline()))
+        assert order == Order(1)
+    eventually(lambda: tower.lost is not None, "a task that hangs up is missed")
+    tower.close()
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", tower.port), timeout=WAIT_S)
+
+
+def test_orders_come_out_of_json_as_they_went_in() -> None:
+    order = Order(7, POINT, 5, 2)
+
+    assert Order.from_json(orjson.loads(orjson.dumps(order))) == order
+
+
+def test_producers_are_shared_out_evenly() -> None:
+    assert [share(7, 3, task) for task in range(3)] == [3, 2, 2]
+    assert [share(2, 3, task) for task in range(3)] == [1, 1, 0]
