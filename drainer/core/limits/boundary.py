@@ -35,7 +35,8 @@ class Boundary:
         high: and below; None when it may be anywhere above.
         trials: that it took.
         end: why the search ended.
-        why: the signals that decided at the overloaded end, in words.
+        why: the signals that decided at the overloaded end, in words, or why clients could do no
+            more.
     """
 
     value: Value
@@ -57,12 +58,15 @@ class Boundary:
             for trial in trials
             if trial.point.producers == found.safe and trial.judgement.verdict is Verdict.SAFE
         ]
-        overloads = [
-            trial.judgement.why
-            for trial in trials
-            if trial.point.producers == found.overloaded
-            and trial.judgement.verdict is Verdict.OVERLOADED
-        ]
+        if found.end is End.CLIENTS:
+            against = [t for t in trials if t.judgement.verdict is Verdict.CLIENTS]
+        else:
+            against = [
+                trial
+                for trial in trials
+                if trial.point.producers == found.overloaded
+                and trial.judgement.verdict is Verdict.OVERLOADED
+            ]
         return cls(
             value=axis.of(point),
             point=safe,
@@ -72,7 +76,7 @@ class Boundary:
             high=None if found.high is None else found.high * point.pace,
             trials=found.trials,
             end=found.end,
-            why=overloads[-1] if overloads else (),
+            why=against[-1].judgement.why if against else (),
         )
 
     @property

@@ -82,6 +82,16 @@ def test_a_boundary_is_what_was_acknowledged_at_the_safe_end() -> None:
     assert not made.is_lower_bound
 
 
+def test_a_boundary_of_clients_that_could_do_no_more_says_why() -> None:
+    found = Found(10, None, 9.5, None, 3, End.CLIENTS)
+    trials = [trial(10, Verdict.SAFE), trial(11, Verdict.CLIENTS, 900.0, "a client is busy 97%")]
+
+    made = Boundary.of(Axis.MESSAGE_BYTES, POINT, found, trials)
+
+    assert made.why == ("a client is busy 97%",)
+    assert made.is_lower_bound
+
+
 def test_a_boundary_where_nothing_was_safe_is_zero() -> None:
     made = Boundary.of(Axis.MESSAGE_BYTES, POINT, Found(0, 1, 0.0, 1.0, 5, End.NONE), [])
 
