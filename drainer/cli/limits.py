@@ -79,7 +79,7 @@ def limits(
     quiet: o.Quiet = False,
     debug: o.Debug = False,
 ) -> None:
-    """Find out how much traffic the brokers bear: the boundary for each message size.
+    """Find what the brokers bear, for each message size.
 
     Producers and consumers on Spark send and read on a test topic of their own. Their number is
     searched for, from trial to trial, until the brokers are just not overloaded. Ctrl-C ends all
