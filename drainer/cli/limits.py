@@ -132,6 +132,7 @@ def limits(
             show_limits_action(terminal, prepared, place.master)
             if not found.complete:
                 insist_on_yes(terminal, "Begin?", yes=yes)
+                terminal.say(f"starting Spark at {place.master} ...")
                 with limits_view(terminal, prepared.limits) as view:
                     measured = measure_limits(
                         cluster, prepared, _host(place, settings, request), view.update
