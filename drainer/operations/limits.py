@@ -35,6 +35,23 @@ from drainer.store.limits_file import LimitsFile
 # More than a broker bears that also has readers: Dropbox's bore 60 MB/s with five groups.
 BYTES_PER_S_A_BROKER = 200e6
 PRODUCERS_MOST = 256
+SAID_BY = {
+    "axis": "what is varied",
+    "values": "the list of values",
+    "pace_bytes_per_s": "the pace of a producer, in bytes/s",
+    "producers_most": "the most producers",
+    "message_bytes": "the size of messages",
+    "consumer_groups": "--consumer-groups",
+    "partitions": "the number of partitions",
+    "compression": "--compression",
+    "compressibility": "--compressibility",
+    "precision": "--precision",
+    "safe_share": "--safe-share",
+    "trials_most": "--trials",
+    "window_s": "--window",
+    "jmx": "whether there is --jmx",
+    "thresholds": "what counts as overload",
+}  # settings as a person knows them
 SHOWN = 5  # topics and groups of others, in a refusal
 
 
@@ -350,8 +367,8 @@ def _gone_on_with(found: Limits, asked: Limits, path: Path) -> Limits:
     different = replace(before, values=values).differences(now)
     if different:
         told = ", ".join(
-            f"{name.replace('_', ' ')} {_told(getattr(before, name))},"
-            f" not {_told(getattr(now, name))}"
+            f"{SAID_BY.get(name, name)} was {_told(getattr(before, name))},"
+            f" and is {_told(getattr(now, name))}"
             for name in different
         )
         raise LimitsRefused(
@@ -364,6 +381,8 @@ def _gone_on_with(found: Limits, asked: Limits, path: Path) -> Limits:
 def _told(value: object) -> str:
     if isinstance(value, tuple):
         return " ".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -15,7 +15,7 @@ from drainer.core.limits.found import End
 from drainer.core.limits.point import Signals, Verdict
 from drainer.core.limits.settings import Axis, LimitSettings, Value
 from drainer.operations.leftovers import Leftovers
-from drainer.operations.limits import PreparedLimits
+from drainer.operations.limits import SAID_BY, PreparedLimits
 from drainer.view import figures
 from drainer.view.layout import (
     BAD,
@@ -166,7 +166,8 @@ def show_comparison(terminal: Terminal, found: Comparison, before: Limits, after
         if name == "values":
             continue
         was, now = (_told(getattr(each.settings, name)) for each in (before, after))
-        terminal.show(field("other setting", f"{name.replace('_', ' ')}: {was}, then {now}"))
+        words = SAID_BY.get(name, name)
+        terminal.show(field("other setting", f"{words}: {was}, then {now}"))
     for name, values in (("A alone", found.only_before), ("B alone", found.only_after)):
         if values:
             terminal.show(field(name, ", ".join(value_words(axis, value) for value in values)))

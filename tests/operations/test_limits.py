@@ -215,7 +215,7 @@ def test_other_settings_are_refused_with_what_they_were(
     cluster: Cluster, known: LimitsRequest
 ) -> None:
     before = known.out.read_bytes()
-    with pytest.raises(LimitsRefused, match="consumer groups 5, not 7") as refused:
+    with pytest.raises(LimitsRefused, match="--consumer-groups was 5, and is 7") as refused:
         prepare_limits(cluster, replace(known, consumer_groups=7))
 
     assert "--out" in str(refused.value.hint)

@@ -183,7 +183,7 @@ def test_two_findings_side_by_side(limits: Limits) -> None:
     assert f"1 KiB {before_rate} {after_rate}" in text
     assert "-50% more than they are unsure of" in text
     assert "clusters two different ones" in text
-    assert "other setting consumer groups: 5, then 7" in text
+    assert "other setting --consumer-groups: 5, then 7" in text
     assert "A alone 100 B" in text
 
 
