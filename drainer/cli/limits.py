@@ -17,13 +17,8 @@ from drainer.core.limits.comparison import compare as compare_limits
 from drainer.core.limits.overload import Thresholds
 from drainer.kafka.settings import ClientSettings
 from drainer.operations.leftovers import clean_up, find_leftovers
-from drainer.operations.limits import (
-    PRODUCERS_MOST,
-    Host,
-    LimitsRequest,
-    measure_limits,
-    prepare_limits,
-)
+from drainer.operations.limits import Host, keep_limits, measure_limits, prepare_limits
+from drainer.operations.limits_request import PRODUCERS_MOST, LimitsRequest
 from drainer.operations.trials import Pauses
 from drainer.spark.settings import EVERY_CORE, SparkLook, java_for_spark
 from drainer.store.limits_file import CSV_MARK, LimitsFile, trials_as_csv
@@ -130,7 +125,9 @@ def limits(
             prepared = prepare_limits(cluster, request)
             found = prepared.limits
             show_limits_action(terminal, prepared, place.master)
-            if not found.complete:
+            if found.complete:
+                keep_limits(prepared)
+            else:
                 insist_on_yes(terminal, "Begin?", yes=yes)
                 terminal.say(f"starting Spark at {place.master} ...")
                 with limits_view(terminal, prepared.limits) as view:

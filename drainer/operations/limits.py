@@ -7,17 +7,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Protocol, Self
 
 from drainer.core.limits.boundary import Limits
-from drainer.core.limits.overload import Thresholds
-from drainer.core.limits.settings import Axis, LimitSettings, Value
+from drainer.core.limits.settings import Axis, LimitSettings
 from drainer.engine.signals import STOP_SIGNALS
-from drainer.errors import DrainerError, Interrupted, LimitsRefused, Refused, UsageError, both
+from drainer.errors import DrainerError, Interrupted, LimitsRefused, Refused, both
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.limits_topic import (
     Own,
@@ -29,98 +28,11 @@ from drainer.kafka.limits_topic import (
     new_topic_name,
     own_things,
 )
-from drainer.operations.trials import LimitsStatus, Pauses, Traffic, Trials
+from drainer.operations.limits_request import SAID_BY, LimitsRequest
+from drainer.operations.trials import LimitsStatus, Traffic, Trials
 from drainer.store.limits_file import LimitsFile
 
-# More than a broker bears that also has readers: Dropbox's bore 60 MB/s with five groups.
-BYTES_PER_S_A_BROKER = 200e6
-PRODUCERS_MOST = 256
-SAID_BY = {
-    "axis": "what is varied",
-    "values": "the list of values",
-    "pace_bytes_per_s": "the pace of a producer, in bytes/s",
-    "producers_most": "the most producers",
-    "message_bytes": "the size of messages",
-    "consumer_groups": "--consumer-groups",
-    "partitions": "the number of partitions",
-    "compression": "--compression",
-    "compressibility": "--compressibility",
-    "precision": "--precision",
-    "safe_share": "--safe-share",
-    "trials_most": "--trials",
-    "window_s": "--window",
-    "jmx": "whether there is --jmx",
-    "thresholds": "what counts as overload",
-}  # settings as a person knows them
 SHOWN = 5  # topics and groups of others, in a refusal
-
-
-@dataclass(frozen=True, slots=True)
-class LimitsRequest:
-    """What was asked for.
-
-    Attributes:
-        axis: what is varied, over ``values``; partitions are those for each broker.
-        out: the file of the result.
-        partitions: of the test topic, for each broker.
-        pace_bytes_per_s: of one producer; None for what makes the search fine-grained.
-        bytes_per_s_most: that all producers together never exceed; None for no bound of this kind.
-        shared: others may use the cluster; a trial ends within a second of overload.
-        jmx: ``host:port`` of brokers' metrics.
-    """
-
-    axis: Axis
-    values: tuple[Value, ...]
-    out: Path
-    message_bytes: int = 1024
-    consumer_groups: int = 5
-    partitions: int = 10
-    compression: str = "none"
-    compressibility: float = 0.0
-    pace_bytes_per_s: float | None = None
-    producers_most: int = PRODUCERS_MOST
-    bytes_per_s_most: float | None = None
-    precision: float = 0.05
-    trials_most: int = 14
-    safe_share: float = 0.8
-    window_s: float = 30.0
-    pauses: Pauses = field(default_factory=lambda: Pauses(10.0, 60.0))
-    shared: bool = False
-    jmx: tuple[str, ...] = ()
-
-    def settings(self, brokers: int) -> LimitSettings:
-        """For a cluster of so many brokers. Raises UsageError when they contradict each other."""
-        bound = self.bytes_per_s_most
-        top = bound if bound is not None else BYTES_PER_S_A_BROKER * brokers
-        pace = self.pace_bytes_per_s or top / self.producers_most
-        most = self.producers_most
-        if bound is not None:
-            most = min(most, int(bound / pace * (1 + 1e-9)))
-        if most < 1:
-            raise UsageError(
-                f"one producer alone sends {pace / 1e6:,.3f} MB/s, more than --max-mb-per-s allows",
-                hint="say a lower --pace, or none: then it is chosen",
-            )
-        values = self.values
-        if self.axis is Axis.PARTITIONS:
-            values = tuple(int(value) * brokers for value in values)
-        return LimitSettings(
-            axis=self.axis,
-            values=values,
-            pace_bytes_per_s=pace,
-            producers_most=most,
-            message_bytes=self.message_bytes,
-            consumer_groups=self.consumer_groups,
-            partitions=self.partitions * brokers,
-            compression=self.compression,
-            compressibility=self.compressibility,
-            precision=self.precision,
-            safe_share=self.safe_share,
-            trials_most=self.trials_most,
-            window_s=self.window_s,
-            jmx=bool(self.jmx),
-            thresholds=Thresholds(),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +66,15 @@ class PreparedLimits:
         """That the producers send at most."""
         settings = self.limits.settings
         return settings.producers_most * settings.pace_bytes_per_s
+
+
+def keep_limits(prepared: PreparedLimits) -> None:
+    """Writes limits that were complete already, if they have other settings now.
+
+    Raises LimitsNotWritten.
+    """
+    if _as_read(prepared.limits) != _as_read(prepared.on_disk):
+        LimitsFile(prepared.request.out).write(prepared.limits)
 
 
 class Host(Protocol):
@@ -244,6 +165,7 @@ def measure_limits(
     prepared: PreparedLimits,
     host: Host,
     update: Callable[[LimitsStatus], None],
+    clock: Callable[[], float] = time.monotonic,
 ) -> MeasuredLimits:
     """Makes the trials that are yet to be made; a stop signal ends all traffic at once.
 
@@ -263,7 +185,7 @@ def measure_limits(
                 hint="say the same again, to go on from there",
             )
         with host, _stop_signals():
-            return _on_a_topic(cluster, prepared, host, file, update)
+            return _on_a_topic(cluster, prepared, host, file, update, clock)
     finally:
         file.release()
 
@@ -274,6 +196,7 @@ def _on_a_topic(
     host: Host,
     file: LimitsFile,
     update: Callable[[LimitsStatus], None],
+    clock: Callable[[], float],
 ) -> MeasuredLimits:
     own = Own((prepared.topic,), prepared.groups)
     try:
@@ -289,7 +212,7 @@ def _on_a_topic(
                     prepared.request.pauses,
                     stops_at_overload=prepared.request.shared,
                     update=update,
-                    clock=time.monotonic,
+                    clock=clock,
                     now=time.time,
                 ).run()
     except BaseException as error:
@@ -364,7 +287,8 @@ def _gone_on_with(found: Limits, asked: Limits, path: Path) -> Limits:
     values = before.values
     if set(before.values) <= set(now.values):  # more of them are no other settings
         values = now.values
-    different = replace(before, values=values).differences(now)
+    # Nor is what a drain may use of what was found.
+    different = replace(before, values=values, safe_share=now.safe_share).differences(now)
     if different:
         told = ", ".join(
             f"{SAID_BY.get(name, name)} was {_told(getattr(before, name))},"

@@ -15,7 +15,8 @@ from drainer.core.limits.found import End
 from drainer.core.limits.point import Signals, Verdict
 from drainer.core.limits.settings import Axis, LimitSettings, Value
 from drainer.operations.leftovers import Leftovers
-from drainer.operations.limits import SAID_BY, PreparedLimits
+from drainer.operations.limits import PreparedLimits
+from drainer.operations.limits_request import SAID_BY
 from drainer.view import figures
 from drainer.view.layout import (
     BAD,

@@ -24,9 +24,11 @@ from drainer.kafka.limits_topic import (
 from drainer.kafka.settings import ClientSettings
 from drainer.operations import limits as operation
 from drainer.operations.leftovers import clean_up, find_leftovers
-from drainer.operations.limits import LimitsRequest, measure_limits, prepare_limits
+from drainer.operations.limits import keep_limits, measure_limits, prepare_limits
+from drainer.operations.limits_request import LimitsRequest
 from drainer.operations.trials import LimitsStatus, Pauses
 from drainer.store.limits_file import LimitsFile
+from kafka.topic import eventually
 
 from .modelled import ModelledCluster
 
@@ -82,6 +84,11 @@ def request(folder: Path, **changes: object) -> LimitsRequest:
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
+def is_gone(cluster: Cluster, topic: str) -> None:
+    """Brokers hear of it one after the other."""
+    eventually(lambda: topic not in own_things(cluster).topics, f"{topic} is gone")
+
+
 def unheard(_: LimitsStatus) -> None:
     """Nobody looks."""
 
@@ -100,7 +107,7 @@ def test_the_topic_that_was_named_is_there_for_the_traffic_and_gone_afterwards(
     assert prepared.groups == (f"{prepared.topic}.1", f"{prepared.topic}.2")
     assert host.ended
     assert measured.left is None
-    assert prepared.topic not in own_things(cluster).topics
+    is_gone(cluster, prepared.topic)
     assert measured.limits.complete
     assert LimitsFile(asked.out).load() == measured.limits
     assert [path.name for path in tmp_path.iterdir()] == ["limits.json"]
@@ -118,7 +125,7 @@ def test_a_stopped_run_leaves_no_topic_and_says_how_to_go_on(
 
     assert "same command" in str(stopped.value.hint)
     assert host.ended
-    assert prepared.topic not in own_things(cluster).topics
+    is_gone(cluster, prepared.topic)
     again = prepare_limits(cluster, asked)
     assert len(again.limits.trials) == 2
     host = ModelledHost(cluster)
@@ -138,7 +145,7 @@ def test_traffic_that_breaks_leaves_no_topic(cluster: Cluster, tmp_path: Path) -
     with pytest.raises(Interrupted, match="a task is gone"):
         measure_limits(cluster, prepared, host, unheard)
 
-    assert prepared.topic not in own_things(cluster).topics
+    is_gone(cluster, prepared.topic)
 
 
 def test_a_topic_that_can_not_be_removed_is_told_and_spoils_no_result(
@@ -180,7 +187,7 @@ def test_a_shared_cluster_is_relieved_at_the_first_sign(cluster: Cluster, tmp_pa
     prepared = prepare_limits(cluster, request(tmp_path, shared=True))
     host = ModelledHost(cluster)
 
-    measure_limits(cluster, prepared, host, unheard)
+    measure_limits(cluster, prepared, host, unheard, host.modelled.clock)
 
     assert min(took for _, took in host.modelled.tried) < 5.0
 
@@ -240,6 +247,17 @@ def test_a_size_more_is_no_other_setting(cluster: Cluster, known: LimitsRequest)
     assert [boundary.value for boundary in limits.boundaries] == [1024, 10_240]
 
 
+def test_another_safe_share_needs_no_other_trials(cluster: Cluster, known: LimitsRequest) -> None:
+    before = LimitsFile(known.out).load().cap(1024)
+    prepared = prepare_limits(cluster, replace(known, safe_share=0.4))
+
+    assert prepared.limits.complete
+    keep_limits(prepared)
+
+    after = LimitsFile(known.out).load().cap(1024)
+    assert after.messages_per_s == pytest.approx(before.messages_per_s / 2)
+
+
 def test_limits_of_another_cluster_are_refused(cluster: Cluster, known: LimitsRequest) -> None:
     file = LimitsFile(known.out)
     file.write(replace(file.load(), cluster_id="other"))
@@ -286,4 +304,4 @@ def test_what_a_crash_left_is_found_and_removed(cluster: Cluster) -> None:
 
     assert name in found.own.topics
     clean_up(cluster, Own((name,), ()))
-    assert name not in own_things(cluster).topics
+    is_gone(cluster, name)

@@ -14,7 +14,8 @@ from drainer.core.limits.found import End
 from drainer.core.limits.settings import Axis
 from drainer.kafka.limits_topic import Own
 from drainer.operations.leftovers import Leftovers
-from drainer.operations.limits import LimitsRequest, PreparedLimits
+from drainer.operations.limits import PreparedLimits
+from drainer.operations.limits_request import LimitsRequest
 from drainer.operations.trials import LimitsStatus
 from drainer.view.limits import (
     show_comparison,
