@@ -107,7 +107,7 @@ def limits(
             compressibility=m.compressibility(compressibility),
             pace_bytes_per_s=m.pace(pace),
             producers_most=max_producers,
-            bytes_per_s_most=None if max_mb_per_s is None else max_mb_per_s * 1e6,
+            bytes_per_s_most=m.most(max_mb_per_s),
             precision=m.precision(precision),
             trials_most=trials,
             safe_share=parse_share(safe_share, "--safe-share"),

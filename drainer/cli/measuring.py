@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from math import isfinite
 from pathlib import Path
 from typing import Annotated
 
@@ -326,6 +327,13 @@ def _size(word: str) -> int:
             f"--bytes {word} is no size of a message", hint="from 1 to 64MiB, as in 100,1KiB,10KiB"
         )
     return size
+
+
+def most(megabytes: float | None) -> float | None:
+    """``--max-mb-per-s`` in bytes/s."""
+    if megabytes is not None and not isfinite(megabytes):
+        raise UsageError(f"--max-mb-per-s {megabytes} bounds nothing", hint="as in 50")
+    return None if megabytes is None else megabytes * 1e6
 
 
 def pace(text: str | None) -> float | None:

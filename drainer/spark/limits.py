@@ -9,7 +9,7 @@ from typing import Self
 
 from pyspark.sql import SparkSession
 
-from drainer.errors import DrainerError
+from drainer.errors import DrainerError, Refused
 from drainer.kafka.settings import ClientSettings
 from drainer.spark.failure import spark_failures
 from drainer.spark.session import slots_of, spark_session
@@ -59,6 +59,11 @@ class TrafficHost:
         assert self._session is not None
         with spark_failures():
             context = self._session.sparkContext
-            wait = self._owned and not self._place.is_local
-            tasks = self._place.tasks or slots_of(context, wait=wait)
+            slots = slots_of(context, wait=self._owned and not self._place.is_local)
+        tasks = self._place.tasks or slots
+        if self._place.is_local and tasks > slots:  # elsewhere executors may come yet
+            raise Refused(
+                f"{self._place.master} runs {slots} tasks at once, and --tasks asks for {tasks}",
+                hint="all of them have to run at once: ask for fewer, or leave it out",
+            )
         return Traffic(self._session, self._client, topic, groups, tasks, self._jmx)

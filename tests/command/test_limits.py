@@ -45,6 +45,7 @@ def limits_at(path: Path, **changes: float) -> Limits:
         (("--safe-share", "120%"), "--safe-share '120%' is no share"),
         (("--window", "2s"), "--window 2s is too short"),
         (("--pace", "0"), "--pace '0' sends nothing"),
+        (("--max-mb-per-s", "inf"), "--max-mb-per-s inf bounds nothing"),
         (("--master", "sc://here"), "Spark Connect"),
         (("--spark-conf", "spark.speculation=true"), "spark.speculation"),
     ],
