@@ -21,7 +21,7 @@ from drainer.loader import describe
 from drainer.spark.failure import spark_failures
 from drainer.spark.hosting import HOSTED_SCHEMA, Hosting
 from drainer.spark.jmx import Jmx
-from drainer.spark.orders import Order
+from drainer.spark.orders import REPORT_S, Order
 from drainer.spark.tower import Tower
 
 LOCALHOST = "127.0.0.1"
@@ -145,7 +145,8 @@ class Traffic:
                 begun_s, silences = time.monotonic(), self._silences
                 with self._hearing:
                     self._reading.forget_before(begun_s)
-                steady_s, end_s = begun_s + warm_up_s, begun_s + warm_up_s + window_s
+                steady_s = begun_s + warm_up_s
+                end_s = steady_s + window_s + 2 * REPORT_S  # reports begin and end a little inside
                 while (now_s := time.monotonic()) < end_s:
                     self._look()
                     running = None
@@ -184,7 +185,8 @@ class Traffic:
                     continue
                 seen = self._signals(now_s - PROBE_S, now_s, 0)
                 observe("cooling down", seen)
-                at_rest = seen is not None and self._is_at_rest(seen)
+                caught_up = self._caught_up(now_s - PROBE_S, now_s)
+                at_rest = seen is not None and self._is_calm(seen) and caught_up
         finally:
             self._halt()
         if not at_rest:
@@ -231,14 +233,18 @@ class Traffic:
         with self._hearing:
             return self._reading.silences
 
-    def _is_at_rest(self, seen: Signals) -> bool:
-        with self._hearing:
-            lag = max(self._reading.lags[: self._reading_groups], default=0)
+    def _is_calm(self, seen: Signals) -> bool:
         if seen.round_trip_ms and (self._least_ms is None or seen.round_trip_ms < self._least_ms):
             self._least_ms = seen.round_trip_ms
-        least_ms = self._least_ms or 0.0
-        calm = 0 < seen.round_trip_ms <= AT_REST * least_ms + AT_REST_MS
-        return calm and lag <= LAG_AT_REST
+        return 0 < seen.round_trip_ms <= AT_REST * (self._least_ms or 0.0) + AT_REST_MS
+
+    def _caught_up(self, begin_s: float, end_s: float) -> bool:
+        with self._hearing:
+            lag = self._reading.lag_between(begin_s, end_s, self._reading_groups)
+        if lag is None:
+            return not self._reading_groups
+        least, most = lag
+        return most <= LAG_AT_REST and most - least <= LAG_AT_REST
 
     def _set_groups(self, groups: int) -> None:
         """Lets so many groups read; others leave, and newcomers begin where the logs end."""

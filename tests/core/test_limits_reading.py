@@ -81,6 +81,16 @@ def test_what_a_group_skipped_is_no_lag_of_it() -> None:
     assert reading.lags == (0, 0)
 
 
+def test_the_lag_of_a_stretch_is_told_from_its_least_to_its_most() -> None:
+    reading = Reading(1, 2)
+    for second in range(5):
+        told(reading, 0, second, 100, 90)
+
+    assert reading.lag_between(1, 3, 2) == (0, 30)
+    assert reading.lag_between(1, 3, 1) == (0, 0)
+    assert reading.lag_between(9, 10, 2) is None
+
+
 def test_without_a_word_from_each_task_there_are_no_signals() -> None:
     reading = Reading(2, 2)
     told(reading, 0, 1, 100, 100)

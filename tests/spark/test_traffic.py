@@ -75,7 +75,7 @@ def test_a_small_trial_gives_sane_signals_and_the_next_one_needs_no_new_job(
     )
 
     assert seen.sent_per_s == pytest.approx(800, rel=0.3)  # the machine may be busy
-    assert 2 < seen.window_s <= 3
+    assert 2.5 < seen.window_s <= 3.5
     assert 0 < seen.round_trip_ms < 5_000
     assert seen.queue_ms > 0
     assert seen.throttled == 0
@@ -134,7 +134,7 @@ def test_groups_that_can_t_catch_up_in_time_skip(
     traffic: Traffic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     traffic.measure(POINT, warm_up_s=0, window_s=2)
-    monkeypatch.setattr(traffic_module, "LAG_AT_REST", -1)
+    monkeypatch.setattr(traffic_module, "LAG_AT_REST", float("-inf"))
 
     assert not traffic.rest(2)
 

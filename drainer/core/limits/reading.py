@@ -103,6 +103,19 @@ class Reading:
             for group, base in enumerate(self._base)
         )
 
+    def lag_between(self, begin_s: float, end_s: float, groups: int) -> tuple[int, int] | None:
+        """The least and the most lag of one of the first ``groups``; None when nothing was heard.
+
+        It is below zero by what brokers took of a producer that was stopped before it knew.
+        """
+        lags = [
+            lag
+            for at_s, of_all in self._lags
+            if begin_s <= at_s <= end_s
+            for lag in of_all[:groups]
+        ]
+        return (min(lags), max(lags)) if lags else None
+
     def set_caught_up(self) -> None:
         """Groups have skipped what they had yet to read."""
         self._base = tuple(base + lag for base, lag in zip(self._base, self.lags, strict=True))
