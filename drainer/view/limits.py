@@ -42,6 +42,14 @@ MARKS = {
     Verdict.CLIENTS: ("!", WARN_STYLE),
     Verdict.UNCLEAR: ("?", WARN_STYLE),
 }
+_ENDS = {
+    End.MOST: "lower bound: the most that was allowed",
+    End.CLIENTS: "lower bound: clients could do no more",
+    End.NONE: "no traffic was safe",
+    End.UNCLEAR: "unclear: trials told nothing",
+    End.TRIALS: "less narrow than asked",
+}
+_KNOW_NO_WHY = (End.MOST, End.CLIENTS, End.UNCLEAR)
 VERDICTS = {
     Verdict.SAFE: "safe",
     Verdict.OVERLOADED: "overloaded",
@@ -115,7 +123,7 @@ def show_limits(terminal: Terminal, limits: Limits, path: Path) -> None:
         cap = settings.safe_share * boundary.messages_per_s
         rows.add_row(
             Text(name, HEAD_STYLE),
-            figures.rate(boundary.messages_per_s),
+            at_least(boundary) + figures.rate(boundary.messages_per_s),
             f"{limits.bytes_per_s_a_broker(boundary) / 1e6:,.1f}",
             between(boundary),
             f"{figures.rate(cap)} messages/s",
@@ -128,7 +136,7 @@ def show_limits(terminal: Terminal, limits: Limits, path: Path) -> None:
     terminal.show(field("safe cap", f"{share} of the boundary", "what a drain may use"))
     terminal.show(field("decided by", decided_by(settings)))
     for boundary in limits.boundaries:
-        if boundary.end is End.MOST:
+        if was_most(limits, boundary):
             terminal.warn(f"{value_words(settings.axis, boundary.value)}: {most_words(limits)}")
         elif boundary.end is End.CLIENTS:
             terminal.warn(
@@ -209,19 +217,17 @@ def between(boundary: Boundary) -> str:
 def ended(boundary: Boundary) -> str:
     """What limits it, or why that isn't known."""
     why = "; ".join(boundary.why)
-    match boundary.end:
-        case End.MOST:
-            return "lower bound: the most that was allowed"
-        case End.CLIENTS:
-            return "lower bound: clients could do no more"
-        case End.NONE:
-            return f"no traffic was safe: {why}" if why else "no traffic was safe"
-        case End.UNCLEAR:
-            return "unclear: trials told nothing"
-        case End.TRIALS:
-            return f"less narrow than asked; {why}" if why else "less narrow than asked"
-        case _:
-            return why
+    if boundary.end is End.TRIALS and is_open(boundary):
+        return "lower bound: nothing that was tried overloaded the brokers"
+    said = _ENDS.get(boundary.end, "")
+    if boundary.end in _KNOW_NO_WHY or not why:
+        return said
+    return f"{said}: {why}" if said else why
+
+
+def was_most(limits: Limits, boundary: Boundary) -> bool:
+    """Whether the most that was allowed was safe."""
+    return is_open(boundary) and boundary.safe_producers == limits.settings.producers_most
 
 
 def most_words(limits: Limits) -> str:
@@ -239,8 +245,14 @@ def unsure(boundary: Boundary) -> bool:
     return boundary.end is not End.NARROW
 
 
+def is_open(boundary: Boundary) -> bool:
+    """Whether the brokers may bear any more."""
+    return boundary.is_lower_bound or (boundary.high is None and boundary.messages_per_s > 0)
+
+
 def at_least(boundary: Boundary) -> str:
-    return "≥ " if boundary.is_lower_bound else ""
+    """What to put before its figure."""
+    return "≥ " if is_open(boundary) else ""
 
 
 def signal_words(signals: Signals, baseline_ms: float | None) -> list[str]:
@@ -327,7 +339,7 @@ def _range_of(names: Sequence[str]) -> str:
 def _moved(change: Change) -> str:
     if change.ratio is None:
         return figures.UNKNOWN
-    if change.before.is_lower_bound or change.after.is_lower_bound:
+    if is_open(change.before) or is_open(change.after):
         return f"{(change.ratio - 1) * 100:+.0f}% of what was tried"
     return f"{(change.ratio - 1) * 100:+.0f}%"
 
@@ -335,7 +347,7 @@ def _moved(change: Change) -> str:
 def _how_sure(change: Change) -> str:
     if change.certain:
         return "more than they are unsure of"
-    if change.before.is_lower_bound or change.after.is_lower_bound:
+    if is_open(change.before) or is_open(change.after):
         return "a lower bound is among them"
     return "within what they are unsure of"
 

@@ -133,12 +133,18 @@ def test_the_summary_has_a_line_for_each_boundary(limits: Limits) -> None:
 
 
 def test_a_lower_bound_says_that_it_is_one_and_why(limits: Limits) -> None:
-    most = summary(ended(limits, End.MOST, high=None))
+    top = SETTINGS.producers_most
+    point = replace(limits.boundaries[0].point, producers=top)
+    most = summary(ended(limits, End.MOST, high=None, point=point))
+    few = summary(ended(limits, End.TRIALS, high=None, point=point))
     clients = summary(ended(limits, End.CLIENTS, high=None))
 
     assert "lower bound: the most that was allowed" in most
     assert "above " in most
     assert "even 100.0 MB/s, the most that was allowed, did not overload the brokers" in most
+    assert "≥ " in most
+    assert "lower bound: nothing that was tried overloaded the brokers" in few
+    assert "even 100.0 MB/s" in few
     assert "lower bound: clients could do no more" in clients
     assert "the brokers may bear more; add executors" in clients
 
@@ -147,7 +153,7 @@ def test_nothing_safe_and_less_narrow_than_asked_are_told(limits: Limits) -> Non
     assert "no traffic was safe: round trip" in summary(
         ended(limits, End.NONE, messages_per_s=0.0, low=0.0)
     )
-    assert "less narrow than asked; round trip" in summary(ended(limits, End.TRIALS))
+    assert "less narrow than asked: round trip" in summary(ended(limits, End.TRIALS))
 
 
 def test_values_are_told_with_what_they_are() -> None:

@@ -17,11 +17,10 @@ from drainer.core.limits.boundary import Boundary, Limits
 from drainer.core.limits.point import Trial, Verdict
 from drainer.core.limits.settings import Axis, Value
 from drainer.view import figures
-from drainer.view.limits import VERDICTS, at_least, value_words
+from drainer.view.limits import VERDICTS, at_least, held_fixed, is_open, value_words
 from drainer.view.report.chart import INKS, Chart, Key, drawn
 
 HEIGHT = 300
-SEARCH_HEIGHT = 190
 APART = 1.22  # the first and the last trial of a size lie so far apart from its place
 REACH = 1.6  # times the smallest and the largest size, up to where the cap is drawn
 ROUND = tuple(step * 10.0**power for power in range(-1, 9) for step in (1, 2, 5))
@@ -29,13 +28,13 @@ DECADES_MB = tuple(10.0**power for power in range(-4, 7))
 TICKS_MOST = 7
 
 # Shapes tell as much as colours do.
-_MARKERS = {
+MARKERS = {
     Verdict.SAFE: ("o", "c3", "●"),
     Verdict.OVERLOADED: ("X", "bad", "✖"),
     Verdict.CLIENTS: ("^", "c5", "▲"),
     Verdict.UNCLEAR: ("d", "c8", "◆"),
 }
-_BOUNDARY, _CAP = "c1", "c2"
+BOUNDARY, _CAP = "c1", "c2"
 _ON_PAPER = {
     "muted": "#59636f",
     "grid": "#d5dae0",
@@ -72,15 +71,6 @@ def boundary_chart(limits: Limits) -> Chart:
     return drawing.chart
 
 
-def search_charts(limits: Limits) -> list[Chart]:
-    """For each value of the axis its trials, one after the other, for a page."""
-    return [
-        _search(limits, value, f"search-{number}")
-        for number, value in enumerate(limits.settings.values)
-        if limits.trials_of(value)
-    ]
-
-
 def boundary_png(limits: Limits) -> bytes:
     """The same picture as a PNG of 1,200 by 840 pixels."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
@@ -103,7 +93,10 @@ def boundary_png(limits: Limits) -> bytes:
         )
         brokers = figures.counted(limits.brokers, "broker")
         figure.supxlabel(
-            f"{brokers}, {_setting(limits)}", fontsize=8.5, color=_ON_PAPER["muted"], x=0.5
+            f"{brokers}, {held_fixed(limits.settings)}",
+            fontsize=8.5,
+            color=_ON_PAPER["muted"],
+            x=0.5,
         )
         file = io.BytesIO()
         figure.savefig(file, format="png", dpi=150, metadata={"Software": None})
@@ -135,7 +128,7 @@ def _draw(axes: Axes, limits: Limits, ink: Mapping[str, str]) -> list[Any]:
     axes.xaxis.set_minor_locator(NullLocator())
     words = {x: value_words(limits.settings.axis, value) for value, x in places.items()}
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: words.get(x, "")))
-    _tick_rates(axes)
+    tick_rates(axes)
     axes.set_xlabel(
         "bytes of a message, logarithmic" if sizes else limits.settings.axis.value.replace("-", " ")
     )
@@ -156,11 +149,11 @@ def _draw_boundary(
     xs = [places[each.value] for each in known]
     rates = [each.messages_per_s for each in known]
     lows = [min(each.low, each.messages_per_s) or each.messages_per_s for each in known]
-    highs = [_high(each) for each in known]
+    highs = [highest(each) for each in known]
     style = "solid" if len(known) > 1 else "none"
     if len(known) > 1:
-        axes.fill_between(xs, lows, highs, color=ink[_BOUNDARY], alpha=0.14, lw=0)
-    (line,) = axes.plot(xs, rates, color=ink[_BOUNDARY], linestyle=style, zorder=2)
+        axes.fill_between(xs, lows, highs, color=ink[BOUNDARY], alpha=0.14, lw=0)
+    (line,) = axes.plot(xs, rates, color=ink[BOUNDARY], linestyle=style, zorder=2)
     bars = axes.errorbar(
         xs,
         rates,
@@ -170,19 +163,19 @@ def _draw_boundary(
         ],
         fmt="_",
         markersize=16,
-        color=ink[_BOUNDARY],
+        color=ink[BOUNDARY],
         capsize=5,
         elinewidth=1.3,
         zorder=4,
     )
     for x, each in zip(xs, known, strict=True):
-        if each.is_lower_bound:
+        if is_open(each):
             axes.annotate(
                 "",
                 (x, each.messages_per_s),
                 xytext=(0, 30),
                 textcoords="offset points",
-                arrowprops={"arrowstyle": "<-", "color": ink[_BOUNDARY], "lw": 1.8},
+                arrowprops={"arrowstyle": "<-", "color": ink[BOUNDARY], "lw": 1.8},
                 zorder=5,
             )
         axes.annotate(
@@ -191,7 +184,7 @@ def _draw_boundary(
             xytext=(11, 9),
             textcoords="offset points",
             fontsize=8.5,
-            color=ink[_BOUNDARY],
+            color=ink[BOUNDARY],
             bbox={"facecolor": ink["card"], "alpha": 0.75, "linewidth": 0, "pad": 0.6},
             zorder=5,
         )
@@ -218,7 +211,7 @@ def _draw_trials(
     verdict: Verdict,
     ink: Mapping[str, str],
 ) -> Any:
-    marker, colour, _ = _MARKERS[verdict]
+    marker, colour, _ = MARKERS[verdict]
     xs, ys = [], []
     for value, place in places.items():
         trials = limits.trials_of(value)
@@ -280,56 +273,8 @@ def _draw_byte_rates(axes: Axes, limits: Limits, ink: Mapping[str, str]) -> None
     axes.set_ylim(low, high)
 
 
-def _search(limits: Limits, value: Value, name: str) -> Chart:
-    trials, boundary = limits.trials_of(value), limits.boundary(value)
-    verdicts = [each for each in _MARKERS if any(t.judgement.verdict is each for t in trials)]
-    keys = [_key(each) for each in verdicts]
-    words = value_words(limits.settings.axis, value)
-    if boundary is not None and boundary.messages_per_s:
-        keys.insert(0, Key(_BOUNDARY, "boundary, and between what it lies"))
-    tells = f"{figures.counted(len(trials), 'trial')}, one after the other: {_counts(trials)}."
-    with drawn(name, f"The search at {words}", tells, keys, SEARCH_HEIGHT) as drawing:
-        axes = drawing.axes
-        axes.set_yscale("log")
-        for verdict in verdicts:
-            marker, colour, _ = _MARKERS[verdict]
-            found = [
-                (number, trial.point.messages_per_s)
-                for number, trial in enumerate(trials, 1)
-                if trial.judgement.verdict is verdict and trial.point.producers
-            ]
-            axes.scatter(
-                [number for number, _ in found],
-                [rate for _, rate in found],
-                s=38,
-                marker=marker,
-                color=INKS[colour],
-                edgecolors=INKS["card"],
-                linewidths=0.6,
-                zorder=3,
-            )
-        rates = [trial.point.messages_per_s for trial in trials if trial.point.producers]
-        if boundary is not None and boundary.messages_per_s:
-            axes.axhspan(
-                min(boundary.low, boundary.messages_per_s) or boundary.messages_per_s,
-                _high(boundary),
-                color=INKS[_BOUNDARY],
-                alpha=0.16,
-                lw=0,
-            )
-            axes.axhline(boundary.messages_per_s, color=INKS[_BOUNDARY], zorder=2)
-            rates += [boundary.messages_per_s]
-        axes.set_xlim(0.4, len(trials) + 0.6)
-        if rates:
-            axes.set_ylim(min(rates) / 1.25, max(rates) * 1.25)
-        _tick_rates(axes)
-        step = -(-len(trials) // TICKS_MOST) or 1
-        axes.set_xticks(range(1, len(trials) + 1, step))
-        axes.set_xlabel("trial")
-    return drawing.chart
-
-
-def _tick_rates(axes: Axes) -> None:
+def tick_rates(axes: Axes) -> None:
+    """A few round rates on the y axis."""
     low, high = axes.get_ylim()
     inside = [rate for rate in ROUND if low <= rate <= high]
     if len(inside) > TICKS_MOST:
@@ -357,30 +302,32 @@ def _rates(limits: Limits) -> list[float]:
     rates = [trial.point.messages_per_s for trial in limits.trials if trial.point.producers]
     for each in limits.boundaries:
         if each.messages_per_s > 0:
-            rates += [each.messages_per_s * limits.settings.safe_share, _high(each)]
+            rates += [each.messages_per_s * limits.settings.safe_share, highest(each)]
     return rates
 
 
-def _high(boundary: Boundary) -> float:
+def highest(boundary: Boundary) -> float:
+    """Up to where it is drawn, in messages/s."""
     return max(boundary.messages_per_s, boundary.high or 0.0)
 
 
 def _seen(limits: Limits) -> list[Verdict]:
     told = {trial.judgement.verdict for trial in limits.trials}
-    return [verdict for verdict in _MARKERS if verdict in told]
+    return [verdict for verdict in MARKERS if verdict in told]
 
 
-def _key(verdict: Verdict) -> Key:
-    _, colour, glyph = _MARKERS[verdict]
+def key_of(verdict: Verdict) -> Key:
+    """What its marks look like."""
+    _, colour, glyph = MARKERS[verdict]
     return Key(colour, f"{glyph} {VERDICTS[verdict]}")
 
 
 def _keys(limits: Limits) -> list[Key]:
-    keys = [_key(verdict) for verdict in _seen(limits)]
+    keys = [key_of(verdict) for verdict in _seen(limits)]
     if any(each.messages_per_s > 0 for each in limits.boundaries):
         share = figures.share(limits.settings.safe_share)
         keys = [
-            Key(_BOUNDARY, _boundary_label(limits)),
+            Key(BOUNDARY, _boundary_label(limits)),
             Key(_CAP, f"safe cap, {share} of it", dashed=True),
             *keys,
         ]
@@ -388,7 +335,7 @@ def _keys(limits: Limits) -> list[Key]:
 
 
 def _boundary_label(limits: Limits) -> str:
-    if any(each.is_lower_bound for each in limits.boundaries):
+    if any(is_open(each) for each in limits.boundaries):
         return "boundary, in MB/s a broker (an arrow: it lies above)"
     return "boundary, in MB/s a broker"
 
@@ -409,27 +356,16 @@ def _tells(limits: Limits) -> str:
         for each in limits.boundaries
     ]
     found = f"Messages/s at the boundary: {'; '.join(told)}. " if told else ""
-    return f"{found}{figures.counted(len(limits.trials), 'trial')}: {_counts(limits.trials)}."
+    return (
+        f"{found}{figures.counted(len(limits.trials), 'trial')}: {counted_verdicts(limits.trials)}."
+    )
 
 
-def _counts(trials: Sequence[Trial]) -> str:
+def counted_verdicts(trials: Sequence[Trial]) -> str:
+    """``7 safe, 6 overloaded``."""
     told = [
         f"{count} {VERDICTS[verdict]}"
-        for verdict in _MARKERS
+        for verdict in MARKERS
         if (count := sum(trial.judgement.verdict is verdict for trial in trials))
     ]
     return ", ".join(told) or "none yet"
-
-
-def _setting(limits: Limits) -> str:
-    settings = limits.settings
-    told = []
-    if settings.axis is not Axis.CONSUMER_GROUPS:
-        told.append(f"{figures.counted(settings.consumer_groups, 'group')} reading")
-    if settings.axis is not Axis.PARTITIONS:
-        told.append(figures.counted(settings.partitions, "partition"))
-    if settings.axis is not Axis.MESSAGE_BYTES:
-        told.append(f"messages of {figures.size(settings.message_bytes)}")
-    if settings.axis is not Axis.COMPRESSION and settings.compression != "none":
-        told.append(settings.compression)
-    return ", ".join(told)

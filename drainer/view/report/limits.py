@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from drainer.core.limits.boundary import Boundary, Limits
-from drainer.core.limits.found import End
 from drainer.core.limits.point import Trial
 from drainer.view import figures
 from drainer.view.limits import (
@@ -16,13 +15,16 @@ from drainer.view.limits import (
     decided_by,
     ended,
     held_fixed,
+    is_open,
     most_words,
     signal_words,
     unsure,
     value_words,
+    was_most,
 )
-from drainer.view.report.boundary import boundary_chart, search_charts
+from drainer.view.report.boundary import boundary_chart
 from drainer.view.report.page import Moment, render
+from drainer.view.report.searches import search_charts
 
 
 def limits_page(limits: Limits, now: datetime) -> str:
@@ -58,7 +60,7 @@ def _headline(limits: Limits) -> str:
     best = max(known, key=limits.bytes_per_s_a_broker)
     rate = limits.bytes_per_s_a_broker(best) / 1e6
     name = value_words(limits.settings.axis, best.value)
-    prefix = "At least" if best.is_lower_bound else "Up to"
+    prefix = "At least" if is_open(best) else "Up to"
     return f"{prefix} {rate:,.1f} MB/s a broker, at {name}"
 
 
@@ -66,7 +68,7 @@ def _warnings(limits: Limits) -> list[str]:
     told = []
     for each in limits.boundaries:
         name = value_words(limits.settings.axis, each.value)
-        if each.end is End.MOST:
+        if was_most(limits, each):
             told.append(f"{name}: {most_words(limits)}")
         elif unsure(each):
             told.append(f"{name}: {ended(each)}")
