@@ -49,7 +49,7 @@ _ENDS = {
     End.UNCLEAR: "unclear: trials told nothing",
     End.TRIALS: "less narrow than asked",
 }
-_KNOW_NO_WHY = (End.MOST, End.CLIENTS, End.UNCLEAR)
+_KNOW_NO_WHY = (End.MOST, End.UNCLEAR)
 VERDICTS = {
     Verdict.SAFE: "safe",
     Verdict.OVERLOADED: "overloaded",
