@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drainer.core.limits.boundary import Limits
+from drainer.errors import EXIT_INTERRUPTED
 from drainer.sandbox import Broker
 from drainer.store.limits_file import LimitsFile
 
@@ -27,6 +28,8 @@ WITHIN = 0.15  # of each other, and of half
 # was safe is below it, by as much as bursts are above the mean.
 LEAST, AT_MOST = 0.6, 1.1
 MOST = 2.5  # times the quota that is tried at most
+PRODUCERS = 50  # that reach the quota of the first; of the same pace in all runs, for like batches
+TRIES = 3  # of a run that was interrupted: it goes on
 PROPERTIES = {
     # Quotas look at the last three seconds instead of eleven: trials are short here.
     "quota.window.num": "3",
@@ -89,7 +92,8 @@ def _run(name: str, quota: float, given: argparse.Namespace, *more: str) -> Run:
             *("-b", broker.bootstrap_servers),
             *(("--jmx", broker.jmx_address) if given.jmx else ()),
             *("--bytes", given.bytes, "--consumer-groups", str(given.consumer_groups)),
-            *("--max-mb-per-s", f"{quota * MOST:g}", "--max-producers", "100"),
+            *("--max-mb-per-s", f"{quota * MOST:g}", "--max-producers", "1000"),
+            *("--pace", f"{given.quota_mb_per_s / PRODUCERS * 1000:g}kB"),
             *("--precision", given.precision, "--trials", str(given.trials)),
             *("--warm-up", given.warm_up, "--window", given.window, "--cool-down", "20s"),
             *("--out", str(path), "--csv", str(path.with_suffix(".csv"))),
@@ -99,7 +103,13 @@ def _run(name: str, quota: float, given: argparse.Namespace, *more: str) -> Run:
 
 
 def _drainer(*words: str) -> None:
-    subprocess.run([sys.executable, "-m", "drainer", "limits", *words], check=True)
+    command = [sys.executable, "-m", "drainer", "limits", *words]
+    for _ in range(TRIES):
+        code = subprocess.run(command, check=False).returncode
+        if code != EXIT_INTERRUPTED:
+            break
+    if code:
+        sys.exit(code)
 
 
 def _table(runs: Sequence[Run]) -> str:
