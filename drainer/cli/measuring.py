@@ -49,8 +49,8 @@ Sizes = Annotated[
         "--bytes",
         envvar="DRAINER_BYTES",
         metavar="SIZES",
-        help=f"Sizes of messages, each with a boundary of its own. Default: {BYTES}; of a"
-        f" drain that other things are varied for, {ONE_SIZE}.",
+        help=f"Sizes of messages, each with a boundary of its own. Default: {BYTES}. With --vary it"
+        f" is one size, {ONE_SIZE} by default.",
         rich_help_panel=_WHAT,
     ),
 ]

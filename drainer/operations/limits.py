@@ -16,7 +16,14 @@ from typing import Protocol, Self
 from drainer.core.limits.boundary import Limits
 from drainer.core.limits.settings import Axis, LimitSettings
 from drainer.engine.signals import STOP_SIGNALS
-from drainer.errors import DrainerError, Interrupted, LimitsRefused, Refused, both
+from drainer.errors import (
+    BrokerUnreachable,
+    DrainerError,
+    Interrupted,
+    LimitsRefused,
+    Refused,
+    both,
+)
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.limits_topic import (
     Own,
@@ -199,11 +206,13 @@ def _on_a_topic(
     clock: Callable[[], float],
 ) -> MeasuredLimits:
     own = Own((prepared.topic,), prepared.groups)
+    made = False
     try:
         with _telling_how_to_go_on(file):
             create_test_topic(
                 cluster, prepared.topic, prepared.partitions_a_broker, prepared.message_bytes_most
             )
+            made = True
             with host.traffic(prepared.topic, prepared.groups) as traffic:
                 limits = Trials(
                     prepared.limits,
@@ -216,6 +225,8 @@ def _on_a_topic(
                     now=time.time,
                 ).run()
     except BaseException as error:
+        if not made and isinstance(error, Refused) and not isinstance(error, BrokerUnreachable):
+            raise  # who may not make it may not delete it, either
         if (left := _remove(cluster, own)) is not None:
             raise both(error, left) from error
         raise

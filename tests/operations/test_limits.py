@@ -148,6 +148,23 @@ def test_traffic_that_breaks_leaves_no_topic(cluster: Cluster, tmp_path: Path) -
     is_gone(cluster, prepared.topic)
 
 
+def test_who_may_not_make_the_topic_is_told_that_and_no_more(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = prepare_limits(cluster, request(tmp_path))
+
+    def forbidden(*_: object) -> None:
+        raise Refused("this user may not do that", hint="grant CREATE")
+
+    monkeypatch.setattr(operation, "create_test_topic", forbidden)
+    monkeypatch.setattr(operation, "delete_own", forbidden)
+    with pytest.raises(Refused) as refused:
+        measure_limits(cluster, prepared, ModelledHost(cluster), unheard)
+
+    assert str(refused.value) == "this user may not do that"
+    assert refused.value.hint == "grant CREATE"
+
+
 def test_a_topic_that_can_not_be_removed_is_told_and_spoils_no_result(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
