@@ -117,6 +117,10 @@ class PlanNotWritten(Interrupted):
     """Raised when the plan or its journal can't be written (disk full, folder gone)."""
 
 
+class LimitsNotWritten(Interrupted):
+    """Raised when the file of limits can't be written (disk full, folder gone)."""
+
+
 class StateLost(Interrupted):
     """Raised when the state, where tasks write what they finish, can't be reached or was spoilt."""
 

@@ -15,6 +15,7 @@ from drainer.cli import (
     demo,
     estimate,
     inspect,
+    limits,
     metrics,
     plan,
     redrive,
@@ -38,6 +39,7 @@ app.command("run")(run.run)
 app.command("resume")(resume.resume)
 app.add_typer(plan.app, name="plan")
 app.add_typer(dead.app, name="dead")
+app.add_typer(limits.app, name="limits")
 app.add_typer(metrics.app, name="metrics")
 app.add_typer(sandbox.app, name="sandbox")
 app.command("redrive")(redrive.redrive)

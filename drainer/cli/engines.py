@@ -128,7 +128,7 @@ def engine_request(
         return EngineRequest(engine)
     spark = SparkSettings(
         master=EVERY_CORE if master is None else master.strip(),
-        conf=_conf(spark_conf or ()),
+        conf=spark_pairs(spark_conf or ()),
         wave_bytes=parse_size(wave),
         state=state,
         tasks=tasks,
@@ -165,7 +165,7 @@ def spark_look(
     if not full or not wanted:
         return None
     place = EVERY_CORE if master is None else master.strip()
-    look = SparkLook(place, _conf(spark_conf or ()), tasks)
+    look = SparkLook(place, spark_pairs(spark_conf or ()), tasks)
     java_for_spark()
     return look
 
@@ -190,7 +190,7 @@ def _source(context: typer.Context, name: str) -> str | None:
     return None if source is None else source.name
 
 
-def _conf(texts: Sequence[str]) -> dict[str, str]:
+def spark_pairs(texts: Sequence[str]) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")

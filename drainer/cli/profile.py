@@ -116,6 +116,8 @@ def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, 
     if children is None:
         yield path, command
         return
+    if path:
+        yield path, command  # a group may do something by itself
     for name, child in children.items():
         yield from _commands(child, (*path, name))
 

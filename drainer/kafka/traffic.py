@@ -267,8 +267,9 @@ class Pacer:
 
     def _hold_pace(self) -> None:
         begun_s, tick = monotonic(), 0
-        # Not all at the same moment.
-        early = [TICK_S * i / len(self._producers) for i in range(len(self._producers))]
+        # Not all at the same moment: large messages of all producers at once would be a burst.
+        count = len(self._producers)
+        early = [max(TICK_S, 1 / each.pace) * i / count for i, each in enumerate(self._producers)]
         while not self._halted.is_set():
             since_s = monotonic() - begun_s
             for producer, early_s in zip(self._producers, early, strict=True):

@@ -84,12 +84,12 @@ def drain_session(settings: SparkSettings, drain_id: str) -> DrainSession:
     conf = {**_OF_DRAINS, **(_OF_LOCAL_DRAINS if settings.is_local else {}), **settings.conf}
     java = _LOCAL_JAVA if settings.is_local else ""
     session = spark_session(master, f"drainer {drain_id}", conf, log="off", java=java)
-    slots = _slots(session.sparkContext, wait=owned and not settings.is_local)
+    slots = slots_of(session.sparkContext, wait=owned and not settings.is_local)
     tasks = settings.tasks or max(1, slots - max(1, slots // READERS))
     return DrainSession(session, tasks, slots, owned)
 
 
-def _slots(context: SparkContext, *, wait: bool) -> int:
+def slots_of(context: SparkContext, *, wait: bool) -> int:
     """How many tasks can run at once; executors of a cluster come one after the other."""
     known: int = context.defaultParallelism
     if not wait:

@@ -17,6 +17,7 @@ from drainer.core.limits.reading import Reading, Report, changing_share
 from drainer.errors import DrainerError, Interrupted, Refused
 from drainer.kafka.in_sync import InSyncWatch
 from drainer.kafka.settings import ClientSettings
+from drainer.loader import describe
 from drainer.spark.failure import spark_failures
 from drainer.spark.hosting import HOSTED_SCHEMA, Hosting
 from drainer.spark.jmx import Jmx
@@ -316,6 +317,8 @@ class Traffic:
                 hosts.mapInArrow(self._hosting, HOSTED_SCHEMA).collect()
         except DrainerError as error:
             self._job_error = error
+        except Exception as error:  # the session was stopped meanwhile, and has nothing left
+            self._job_error = Interrupted(f"Spark's job broke: {describe(error)}", cause=error)
 
 
 def _addresses(session: SparkSession) -> tuple[str, str]:

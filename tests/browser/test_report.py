@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +15,9 @@ from playwright.sync_api import Browser, Page
 
 from command.process import Command
 from drainer.sandbox import Broker
+from drainer.view.report.limits import limits_page
 from kafka.topic import Topic
+from operations.modelled import ModelledCluster, run
 
 EVIL = "<script>document.title = 'pwned'</script>"
 EVIL_ERROR = "<img src=x onerror=\"document.title = 'pwned'\">"
@@ -162,6 +165,25 @@ def test_the_report_of_a_backlog_opens_anywhere(
         assert page.get_by_role("img", name="Skew of the work").count() == 1
         _check_charts(page, 280, page.locator("figure").count())
         assert page.evaluate("document.documentElement.scrollWidth") <= NARROW
+        assert (found.said, found.loaded) == ([], [report.as_uri()])
+        page.close()
+
+
+def test_the_report_of_limits_opens_anywhere(browser: Browser, tmp_path: Path) -> None:
+    limits = run(ModelledCluster(), tmp_path / "limits.json")
+    report = tmp_path / "l.html"
+    report.write_text(limits_page(replace(limits, cluster_id=EVIL), datetime.now(UTC)))
+    for colours in ("light", "dark"):
+        found = opened(browser, report, NARROW, colours)
+        page = found.page
+        assert "MB/s a broker, at 10 KiB" in page.get_by_role("heading", level=1).inner_text()
+        assert page.evaluate(SCRIPTS) == 0
+        assert EVIL in page.inner_text("main")
+        assert page.get_by_role("img", name="What the brokers bear, by size").count() == 1
+        _check_charts(page, 280, 4)
+        assert page.evaluate("document.documentElement.scrollWidth") <= NARROW
+        for place in ("h1", ".cards dt", "figure p", "tbody td", "svg text", "footer p"):
+            assert _contrast(page, place) >= 4.5, (colours, place)
         assert (found.said, found.loaded) == ([], [report.as_uri()])
         page.close()
 

@@ -10,7 +10,9 @@ from drainer.cli.values import (
     parse_concurrency,
     parse_deadline,
     parse_duration,
+    parse_list,
     parse_pairs,
+    parse_share,
     parse_size,
 )
 from drainer.core.tuning.concurrency import Concurrency
@@ -186,3 +188,23 @@ def test_what_is_no_deadline_is_refused(text: str) -> None:
 def test_a_deadline_that_has_passed_is_refused() -> None:
     with pytest.raises(UsageError, match="has passed"):
         parse_deadline("2026-11-20T17:59+00:00", NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "share"), [("5%", 0.05), ("0.05", 0.05), (" 80 % ", 0.8), ("100%", 1.0), ("1", 1.0)]
+)
+def test_a_share_is_a_percentage_or_a_part_of_one(text: str, share: float) -> None:
+    assert parse_share(text, "--precision") == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["", "%", "0", "0%", "-5%", "101%", "1.1", "nan", "inf", "five"])
+def test_what_is_no_share_is_refused_with_its_option(text: str) -> None:
+    with pytest.raises(UsageError, match="--precision"):
+        parse_share(text, "--precision")
+
+
+def test_a_list_has_commas_between_and_nothing_empty() -> None:
+    assert parse_list(" 100, 1KiB ", "--bytes") == ("100", "1KiB")
+    for text in ("", "1,", ",1", "1,,2"):
+        with pytest.raises(UsageError, match="--bytes"):
+            parse_list(text, "--bytes")

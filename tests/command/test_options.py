@@ -19,6 +19,9 @@ COMMANDS = [
     "redrive",
     "dead list",
     "dead show",
+    "limits",
+    "limits compare",
+    "limits cleanup",
     "plan show",
     "plan verify",
     "plan commit",
@@ -218,7 +221,7 @@ def test_the_help_of_every_command_shows_an_example(command: Command) -> None:
 
 
 def test_the_help_of_a_group_lists_its_commands(command: Command) -> None:
-    for name in ("", "plan ", "dead ", "sandbox "):
+    for name in ("", "plan ", "dead ", "limits ", "sandbox "):
         text = command(*name.split(), "--help", env=WIDE).out
         for found in COMMANDS:
             if found.startswith(name):

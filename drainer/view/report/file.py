@@ -21,31 +21,41 @@ class ReportNotWritten(DrainerError):
 
 
 class ReportFile:
-    """Where a report goes to.
+    """Where a report goes to, or another ``kind`` of file that ``option`` named.
 
     Raises ReportRefused at once when that can't be: so a drain of a night does not end without its
-    report for a typing error. An earlier report is written over, any other file is not.
+    report for a typing error. An earlier one is written over, which ``mark`` near its beginning
+    tells; any other file is not.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self,
+        path: Path,
+        option: str = "--report",
+        mark: bytes = MARK,
+        kind: str = "report of drainer's",
+    ) -> None:
         self.path = path.absolute()
+        self._option = option
+        self._mark = mark
+        self._kind = kind
         folder = self.path.parent
         if not folder.is_dir():
             raise ReportRefused(
                 f"there is no folder {folder} for the report",
-                hint="make it, or name another file with --report",
+                hint=f"make it, or name another file with {option}",
             )
         if not os.access(folder, os.W_OK | os.X_OK):
             raise ReportRefused(
                 f"the report can't be written in {folder}: permission denied",
-                hint="name a file in a folder that you can write to with --report",
+                hint=f"name a file in a folder that you can write to with {option}",
             )
         try:
             self._look_at_what_is_there()
         except OSError as error:
             raise ReportRefused(
                 f"the report can't be written to {self.path}: {error.strerror or error}",
-                hint="name another file with --report",
+                hint=f"name another file with {option}",
             ) from error
 
     @property
@@ -57,22 +67,21 @@ class ReportFile:
             self._new.lstat()  # a name that is too long is told by this
         if not os.path.lexists(self.path):
             return
-        hint = "name another file with --report, or move this one away"
+        hint = f"name another file with {self._option}, or move this one away"
         if not self.path.is_file():
             raise ReportRefused(f"{self.path} is there already, and is no file", hint=hint)
         with self.path.open("rb") as stream:
             beginning = stream.read(_MARK_WITHIN_BYTES)
-        if beginning and MARK not in beginning:
-            raise ReportRefused(
-                f"{self.path} is there already, and is no report of drainer's", hint=hint
-            )
+        if beginning and self._mark not in beginning:
+            raise ReportRefused(f"{self.path} is there already, and is no {self._kind}", hint=hint)
 
-    def write(self, page: str) -> None:
+    def write(self, page: str | bytes) -> None:
         """Writes the page whole, or leaves what was there. For its owner only, as a plan is: keys
         and errors may hold what isn't everybody's.
 
         Raises ReportNotWritten.
         """
+        data = page.encode("utf-8", "backslashreplace") if isinstance(page, str) else page
         new = self._new
         try:
             self._look_at_what_is_there()  # it may be the plan's place as well
@@ -81,7 +90,7 @@ class ReportFile:
         try:
             file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             with os.fdopen(file, "wb") as stream:
-                stream.write(page.encode("utf-8", "backslashreplace"))
+                stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())
             new.replace(self.path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
+from drainer.core.limits.boundary import Limits
 from drainer.engine.action import PlanOfAction
 from drainer.engine.history import History
 from drainer.engine.status import Summary
@@ -69,15 +70,43 @@ def write_estimate_report(terminal: Terminal, file: ReportFile | None, found: Es
     write_or_warn(terminal, file, page)
 
 
-def write_or_warn(terminal: Terminal, file: ReportFile, page: Callable[[], str]) -> None:
+def write_limits_report(terminal: Terminal, file: ReportFile | None, found: Limits) -> None:
+    """Writes the report of limits, if one is wanted."""
+    if file is None:
+        return
+
+    def page() -> str:
+        from drainer.view.report.limits import limits_page  # noqa: PLC0415
+
+        return limits_page(found, datetime.now().astimezone())
+
+    write_or_warn(terminal, file, page)
+
+
+def write_limits_picture(terminal: Terminal, file: ReportFile | None, found: Limits) -> None:
+    """Writes the picture of limits as PNG, if one is wanted."""
+    if file is None:
+        return
+
+    def picture() -> bytes:
+        from drainer.view.report.boundary import boundary_png  # noqa: PLC0415
+
+        return boundary_png(found)
+
+    write_or_warn(terminal, file, picture, "picture")
+
+
+def write_or_warn(
+    terminal: Terminal, file: ReportFile, page: Callable[[], str | bytes], what: str = "report"
+) -> None:
     """Makes the page and writes it; what goes wrong is told."""
     try:
         file.write(page())
     except ReportNotWritten as error:
         terminal.warn(str(error))
     except KeyboardInterrupt:
-        terminal.warn("the report was not written: interrupted")
+        terminal.warn(f"the {what} was not written: interrupted")
     except Exception as error:  # a mistake in a picture must not change how a drain ended
-        terminal.warn(f"the report was not written: {describe(error)}")
+        terminal.warn(f"the {what} was not written: {describe(error)}")
     else:
-        terminal.show(field("report", str(file.path)))
+        terminal.show(field(what, str(file.path)))

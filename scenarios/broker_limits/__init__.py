@@ -1,0 +1,1 @@
+"""Where a throttled broker breaks, twice, and again with half of it."""

@@ -1,0 +1,129 @@
+"""A modelled cluster with a boundary, and traffic on it in virtual time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from drainer.core.limits.boundary import Limits
+from drainer.core.limits.point import Point, Signals
+from drainer.core.limits.settings import Axis, LimitSettings
+from drainer.operations.trials import LimitsStatus, Observe, Pauses, Trials
+from drainer.store.limits_file import LimitsFile
+
+LOOK_S = 0.1
+RUNNING_S = 2.0
+UNLOADED_MS = 2.0
+SETTINGS = LimitSettings(
+    axis=Axis.MESSAGE_BYTES,
+    values=(100, 1024, 10_240),
+    pace_bytes_per_s=250_000.0,
+    producers_most=400,
+    window_s=20.0,
+)
+
+
+def forty_mb(point: Point) -> float:
+    """Messages/s that brokers bear: 40 MB/s, and less of small messages."""
+    return 40e6 / (point.message_bytes + 150)
+
+
+@dataclass
+class ModelledCluster:
+    """Brokers that bear so much, clients that can send so much, and a clock of its own.
+
+    ``stop_at`` raises KeyboardInterrupt in the middle of that trial, as Ctrl-C does.
+    """
+
+    bears: Callable[[Point], float] = forty_mb
+    clients_send: float = float("inf")
+    stop_at: int | None = None
+    noise: float = 0.005
+    glitch_s: float = 0.0  # for which a trial looks overloaded at first
+    seed: int = 1
+    now_s: float = 0.0
+    tried: list[tuple[Point, float]] = field(default_factory=list)
+    rested: int = 0
+
+    def __post_init__(self) -> None:
+        self._chance = random.Random(self.seed)
+
+    def clock(self) -> float:
+        return self.now_s
+
+    def measure(
+        self,
+        point: Point,
+        *,
+        warm_up_s: float,
+        window_s: float,
+        observe: Observe,
+        stop_when: Callable[[Signals], bool],
+    ) -> Signals:
+        begun_s, end_s = self.now_s, self.now_s + warm_up_s + window_s
+        while self.now_s < end_s:
+            self.now_s += LOOK_S
+            passed_s = self.now_s - begun_s
+            if len(self.tried) + 1 == self.stop_at and passed_s > warm_up_s:
+                self.stop_at = None
+                raise KeyboardInterrupt
+            running = self._signals(point, RUNNING_S) if passed_s >= RUNNING_S else None
+            if running is not None and passed_s < RUNNING_S + self.glitch_s:
+                running = replace(running, falling_behind=0.5)
+            observe("warming up" if passed_s < warm_up_s else "steady", running)
+            if running is not None and stop_when(running):
+                self.tried.append((point, passed_s))
+                return running
+        self.tried.append((point, warm_up_s + window_s))
+        return self._signals(point, window_s)
+
+    def rest(self, cool_down_s_most: float, observe: Observe) -> bool:
+        self.rested += 1
+        self.now_s += 1.0
+        observe("cooling down", None)
+        return True
+
+    def _signals(self, point: Point, window_s: float) -> Signals:
+        wanted = point.messages_per_s
+        sent = min(wanted, self.clients_send)
+        load = sent / self.bears(point)
+        overloaded = load > self._chance.gauss(1.0, self.noise)
+        return Signals(
+            window_s=window_s,
+            sent_per_s=min(sent, self.bears(point)) if overloaded else sent,
+            round_trip_ms=UNLOADED_MS * (40 if overloaded else 1 + load),
+            throttled=0.0,
+            falling_behind=0.2 if overloaded else 0.0,
+            handlers_idle=None,
+            isr_changing=0.0,
+            clients_busy=1.0 if sent < wanted else 0.4,
+            queue_ms=5.0,
+        )
+
+
+def nothing_known(settings: LimitSettings = SETTINGS) -> Limits:
+    return Limits("c-1", 1, 1_000.0, settings, {}, (), ())
+
+
+def run(
+    cluster: ModelledCluster,
+    path: Path,
+    settings: LimitSettings = SETTINGS,
+    *,
+    stops_at_overload: bool = False,
+    said: list[LimitsStatus] | None = None,
+) -> Limits:
+    """A measurement, begun or gone on with from the file."""
+    file = LimitsFile(path)
+    return Trials(
+        file.find() or nothing_known(settings),
+        cluster,
+        file,
+        Pauses(5.0, 30.0),
+        stops_at_overload=stops_at_overload,
+        update=(said if said is not None else []).append,
+        clock=cluster.clock,
+        now=cluster.clock,
+    ).run()

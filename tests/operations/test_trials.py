@@ -1,0 +1,226 @@
+"""The run over a modelled cluster: what is found, kept, gone on with, and never exceeded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from drainer.core.limits.found import End
+from drainer.core.limits.point import Point, Verdict
+from drainer.core.limits.settings import Axis
+from drainer.errors import Interrupted, LimitsNotWritten
+from drainer.operations.trials import LimitsStatus, baseline_point, point_of
+from drainer.store.limits_file import LimitsFile
+
+from .modelled import SETTINGS, ModelledCluster, forty_mb, nothing_known, run
+
+
+def test_each_size_has_the_boundary_that_the_brokers_have(tmp_path: Path) -> None:
+    limits = run(ModelledCluster(), tmp_path / "limits.json")
+
+    assert limits.complete
+    for boundary in limits.boundaries:
+        truth = forty_mb(boundary.point)
+        assert boundary.messages_per_s == pytest.approx(truth, rel=0.06)
+        assert boundary.end is End.NARROW
+        assert boundary.trials <= SETTINGS.trials_most
+    assert LimitsFile(tmp_path / "limits.json").load() == limits
+
+
+def test_each_size_is_first_tried_without_load_and_brokers_rest_after_each_trial(
+    tmp_path: Path,
+) -> None:
+    cluster = ModelledCluster()
+
+    limits = run(cluster, tmp_path / "limits.json")
+
+    unloaded = [point for point, _ in cluster.tried if point.producers == 1]
+    assert [point.message_bytes for point in unloaded[:1]] == [100]
+    assert {point.message_bytes for point in unloaded} >= {100, 1024, 10_240}
+    assert set(limits.baseline) == {100, 1024, 10_240}
+    assert cluster.rested == len(limits.trials)
+    assert all(took == 25.0 for _, took in cluster.tried)
+
+
+@pytest.mark.parametrize("stop_at", [1, 3, 9, 20])
+def test_who_is_interrupted_and_goes_on_finds_the_same_as_who_is_not(
+    tmp_path: Path, stop_at: int
+) -> None:
+    whole = run(ModelledCluster(noise=0.0), tmp_path / "whole.json")
+    path = tmp_path / "limits.json"
+    with pytest.raises(KeyboardInterrupt):
+        run(ModelledCluster(noise=0.0, stop_at=stop_at), path)
+    kept = LimitsFile(path).find()
+    again = ModelledCluster(noise=0.0)
+
+    resumed = run(again, path)
+
+    assert [(trial.point, trial.judgement.verdict) for trial in resumed.trials] == [
+        (trial.point, trial.judgement.verdict) for trial in whole.trials
+    ]
+    assert resumed.boundaries == whole.boundaries
+    made = len(again.tried) - (3 - (len(kept.baseline) if kept else 0))
+    assert made == len(whole.trials) - (len(kept.trials) if kept else 0)
+
+
+def test_what_is_known_is_not_tried_again(tmp_path: Path) -> None:
+    limits = run(ModelledCluster(), tmp_path / "limits.json")
+    again = ModelledCluster()
+
+    assert run(again, tmp_path / "limits.json") == limits
+    assert again.tried == []
+
+
+def test_brokers_that_bear_all_that_is_allowed_have_a_lower_bound(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, producers_most=40)
+    cluster = ModelledCluster()
+
+    limits = run(cluster, tmp_path / "limits.json", settings)
+
+    top = 40 * settings.pace_bytes_per_s
+    assert all(point.bytes_per_s <= top * (1 + 1e-9) for point, _ in cluster.tried)
+    for size in (1024, 10_240):
+        boundary = limits.boundary(size)
+        assert boundary is not None
+        assert boundary.end is End.MOST
+        assert boundary.is_lower_bound
+        assert boundary.high is None
+        assert boundary.safe_producers == 40
+
+
+def test_clients_that_can_do_no_more_are_never_taken_for_a_limit_of_the_brokers(
+    tmp_path: Path,
+) -> None:
+    cluster = ModelledCluster(clients_send=5_000.0)
+
+    limits = run(cluster, tmp_path / "limits.json", replace(SETTINGS, values=(1024,)))
+
+    (boundary,) = limits.boundaries
+    assert boundary.end is End.CLIENTS
+    assert boundary.is_lower_bound
+    assert boundary.messages_per_s <= 5_000.0
+    assert Verdict.OVERLOADED not in {trial.judgement.verdict for trial in limits.trials}
+
+
+def test_on_brokers_of_others_a_trial_ends_within_a_second_of_overload(tmp_path: Path) -> None:
+    cluster = ModelledCluster()
+
+    limits = run(cluster, tmp_path / "limits.json", stops_at_overload=True)
+
+    over = [took for point, took in cluster.tried if point.messages_per_s > 1.05 * forty_mb(point)]
+    assert over
+    # It can be seen when two seconds have passed: that is what the running signals are of.
+    assert max(over) <= 3.0
+    assert limits.complete
+    for boundary in limits.boundaries:
+        assert boundary.messages_per_s == pytest.approx(forty_mb(boundary.point), rel=0.08)
+
+
+def test_lags_that_grow_when_traffic_begins_end_no_trial(tmp_path: Path) -> None:
+    limits = run(ModelledCluster(glitch_s=0.5), tmp_path / "limits.json", stops_at_overload=True)
+
+    for boundary in limits.boundaries:
+        assert boundary.messages_per_s == pytest.approx(forty_mb(boundary.point), rel=0.08)
+
+
+def test_on_brokers_of_its_own_a_trial_takes_its_time(tmp_path: Path) -> None:
+    cluster = ModelledCluster()
+
+    run(cluster, tmp_path / "limits.json")
+
+    over = [took for point, took in cluster.tried if point.messages_per_s > 1.05 * forty_mb(point)]
+    assert set(over) == {25.0}
+
+
+def test_brokers_that_do_not_answer_without_load_are_not_measured(tmp_path: Path) -> None:
+    cluster = ModelledCluster()
+    silent = cluster._signals
+    cluster._signals = lambda point, window_s: replace(  # type: ignore[method-assign]
+        silent(point, window_s), round_trip_ms=float("nan")
+    )
+
+    with pytest.raises(Interrupted, match="no broker answered"):
+        run(cluster, tmp_path / "limits.json")
+
+
+def test_a_trial_that_can_not_be_kept_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = LimitsFile.write
+    written: list[int] = []
+
+    def full(file: LimitsFile, limits: object) -> None:
+        written.append(1)
+        if len(written) == 4:
+            raise LimitsNotWritten("disk full")
+        kept(file, limits)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(LimitsFile, "write", full)
+    with pytest.raises(LimitsNotWritten):
+        run(ModelledCluster(), tmp_path / "limits.json")
+    monkeypatch.undo()
+
+    assert len(LimitsFile(tmp_path / "limits.json").load().trials) == 2
+
+
+def test_the_status_tells_what_runs_and_how_long_it_takes(tmp_path: Path) -> None:
+    said: list[LimitsStatus] = []
+    cluster = ModelledCluster()
+
+    run(cluster, tmp_path / "limits.json", said=said)
+
+    phases = {status.running.phase for status in said if status.running is not None}
+    assert phases == {
+        "baseline, warming up",
+        "baseline, steady",
+        "warming up",
+        "steady",
+        "cooling down",
+    }
+    elapsed = [status.elapsed_s for status in said]
+    assert elapsed == sorted(elapsed)
+    half = next(status for status in said if status.elapsed_s > cluster.now_s / 2)
+    assert half.left_s == pytest.approx(cluster.now_s / 2, rel=0.5)
+    assert said[-1].limits.complete
+    assert said[-1].left_s < 60
+
+
+@pytest.mark.parametrize(
+    ("axis", "values"),
+    [
+        (Axis.CONSUMER_GROUPS, (0, 5)),
+        (Axis.PARTITIONS, (10, 40)),
+        (Axis.COMPRESSION, ("none", "zstd")),
+    ],
+)
+def test_anything_else_is_varied_by_the_same_method(
+    tmp_path: Path, axis: Axis, values: tuple[int | str, ...]
+) -> None:
+    def bears(point: Point) -> float:
+        return 20_000.0 if axis.of(point) == values[0] else 10_000.0
+
+    settings = replace(SETTINGS, axis=axis, values=values)
+    cluster = ModelledCluster(bears=bears)
+
+    limits = run(cluster, tmp_path / "limits.json", settings)
+
+    assert {point.message_bytes for point, _ in cluster.tried} == {1024}
+    found = [boundary.messages_per_s for boundary in limits.boundaries]
+    assert found == [pytest.approx(20_000, rel=0.06), pytest.approx(10_000, rel=0.06)]
+
+
+def test_a_producer_has_the_same_pace_in_bytes_at_every_size() -> None:
+    for size in SETTINGS.values:
+        assert point_of(SETTINGS, size, 8).bytes_per_s == pytest.approx(2_000_000)
+
+
+def test_without_load_large_messages_go_often_enough_to_be_seen_and_small_ones_as_ever() -> None:
+    slow = replace(SETTINGS, pace_bytes_per_s=20_000.0, values=(100, 102_400))
+
+    assert baseline_point(slow, 102_400).pace == 5.0
+    assert baseline_point(slow, 100).pace == 200.0
+    few = replace(slow, producers_most=10)
+    assert baseline_point(few, 102_400).bytes_per_s <= 0.1 * 10 * 20_000 + 1e-6
+    assert nothing_known(slow).boundaries == ()

@@ -1,0 +1,131 @@
+"""The file of limits: whole or not at all, its owner's, and never another file than it seems."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drainer.core.limits.boundary import Limits
+from drainer.errors import LimitsNotWritten, LimitsRefused
+from drainer.store.limits_file import CSV_MARK, LimitsFile, trials_as_csv
+from operations.modelled import ModelledCluster, run
+
+
+@pytest.fixture(scope="module")
+def limits(tmp_path_factory: pytest.TempPathFactory) -> Limits:
+    return run(ModelledCluster(), tmp_path_factory.mktemp("limits") / "limits.json")
+
+
+def test_what_was_written_is_read_and_is_its_owners(tmp_path: Path, limits: Limits) -> None:
+    file = LimitsFile(tmp_path / "limits.json")
+    file.write(limits)
+
+    assert file.load() == limits
+    assert file.path.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["limits.json"]
+
+
+def test_nothing_there_is_nothing_known(tmp_path: Path) -> None:
+    file = LimitsFile(tmp_path / "limits.json")
+
+    assert file.find() is None
+    with pytest.raises(LimitsRefused, match="there are no limits") as refused:
+        file.load()
+    assert "drainer limits" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "no JSON"),
+        (b"{", "no JSON"),
+        (b"[]", "no limits"),
+        (b'{"format": "drainer-plan/1"}', "no limits"),
+        (b'{"drainer_limits": 2}', "version 2"),
+        (b'{"drainer_limits": 1}', "damaged"),
+    ],
+)
+def test_any_other_file_is_refused_by_name_and_left_as_it_is(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
+    path = tmp_path / "limits.json"
+    path.write_bytes(content)
+
+    with pytest.raises(LimitsRefused, match=said) as refused:
+        LimitsFile(path).find()
+
+    assert str(path) in str(refused.value)
+    assert refused.value.hint
+    assert path.read_bytes() == content
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(LimitsRefused, match="can't be read"):
+        LimitsFile(tmp_path).find()
+
+
+def test_a_full_disk_leaves_what_was_there(
+    tmp_path: Path, limits: Limits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = LimitsFile(tmp_path / "limits.json")
+    file.write(limits)
+    before = file.path.read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(LimitsNotWritten, match="No space left") as refused:
+        file.write(limits)
+
+    assert "make room" in str(refused.value.hint)
+    assert file.path.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["limits.json"]
+
+
+def test_two_processes_do_not_measure_into_one_file(tmp_path: Path) -> None:
+    first, second = (LimitsFile(tmp_path / "limits.json") for _ in range(2))
+    first.hold()
+
+    with pytest.raises(LimitsRefused, match="another drainer process"):
+        second.hold()
+    first.release()
+    second.hold()
+    second.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_missing_is_told_before_anything_begins(tmp_path: Path) -> None:
+    with pytest.raises(LimitsRefused, match="can't be written") as refused:
+        LimitsFile(tmp_path / "nowhere" / "limits.json").hold()
+    assert "--out" in str(refused.value.hint)
+
+
+def test_the_table_has_a_line_for_each_trial_with_its_signals(limits: Limits) -> None:
+    text = trials_as_csv(limits)
+    rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(text)))
+
+    assert text.encode().startswith(CSV_MARK)
+    assert len(rows) == len(limits.trials)
+    for row, trial in zip(rows, limits.trials, strict=True):
+        assert int(row["producers"]) == trial.point.producers
+        assert float(row["round_trip_ms"]) == trial.signals.round_trip_ms
+        assert row["handlers_idle"] == ""  # nobody could look
+        assert row["verdict"] == trial.judgement.verdict.value
+        assert row["why"] == "; ".join(trial.judgement.why)
+
+
+def test_a_person_can_read_it(tmp_path: Path, limits: Limits) -> None:
+    file = LimitsFile(tmp_path / "limits.json")
+    file.write(limits)
+
+    text = file.path.read_text()
+    assert text.startswith('{\n  "drainer_limits": 1,')
+    assert json.loads(text)["boundaries"][0]["value"] == 100

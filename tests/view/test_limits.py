@@ -1,0 +1,321 @@
+"""Limits on the terminal: what will be done, the search, the boundaries, two findings."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from drainer.core.limits.boundary import Boundary, Limits
+from drainer.core.limits.comparison import compare
+from drainer.core.limits.found import End
+from drainer.core.limits.settings import Axis
+from drainer.kafka.limits_topic import Own
+from drainer.operations.leftovers import Leftovers
+from drainer.operations.limits import PreparedLimits
+from drainer.operations.limits_request import LimitsRequest
+from drainer.operations.trials import LimitsStatus
+from drainer.view.limits import (
+    show_comparison,
+    show_leftovers,
+    show_limits,
+    show_limits_action,
+    value_words,
+)
+from drainer.view.searching import SearchFrame, SearchLines, limits_view
+from drainer.view.terminal import Terminal
+from operations.modelled import SETTINGS, ModelledCluster, nothing_known, run
+
+from . import samples
+
+TOPIC = "drainer.limits.20261121-190312-0a1b2c"
+GROUPS = tuple(f"{TOPIC}.{number}" for number in range(1, 6))
+
+
+@pytest.fixture(scope="module")
+def limits(tmp_path_factory: pytest.TempPathFactory) -> Limits:
+    return run(ModelledCluster(), tmp_path_factory.mktemp("limits") / "limits.json")
+
+
+def prepared(**changes: object) -> PreparedLimits:
+    made = PreparedLimits(
+        request=LimitsRequest(Axis.MESSAGE_BYTES, SETTINGS.values, Path("limits.json")),
+        limits=nothing_known(),
+        on_disk=None,
+        bootstrap_servers="broker-1:9092",
+        topic=TOPIC,
+        groups=GROUPS,
+        partitions_a_broker=10,
+        message_bytes_most=10_240,
+        live={},
+        live_groups=(),
+        left_behind=Own((), ()),
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def action(found: PreparedLimits) -> str:
+    terminal, out, err = samples.terminal()
+    show_limits_action(terminal, found, "local[*]")
+    assert out.getvalue() == ""
+    return " ".join(err.getvalue().split())
+
+
+def summary(found: Limits) -> str:
+    terminal, _, err = samples.terminal(width=200)
+    show_limits(terminal, found, Path("my limits.json"))
+    return err.getvalue()
+
+
+def ended(found: Limits, end: End, **changes: object) -> Limits:
+    first, *rest = found.boundaries
+    changed = replace(first, end=end, **changes)  # type: ignore[arg-type]
+    return replace(found, boundaries=(changed, *rest))
+
+
+def test_topic_and_groups_are_named_before_anything_is_touched() -> None:
+    text = action(prepared())
+
+    assert f"test topic {TOPIC} (10 partitions, deleted at the end)" in text
+    assert f"groups {TOPIC}.1 … .5 (deleted at the end)" in text
+    assert (
+        "messages of 100 B, 1 KiB, 10 KiB (5 groups reading, 10 partitions, uncompressed)" in text
+    )
+    assert "at most 100.0 MB/s (set --max-mb-per-s; 400 producers of 250.0 kB/s each)" in text
+    assert "result limits.json" in text
+    assert "warning" not in text
+
+
+def test_who_else_uses_the_cluster_is_told() -> None:
+    text = action(prepared(live={"orders": 1234.5}, live_groups=("billing",)))
+
+    assert "warning: others use this cluster, and will notice: orders (1,234.5 messages/s)" in text
+    assert "group billing" in text
+
+
+def test_what_earlier_runs_left_is_told_with_the_way_to_remove_it() -> None:
+    text = action(prepared(left_behind=Own((TOPIC,), GROUPS)))
+
+    assert "1 test topic and 5 groups of other runs" in text
+    assert "drainer limits cleanup -b broker-1:9092" in text
+
+
+def test_random_payloads_that_are_to_be_compressed_are_doubted() -> None:
+    plain = prepared(limits=nothing_known(replace(SETTINGS, compression="zstd")))
+    half = prepared(
+        limits=nothing_known(replace(SETTINGS, compression="zstd", compressibility=0.5))
+    )
+
+    assert "random payloads don't compress" in action(plain)
+    assert "random payloads don't compress" not in action(half)
+    assert "50% of a payload compressible" in action(half)
+
+
+def test_what_is_complete_asks_for_nothing(limits: Limits) -> None:
+    text = action(prepared(limits=limits))
+
+    assert f"all of it, from {len(limits.trials)} trials in limits.json" in text
+    assert "test topic" not in text
+
+
+def test_the_summary_has_a_line_for_each_boundary(limits: Limits) -> None:
+    lines = [" ".join(line.split()) for line in summary(limits).splitlines()]
+
+    boundary = limits.boundaries[1]
+    rate, mb = boundary.messages_per_s, boundary.bytes_per_s / 1e6
+    (line,) = [line for line in lines if line.startswith("1 KiB")]
+    assert line.startswith(f"1 KiB {rate:,.0f} {mb:,.1f} {boundary.low:,.0f} to ")
+    assert f"{0.8 * rate:,.0f} messages/s" in line
+    assert "round trip 80 ms" in line
+    assert "to use them drainer run … --limits 'my limits.json'" in lines
+
+
+def test_a_lower_bound_says_that_it_is_one_and_why(limits: Limits) -> None:
+    top = SETTINGS.producers_most
+    point = replace(limits.boundaries[0].point, producers=top)
+    most = summary(ended(limits, End.MOST, high=None, point=point))
+    few = summary(ended(limits, End.TRIALS, high=None, point=point))
+    clients = summary(ended(limits, End.CLIENTS, high=None))
+
+    assert "lower bound: the most that was allowed" in most
+    assert "above " in most
+    assert "even 100.0 MB/s, the most that was allowed, did not overload the brokers" in most
+    assert "≥ " in most
+    assert "lower bound: nothing that was tried overloaded the brokers" in few
+    assert "even 100.0 MB/s" in few
+    assert "lower bound: clients could do no more" in clients
+    assert "the brokers may bear more; add executors" in clients
+
+
+def test_nothing_safe_and_less_narrow_than_asked_are_told(limits: Limits) -> None:
+    assert "no traffic was safe: round trip" in summary(
+        ended(limits, End.NONE, messages_per_s=0.0, low=0.0)
+    )
+    assert "less narrow than asked: round trip" in summary(ended(limits, End.TRIALS))
+
+
+def test_values_are_told_with_what_they_are() -> None:
+    assert value_words(Axis.MESSAGE_BYTES, 1024) == "1 KiB"
+    assert value_words(Axis.CONSUMER_GROUPS, 1) == "1 group"
+    assert value_words(Axis.PARTITIONS, 40) == "40 partitions"
+    assert value_words(Axis.COMPRESSION, "none") == "uncompressed"
+
+
+def half(found: Limits) -> Limits:
+    def halved(each: Boundary) -> Boundary:
+        assert each.high is not None
+        return replace(
+            each, messages_per_s=each.messages_per_s / 2, low=each.low / 2, high=each.high / 2
+        )
+
+    return replace(
+        found,
+        cluster_id="c-2",
+        boundaries=tuple(halved(each) for each in found.boundaries[1:]),
+        settings=replace(found.settings, consumer_groups=7),
+    )
+
+
+def test_two_findings_side_by_side(limits: Limits) -> None:
+    terminal, _, err = samples.terminal(width=200)
+    after = half(limits)
+
+    show_comparison(terminal, compare(limits, after), limits, after)
+
+    text = " ".join(err.getvalue().split())
+    before_rate = f"{limits.boundaries[1].messages_per_s:,.0f}/s"
+    after_rate = f"{after.boundaries[0].messages_per_s:,.0f}/s"
+    assert f"1 KiB {before_rate} {after_rate}" in text
+    assert "-50% more than they are unsure of" in text
+    assert "clusters two different ones" in text
+    assert "other setting --consumer-groups: 5, then 7" in text
+    assert "A alone 100 B" in text
+
+
+def test_a_lower_bound_in_a_comparison_is_no_certain_change(limits: Limits) -> None:
+    terminal, _, err = samples.terminal(width=200)
+    before = ended(limits, End.MOST, high=None)
+
+    show_comparison(terminal, compare(before, limits), before, limits)
+
+    line = next(line for line in err.getvalue().splitlines() if line.startswith("100 B"))
+    assert line.split("  ")[1].strip().startswith("≥ ") or "≥ " in line
+    assert "a lower bound is among them" in line
+
+
+def test_leftovers_are_listed_by_name_and_what_is_in_use_is_left() -> None:
+    terminal, _, err = samples.terminal()
+    show_leftovers(terminal, Leftovers(Own((TOPIC,), GROUPS[:1]), Own((f"{TOPIC}x",), ())))
+
+    lines = [" ".join(line.split()) for line in err.getvalue().splitlines()]
+    assert f"topic {TOPIC}" in lines
+    assert f"group {TOPIC}.1" in lines
+    assert f"warning: {TOPIC}x is written to now, by a run that goes on: it is left alone" in lines
+
+
+def test_a_cluster_without_leftovers() -> None:
+    terminal, _, err = samples.terminal()
+    show_leftovers(terminal, Leftovers(Own((), ()), Own((), ())))
+
+    assert err.getvalue() == "nothing of drainer limits is on this cluster\n"
+
+
+def searched(tmp_path: Path, cluster: ModelledCluster | None = None) -> list[LimitsStatus]:
+    said: list[LimitsStatus] = []
+    run(cluster or ModelledCluster(), tmp_path / "limits.json", said=said)
+    return said
+
+
+def test_a_log_has_a_line_for_each_trial_and_each_boundary(tmp_path: Path) -> None:
+    terminal, _, err = samples.terminal()
+    said = searched(tmp_path)
+
+    with limits_view(terminal, nothing_known()) as view:
+        assert isinstance(view, SearchLines)
+        for status in said:
+            view.update(status)
+
+    lines = err.getvalue().splitlines()
+    limits = said[-1].limits
+    assert len(lines) == len(limits.trials) + len(limits.boundaries)
+    first = limits.trials[0]
+    assert f"100 B  {first.point.messages_per_s:,.0f} messages/s, " in lines[0]
+    assert f"({first.point.producers} producers): {first.judgement.verdict}" in lines[0]
+    boundaries = [line for line in lines if "boundary: " in line]
+    assert [line.split("  ")[1] for line in boundaries] == ["100 B", "1 KiB", "10 KiB"]
+
+
+def test_trials_of_an_earlier_run_are_not_told_again(tmp_path: Path) -> None:
+    terminal, _, err = samples.terminal()
+    said = searched(tmp_path)
+    known = said[len(said) // 2].limits
+
+    with limits_view(terminal, known) as view:
+        for status in said[len(said) // 2 :]:
+            view.update(status)
+
+    told = err.getvalue().count("producers)")
+    assert told == len(said[-1].limits.trials) - len(known.trials)
+
+
+def frame_of(status: LimitsStatus, width: int = 100) -> str:
+    screen = samples.Screen()
+    terminal = Terminal(
+        stdin=io.StringIO(), stdout=io.StringIO(), stderr=screen, width=width, height=50
+    )
+    with limits_view(terminal, nothing_known()) as view:
+        assert isinstance(view, SearchFrame)
+        view.update(status)
+    return screen.getvalue()
+
+
+def test_the_frame_shows_the_range_the_trials_and_what_runs(tmp_path: Path) -> None:
+    said = searched(tmp_path)
+    status = next(
+        status
+        for status in said
+        if len(status.limits.boundaries) == 1
+        and len(status.limits.trials_of(1024)) == 4
+        and status.running is not None
+        and status.running.signals is not None
+    )
+
+    text = " ".join(frame_of(status).split())
+
+    assert status.running is not None
+    assert status.found is not None
+    assert f"{status.running.point.messages_per_s:,.0f} messages/s" in text
+    assert "round trip" in text
+    assert "(unloaded 2.0 ms)" in text
+    assert "safe" in text
+    assert "overloaded" in text
+    assert "10 KiB" in text
+    assert "to come" in text
+    pace = SETTINGS.pace_bytes_per_s / 1024
+    assert f"{status.found.safe * pace:,.0f} to " in text
+    assert " left" in text
+
+
+def test_the_first_frame_says_that_it_looks_at_brokers_without_load(tmp_path: Path) -> None:
+    text = " ".join(frame_of(searched(tmp_path)[0]).split())
+
+    assert "without load first" in text
+    assert "baseline, warming up" in text
+
+
+def test_clients_that_are_the_limit_are_marked_as_such(tmp_path: Path) -> None:
+    said = searched(tmp_path, ModelledCluster(clients_send=5_000.0))
+    status = [status for status in said if status.value == 1024][-1]
+
+    assert "clients were the limit" in frame_of(status)
+
+
+def test_a_quiet_terminal_shows_no_search(tmp_path: Path) -> None:
+    terminal, _, err = samples.terminal(quiet=True)
+    with limits_view(terminal, nothing_known()) as view:
+        for status in searched(tmp_path):
+            view.update(status)
+
+    assert err.getvalue() == ""
