@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import orjson
-
 from drainer.core.limits.boundary import Cap, Limits
 from drainer.errors import LimitsRefused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.sample import sample_backlog
 from drainer.operations.measurement import remaining
 from drainer.operations.start import Prepared
+from drainer.store.limits_file import LimitsFile
 
 SAMPLED = 2_000  # messages, to know their mean size
 
@@ -22,20 +21,8 @@ def load_limits(path: Path) -> Limits:
 
     Raises LimitsRefused when it can't be read, or is something else.
     """
+    limits = LimitsFile(path).load()
     try:
-        body = orjson.loads(path.read_bytes())
-    except OSError as error:
-        raise LimitsRefused(
-            f"the limits {path} can't be read: {error.strerror}",
-            hint="measure them with `drainer limits --out FILE`",
-        ) from error
-    except orjson.JSONDecodeError as error:
-        raise LimitsRefused(
-            f"the limits {path} are no JSON: {error}",
-            hint="measure them again with `drainer limits --out FILE`",
-        ) from error
-    try:
-        limits = Limits.from_json(body)
         limits.cap(1)  # of other axes there is none
     except LimitsRefused as error:
         raise LimitsRefused(f"{path}: {error}", hint=error.hint) from error

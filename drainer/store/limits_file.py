@@ -99,7 +99,7 @@ class LimitsFile:
     def _refused(self, why: str) -> LimitsRefused:
         return LimitsRefused(
             f"{self.path}: {why}",
-            hint="name another file with --out, or measure again with `drainer limits --out FILE`",
+            hint="name another file, or measure again with `drainer limits --out FILE`",
         )
 
 

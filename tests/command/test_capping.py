@@ -144,8 +144,8 @@ def test_limits_of_another_cluster_are_warned_of(command: Command, topic: Topic)
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (None, "can't be read"),
-        ("{", "are no JSON"),
+        (None, "there are no limits at"),
+        ("{", "it is no JSON"),
         ("{}", "no limits"),
         ('{"drainer_limits": 99}', "version 99"),
         ('{"drainer_limits": 1}', "damaged"),
