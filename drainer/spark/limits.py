@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from drainer.errors import DrainerError, Refused
 from drainer.kafka.settings import ClientSettings
 from drainer.spark.failure import spark_failures
-from drainer.spark.session import slots_of, spark_session
+from drainer.spark.session import LOCAL_CONF, LOCAL_JAVA, slots_of, spark_session
 from drainer.spark.settings import SparkLook
 from drainer.spark.traffic import Traffic
 
@@ -37,11 +37,9 @@ class TrafficHost:
 
     def __enter__(self) -> Self:
         self._owned = SparkSession.getActiveSession() is None
-        conf = {
-            **({"spark.ui.enabled": "false"} if self._place.is_local else {}),
-            **self._place.conf,
-        }
-        self._session = spark_session(self._place.master, NAME, conf, log="off")
+        conf = {**(LOCAL_CONF if self._place.is_local else {}), **self._place.conf}
+        java = LOCAL_JAVA if self._place.is_local else ""
+        self._session = spark_session(self._place.master, NAME, conf, log="off", java=java)
         return self
 
     def __exit__(

@@ -35,9 +35,9 @@ _OF_DRAINS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "4m",  # of large messages, no thousand
 }
-# On one machine the JVM competes with the handlers for its cores. All it does is to move rows, and
+# On one machine the JVM competes with the workers for its cores. All it does is to move rows, and
 # making code for that takes more than it gains; nor is there a network to save bytes for.
-_OF_LOCAL_DRAINS = {
+LOCAL_CONF = {
     "spark.ui.enabled": "false",
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
@@ -45,7 +45,7 @@ _OF_LOCAL_DRAINS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-_LOCAL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+LOCAL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _SAID_EACH_TIME = "WARNING: Using incubator modules"
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *(\d+))?\])?")
 FAILURES_MOST = 4  # of one task, as on a cluster
@@ -81,8 +81,8 @@ def drain_session(settings: SparkSettings, drain_id: str) -> DrainSession:
         cores = (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
         master = f"local[{cores + 1},{local[2] or FAILURES_MOST}]"
     owned = SparkSession.getActiveSession() is None
-    conf = {**_OF_DRAINS, **(_OF_LOCAL_DRAINS if settings.is_local else {}), **settings.conf}
-    java = _LOCAL_JAVA if settings.is_local else ""
+    conf = {**_OF_DRAINS, **(LOCAL_CONF if settings.is_local else {}), **settings.conf}
+    java = LOCAL_JAVA if settings.is_local else ""
     session = spark_session(master, f"drainer {drain_id}", conf, log="off", java=java)
     slots = slots_of(session.sparkContext, wait=owned and not settings.is_local)
     tasks = settings.tasks or max(1, slots - max(1, slots // READERS))

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from drainer.spark import register, spark_session
+from drainer.spark.session import LOCAL_CONF, LOCAL_JAVA
 
 
 @pytest.fixture(scope="session")
@@ -44,11 +45,12 @@ def _session(events: Path) -> SparkSession:
         "local[2,2]",  # a task that failed is tried once more
         "tests",
         {
+            **LOCAL_CONF,
             "spark.eventLog.enabled": "true",
             "spark.eventLog.dir": events.as_uri(),
             "spark.eventLog.compress": "false",
-            "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.session.timeZone": "UTC",
         },
+        java=LOCAL_JAVA,
     )
