@@ -127,7 +127,7 @@ def test_a_thread_that_is_overdue_and_then_fails_is_counted_once(tmp_path: Path)
 
     def step(sub: SubMessage) -> None:
         if sub.key == "b":
-            let_go.wait(0.005)
+            let_go.wait(0.02)
             if sub.message.offset == 50:
                 let_go.set()
         elif sub.attempt == 1:
@@ -135,7 +135,7 @@ def test_a_thread_that_is_overdue_and_then_fails_is_counted_once(tmp_path: Path)
             raise OSError("too late")
 
     log = log_of(["a"], *(["b"] for _ in range(60)))
-    rehearsal = Rehearsal(tmp_path, {0: log}, failures=replace(LATE, retries=1))
+    rehearsal = Rehearsal(tmp_path, {0: log}, failures=replace(LATE, retries=1, timeout_s=0.4))
     rehearsal.settings = LocalSettings(concurrency=2, plan_interval_s=0.02, grace_s=5)
     summary = rehearsal.drain(OnThreads(step))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -115,7 +116,8 @@ def test_a_topic_that_is_not_there_is_refused_with_the_way_out(
 def test_a_topic_that_is_deleted_meanwhile_ends_the_drain(
     settings: ClientSettings, topic: Topic
 ) -> None:
-    with writing(settings, topic) as writer:
+    quick = replace(settings, properties={"topic.metadata.propagation.max.ms": "1000"})
+    with writing(quick, topic) as writer:
         topic.delete()
         with pytest.raises(Fatal, match="deleted"):
             asyncio.run(writer.write(b"v", b"k", partition=0))
