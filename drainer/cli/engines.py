@@ -127,7 +127,7 @@ def engine_request(
             )
         return EngineRequest(engine)
     spark = SparkSettings(
-        master=EVERY_CORE if master is None else master.strip(),
+        master=master_of(master),
         conf=spark_pairs(spark_conf or ()),
         wave_bytes=parse_size(wave),
         state=state,
@@ -164,8 +164,7 @@ def spark_look(
         )
     if not full or not wanted:
         return None
-    place = EVERY_CORE if master is None else master.strip()
-    look = SparkLook(place, spark_pairs(spark_conf or ()), tasks)
+    look = SparkLook(master_of(master), spark_pairs(spark_conf or ()), tasks)
     java_for_spark()
     return look
 
@@ -188,6 +187,10 @@ def _named_by(context: typer.Context) -> str:
 def _source(context: typer.Context, name: str) -> str | None:
     source = context.get_parameter_source(name)
     return None if source is None else source.name
+
+
+def master_of(said: str | None) -> str:
+    return EVERY_CORE if said is None else said.strip()
 
 
 def spark_pairs(texts: Sequence[str]) -> dict[str, str]:

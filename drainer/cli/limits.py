@@ -20,7 +20,7 @@ from drainer.operations.leftovers import clean_up, find_leftovers
 from drainer.operations.limits import Host, keep_limits, measure_limits, prepare_limits
 from drainer.operations.limits_request import PRODUCERS_MOST, LimitsRequest
 from drainer.operations.trials import Pauses
-from drainer.spark.settings import EVERY_CORE, SparkLook, java_for_spark
+from drainer.spark.settings import SparkLook, java_for_spark
 from drainer.store.limits_file import CSV_MARK, LimitsFile, trials_as_csv
 from drainer.view.limits import (
     show_comparison,
@@ -116,9 +116,7 @@ def limits(
             shared=shared_cluster,
             jmx=tuple(jmx or ()),
         )
-        place = SparkLook(
-            EVERY_CORE if master is None else master.strip(), g.spark_pairs(spark_conf or ()), tasks
-        )
+        place = SparkLook(g.master_of(master), g.spark_pairs(spark_conf or ()), tasks)
         java_for_spark()
         settings = ClientSettings.load(bootstrap_server, client_config, client_property or ())
         with connect(settings) as cluster:

@@ -17,7 +17,6 @@ from drainer.errors import UsageError
 BYTES = "100,1KiB,10KiB,100KiB"
 ONE_SIZE = "1KiB"
 MESSAGE_BYTES_MOST = 64 * 1024 * 1024
-COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 _WHAT = "What is sent"
 _HOW = "How it is searched"
@@ -303,9 +302,9 @@ def axis(
 
 def _value(vary: Vary, word: str) -> Value:
     if vary is Vary.COMPRESSION:
-        if word not in COMPRESSIONS:
+        if word not in [*Compression]:
             raise UsageError(
-                f"--values {word!r} is no compression", hint=f"they are {', '.join(COMPRESSIONS)}"
+                f"--values {word!r} is no compression", hint=f"they are {', '.join(Compression)}"
             )
         return word
     least = 0 if vary is Vary.CONSUMER_GROUPS else 1

@@ -290,8 +290,6 @@ class LocalDrain:
             trouble=self._source.trouble or self._keeper.trouble or self._failures.trouble,
             auto=None if self._limiter is None else self._limiter.status(),
         )
-        if self._outside.read_pace is None:
-            return status
         return replace(
             status,
             read_cap=cap_status(self._outside.read_pace, status.elapsed_s),

@@ -195,8 +195,8 @@ def live_traffic(cluster: Cluster, look_s: float = LOOK_S) -> LiveTraffic:
     Another run of ``drainer limits`` is live traffic, too. Topics that Kafka keeps for itself
     (``__…``) are left out: whoever makes them move is seen as well.
     """
-    names = [name for name in _topics(cluster) if not name.startswith("__")]
-    moving = moving_topics(cluster, names, look_s)
+    partitions = {n: count for n, count in _topics(cluster).items() if not n.startswith("__")}
+    moving = _moving(cluster, partitions, look_s)
     groups = sorted(name for name, state in _groups(cluster) if state not in _IDLE)
     return LiveTraffic(moving, tuple(groups))
 
@@ -206,6 +206,10 @@ def moving_topics(
 ) -> dict[str, float]:
     """Messages/s of those topics that are written to."""
     partitions = {name: count for name, count in _topics(cluster).items() if name in names}
+    return _moving(cluster, partitions, look_s)
+
+
+def _moving(cluster: Cluster, partitions: Mapping[str, int], look_s: float) -> dict[str, float]:
     before, begun_s = _ends(cluster, partitions), time.monotonic()
     time.sleep(look_s)
     after, took_s = _ends(cluster, partitions), time.monotonic() - begun_s

@@ -68,12 +68,6 @@ class PreparedLimits:
     live_groups: tuple[str, ...]
     left_behind: Own
 
-    @property
-    def bytes_per_s_most(self) -> float:
-        """That the producers send at most."""
-        settings = self.limits.settings
-        return settings.producers_most * settings.pace_bytes_per_s
-
 
 def keep_limits(prepared: PreparedLimits) -> None:
     """Writes limits that were complete already, if they have other settings now.

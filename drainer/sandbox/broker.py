@@ -205,15 +205,7 @@ class Broker:
         quota = ["--entity-type", "clients", "--entity-default", "--add-config"]
         rate = f"producer_byte_rate={produced_bytes_per_s}"
         command = self._java(find_java(), classpath(kafka_jars()), *tool, "--alter", *quota, rate)
-        set_up = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            cwd=self.folder,
-            timeout=FORMAT_TIMEOUT_S,
-            check=False,
-        )
+        set_up = self._run_tool(command)
         if set_up.returncode != 0:
             said = set_up.stdout.decode(errors="replace").strip()
             raise SandboxRefused(
@@ -291,8 +283,15 @@ class Broker:
         # format that was cut short is simply done again.
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}"]
-        formatted = subprocess.run(
-            self._java(java, path, *tool, "--config", str(self._settings)),
+        formatted = self._run_tool(self._java(java, path, *tool, "--config", str(self._settings)))
+        self._output.write_bytes(formatted.stdout)
+        if formatted.returncode != 0:
+            raise self._refused("the broker's storage could not be formatted")
+
+    def _run_tool(self, command: list[str]) -> subprocess.CompletedProcess[bytes]:
+        """One of Kafka's own tools, to its end; what it says is all in ``stdout``."""
+        return subprocess.run(
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -300,9 +299,6 @@ class Broker:
             timeout=FORMAT_TIMEOUT_S,
             check=False,
         )
-        self._output.write_bytes(formatted.stdout)
-        if formatted.returncode != 0:
-            raise self._refused("the broker's storage could not be formatted")
 
     def _spawn(self, java: Java, path: str) -> None:
         command = self._java(java, path, *self._metrics(), "kafka.Kafka", str(self._settings))

@@ -14,7 +14,6 @@ from pyspark import TaskContext
 from drainer.errors import Refused, StateRefused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.loss import made_again
-from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
 from drainer.spark.failure import carrying
 from drainer.spark.rows import ROW_SCHEMA
@@ -30,7 +29,6 @@ class Checking:
     Raises Refused or UsageError, through Spark, when the task can't do one of these.
     """
 
-    client: ClientSettings
     handler: HandlerSpec
     topic_id: str
 
@@ -45,7 +43,7 @@ class Checking:
                 raise elsewhere(state, "the driver writes to {}, and a task sees nothing of it")
             with workplace().at_work(spec):
                 pass
-            with Cluster.connect(self.client) as cluster:
+            with Cluster.connect(spec.client) as cluster:
                 if cluster.topic(spec.topic).topic_id != self.topic_id:
                     raise made_again(Origin(spec.topic, self.topic_id, 0))
             name = state.probe(spec.epoch)

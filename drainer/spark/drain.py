@@ -124,6 +124,7 @@ class SparkDrain:
         self._word = Word(self._state, self._epoch, mounted=mounted)
         spec = HandlerSpec(
             shipped=shipped,
+            client=self._client,
             topic=plan.topic,
             group=plan.group,
             drain_id=plan.drain_id,
@@ -131,14 +132,12 @@ class SparkDrain:
             state=uri,
             concurrency=self._most(share_of(running, self._tasks)),
             options=dict(running.options or {}),
-            client=self._client,
             limits=plan.limits,
             share=1 / self._tasks,
         )
         self._gathering = Gathering(plan, uri, self._epoch)
         self._oldest_wave = 1  # of which the state has something
         self._terms = Terms(
-            client=self._client,
             handler=spec,
             letters_topic=self._letters_topic,
             running=running,
@@ -153,7 +152,7 @@ class SparkDrain:
         """Raises Refused when the tasks could not work, or what stopped it meanwhile; nothing was
         handled then. The first wave is read meanwhile."""
         name = f"drainer {self._plan.drain_id}: looking at the tasks"
-        checking = Checking(self._client, self._terms.handler, self._plan.topic_id)
+        checking = Checking(self._terms.handler, self._plan.topic_id)
         try:
             await self._word.begin()
             look = aside(self._jobs.check, checking, self._slots, self._tasks, name)

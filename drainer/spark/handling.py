@@ -26,7 +26,6 @@ from drainer.engine.outside import Outside
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, Interrupted, LanesParked
-from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, SubMessage
 from drainer.operations.policy import LetterWriter
 from drainer.spark.failure import carrying, said_of
@@ -57,7 +56,6 @@ class Handling:
 
     plan: OffsetPlan
     settings: LocalSettings  # of one task
-    client: ClientSettings
     handler: HandlerSpec
     letters_topic: str | None
     wave: int
@@ -98,7 +96,7 @@ class Handling:
                 if fence.stop_reason is not None:  # the driver may have gone by now
                     raise Interrupted(fence.stop_reason)
                 if self.letters_topic is not None:
-                    letters = LetterWriter(self.client, plan, self.letters_topic)
+                    letters = LetterWriter(self.handler.client, plan, self.letters_topic)
                 teller = _Teller(records)
                 drain = LocalDrain(
                     plan,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from drainer.core.limits.point import Point
@@ -30,9 +30,6 @@ class Order:
     groups: int = 0
     skips: int = 0
     over: bool = False
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Order:

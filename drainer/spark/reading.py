@@ -18,7 +18,6 @@ from drainer.engine.capping import capped
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import CapStatus
 from drainer.errors import BrokerUnreachable, DrainerError, Interrupted
-from drainer.kafka.settings import ClientSettings
 from drainer.spark.jobs import Jobs, Prepared
 from drainer.spark.splitting import Splitting
 from drainer.spark.workplace import HandlerSpec
@@ -37,7 +36,6 @@ class Terms:
     for all of them together.
     """
 
-    client: ClientSettings
     handler: HandlerSpec
     letters_topic: str | None
     running: LocalSettings
@@ -176,14 +174,12 @@ class Reader:
         readers = slots if plan.limits is None else max(1, slots // 2)
         slices = tuple(self._waves.pieces(ranges, readers))
         splitting = Splitting(
-            client=self._terms.client,
             handler=self._terms.handler,
             order=Order(plan.order),
             claims=claims,
             topic_id=plan.topic_id,
             slices=slices,
             known=plan.claims,
-            limits=plan.limits,
             share=1 / max(1, min(len(slices), slots)),
             message_bytes=self._terms.message_bytes,
         )

@@ -9,14 +9,12 @@ import pyarrow as pa
 
 from drainer.core.claims import Elsewhere, Places
 from drainer.core.identity import identify
-from drainer.core.limits.boundary import Limits
 from drainer.core.limits.pace import Pace
 from drainer.core.order import Order
 from drainer.core.part import insist_same
 from drainer.core.plan import ALL
 from drainer.core.progress import Partial, Progress, RangeSet, checksum_keys, ranges_of
 from drainer.core.waves import Piece
-from drainer.kafka.settings import ClientSettings
 from drainer.kafka.stream import read_range
 from drainer.loader import split_failed
 from drainer.message import Message, Origin, SubMessage
@@ -33,24 +31,21 @@ class Splitting:
     of manifests the number behind the last claim.
 
     ``known`` is what was finished when the wave was begun, as the plan's claims tell it. Each slice
-    is read at ``share`` of what the ``limits`` allow for.
+    is read at ``share`` of what the handler's ``limits`` allow for.
     """
 
-    client: ClientSettings
     handler: HandlerSpec
     order: Order
     claims: int
     topic_id: str
     slices: tuple[Piece, ...]
     known: Mapping[str, Mapping[int, Progress]] = field(default_factory=dict)
-    limits: Limits | None = None
     share: float = 1.0
     message_bytes: float = 1.0  # of what was read before, on average
 
     def pace(self) -> Pace | None:
-        if self.limits is None:
-            return None
-        return Pace(self.limits, self.share, self.message_bytes)
+        limits = self.handler.limits
+        return None if limits is None else Pace(limits, self.share, self.message_bytes)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with carrying():
@@ -85,7 +80,7 @@ class _SliceSplitter:
             take = self._taker(handler.split)
             read, reached, full = 0, part.end, False
             for batch in read_range(
-                self._task.client,
+                self._task.handler.client,
                 self._origin,
                 part.start,
                 part.end,

@@ -139,7 +139,6 @@ class Work:
         handling = Handling(
             plan=self._plan_of(stretch),
             settings=share_of(self._terms.running, len(claims)),
-            client=self._terms.client,
             handler=self._terms.handler,
             letters_topic=self._terms.letters_topic,
             wave=number,

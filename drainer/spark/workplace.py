@@ -37,6 +37,7 @@ class HandlerSpec:
     """
 
     shipped: Shipped
+    client: ClientSettings
     topic: str
     group: str
     drain_id: str
@@ -44,7 +45,6 @@ class HandlerSpec:
     state: str
     concurrency: int
     options: Mapping[str, str] = field(default_factory=dict)
-    client: ClientSettings | None = None
     limits: Limits | None = None
     share: float = 1.0
 
@@ -155,7 +155,7 @@ def _opened(spec: HandlerSpec) -> tuple[asyncio.AbstractEventLoop, LoadedHandler
         drain_id=spec.drain_id,
         concurrency=spec.concurrency,
         options=dict(spec.options),
-        write_to=None if spec.client is None else Writers(spec.client, spec.limits, spec.share),
+        write_to=Writers(spec.client, spec.limits, spec.share),
     )
     try:
         loop.run_until_complete(handler.open(context))

@@ -16,6 +16,7 @@ import orjson
 from drainer.core.limits.boundary import Limits
 from drainer.core.limits.point import Point, Signals
 from drainer.errors import LimitsNotWritten, LimitsRefused
+from drainer.store.whole import write_whole
 
 _BYTES_MOST = 256 * 1024 * 1024  # more is no file of limits
 _POINT = [each.name for each in fields(Point)]
@@ -101,30 +102,6 @@ class LimitsFile:
             f"{self.path}: {why}",
             hint="name another file, or measure again with `drainer limits --out FILE`",
         )
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file of its owner's so that a crash leaves the old or the new one.
-
-    Raises OSError, with the old one in place.
-    """
-    new = path.with_name(f".{path.name}.new")
-    try:
-        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(file, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        new.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError:
-        with suppress(OSError):
-            new.unlink()
-        raise
 
 
 def trials_as_csv(limits: Limits) -> str:

@@ -5,7 +5,6 @@ Beside ``NAME`` lie ``NAME.journal-GENERATION`` while a drain runs, and ``.NAME.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from drainer.core.rules.settings import RuleAccount
 from drainer.errors import PlanNotWritten, PlanRefused, StateLost, StateRefused, UsageError
 from drainer.store.journal import Journal, read_journal
 from drainer.store.state import State, Told
+from drainer.store.whole import write_whole
 
 READ_TRIES = 10  # of a plan that is written meanwhile
 
@@ -141,18 +141,9 @@ class PlanFile:
 
         Raises PlanNotWritten, with the old plan in place, when the disk or folder won't take it.
         """
-        new = self.path.with_name(f".{self.path.name}.new")
         try:
-            file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with os.fdopen(file, "wb") as stream:
-                stream.write(plan.encode())
-                stream.flush()
-                os.fsync(stream.fileno())
-            new.replace(self.path)
-            _sync_folder(self.path.parent)
+            write_whole(self.path, plan.encode())
         except OSError as error:
-            with suppress(OSError):
-                new.unlink()
             raise PlanNotWritten(
                 f"the plan {self.path} can't be written: {error.strerror or error}",
                 hint="the plan on disk stays true with its journal; make room, then resume",
@@ -321,11 +312,3 @@ class PlanFile:
             return []
         found = [(path.name.removeprefix(prefix), path) for path in names]
         return sorted((int(number), path) for number, path in found if number.isdecimal())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -17,6 +17,7 @@ from drainer.core.limits.settings import Axis, LimitSettings, Value
 from drainer.operations.leftovers import Leftovers
 from drainer.operations.limits import PreparedLimits
 from drainer.operations.limits_request import SAID_BY
+from drainer.operations.trials import USUAL_TRIALS
 from drainer.view import figures
 from drainer.view.layout import (
     BAD,
@@ -34,7 +35,6 @@ from drainer.view.terminal import Terminal
 
 NAMES_SHOWN = 4
 SURROUNDINGS_S = 6.0  # of a trial: clients connect, brokers come to rest
-TRIALS_USUAL = 10
 
 MARKS = {
     Verdict.SAFE: (OK, GOOD_STYLE),
@@ -75,7 +75,7 @@ def show_limits_action(terminal: Terminal, prepared: PreparedLimits, master: str
     terminal.show(field("test topic", prepared.topic, f"{partitions}, deleted at the end"))
     terminal.show(field("groups", _range_of(prepared.groups), "deleted at the end"))
     terminal.show(field("boundaries", *_asked(settings)))
-    most = prepared.bytes_per_s_most / 1e6
+    most = settings.bytes_per_s_most / 1e6
     why = "by --max-mb-per-s" if request.bytes_per_s_most is not None else "set --max-mb-per-s"
     producers = figures.counted(settings.producers_most, "producer")
     pace = settings.pace_bytes_per_s / 1e3
@@ -232,8 +232,7 @@ def was_most(limits: Limits, boundary: Boundary) -> bool:
 
 def most_words(limits: Limits) -> str:
     """Why a boundary is a lower bound when the most was safe."""
-    settings = limits.settings
-    most = settings.producers_most * settings.pace_bytes_per_s / 1e6
+    most = limits.settings.bytes_per_s_most / 1e6
     return (
         f"even {most:,.1f} MB/s, the most that was allowed, did not overload the brokers; a higher"
         " --max-mb-per-s would find out more"
@@ -315,7 +314,7 @@ def _each_trial(prepared: PreparedLimits) -> tuple[str, str]:
     warm_up, window = request.pauses.warm_up_s, request.window_s
     each_s = warm_up + window + SURROUNDINGS_S
     to_go = len(limits.settings.values) - len(limits.boundaries)
-    usual = min(TRIALS_USUAL, request.trials_most) * to_go * each_s
+    usual = min(USUAL_TRIALS, request.trials_most) * to_go * each_s
     told = f"{figures.plain_duration(warm_up)} to warm up, {figures.plain_duration(window)} watched"
     if request.shared:
         told += ", ended within a second of overload"

@@ -14,7 +14,7 @@ from drainer.core.limits.boundary import Boundary, Limits
 from drainer.core.limits.found import Found
 from drainer.core.limits.point import Trial
 from drainer.core.limits.settings import Value
-from drainer.operations.trials import LimitsStatus
+from drainer.operations.trials import LimitsStatus, point_of
 from drainer.view import figures
 from drainer.view.layout import (
     GOOD_STYLE,
@@ -196,9 +196,7 @@ def _row(
     if known is None or value not in status.limits.baseline:
         waits = "without load first" if value == status.value else "to come"
         return ("", "", "", "", _cut(waits))
-    settings = status.limits.settings
-    size = value if settings.axis.value == "message-bytes" else settings.message_bytes
-    pace = settings.pace_bytes_per_s / int(size)
+    pace = point_of(status.limits.settings, value, 1).pace
     low = figures.rate(known.safe * pace)
     high = "?" if known.overloaded is None else figures.rate(known.overloaded * pace)
     return ("…", "", f"{low} to {high}", figures.count(known.trials), "")

@@ -84,6 +84,7 @@ def test_an_interrupted_drain_says_how_to_go_on(command: Command, make_topic: Ma
     running = command.begin(topic, *FAST, *AS_JSON, "-c", "4", gate=command.gate)
     command.wait_for(running, "begun", 4)
     running.signal(signal.SIGTERM)
+    running.says("stopping")
     command.gate.touch()
     outcome = running.ends(4)
 

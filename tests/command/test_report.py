@@ -61,6 +61,7 @@ def test_one_that_is_stopped_and_the_one_that_goes_on_have_reports(
     running = command.begin(topic, *FAST, "--report", "r.html", pause_ms=20, gate=command.gate)
     command.wait_for(running, "begun", 7)
     running.signal(signal.SIGINT)
+    running.says("stopping")
     command.gate.touch()
     running.ends(4)
     read = Reader(command.folder / "r.html")

@@ -52,6 +52,24 @@ def origin_of(cluster: Cluster, topic: Topic) -> Origin:
     return Origin(topic.name, cluster.topic(topic.name).topic_id, 0)
 
 
+def fetch_of(
+    settings: ClientSettings, cluster: Cluster, topic: Topic, pace: Pace | None
+) -> FetchThread:
+    return FetchThread(
+        settings,
+        "r",
+        {0: origin_of(cluster, topic)},
+        {0: 0},
+        {0: 500},
+        queue_bytes=2**24,
+        prefetch_bytes=2**26,
+        partition_load=lambda _: 0,
+        load_bytes=2**24,
+        notify=lambda: None,
+        pace=pace,
+    )
+
+
 def test_it_takes_no_more_than_is_allowed(
     settings: ClientSettings, cluster: Cluster, topic: Topic
 ) -> None:
@@ -74,43 +92,16 @@ def test_it_tells_the_bytes_of_keys_and_values(
 def test_the_client_reads_not_far_ahead_of_a_slow_pace(
     settings: ClientSettings, cluster: Cluster, topic: Topic
 ) -> None:
-    def thread(pace: Pace | None) -> FetchThread:
-        return FetchThread(
-            settings,
-            "r",
-            {0: origin_of(cluster, topic)},
-            {0: 0},
-            {0: 500},
-            queue_bytes=2**24,
-            prefetch_bytes=2**26,
-            partition_load=lambda _: 0,
-            load_bytes=2**24,
-            notify=lambda: None,
-            pace=pace,
-        )
-
     slow = Pace(limits({100: 1_000.0}), message_bytes=100)
-    assert thread(None)._ahead_bytes() == 2**26
-    assert thread(slow)._ahead_bytes() == 800 * 100 / 2
+    assert fetch_of(settings, cluster, topic, None)._ahead_bytes() == 2**26
+    assert fetch_of(settings, cluster, topic, slow)._ahead_bytes() == 800 * 100 / 2
 
 
 def test_it_can_be_stopped_while_it_is_held_back(
     settings: ClientSettings, cluster: Cluster, topic: Topic
 ) -> None:
     pace = Pace(limits({100: 0.001}))
-    fetch = FetchThread(
-        settings,
-        "r",
-        {0: origin_of(cluster, topic)},
-        {0: 0},
-        {0: 500},
-        queue_bytes=2**24,
-        prefetch_bytes=2**24,
-        partition_load=lambda _: 0,
-        load_bytes=2**24,
-        notify=lambda: None,
-        pace=pace,
-    )
+    fetch = fetch_of(settings, cluster, topic, pace)
     fetch.start()
     eventually(lambda: pace.flowed > 0, "the first has come")
     eventually(lambda: pace.binds(0.0) or pace.allowed(0.0) == 0, "it is held back")

@@ -217,7 +217,7 @@ def test_never_more_than_the_most_megabytes_are_tried(cluster: Cluster, tmp_path
 
     assert max(point.bytes_per_s for point, _ in host.modelled.tried) <= 10e6 * (1 + 1e-9)
     assert limits.boundaries[0].is_lower_bound
-    assert prepared.bytes_per_s_most == pytest.approx(10e6)
+    assert prepared.limits.settings.bytes_per_s_most == pytest.approx(10e6)
 
 
 def test_a_given_pace_does_not_get_above_the_most_either(cluster: Cluster, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from drainer.kafka import dead_letters, fetch, loss
 from drainer.kafka.dead_topic import DeadLetterTopicInfo
 from drainer.message import Message, SubMessage
 from drainer.operations import drain, hold, policy, resume, start
-from drainer.store import journal, plan_file
+from drainer.store import journal, plan_file, whole
 from simulation.account import Account, place_of
 from simulation.cluster import SimCluster, SimConsumer, SimLock
 from simulation.disk import DiskPath, Filelock
@@ -185,6 +185,7 @@ def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
         (meter.Meter.__init__, "__kwdefaults__", {"clock": world.monotonic}),
         (loader, "aside", aside),
         (plan_file, "os", disk),
+        (whole, "os", disk),
         (plan_file, "filelock", filelock),
         (plan_file, "Path", DiskPath),
         (journal, "os", disk),

@@ -20,8 +20,8 @@ from drainer.spark.shipping import Shipped
 from drainer.spark.splitting import Splitting
 from drainer.spark.workplace import HandlerSpec
 
-SPEC = HandlerSpec(Shipped("h.py:H"), "t", "g", "d", 1, "/state", 1)
-TERMS = Terms(ClientSettings("x:1"), SPEC, None, LocalSettings(concurrency=1), 2**20, 2, 3)
+SPEC = HandlerSpec(Shipped("h.py:H"), ClientSettings("x:1"), "t", "g", "d", 1, "/state", 1)
+TERMS = Terms(SPEC, None, LocalSettings(concurrency=1), 2**20, 2, 3)
 
 
 class Frame:

@@ -67,6 +67,11 @@ class LimitSettings:
     jmx: bool = False
     thresholds: Thresholds = field(default_factory=Thresholds)
 
+    @property
+    def bytes_per_s_most(self) -> float:
+        """That all producers together send at most."""
+        return self.producers_most * self.pace_bytes_per_s
+
     def differences(self, other: LimitSettings) -> tuple[str, ...]:
         """Names of the settings in which another differs."""
         return tuple(

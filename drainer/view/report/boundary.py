@@ -34,6 +34,7 @@ MARKERS = {
     Verdict.CLIENTS: ("^", "c5", "▲"),
     Verdict.UNCLEAR: ("d", "c8", "◆"),
 }
+_GLYPHS = "".join(glyph for _, _, glyph in MARKERS.values()) + " "
 BOUNDARY, _CAP = "c1", "c2"
 _ON_PAPER = {
     "muted": "#59636f",
@@ -82,7 +83,7 @@ def boundary_png(limits: Limits) -> bytes:
         axes.set_axisbelow(True)
         axes.set_title(_title(limits), loc="left", fontsize=13, fontweight="semibold")
         handles = _draw(axes, limits, _ON_PAPER)
-        labels = [key.label.lstrip("●✖▲◆ ") for key in _keys(limits)]
+        labels = [key.label.lstrip(_GLYPHS) for key in _keys(limits)]
         axes.legend(
             handles,
             labels,

@@ -49,7 +49,7 @@ def limits_page(limits: Limits, now: datetime) -> str:
         held_fixed=held_fixed(settings),
         decided_by=decided_by(settings),
         share=figures.share(settings.safe_share),
-        most_mb=settings.producers_most * settings.pace_bytes_per_s / 1e6,
+        most_mb=settings.bytes_per_s_most / 1e6,
     )
 
 
