@@ -21,7 +21,8 @@ InSync = Mapping[int, frozenset[int]]  # the ids of brokers, by partition
 class InSyncWatch:
     """Looks at the topic twice a second, in a thread of its own, with a connection of its own.
 
-    ``usual`` is what was seen first, before there was any traffic.
+    ``usual`` is what was seen first, before there was any traffic. ``gone`` is set when the topic
+    is there no more.
 
     Raises:
         BrokerUnreachable, TopicMissing: as ``Cluster``.
@@ -37,6 +38,7 @@ class InSyncWatch:
         self.partitions = len(replicas)
         self.replicated = any(len(one.all) > 1 for one in replicas.values())
         self.usual = self._look()
+        self.gone: TopicMissing | None = None
 
     def start(self) -> None:
         self._thread.start()
@@ -61,5 +63,8 @@ class InSyncWatch:
         while not self._over.wait(LOOK_S):
             try:
                 self._looks.append((time.monotonic(), self._look()))
-            except (BrokerUnreachable, TopicMissing):  # nobody could look then
+            except BrokerUnreachable:  # nobody could look then
                 continue
+            except TopicMissing as error:
+                self.gone = error
+                return

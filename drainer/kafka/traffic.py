@@ -157,6 +157,9 @@ class PacedProducer:
                 self.offered += 1
         except BufferError:
             self._passed_over = due - self.offered
+        except KafkaException as error:  # the topic has no such partition any more
+            self._passed_over = due - self.offered
+            self._note(error.args[0])
         if count > 0:
             self._partition = (partition + 1) % self._partitions
         self._producer.poll(0)
@@ -177,14 +180,16 @@ class PacedProducer:
         self._producer.poll(0)
 
     def _failed(self, error: KafkaError | None, _: Message) -> None:
-        if error is None:
-            return
-        self._gone += 1
+        if error is not None:
+            self._gone += 1
+            self._note(error)
+
+    def _note(self, error: KafkaError) -> None:
         if error.code() in _PURGED:
             return
         self.errors += 1
         if self._failure is None and (error.fatal() or error.code() in _FATAL):
-            self._failure = _not_taken(self._settings, error)
+            self._failure = no_test_topic(self._settings.redact(error.str()))
 
     def _look(self, text: str) -> None:
         assert self._looks is not None
@@ -217,16 +222,17 @@ class PacedProducer:
         return now_s - LOOK_MS / 1000 < self._throttled_until_s
 
 
-def _not_taken(settings: ClientSettings, answer: KafkaError) -> Interrupted:
+def no_test_topic(why: str) -> Interrupted:
+    """What to raise when clients lost the topic, or the right to use it."""
     return Interrupted(
-        f"the test topic can't be used: {settings.redact(answer.str())}",
+        f"the test topic can't be used: {why}",
         hint="was it deleted meanwhile, or the right to it taken?",
     )
 
 
 def _not_connected(who: str, settings: ClientSettings, answer: KafkaError) -> Interrupted:
     if answer.code() in NO_TOPIC | FORBIDDEN:
-        return _not_taken(settings, answer)
+        return no_test_topic(settings.redact(answer.str()))
     return Interrupted(
         f"{who} can't reach the cluster: {settings.redact(answer.str())}",
         hint="can the machines of Spark's executors reach the brokers?",

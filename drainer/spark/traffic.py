@@ -17,6 +17,7 @@ from drainer.core.limits.reading import Reading, Report, changing_share
 from drainer.errors import DrainerError, Interrupted, Refused
 from drainer.kafka.in_sync import InSyncWatch
 from drainer.kafka.settings import ClientSettings
+from drainer.kafka.traffic import no_test_topic
 from drainer.loader import describe
 from drainer.spark.failure import spark_failures
 from drainer.spark.hosting import HOSTED_SCHEMA, Hosting
@@ -301,6 +302,8 @@ class Traffic:
         """Waits for a moment; raises what keeps the traffic from going on."""
         assert self._tower is not None
         self._job.join(LOOK_S)
+        if self._in_sync is not None and self._in_sync.gone is not None:
+            raise no_test_topic(str(self._in_sync.gone))
         if self._tower.lost is not None:
             raise self._tower.lost
         if self._job_error is not None:

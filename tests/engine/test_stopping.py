@@ -406,7 +406,7 @@ def test_a_cancelled_handler_that_goes_on_is_given_nothing_more(tmp_path: Path) 
 
 def test_a_handler_that_will_not_be_cancelled_does_not_hold_the_drain(tmp_path: Path) -> None:
     """The grace is the limit: what stays in the handler then is left behind."""
-    give_up = monotonic() + 3.0
+    give_up = monotonic() + 20.0
     settings = LocalSettings(concurrency=8, plan_interval_s=60, grace_s=0.05)
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, settings)
 
@@ -421,7 +421,7 @@ def test_a_handler_that_will_not_be_cancelled_does_not_hold_the_drain(tmp_path: 
     summary = rehearsal.drain(OnTheLoop(stubborn))
 
     assert summary.exit_code == 4
-    assert summary.elapsed_s < 2.5
+    assert summary.elapsed_s < 10
 
 
 def test_threads_begin_nothing_that_waited_once_the_lock_is_lost(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from drainer.kafka.limits_topic import create_test_topic, new_topic_name
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker, BrokerPorts
 from drainer.sandbox.ports import HOST
-from kafka.topic import eventually
+from kafka.topic import Topic, eventually
 
 ALL = (0.0, float("inf"))
 WAIT_S = 60.0
@@ -84,6 +84,23 @@ def test_without_other_replicas_nothing_is_said_of_them(settings: ClientSettings
     assert watch.partitions == 2
     assert watch.within(*ALL) == []
     watch.close()
+
+
+def test_a_topic_that_is_deleted_is_gone(settings: ClientSettings, topic: Topic) -> None:
+    watch = InSyncWatch(settings, topic.name)
+    watch.start()
+    assert watch.gone is None
+
+    topic.delete()
+
+    eventually(lambda: watch.gone is not None, "it is seen", WAIT_S)
+    assert topic.name in str(watch.gone)
+    watch.close()
+
+
+@pytest.fixture
+def topic(settled_broker: Broker, topic_name: str) -> Topic:
+    return Topic(settled_broker.bootstrap_servers, topic_name)
 
 
 @pytest.fixture
