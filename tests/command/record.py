@@ -36,7 +36,8 @@ class Record:
     def lines(self) -> list[Line]:
         if not self.path.exists():
             return []
-        return [_line(text) for text in self.path.read_text().splitlines(keepends=True)]
+        whole, _, _ = self.path.read_text().rpartition("\n")  # one may be half written
+        return [_line(text) for text in whole.splitlines()]
 
     def begun(self) -> list[Place]:
         return [line.place for line in self.lines() if line.mark == "begun"]
@@ -91,7 +92,6 @@ def every_place(values: Sequence[str], partition: int = 0, first: int = 0) -> se
 
 
 def _line(text: str) -> Line:
-    assert text.endswith("\n"), f"torn: {text!r}"
     mark, pid, at_s, place, keys, attempt, id_ = json.loads(text)
     keys = None if keys is None else tuple(keys)
     return Line(mark, pid, at_s, tuple(place), keys, attempt, id_)
