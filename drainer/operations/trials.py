@@ -17,7 +17,7 @@ from drainer.store.limits_file import LimitsFile
 
 BASELINE_PACE_LEAST = 5.0  # messages/s, so that large messages have round trips to tell of, too
 BASELINE_SHARE = 0.1  # of what may be tried at most: the brokers have to be at rest
-SURE_S = 0.7  # for which overload has to last: when traffic begins all lags grow for a moment
+SURE_S = 0.2  # for which overload has to last, or it was a hiccup
 USUAL_TRIALS = 10  # of a value, until some are known
 CONNECTING_S = 2.0  # likewise
 BASELINE, COOLING_DOWN = "baseline", "cooling down"

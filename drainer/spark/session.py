@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from py4j import java_gateway  # type: ignore[import-untyped]
 from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -149,10 +151,16 @@ def spark_session(
         session = builder.getOrCreate()
     # One that was there before keeps what its context was begun with.
     check_conf(dict(session.sparkContext.getConf().getAll()))
-    # When the JVM dies this one prints a traceback, and the error that is told says it all.
+    # When the JVM dies these two tell tracebacks, and the error that is told says it all.
     accumulators = session.sparkContext._accumulatorServer
     accumulators.handle_error = lambda *_: None  # type: ignore[method-assign]
+    logging.getLogger().addFilter(_is_not_of_py4j)
     return session
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    is_its = record.pathname == java_gateway.__file__  # it logs in the name of the root logger
+    return not is_its
 
 
 def _begin_context(master: str, name: str, settings: Mapping[str, str]) -> None:

@@ -116,7 +116,7 @@ class Running:
         )
         assert outcome.code == code, f"exit {outcome.code}, not {code}\n{outcome.out}{outcome.err}"
         if not self.debugs:
-            assert "Traceback" not in outcome.err + outcome.out
+            assert "Traceback" not in outcome.err + outcome.out, outcome.err
         return outcome
 
     def kill(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import orjson
@@ -56,6 +57,26 @@ def test_a_group_that_does_not_read_in_a_trial_is_not_behind() -> None:
 
     assert seen is not None
     assert seen.falling_behind == pytest.approx(0, abs=0.001)
+
+
+def test_consumers_that_fetch_in_bursts_are_looked_at_for_longer_or_not_at_all() -> None:
+    reading = Reading(1, 1)
+    for quarter in range(41):
+        read = 100 * (quarter // 4)  # once a second
+        report = replace(QUIET, acknowledged=25 * quarter, consumed=(read,), at_s=quarter / 4)
+        reading.take(quarter / 4, 0, report)
+
+    in_a_burst = reading.signals(9.0, 9.75, 1)
+    longer = reading.signals(9.0, 9.75, 1, lag_since_s=5.75)
+    not_at_all = reading.signals(9.0, 9.75, 1, lag_since_s=math.nan)
+
+    assert in_a_burst is not None
+    assert in_a_burst.falling_behind > 0.9
+    assert longer is not None
+    assert longer.falling_behind < 0.1
+    assert longer.sent_per_s == in_a_burst.sent_per_s
+    assert not_at_all is not None
+    assert math.isnan(not_at_all.falling_behind)
 
 
 def test_a_lag_that_stays_as_it_is_is_no_falling_behind() -> None:

@@ -14,7 +14,7 @@ from drainer.operations.trials import LimitsStatus, Observe, Pauses, Trials
 from drainer.store.limits_file import LimitsFile
 
 LOOK_S = 0.1
-RUNNING_S = 2.0
+RUNNING_S = 0.75
 UNLOADED_MS = 2.0
 SETTINGS = LimitSettings(
     axis=Axis.MESSAGE_BYTES,
@@ -71,7 +71,7 @@ class ModelledCluster:
                 raise KeyboardInterrupt
             running = self._signals(point, RUNNING_S) if passed_s >= RUNNING_S else None
             if running is not None and passed_s < RUNNING_S + self.glitch_s:
-                running = replace(running, falling_behind=0.5)
+                running = replace(running, round_trip_ms=40 * UNLOADED_MS)
             observe("warming up" if passed_s < warm_up_s else "steady", running)
             if running is not None and stop_when(running):
                 self.tried.append((point, passed_s))

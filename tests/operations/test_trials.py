@@ -111,15 +111,14 @@ def test_on_brokers_of_others_a_trial_ends_within_a_second_of_overload(tmp_path:
 
     over = [took for point, took in cluster.tried if point.messages_per_s > 1.05 * forty_mb(point)]
     assert over
-    # It can be seen when two seconds have passed: that is what the running signals are of.
-    assert max(over) <= 3.0
+    assert max(over) <= 1.15  # looked at ten times a second
     assert limits.complete
     for boundary in limits.boundaries:
         assert boundary.messages_per_s == pytest.approx(forty_mb(boundary.point), rel=0.08)
 
 
-def test_lags_that_grow_when_traffic_begins_end_no_trial(tmp_path: Path) -> None:
-    limits = run(ModelledCluster(glitch_s=0.5), tmp_path / "limits.json", stops_at_overload=True)
+def test_a_hiccup_when_traffic_begins_ends_no_trial(tmp_path: Path) -> None:
+    limits = run(ModelledCluster(glitch_s=0.15), tmp_path / "limits.json", stops_at_overload=True)
 
     for boundary in limits.boundaries:
         assert boundary.messages_per_s == pytest.approx(forty_mb(boundary.point), rel=0.08)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import socket
+import struct
 import sys
+import threading
 
 import pytest
+from py4j import java_gateway, protocol  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from drainer.errors import Refused, UsageError
@@ -31,3 +36,29 @@ def test_workers_run_the_python_of_the_driver(spark: SparkSession) -> None:
         return sys.prefix
 
     assert spark.sparkContext.parallelize([0], 1).map(environment).collect() == [sys.prefix]
+
+
+def test_a_jvm_that_dies_in_a_call_writes_no_traceback(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as jvm:
+
+        def die() -> None:
+            called, _ = jvm.accept()
+            with called:
+                called.recv(1)
+                # Closed so, it is reset.
+                called.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+        dies = threading.Thread(target=die)
+        dies.start()
+        port = jvm.getsockname()[1]
+        client = java_gateway.GatewayClient(
+            gateway_parameters=java_gateway.GatewayParameters(address="127.0.0.1", port=port)
+        )
+        answer = client.send_command("a call\n")
+        dies.join()
+    logging.getLogger().error("of others")
+
+    assert answer == protocol.ERROR
+    assert [record.message for record in caplog.records] == ["of others"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
+from math import isnan, nan
 from statistics import median
 from typing import Any
 
@@ -129,8 +130,12 @@ class Reading:
         *,
         handlers_idle: float | None = None,
         isr_changing: float | None = None,
+        lag_since_s: float | None = None,
     ) -> Signals | None:
-        """What was seen in between, of the first ``groups``; None when it was too short to tell."""
+        """What was seen in between, of the first ``groups``; None when it was too short to tell.
+
+        With ``lag_since_s`` consumers are looked at from then on; NaN: not at all.
+        """
         by_task: dict[int, list[Report]] = {}
         for at_s, task, report in self._heard:
             if begin_s <= at_s <= end_s:
@@ -153,7 +158,9 @@ class Reading:
             sent_per_s=sent_per_s,
             round_trip_ms=_median([ms for report in within for ms in report.round_trips_ms]),
             throttled=sum(report.throttled for report in within) / looks if looks else 0.0,
-            falling_behind=self._falling_behind(begin_s, end_s, sent_per_s, groups),
+            falling_behind=self._falling_behind(
+                begin_s if lag_since_s is None else lag_since_s, end_s, sent_per_s, groups
+            ),
             handlers_idle=handlers_idle,
             isr_changing=isr_changing,
             clients_busy=max(
@@ -166,6 +173,8 @@ class Reading:
     def _falling_behind(
         self, begin_s: float, end_s: float, sent_per_s: float, groups: int
     ) -> float:
+        if isnan(begin_s):
+            return nan
         lags = [(at_s, lag) for at_s, lag in self._lags if begin_s <= at_s <= end_s]
         if not sent_per_s or not groups:
             return 0.0
