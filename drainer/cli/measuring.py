@@ -210,7 +210,7 @@ SharedCluster = Annotated[
     typer.Option(
         "--shared-cluster",
         envvar="DRAINER_SHARED_CLUSTER",
-        help="Others use this cluster, and that is fine: each trial ends within a second of"
+        help="Others use this cluster, and that is fine: each trial ends within about a second of"
         " overload. Without, a cluster with other traffic is refused.",
         rich_help_panel=_BOUNDS,
     ),

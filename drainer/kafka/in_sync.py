@@ -7,11 +7,11 @@ import time
 from collections import deque
 from collections.abc import Mapping
 
-from drainer.errors import BrokerUnreachable, TopicMissing
+from drainer.errors import BrokerUnreachable, Refused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 
-LOOK_S = 0.5
+LOOK_S = 0.25
 KEEP_S = 600.0
 PATIENCE_S = 5.0
 
@@ -19,10 +19,10 @@ InSync = Mapping[int, frozenset[int]]  # the ids of brokers, by partition
 
 
 class InSyncWatch:
-    """Looks at the topic twice a second, in a thread of its own, with a connection of its own.
+    """Looks at the topic four times a second, in a thread of its own, with a connection of its own.
 
     ``usual`` is what was seen first, before there was any traffic. ``gone`` is set when the topic
-    is there no more.
+    is there no more, or not for this client.
 
     Raises:
         BrokerUnreachable, TopicMissing: as ``Cluster``.
@@ -38,7 +38,7 @@ class InSyncWatch:
         self.partitions = len(replicas)
         self.replicated = any(len(one.all) > 1 for one in replicas.values())
         self.usual = self._look()
-        self.gone: TopicMissing | None = None
+        self.gone: Refused | None = None
 
     def start(self) -> None:
         self._thread.start()
@@ -65,6 +65,6 @@ class InSyncWatch:
                 self._looks.append((time.monotonic(), self._look()))
             except BrokerUnreachable:  # nobody could look then
                 continue
-            except TopicMissing as error:
+            except Refused as error:
                 self.gone = error
                 return

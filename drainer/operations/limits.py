@@ -133,7 +133,7 @@ def prepare_limits(
             raise Refused(
                 f"others use this cluster: {_others(live, live_groups)}",
                 hint="overload would hit them. Stop them, or say --shared-cluster: then a trial"
-                " ends within a second of overload; bound it with --max-mb-per-s, too",
+                " ends within about a second of overload; bound it with --max-mb-per-s, too",
             )
     topic = new_topic_name(at)
     groups = _most(settings, Axis.CONSUMER_GROUPS, settings.consumer_groups)

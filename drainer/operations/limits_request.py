@@ -42,7 +42,7 @@ class LimitsRequest:
         partitions: of the test topic, for each broker.
         pace_bytes_per_s: of one producer; None for what makes the search fine-grained.
         bytes_per_s_most: that all producers together never exceed; None for no bound of this kind.
-        shared: others may use the cluster; a trial ends within a second of overload.
+        shared: others may use the cluster; a trial ends within about a second of overload.
         jmx: ``host:port`` of brokers' metrics.
     """
 

@@ -92,7 +92,7 @@ class Trials:
 
     Args:
         limits: what is known already; its trials are not made again.
-        stops_at_overload: end a trial within a second of overload, for brokers that others use.
+        stops_at_overload: end a trial as soon as overload shows, for brokers that others use.
         update: told the status, several times a second.
         clock: seconds of a monotonic clock.
         now: seconds since the epoch.

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from drainer.errors import Refused, UsageError
 
-LOOK_S = 0.5
+LOOK_S = 0.25
 KEEP_S = 600.0
 REACH_S = 5.0
 CALIBRATE_S = 1.0
@@ -129,7 +129,7 @@ class BrokerMetrics:
 
 
 class Jmx:
-    """Looks at the metrics of brokers twice a second, in a thread of its own."""
+    """Looks at the metrics of brokers four times a second, in a thread of its own."""
 
     def __init__(self, brokers: Sequence[BrokerMetrics]) -> None:
         self._brokers = brokers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import socket
 import threading
 import time
@@ -31,10 +30,7 @@ TASKS_S = 60.0  # for all tasks to begin
 READY_S = 60.0  # for the clients of an order to connect
 STOP_S = 5.0
 LOOK_S = 0.1
-# Running signals are of the last moments, so that overload is seen while it begins.
-RUNNING_S = 0.75
-RUNNING_LAG_S = 4.0  # of consumers, which fetch in bursts
-LOOKED_S = 1.25  # at brokers, twice a second: two looks lie in it
+LOOKED_S = 1.5  # at brokers for the running signals: several looks lie in it
 PROBE_PACE = 20.0  # messages/s that tell whether the brokers are at rest
 PROBE_BYTES = 100
 PROBE_S = 1.0
@@ -154,9 +150,7 @@ class Traffic:
                 end_s = steady_s + window_s + 2 * REPORT_S  # reports begin and end a little inside
                 while (now_s := time.monotonic()) < end_s:
                     self._look()
-                    running = None
-                    if now_s - begun_s >= RUNNING_S:
-                        running = self._running(begun_s, now_s, point.consumer_groups)
+                    running = self._running(point, begun_s, now_s)
                     observe("warming up" if now_s < steady_s else "steady", running)
                     if running is not None and stop_when(running):
                         return running
@@ -282,31 +276,32 @@ class Traffic:
         order = self._tower.order
         self._tower.tell(Order(order.number + 1, None, order.groups, order.skips))
 
-    def _running(self, begun_s: float, now_s: float, groups: int) -> Signals | None:
-        lag_since_s = now_s - RUNNING_LAG_S
-        return self._signals(
-            now_s - RUNNING_S, now_s, groups, lag_since_s if lag_since_s >= begun_s else math.nan
-        )
+    def _running(self, point: Point, begun_s: float, now_s: float) -> Signals | None:
+        handlers_idle, isr_changing = self._looked(now_s - LOOKED_S, now_s)
+        with self._hearing:
+            return self._reading.running(
+                point, begun_s, now_s, handlers_idle=handlers_idle, isr_changing=isr_changing
+            )
 
-    def _signals(
-        self, begin_s: float, end_s: float, groups: int, lag_since_s: float | None = None
-    ) -> Signals | None:
-        assert self._in_sync is not None
-        assert self._jmx is not None
-        looked_s = min(begin_s, end_s - LOOKED_S)
-        shares = (
-            changing_share(self._in_sync.within(looked_s, end_s), self._in_sync.usual),
-            changing_share(self._jmx.in_sync_changes(looked_s, end_s)),
-        )
+    def _signals(self, begin_s: float, end_s: float, groups: int) -> Signals | None:
+        handlers_idle, isr_changing = self._looked(begin_s, end_s)
         with self._hearing:
             return self._reading.signals(
-                begin_s,
-                end_s,
-                groups,
-                handlers_idle=self._jmx.handlers_idle(looked_s, end_s),
-                isr_changing=max((one for one in shares if one is not None), default=None),
-                lag_since_s=lag_since_s,
+                begin_s, end_s, groups, handlers_idle=handlers_idle, isr_changing=isr_changing
             )
+
+    def _looked(self, begin_s: float, end_s: float) -> tuple[float | None, float | None]:
+        """How idle request handlers were, and how long in-sync replicas changed; None: unknown."""
+        assert self._in_sync is not None
+        assert self._jmx is not None
+        shares = (
+            changing_share(self._in_sync.within(begin_s, end_s), self._in_sync.usual),
+            changing_share(self._jmx.in_sync_changes(begin_s, end_s)),
+        )
+        return (
+            self._jmx.handlers_idle(begin_s, end_s),
+            max((one for one in shares if one is not None), default=None),
+        )
 
     def _heard(self, task: int, report: Report) -> None:
         with self._hearing:

@@ -317,7 +317,7 @@ def _each_trial(prepared: PreparedLimits) -> tuple[str, str]:
     usual = min(USUAL_TRIALS, request.trials_most) * to_go * each_s
     told = f"{figures.plain_duration(warm_up)} to warm up, {figures.plain_duration(window)} watched"
     if request.shared:
-        told += ", ended within a second of overload"
+        told += ", ended within about a second of overload"
     return told, f"some {figures.duration(usual)} in all"
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+WRITTEN_WITHIN_S = 0.1
 Place = tuple[int, int, int]  # partition, offset, index
 
 
@@ -36,8 +38,11 @@ class Record:
     def lines(self) -> list[Line]:
         if not self.path.exists():
             return []
-        whole, _, _ = self.path.read_text().rpartition("\n")  # one may be half written
-        return [_line(text) for text in whole.splitlines()]
+        text = self.path.read_text()
+        if not text.endswith("\n"):  # one is being written
+            time.sleep(WRITTEN_WITHIN_S)
+            text = self.path.read_text()
+        return [_line(line) for line in text.splitlines(keepends=True)]
 
     def begun(self) -> list[Place]:
         return [line.place for line in self.lines() if line.mark == "begun"]
@@ -92,6 +97,7 @@ def every_place(values: Sequence[str], partition: int = 0, first: int = 0) -> se
 
 
 def _line(text: str) -> Line:
+    assert text.endswith("\n"), f"torn: {text!r}"
     mark, pid, at_s, place, keys, attempt, id_ = json.loads(text)
     keys = None if keys is None else tuple(keys)
     return Line(mark, pid, at_s, tuple(place), keys, attempt, id_)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from drainer.core.limits.point import Point
 from drainer.core.limits.reading import Reading, Report, changing_share, slope
 
 QUIET = Report(
@@ -59,24 +60,76 @@ def test_a_group_that_does_not_read_in_a_trial_is_not_behind() -> None:
     assert seen.falling_behind == pytest.approx(0, abs=0.001)
 
 
-def test_consumers_that_fetch_in_bursts_are_looked_at_for_longer_or_not_at_all() -> None:
+SENT = Point(100, 1, 100.0, 1, 4)
+
+
+def in_bursts(until_s: float, late_at: float | None = None) -> Reading:
+    """A task that sends 100 messages/s, which a group reads once a second; one look may be late."""
     reading = Reading(1, 1)
-    for quarter in range(41):
-        read = 100 * (quarter // 4)  # once a second
-        report = replace(QUIET, acknowledged=25 * quarter, consumed=(read,), at_s=quarter / 4)
-        reading.take(quarter / 4, 0, report)
+    for quarter in range(int(until_s * 4) + 1):
+        at_s = quarter / 4
+        report = replace(
+            QUIET,
+            at_s=at_s,
+            acknowledged=25 * quarter,
+            consumed=(100 * (quarter // 4),),
+            round_trips_ms=(500.0 if at_s == late_at else 2.0,),
+            looks=1,
+        )
+        reading.take(at_s, 0, report)
+    return reading
+
+
+def test_what_runs_is_told_when_there_is_enough_of_it() -> None:
+    reading = in_bursts(10.0)
+
+    assert reading.running(SENT, 9.5, 10.0) is None
+    just_begun = reading.running(SENT, 9.0, 10.0)
+    slow = replace(SENT, pace=2.0)
+    assert reading.running(slow, 6.0, 10.0) is None
+    of_slow = reading.running(slow, 5.0, 10.0)
+
+    assert just_begun is not None
+    assert just_begun.window_s == 1.0
+    assert of_slow is not None
+    assert of_slow.window_s == 5.0
+
+
+def test_consumers_that_fetch_in_bursts_are_looked_at_for_longer_or_not_at_all() -> None:
+    reading = in_bursts(9.75)
 
     in_a_burst = reading.signals(9.0, 9.75, 1)
-    longer = reading.signals(9.0, 9.75, 1, lag_since_s=5.75)
-    not_at_all = reading.signals(9.0, 9.75, 1, lag_since_s=math.nan)
+    running = reading.running(SENT, 5.0, 9.75)
+    begun_lately = reading.running(SENT, 6.0, 9.75)
 
     assert in_a_burst is not None
     assert in_a_burst.falling_behind > 0.9
-    assert longer is not None
-    assert longer.falling_behind < 0.1
-    assert longer.sent_per_s == in_a_burst.sent_per_s
-    assert not_at_all is not None
-    assert math.isnan(not_at_all.falling_behind)
+    assert running is not None
+    assert running.falling_behind < 0.2
+    assert begun_lately is not None
+    assert math.isnan(begun_lately.falling_behind)
+    assert begun_lately.sent_per_s == running.sent_per_s == pytest.approx(100)
+
+
+@pytest.mark.parametrize("late_at", [9.25, 9.5, 9.75, 10.0])
+def test_one_look_that_is_late_is_not_all_that_runs(late_at: float) -> None:
+    seen = in_bursts(10.0, late_at).running(SENT, 0.0, 10.0)
+
+    assert seen is not None
+    assert seen.round_trip_ms == 2.0
+
+
+def test_a_task_that_tells_seldom_hides_nothing_of_what_runs() -> None:
+    reading = Reading(2, 2)
+    for quarter in range(41):
+        told(reading, 0, quarter / 4, 100, 100)
+        if quarter % 4 == 0:
+            told(reading, 1, quarter / 4, 300, 300)
+
+    seen = reading.running(SENT, 0.0, 10.9)
+
+    assert seen is not None
+    assert seen.sent_per_s == pytest.approx(400, rel=0.01)
 
 
 def test_a_lag_that_stays_as_it_is_is_no_falling_behind() -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from drainer.core.limits.boundary import Limits
 from drainer.core.limits.point import Point, Signals
+from drainer.core.limits.reading import RUNNING_S
 from drainer.core.limits.settings import Axis, LimitSettings
 from drainer.operations.trials import LimitsStatus, Observe, Pauses, Trials
 from drainer.store.limits_file import LimitsFile
 
 LOOK_S = 0.1
-RUNNING_S = 0.75
 UNLOADED_MS = 2.0
 SETTINGS = LimitSettings(
     axis=Axis.MESSAGE_BYTES,

@@ -184,7 +184,6 @@ def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
         (threads.ThreadWorkers, "abandon", abandoned),
         (meter.Meter.__init__, "__kwdefaults__", {"clock": world.monotonic}),
         (loader, "aside", aside),
-        (plan_file, "os", disk),
         (whole, "os", disk),
         (plan_file, "filelock", filelock),
         (plan_file, "Path", DiskPath),

@@ -108,7 +108,7 @@ def test_a_trial_ends_early_when_its_signals_say_so(
     seen = traffic.measure(POINT, warm_up_s=WAIT_S, window_s=WAIT_S, stop_when=enough)
 
     assert seen == said[2]
-    assert seen.window_s <= 2.5
+    assert seen.window_s <= 1.5
 
     def still() -> bool:
         with Cluster.connect(settings, WAIT_S) as cluster:

@@ -9,7 +9,12 @@ from math import isnan, nan
 from statistics import median
 from typing import Any
 
-from drainer.core.limits.point import Signals
+from drainer.core.limits.point import Point, Signals
+
+# What the last moments are, so that overload is seen while it begins.
+RUNNING_S = 1.0
+RUNNING_MESSAGES = 10  # or until so many are sent
+RUNNING_LAG_S = 4.0  # for consumers
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,30 +141,20 @@ class Reading:
 
         With ``lag_since_s`` consumers are looked at from then on; NaN: not at all.
         """
-        by_task: dict[int, list[Report]] = {}
-        for at_s, task, report in self._heard:
-            if begin_s <= at_s <= end_s:
-                by_task.setdefault(task, []).append(report)
-        stretches = [
-            (reports[0], reports[-1])
-            for reports in by_task.values()
-            if reports[-1].at_s > reports[0].at_s
-        ]
+        told = self._told(begin_s, end_s)
+        stretches = [(reports[0], reports[-1]) for reports in told]
         if len(stretches) < self.tasks:
             return None
-        sent_per_s = sum(
-            _rate(last.acknowledged - first.acknowledged, first, last) for first, last in stretches
-        )
         # The samples of a first report are of the time before it.
-        within = [report for reports in by_task.values() for report in reports[1:]]
+        within = [report for reports in told for report in reports[1:]]
         looks = sum(report.looks for report in within)
         return Signals(
             window_s=max(last.at_s - first.at_s for first, last in stretches),
-            sent_per_s=sent_per_s,
+            sent_per_s=_sent_per_s(told),
             round_trip_ms=_median([ms for report in within for ms in report.round_trips_ms]),
             throttled=sum(report.throttled for report in within) / looks if looks else 0.0,
             falling_behind=self._falling_behind(
-                begin_s if lag_since_s is None else lag_since_s, end_s, sent_per_s, groups
+                begin_s if lag_since_s is None else lag_since_s, end_s, groups
             ),
             handlers_idle=handlers_idle,
             isr_changing=isr_changing,
@@ -170,12 +165,51 @@ class Reading:
             errors=sum(last.errors - first.errors for first, last in stretches),
         )
 
-    def _falling_behind(
-        self, begin_s: float, end_s: float, sent_per_s: float, groups: int
-    ) -> float:
+    def running(
+        self,
+        point: Point,
+        begun_s: float,
+        now_s: float,
+        *,
+        handlers_idle: float | None = None,
+        isr_changing: float | None = None,
+    ) -> Signals | None:
+        """What was seen in the last moments of this traffic; None while that is too short to tell.
+
+        Consumers are looked at for longer, since they fetch in bursts, and not at all until then.
+        """
+        for_s = max(RUNNING_S, RUNNING_MESSAGES / point.messages_per_s)
+        lag_for_s = max(RUNNING_LAG_S, for_s)
+        if now_s - begun_s < for_s:
+            return None
+        return self.signals(
+            now_s - for_s,
+            now_s,
+            point.consumer_groups,
+            handlers_idle=handlers_idle,
+            isr_changing=isr_changing,
+            lag_since_s=now_s - lag_for_s if now_s - begun_s >= lag_for_s else nan,
+        )
+
+    def _told(self, begin_s: float, end_s: float) -> list[list[Report]]:
+        """Two reports or more of each task; of one that told but one, the one before it, too."""
+        by_task: dict[int, list[Report]] = {}
+        before: dict[int, Report] = {}
+        for at_s, task, report in self._heard:
+            if at_s < begin_s:
+                before[task] = report
+            elif at_s <= end_s:
+                by_task.setdefault(task, []).append(report)
+        for task, reports in by_task.items():
+            if len(reports) == 1 and task in before:
+                reports.insert(0, before[task])
+        return [reports for reports in by_task.values() if reports[-1].at_s > reports[0].at_s]
+
+    def _falling_behind(self, begin_s: float, end_s: float, groups: int) -> float:
         if isnan(begin_s):
             return nan
         lags = [(at_s, lag) for at_s, lag in self._lags if begin_s <= at_s <= end_s]
+        sent_per_s = _sent_per_s(self._told(begin_s, end_s))
         if not sent_per_s or not groups:
             return 0.0
         slopes = (slope([(at_s, lag[group]) for at_s, lag in lags]) for group in range(groups))
@@ -206,6 +240,13 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
     if not spread:
         return 0.0
     return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
+
+
+def _sent_per_s(told: Sequence[Sequence[Report]]) -> float:
+    return sum(
+        _rate(reports[-1].acknowledged - reports[0].acknowledged, reports[0], reports[-1])
+        for reports in told
+    )
 
 
 def _rate(count: float, first: Report, last: Report) -> float:
