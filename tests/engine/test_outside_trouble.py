@@ -194,17 +194,19 @@ def test_nothing_is_committed_once_the_group_is_not_ours(
     kind: type[OnTheLoop | OnThreads], error: type[DrainerError], tmp_path: Path
 ) -> None:
     tries_then = 0
+    told = threading.Event()
 
     def fail() -> DrainerError | None:
         nonlocal tries_then
         if (rehearsal.group.committed[0] or 0) > 0:
             tries_then = tries_then or rehearsal.group.tries
+            told.set()
             return error("what happened", hint="what to do")
         return None
 
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
     rehearsal.group.trouble = fail
-    handler = paced(kind)
+    handler = paced(kind, told)
 
     summary = rehearsal.drain(handler)
 
@@ -216,12 +218,18 @@ def test_nothing_is_committed_once_the_group_is_not_ours(
     resumes(rehearsal, handler)
 
 
-def paced(kind: type[OnTheLoop | OnThreads]) -> Accounting:
+def paced(kind: type[OnTheLoop | OnThreads], told: threading.Event | None = None) -> Accounting:
+    """Takes its time, and in the second half more of it, until something was told."""
+
+    def pause_s(sub: SubMessage) -> float:
+        early = told is None or told.is_set() or sub.message.offset < 150
+        return 0.005 if early else 0.1
+
     async def pause(sub: SubMessage) -> None:
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(pause_s(sub))
 
     def pause_on_a_thread(sub: SubMessage) -> None:
-        time.sleep(0.005)
+        time.sleep(pause_s(sub))
 
     return OnTheLoop(pause) if kind is OnTheLoop else OnThreads(pause_on_a_thread)
 
