@@ -17,6 +17,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.store.plan_file import PlanFile
 from kafka.topic import Topic
 
+RETENTION_IN = "warning: retention may delete the head of the backlog in 59m "
 CEILING = 1.35  # of the time that theory gives: a busy machine costs more
 
 
@@ -269,6 +270,11 @@ def test_a_dry_run_estimates_what_the_rules_let_pass(
     assert limited["estimate"]["sub_messages"] == 105
 
 
+def first_of(said: str) -> str:
+    """What comes first, but for what it is about to do when that takes a while."""
+    return next(line for line in said.splitlines() if not line.endswith("…"))
+
+
 def test_retention_that_is_quicker_than_the_drain_is_told_before_all_else(
     command: Command, make_topic: MakeTopic
 ) -> None:
@@ -276,7 +282,7 @@ def test_retention_that_is_quicker_than_the_drain_is_told_before_all_else(
     what = [*command.what(topic), "--from", "earliest", "--order", "partition"]
     for words in (("estimate",), ("run", *command.options(), "--dry-run")):
         slow = command(*words, *what, "--latency", "20s")
-        assert slow.err.startswith("warning: retention may delete the head of the backlog in 59m ")
+        assert first_of(slow.err).startswith(RETENTION_IN)
         assert slow.err.count("retention.ms, offset 0 of partition 0") == 1
         assert "and draining it takes about 1h 40m" in slow.err
         assert "retention may" not in command(*words, *what, "--latency", "1s").err
@@ -284,7 +290,7 @@ def test_retention_that_is_quicker_than_the_drain_is_told_before_all_else(
     assert "warning: retention" in command(*inspect).err  # within a day
     assert "retention may" not in command(*inspect, "--latency", "1s").err
     slow = command(*inspect, "--latency", "2000s")
-    assert slow.err.startswith("warning: retention may delete the head of the backlog in 59m ")
+    assert first_of(slow.err).startswith(RETENTION_IN)
 
 
 def test_a_latency_is_of_no_use_to_inspect_without_a_handler(
