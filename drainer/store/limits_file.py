@@ -16,7 +16,7 @@ import orjson
 from drainer.core.limits.boundary import Limits
 from drainer.core.limits.point import Point, Signals
 from drainer.errors import LimitsNotWritten, LimitsRefused
-from drainer.store.whole import write_whole
+from drainer.store.whole import write_to_last
 
 _BYTES_MOST = 256 * 1024 * 1024  # more is no file of limits
 _POINT = [each.name for each in fields(Point)]
@@ -90,7 +90,7 @@ class LimitsFile:
         """
         data = orjson.dumps(limits.as_json(), option=orjson.OPT_INDENT_2) + b"\n"
         try:
-            write_whole(self.path, data)
+            write_to_last(self.path, data)
         except OSError as error:
             raise LimitsNotWritten(
                 f"the limits {self.path} can't be written: {error.strerror or error}",

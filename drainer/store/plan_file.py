@@ -19,7 +19,7 @@ from drainer.core.rules.settings import RuleAccount
 from drainer.errors import PlanNotWritten, PlanRefused, StateLost, StateRefused, UsageError
 from drainer.store.journal import Journal, read_journal
 from drainer.store.state import State, Told
-from drainer.store.whole import write_whole
+from drainer.store.whole import write_to_last
 
 READ_TRIES = 10  # of a plan that is written meanwhile
 
@@ -142,7 +142,7 @@ class PlanFile:
         Raises PlanNotWritten, with the old plan in place, when the disk or folder won't take it.
         """
         try:
-            write_whole(self.path, plan.encode())
+            write_to_last(self.path, plan.encode())
         except OSError as error:
             raise PlanNotWritten(
                 f"the plan {self.path} can't be written: {error.strerror or error}",

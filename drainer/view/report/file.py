@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from drainer.errors import DrainerError, Refused
+from drainer.store.whole import new_beside, write_whole
 
 MARK = b'<meta name="generator" content="drainer">'
 _MARK_WITHIN_BYTES = 1024
@@ -58,13 +59,9 @@ class ReportFile:
                 hint=f"name another file with {option}",
             ) from error
 
-    @property
-    def _new(self) -> Path:
-        return self.path.with_name(f".{self.path.name}.new")
-
     def _look_at_what_is_there(self) -> None:
         with suppress(FileNotFoundError):
-            self._new.lstat()  # a name that is too long is told by this
+            new_beside(self.path).lstat()  # a name that is too long is told by this
         if not os.path.lexists(self.path):
             return
         hint = f"name another file with {self._option}, or move this one away"
@@ -82,21 +79,13 @@ class ReportFile:
         Raises ReportNotWritten.
         """
         data = page.encode("utf-8", "backslashreplace") if isinstance(page, str) else page
-        new = self._new
         try:
             self._look_at_what_is_there()  # it may be the plan's place as well
         except (Refused, OSError) as error:
             raise ReportNotWritten(f"the report was not written: {error}") from error
         try:
-            file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with os.fdopen(file, "wb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
-            new.replace(self.path)
+            write_whole(self.path, data)
         except OSError as error:
-            with suppress(OSError):
-                new.unlink()
             raise ReportNotWritten(
                 f"the report {self.path} can't be written: {error.strerror or error}"
             ) from error
