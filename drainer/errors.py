@@ -12,6 +12,7 @@ EXIT_REFUSED = 3  # not safe to start; nothing was touched
 EXIT_INTERRUPTED = 4  # stopped part-way; resume with the plan
 EXIT_HALTED = 5  # the handler failed; resume with the plan once it is mended
 EXIT_DEAD_LETTERS = 6  # finished, but some sub-messages are dead letters
+EXIT_UNRESUMABLE = 8  # ended part-way, and can't be resumed as things are
 
 
 class DrainerError(Exception):
@@ -21,6 +22,7 @@ class DrainerError(Exception):
     """
 
     exit_code = EXIT_UNEXPECTED
+    resume_with: tuple[str, ...] = ()  # options that a resume needs after it
 
     def __init__(
         self, message: str, *, hint: str | None = None, cause: BaseException | None = None
@@ -45,6 +47,10 @@ class Refused(DrainerError):
 
 class BrokerUnreachable(Refused):
     """Raised when no broker answers, or none accepts the credentials."""
+
+
+class RightMissing(Refused):
+    """Raised when Kafka does not let this user do something; the hint names the missing right."""
 
 
 class TopicMissing(Refused):
@@ -89,8 +95,8 @@ class Interrupted(DrainerError):
     exit_code = EXIT_INTERRUPTED
 
 
-class OffsetMoved(Interrupted):
-    """Raised when the group's committed offset is not what this drain wrote."""
+class Signalled(Interrupted):
+    """Raised when a person (or a supervisor) asked the drain to stop."""
 
 
 class CommitDelayed(Interrupted):
@@ -105,12 +111,10 @@ class LockLost(Interrupted):
     """Raised when another drain took this one's lock."""
 
 
-class TopicGone(Interrupted):
-    """Raised when the topic was deleted, or made again, while draining."""
-
-
 class RecordsDeleted(Interrupted):
     """Raised when retention deleted records of the backlog before they were read."""
+
+    resume_with = ("--accept-gap",)
 
 
 class PlanNotWritten(Interrupted):
@@ -127,6 +131,43 @@ class StateLost(Interrupted):
 
 class DeadLetterNotWritten(Interrupted):
     """Told of a dead letter that its topic did not take, or not for sure; it stays pending."""
+
+
+class Unresumable(DrainerError):
+    """Raised when a running drain ended, and its plan can't be resumed as things are.
+
+    ``undo`` says that putting the group back is the way out: ``drainer plan undo``.
+    """
+
+    exit_code = EXIT_UNRESUMABLE
+    undo = True
+
+
+class OffsetMoved(Unresumable):
+    """Raised when the group's committed offset is not what this drain wrote."""
+
+
+class TopicGone(Unresumable):
+    """Raised when the topic was deleted, or made again, while draining."""
+
+    undo = False  # its offsets went with it
+
+
+class LogCut(Unresumable):
+    """Raised when a log lost records that the drain was planned for, as in an unclean election."""
+
+    undo = False  # its offsets may mean other records now
+
+
+class AccountWrong(Unresumable):
+    """Raised when read is not done + dead + skipped + pending: a bug of drainer's."""
+
+    def __init__(self, account: str) -> None:
+        super().__init__(
+            f"the account does not add up: {account}",
+            hint="this is a bug of drainer: report it, and keep the plan; to have the group's"
+            " consumers see all of it again, put the group back",
+        )
 
 
 class Halted(DrainerError):
@@ -159,7 +200,11 @@ def both(cause: BaseException | None, later: DrainerError) -> BaseException:
     """The reason why a drain stopped, and what went wrong after that."""
     if not isinstance(cause, DrainerError):
         return cause or later
-    return type(cause)(
+    if isinstance(later, Unresumable) and not isinstance(cause, Unresumable):
+        made: type[DrainerError] = type(later)
+    else:  # a stop that was asked for is no longer all that happened
+        made = Interrupted if isinstance(cause, Signalled) else type(cause)
+    return made(
         f"{cause}; and then: {later}",
         hint=later.hint or cause.hint,
         cause=cause.__cause__ or later.__cause__,

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import sys
 
-from drainer.handler import Context, Handler
+from drainer.escape import printable
+from drainer.handler import Context, Fatal, Handler
 from drainer.message import SubMessage
 
 
 class Print(Handler):
-    """Prints one line a sub-message on standard output: its place, its sub-key, its payload."""
+    """Prints one line a sub-message on standard output: its place, its sub-key, its payload.
+
+    Halts the drain when the output is lost: nothing brings that back.
+    """
 
     async def handle(self, sub: SubMessage) -> None:
+        _insist_on_output()
         sys.stdout.write(f"{sub}\t{_text(sub.key)}\t{_text(sub.payload)}\n")
 
     def close(self) -> None:
         sys.stdout.flush()
+        _insist_on_output()
 
 
 class Count(Handler):
@@ -31,7 +37,15 @@ class Count(Handler):
         self.handled += 1
 
 
+def _insist_on_output() -> None:
+    # The stream itself raises nothing (view/streams.py).
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    lost: OSError | None = getattr(raw, "lost", None)
+    if lost is not None:
+        raise Fatal(f"standard output is lost: {lost.strerror}")
+
+
 def _text(value: object) -> str:
     if isinstance(value, bytes):
-        return value.decode("utf-8", "backslashreplace")
-    return "" if value is None else str(value)
+        return printable(value.decode("utf-8", "backslashreplace"))
+    return "" if value is None else printable(str(value))

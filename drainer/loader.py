@@ -7,13 +7,18 @@
 
 Without ``:Name`` it is the only handler there, or the module itself when it has a function
 ``handle``.
+
+The folder that it is found in comes last on ``sys.path``: what lies beside a handler takes no
+library's place, drainer's own among them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import inspect
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -32,6 +37,7 @@ from drainer.core.bundles import Bundle, Bundling
 from drainer.core.failing.redrive import LeftAlone, Redriven, RedriveSettings, selects
 from drainer.errors import DrainerError, Refused, SplitFailed, UsageError
 from drainer.handler import Context, Handler
+from drainer.mask import error_text
 from drainer.message import Message, SubMessage
 
 ENTRY_POINTS = "drainer.handlers"
@@ -105,6 +111,35 @@ class LoadedHandler:
     def target(self) -> Any:
         """The handler itself: an instance, or a module."""
         return self._target
+
+    @property
+    def code(self) -> str | None:
+        """A digest of the files that its code is in: its module, and those of the classes that it
+        is derived from, without Python's and drainer's own. None when there is no such file."""
+        kinds = (
+            []
+            if inspect.ismodule(self._source)
+            else inspect.getmro(
+                self._source if isinstance(self._source, type) else type(self._source)
+            )
+        )
+        names = {kind.__module__ for kind in kinds}
+        if inspect.ismodule(self._source):
+            names.add(self._source.__name__)
+        digest = hashlib.sha256()
+        found = False
+        for name in sorted(names - {Handler.__module__}):
+            path = getattr(sys.modules.get(name), "__file__", None)
+            if path is None or name.partition(".")[0] in sys.stdlib_module_names:
+                continue
+            try:
+                content = Path(path).read_bytes()
+            except OSError:  # in an archive, or gone
+                continue
+            digest.update(b"%s %d\n" % (name.removeprefix(OWN_NAME).encode(), len(content)))
+            digest.update(content)
+            found = True
+        return f"sha256:{digest.hexdigest()}" if found else None
 
     def fresh(self) -> LoadedHandler:
         """Another one: a new instance where a class was named, else the same target again."""
@@ -200,7 +235,7 @@ def writes_records(handler: LoadedHandler) -> bool:
 
 def describe(error: BaseException) -> str:
     """An exception in one line: its type and, when it has one, its text."""
-    text = str(error).strip().splitlines()
+    text = error_text(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
 
 
@@ -243,6 +278,13 @@ def _import(place: str, reference: str) -> tuple[ModuleType, str]:
     if _lies_in(folder, name):
         return module, str(folder / name)
     if "/" in place:  # one of the same name elsewhere is not what was asked for
+        top = name.partition(".")[0]
+        if _beside(folder, top):
+            raise UsageError(
+                f"no handler {reference!r}: an installed module {top!r} comes before the one in"
+                f" {folder}",
+                hint="name a file, path/to/file.py:Name, or give the module another name",
+            )
         raise _no_module(reference, name, f"in {folder}")
     return module, place
 
@@ -259,10 +301,48 @@ def _import_file(path: Path, reference: str) -> ModuleType:
         raise UsageError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     # So that the file can import its neighbours.
-    _search(path.resolve().parent, first=not taken)
+    _search(path.resolve().parent)
     sys.modules[name] = module
-    _guard(reference, partial(spec.loader.exec_module, module))
+    try:
+        _guard(reference, partial(spec.loader.exec_module, module))
+    except Refused as refused:
+        hint = _import_hint(refused.__cause__, path, reference)
+        raise Refused(str(refused), hint=hint or refused.hint) from refused.__cause__
     return module
+
+
+def _import_hint(error: BaseException | None, path: Path, reference: str) -> str | None:
+    """The way out where a file can't import what lies beside it."""
+    if not isinstance(error, ImportError):
+        return None
+    if "relative import" in str(error):
+        root = path.parent
+        while (root / "__init__.py").is_file() and root != root.parent:
+            root = root.parent
+        root = path.parent.parent if root == path.parent else root
+        parts = path.relative_to(root).with_suffix("").parts
+        _, name = place_and_name(reference)
+        module = f"{root / '.'.join(parts)}{f':{name}' if name else ''}"
+        return f"a file is in no package; name the module in its: --handler {shlex.quote(module)}"
+    top = (error.name or "").partition(".")[0]
+    found = sys.modules.get(top)
+    if top and found is not None and _beside(path.parent, top) not in (None, _place_of(found)):
+        return (
+            f"what is installed as {top!r} comes before the {top!r} beside the handler: give that"
+            " another name"
+        )
+    return None
+
+
+def _beside(folder: Path, name: str) -> Path | None:
+    """A module's file in a folder."""
+    files = (folder / f"{name}.py", folder / name / "__init__.py")
+    return next((file.resolve() for file in files if file.is_file()), None)
+
+
+def _place_of(module: ModuleType) -> Path | None:
+    origin = getattr(module, "__file__", None)
+    return None if origin is None else Path(origin).resolve()
 
 
 def _is_taken(name: str, path: Path) -> bool:
@@ -278,7 +358,7 @@ def _is_taken(name: str, path: Path) -> bool:
 
 
 def _import_module(folder: Path, name: str, reference: str) -> ModuleType:
-    _search(folder, first=True)
+    _search(folder)
     if _guard(reference, partial(_spec_of, name)) is None:
         raise _no_module(reference, name, f"installed or in {folder}")
     module: ModuleType = _guard(reference, partial(importlib.import_module, name))
@@ -313,9 +393,9 @@ def _no_module(reference: str, name: str, where: str) -> UsageError:
     )
 
 
-def _search(folder: Path, *, first: bool) -> None:
+def _search(folder: Path) -> None:
     if str(folder) not in sys.path:
-        sys.path.insert(0 if first else len(sys.path), str(folder))
+        sys.path.append(str(folder))
 
 
 def _installed(name: str) -> Callable[[], Any] | None:

@@ -6,6 +6,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from drainer.mask import key_repr
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -17,6 +19,10 @@ class Origin:
     topic: str
     topic_id: str
     partition: int
+
+
+class HeadersUnreadable(ValueError):
+    """Raised by ``Message.headers`` when a header's name is not UTF-8: no client can read them."""
 
 
 class Message:
@@ -100,9 +106,9 @@ class SubMessage:
     """One operation inside a message: what ``split`` yields and ``handle`` is given.
 
     ``key`` is the sub-key that order is kept for. An operation that touches several documents
-    names them all in ``keys`` and holds its place in every one of those lanes. Keys must be
-    hashable and the same in every process: str, bytes, int, or tuples of them. ``None`` is a key
-    like any other.
+    names them all in ``keys`` and holds its place in every one of those lanes. Keys must be the
+    same in every process: str, bytes, int, or tuples of them. ``None`` is a key like any other. A
+    drain refuses other types, bool, float and subclasses included.
 
     The drain fills in ``message``, ``index`` (its place in the message, from 0) and ``attempt``
     (from 1); ``split`` leaves them alone.
@@ -111,7 +117,7 @@ class SubMessage:
     __slots__ = (
         "_folded",
         "attempt",
-        "failures",
+        "failing",
         "index",
         "key",
         "keys",
@@ -123,11 +129,11 @@ class SubMessage:
         "together",
     )
 
-    # The drain's own notes: attempts that failed, once one has (core/failing/failures.py); the
+    # The drain's own notes: how it fails, once an attempt has (core/failing/breaker.py); the
     # lane, its key, and who is behind in it (core/lanes.py); what it stands for, and how many may
     # be given to the handler with it, once such a bundle has failed (core/bundles.py).
     _folded: tuple[SubMessage, ...] | None
-    failures: int
+    failing: Any
     together: int
     lane: Any
     lane_key: Hashable
@@ -167,8 +173,8 @@ class SubMessage:
         return f"{self.message}[{self.index}]"
 
     def __repr__(self) -> str:
-        keys = self.key if self.keys is None else self.keys
-        return f"<{type(self).__name__} {keys!r}>"
+        keys = (self.key,) if self.keys is None else self.keys
+        return f"<{type(self).__name__} {', '.join(map(key_repr, keys))}>"
 
 
 class Barrier(SubMessage):

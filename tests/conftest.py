@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _by_what_it_starts(item: pytest.Item) -> int:
     used: list[str] = getattr(item, "fixturenames", [])
-    costly = ("spark", "own_broker", "browser")
+    costly = ("spark", "own_broker", "strict_broker", "browser")
     return next((place for place, name in enumerate(costly) if name in used), len(costly))
 
 
@@ -76,14 +76,13 @@ def topic_name() -> str:
 
 @pytest.fixture(scope="session")
 def own_broker(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker to pause, kill and restart, with logins, short sessions and little room for the
-    metadata of commits; left running and settled by each test."""
+    """A broker to pause, kill and restart, with logins and short sessions; left running and settled
+    by each test."""
     with Broker(
         tmp_path_factory.mktemp("own"),
         sasl_users={USER: PASSWORD},
         properties={
             "group.min.session.timeout.ms": "500",
-            "offset.metadata.max.bytes": "64",
             "log.cleaner.backoff.ms": "200",
             "broker.session.timeout.ms": "1000",
             "broker.heartbeat.interval.ms": "200",

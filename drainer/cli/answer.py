@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextvars import ContextVar
 
 import typer
 
@@ -19,6 +20,7 @@ from drainer.errors import (
 from drainer.view.log import logging_as_json
 from drainer.view.terminal import Terminal
 
+_announced = ContextVar("_announced", default="")
 _STATUS = {EXIT_REFUSED: "refused", EXIT_INTERRUPTED: "interrupted"}
 
 
@@ -32,6 +34,11 @@ def speaking(log_format: LogFormat, *, json: bool, quiet: bool, debug: bool) -> 
         yield terminal
 
 
+def announce(text: str) -> None:
+    """Has the command that follows say this first, in its own way of speaking."""
+    _announced.set(text)
+
+
 @contextmanager
 def answering(terminal: Terminal) -> Iterator[None]:
     """Turns what is raised inside into words and an exit code; with --json into an object too.
@@ -40,6 +47,9 @@ def answering(terminal: Terminal) -> Iterator[None]:
     """
     try:
         with redirect_stdout(sys.stderr) if terminal.json else nullcontext():
+            if said := _announced.get():
+                announce("")
+                terminal.say(said)
             yield
     except typer.Exit:
         raise

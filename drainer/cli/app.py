@@ -23,8 +23,9 @@ from drainer.cli import (
     run,
     sandbox,
 )
-from drainer.cli.answer import answering
+from drainer.cli.answer import announce, answering
 from drainer.cli.profile import apply_profile
+from drainer.view.streams import install_streams, settle_streams
 from drainer.view.terminal import Terminal
 
 app = typer.Typer(
@@ -63,7 +64,11 @@ def drainer(
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(envvar="DRAINER_CONFIG", help="The profile file. Default: ./drainer.toml."),
+        typer.Option(
+            envvar="DRAINER_CONFIG",
+            help="The profile file. Default: ./drainer.toml; handler, brokers, logins and yes are"
+            " only taken from a file that is named.",
+        ),
     ] = None,
     version: Annotated[
         bool,
@@ -77,13 +82,17 @@ def drainer(
 
     Exit codes: 0 done; 1 unexpected error; 2 usage; 3 refused, nothing touched; 4 interrupted,
     resume with the plan; 5 the handler failed, resume with the plan; 6 finished, with dead
-    letters.
+    letters or records lost to retention; 8 ended part-way, and can't be resumed as things are.
     """
     # The command's own options are not known yet, and its words no longer in the context.
     with answering(Terminal(json="--json" in sys.argv)):
-        apply_profile(context, config, profile)
+        announce(apply_profile(context, config, profile))
 
 
 def main() -> None:
     """The entry point of the console script."""
-    app()
+    out, _ = install_streams()
+    try:
+        app()
+    finally:
+        settle_streams(out)

@@ -7,14 +7,15 @@ from typing import Annotated
 
 import typer
 
+from drainer.cli import letters as l
 from drainer.cli import options as o
 from drainer.cli.answer import answering
 from drainer.cli.draining import connect
-from drainer.core.failing.dead_letter import LetterFilter
 from drainer.core.overview import whole_letter_as_json
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.kafka.settings import ClientSettings
 from drainer.operations.dead import find_letter, look_over
+from drainer.operations.redrive import redrive_progress
 from drainer.view.dead import show_letter, show_overview
 from drainer.view.terminal import Terminal
 
@@ -27,11 +28,20 @@ app = typer.Typer(
 
 @app.command("list")
 def list_(
-    dead_letter_topic: o.DeadLetterTopic,
+    dead_letter_topic: l.DeadLetterTopic,
     bootstrap_server: o.BootstrapServer = None,
-    reason: o.Reasons = None,
-    sub_key: o.SubKeys = None,
-    error: o.ErrorTexts = None,
+    reason: l.Reasons = None,
+    sub_key: l.SubKeys = None,
+    error: l.ErrorTexts = None,
+    from_topic: l.FromTopics = None,
+    from_group: l.FromGroups = None,
+    from_handler: l.FromHandlers = None,
+    all_: Annotated[
+        bool,
+        typer.Option(
+            "--all", envvar="DRAINER_ALL", help="List those too that were redriven already."
+        ),
+    ] = False,
     limit: Annotated[
         int,
         typer.Option(
@@ -41,28 +51,40 @@ def list_(
             help="How many letters to list, the newest first. All are counted.",
         ),
     ] = 20,
+    group: l.RedriveGroup = None,
+    plan: l.RedrivePlan = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
     json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
-    """Count the dead letters of a topic by error and sub-key, and list the newest.
+    """Count the outstanding dead letters of a topic, and list the newest.
 
-    Reads the whole topic and touches nothing. Letters stay in it when they were redriven: the plan
-    of the redrive and its group tell how far that came.
+    Reads the whole topic and touches nothing. Letters stay in it when they were redriven: the
+    group of the redrive, and its plan if it is here, say which are outstanding. One that died
+    again is another letter.
 
     Example: `drainer dead list --dead-letter-topic orders.indexer.dead -b localhost:9092`
     """
     terminal = Terminal(json=json, debug=debug)
     with answering(terminal):
         settings = ClientSettings.load(bootstrap_server, client_config, client_property or ())
-        wanted = LetterFilter(tuple(reason or ()), tuple(sub_key or ()), tuple(error or ()))
+        wanted = l.letter_filter(
+            reason=reason,
+            sub_key=sub_key,
+            error=error,
+            from_topic=from_topic,
+            from_group=from_group,
+            from_handler=from_handler,
+        )
         with connect(settings) as cluster:
-            found = look_over(cluster, dead_letter_topic, wanted, limit)
+            redriven = redrive_progress(cluster, dead_letter_topic, group, plan)
+            found = look_over(cluster, dead_letter_topic, wanted, limit, redriven, all_=all_)
         if json:
-            terminal.data(found.as_json())
+            known = None if redriven.plan is None else str(redriven.plan)
+            terminal.data({**found.as_json(), "group": redriven.group, "plan": known})
         else:
-            show_overview(terminal, found)
+            show_overview(terminal, found, redriven)
 
 
 @app.command()
@@ -73,7 +95,7 @@ def show(
             metavar="PARTITION:OFFSET", help="Where the letter lies, as `dead list` tells it."
         ),
     ],
-    dead_letter_topic: o.DeadLetterTopic,
+    dead_letter_topic: l.DeadLetterTopic,
     bootstrap_server: o.BootstrapServer = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,

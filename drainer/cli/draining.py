@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+import typer
+
 from drainer.cli.answer import insist_on_yes
+from drainer.cli.resuming import resuming_with
 from drainer.cli.values import parse_concurrency, parse_duration, parse_pairs, parse_size
 from drainer.core.plan import OffsetPlan
 from drainer.engine.action import PlanOfAction
 from drainer.engine.deadline import DeadlineWatch
 from drainer.engine.history import History
 from drainer.engine.settings import LocalSettings
-from drainer.engine.status import Status
+from drainer.engine.status import Resuming, Status
 from drainer.errors import EXIT_INTERRUPTED, Interrupted
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.settings import ClientSettings
+from drainer.kafka.settings import BootstrapMissing, ClientSettings
+from drainer.loader import describe
 from drainer.operations.drain import drain
 from drainer.operations.start import Prepared, nothing_to_drain
+from drainer.ownership import NotOwn, read_own
+from drainer.view.plan import show_before_connecting
 from drainer.view.progress import ProgressView, progress_view
 from drainer.view.report.file import ReportFile
 from drainer.view.report.write import write_drain_report
@@ -57,17 +65,49 @@ def local_settings(
 
 
 def settings_of_plan(
+    terminal: Terminal,
+    path: Path,
     plan: OffsetPlan,
     bootstrap: str | None,
     client_config: Path | None,
     properties: Sequence[str] | None,
+    *,
+    yes: bool,
+    loads: bool = False,
 ) -> ClientSettings:
-    """The plan's own connection, with what was said on the command line over it."""
-    known = Path(plan.client_config) if plan.client_config else None
+    """The plan's own connection, with what the command line and the client file say over it.
+
+    Asks before a login goes where the plan alone says, and when its handler is going to be loaded:
+    a plan may have come from anywhere. Raises Refused when that is not confirmed.
+    """
     overrides = [*(properties or ()), f"isolation.level={plan.isolation}"]
-    return ClientSettings.load(
-        bootstrap or plan.bootstrap_servers, client_config or known, overrides
+    known = Path(plan.client_config) if plan.client_config else None
+    read = Path.read_bytes if client_config else _read_of_plan
+    load = partial(
+        ClientSettings.load, config_file=client_config or known, overrides=overrides, read=read
     )
+    try:
+        settings, by_plan = load(bootstrap), False
+    except BootstrapMissing:
+        settings, by_plan = load(plan.bootstrap_servers), True
+    sends = by_plan and settings.has_login
+    if (loads or sends) and not yes:
+        show_before_connecting(
+            terminal, plan, path, settings.bootstrap_servers, client_config or known, loads=loads
+        )
+        what = "Connect" if not loads else "Connect, and load this handler"
+        insist_on_yes(terminal, f"{what}?", yes=False)
+    return settings
+
+
+def _read_of_plan(path: Path) -> bytes:
+    try:
+        return read_own(path)
+    except NotOwn as error:
+        raise NotOwn(
+            f"the plan names client properties, and {error}",
+            hint=f"name them yourself if they are right: --client-config {shlex.quote(str(path))}",
+        ) from None
 
 
 def tell_dry_run(
@@ -88,6 +128,7 @@ def tell_dry_run(
 
 
 def confirm_and_drain(
+    context: typer.Context,
     terminal: Terminal,
     cluster: Cluster,
     prepared: Prepared,
@@ -114,8 +155,9 @@ def confirm_and_drain(
     if action.redrive is not None:
         question = f"Redrive these letters of {action.topic}?"
     insist_on_yes(terminal, question, yes=yes)
+    resuming = resuming_with(context, plan)
     with progress_view(terminal) as view:
-        give_up = partial(end_at_once, terminal, view, prepared.action.plan_path)
+        give_up = partial(end_at_once, terminal, view, action.plan_path, resuming)
 
         def show(status: Status) -> None:
             if measure is not None:
@@ -128,30 +170,42 @@ def confirm_and_drain(
         if deadline is not None:
             observe = DeadlineWatch(deadline, prepared.action.failures.rate, show)
         summary = drain(cluster, prepared, running, observe, terminal.say, give_up)
-    if metrics is not None:
-        metrics.end(summary)
-    show_summary(terminal, summary)
-    write_drain_report(terminal, report, action, summary, history)
+    summary = replace(summary, resuming=resuming)
+    with concluding(terminal):
+        if metrics is not None:
+            metrics.end(summary)
+        show_summary(terminal, summary)
+        write_drain_report(terminal, report, action, summary, history)
     return summary.exit_code
 
 
-def end_at_once(terminal: Terminal, view: ProgressView, plan: Path) -> NoReturn:
+@contextmanager
+def concluding(terminal: Terminal) -> Iterator[None]:
+    """Tells how a drain ended; what happens meanwhile, Ctrl-C too, changes nothing of that."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt) as error:
+        terminal.warn(f"the drain is over; telling how it ended was cut short: {describe(error)}")
+
+
+def end_at_once(terminal: Terminal, view: ProgressView, plan: Path, resuming: Resuming) -> NoReturn:
     """Ends the process from another thread: the main one is in the handler, and won't leave it."""
-    telling = threading.Thread(target=_tell_the_end, args=(terminal, view, plan), daemon=True)
+    telling = threading.Thread(
+        target=_tell_the_end, args=(terminal, view, plan, resuming), daemon=True
+    )
     telling.start()
     telling.join(TELL_S)
     os._exit(EXIT_INTERRUPTED)
 
 
-def _tell_the_end(terminal: Terminal, view: ProgressView, plan: Path) -> None:
+def _tell_the_end(terminal: Terminal, view: ProgressView, plan: Path, resuming: Resuming) -> None:
     error = Interrupted(
         "stopped at once while the handler held the event loop; what was in the handler is still"
         " pending",
         hint="a call that blocks belongs into a plain `def handle`, which runs on threads",
     )
-    with suppress(OSError, ValueError):
-        view.__exit__(None, None, None)  # gives the screen and the streams back
-        show_cut_short(terminal, error, plan)
+    view.__exit__(None, None, None)  # gives the screen and the streams back
+    show_cut_short(terminal, error, plan, resuming)
     for stream in (sys.stdout, sys.__stdout__, sys.stderr):  # os._exit() flushes nothing
-        with suppress(OSError, ValueError, AttributeError):
-            stream.flush()  # type: ignore[union-attr]
+        if stream is not None:
+            stream.flush()

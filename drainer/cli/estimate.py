@@ -27,6 +27,7 @@ from drainer.view.terminal import Terminal
 
 
 def estimate(
+    context: typer.Context,
     topic: o.Topic,
     group: o.Group,
     handler: o.HandlerReference,
@@ -128,7 +129,9 @@ def estimate(
         )
         with connect(settings) as cluster:
             if canary is not None:
-                code = e.send_canary_and_estimate(terminal, cluster, request, asking, canary, yes)
+                code = e.send_canary_and_estimate(
+                    context, terminal, cluster, request, asking, canary, yes
+                )
                 raise typer.Exit(code)
             backlog = backlog_of(cluster, request)
             found = e.estimate_and_show(terminal, cluster, backlog, request, asking)

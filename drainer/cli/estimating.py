@@ -13,6 +13,7 @@ import typer
 
 from drainer.cli.answer import insist_on_yes
 from drainer.cli.draining import end_at_once
+from drainer.cli.resuming import resuming_with
 from drainer.cli.values import parse_deadline
 from drainer.core.forecast.distribution import Distribution
 from drainer.core.forecast.forecast import Forecast
@@ -296,6 +297,7 @@ def estimate_dry_run(
 
 
 def send_canary_and_estimate(
+    context: typer.Context,
     terminal: Terminal,
     cluster: Cluster,
     request: Request,
@@ -322,12 +324,13 @@ def send_canary_and_estimate(
         f"Handle the first {messages} of {action.topic} for {action.group}, for real?",
         yes=yes,
     )
+    resuming = resuming_with(context, prepared.plan)
     with progress_view(terminal) as view:
-        give_up = partial(end_at_once, terminal, view, action.plan_path)
+        give_up = partial(end_at_once, terminal, view, action.plan_path, resuming)
         canary = send_canary(
             cluster, prepared, asking.running, first, view.update, terminal.say, give_up
         )
-    summary = canary.summary
+    summary = replace(canary.summary, resuming=resuming)
     if not canary.over:
         show_summary(terminal, summary)
         if asking.report is not None:

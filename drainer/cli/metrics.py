@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from drainer.cli.values import parse_duration
+from drainer.engine.signals import signals_to
 from drainer.view.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -60,12 +60,5 @@ def serving(
 def _wait(seconds: float) -> None:
     # The drain is over and told: whoever is impatient gets its exit code all the same.
     over = Event()
-    before = {
-        number: signal.signal(number, lambda _number, _frame: over.set())
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    }
-    try:
+    with signals_to(lambda _number, _frame: over.set()):
         over.wait(seconds)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -14,7 +14,6 @@ from drainer.errors import UsageError
 
 _WHAT = "What to drain"
 _HOW = "How to drain it"
-_WHICH = "Which dead letters"
 _KAFKA = "Kafka"
 _TALK = "Talking"
 _WATCH = "Watching it"
@@ -92,9 +91,10 @@ From = Annotated[
     typer.Option(
         "--from",
         envvar="DRAINER_FROM",
-        metavar="committed|earliest|OFFSET|@ISO-TIME",
-        help="Where the backlog begins. Refused when the group has no committed offset and"
-        " nothing else is said: guessing loses or repeats messages.",
+        metavar="committed[-or-earliest|-or-end]|earliest|OFFSET|@ISO-TIME",
+        help="Where the backlog begins. Partitions without a committed offset are refused unless"
+        " this says where they begin. A time means the first record, by offset, stamped then or"
+        " later.",
         rich_help_panel=_WHAT,
     ),
 ]
@@ -104,7 +104,17 @@ Until = Annotated[
         "--until",
         envvar="DRAINER_UNTIL",
         metavar="end|OFFSET|@ISO-TIME",
-        help="Where the backlog ends. The end is frozen when the drain is planned.",
+        help="Where the backlog ends: before this offset, or the first record of that time or"
+        " later. Frozen when the drain is planned.",
+        rich_help_panel=_WHAT,
+    ),
+]
+AcceptGap = Annotated[
+    bool,
+    typer.Option(
+        "--accept-gap",
+        help="Go on behind records that retention deleted before they were handled. They are named"
+        " as lost, in the plan and in every summary.",
         rich_help_panel=_WHAT,
     ),
 ]
@@ -189,44 +199,6 @@ Set = Annotated[
         help="An option of the handler's own (context.options); repeat for several. Not kept in"
         " the plan: say it again to resume.",
         rich_help_panel=_HOW,
-    ),
-]
-DeadLetterTopic = Annotated[
-    str,
-    typer.Option(
-        "--dead-letter-topic",
-        envvar="DRAINER_DEAD_LETTER_TOPIC",
-        help="Topic that holds the dead letters; that of a drain is TOPIC.GROUP.dead by default.",
-        rich_help_panel=_WHICH,
-    ),
-]
-Reasons = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--reason",
-        envvar="DRAINER_REASON",
-        help="Only those given up for this reason; repeat for several.",
-        rich_help_panel=_WHICH,
-    ),
-]
-SubKeys = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--sub-key",
-        envvar="DRAINER_SUB_KEY",
-        help="Only those of this sub-key, as the list tells it; repeat for several.",
-        rich_help_panel=_WHICH,
-    ),
-]
-ErrorTexts = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--error",
-        envvar="DRAINER_ERROR",
-        metavar="TEXT",
-        help="Only those with this text in `Type: text` of their error, in upper or lower case;"
-        " repeat for several.",
-        rich_help_panel=_WHICH,
     ),
 ]
 BootstrapServer = Annotated[

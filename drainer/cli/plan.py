@@ -1,20 +1,23 @@
-"""``drainer plan show|verify|commit|undo``."""
+"""``drainer plan show|take|verify|commit|undo``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from drainer.cli import options as o
 from drainer.cli.answer import answering, insist_on_yes
 from drainer.cli.draining import connect, settings_of_plan
+from drainer.command import command
 from drainer.errors import EXIT_DONE, EXIT_REFUSED
 from drainer.kafka.cluster import Cluster
 from drainer.operations.commit import FindMoves, Move, commit_moves, move, undo_moves
-from drainer.operations.examine import examine
-from drainer.store.plan_file import LoadedPlan, PlanFile
+from drainer.operations.examine import changes, examine, group_offsets
+from drainer.operations.taking import take_plan
+from drainer.store.plan_file import LoadedPlan, NotOwnPlan, PlanFile
 from drainer.view.plan import show_checks, show_plan
 from drainer.view.terminal import Terminal
 
@@ -33,11 +36,51 @@ def show(plan: o.PlanArgument, json: o.Json = False, debug: o.Debug = False) -> 
     """
     terminal = Terminal(json=json, debug=debug)
     with answering(terminal):
-        loaded = PlanFile(plan).load()
+        file = PlanFile(plan)
+        try:
+            loaded = file.load()
+        except NotOwnPlan as error:
+            loaded = file.load(anybodys=True)
+            terminal.warn(f"{error}; what is shown may be made up")
+            terminal.hint(error.hint or "")
         if json:
             terminal.data(loaded.plan.as_json())
         else:
             show_plan(terminal, loaded.plan, plan)
+
+
+@app.command()
+def take(
+    plan: o.PlanArgument,
+    to: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write it there, and leave the one that there is alone."),
+    ] = None,
+    yes: o.Yes = False,
+    json: o.Json = False,
+    debug: o.Debug = False,
+) -> None:
+    """Make a plan yours that another user's drain wrote, so that you can resume it.
+
+    A plan says where to connect and which code to run, so drainer takes none on trust that others
+    could have written. Look at what is shown; its owner has to let you read it and its journal.
+
+    Examples:
+
+    - `drainer plan take orders.indexer.plan.json`
+    - `drainer plan take /srv/drains/orders.indexer.plan.json --to orders.indexer.plan.json`
+    """
+    terminal = Terminal(json=json, debug=debug)
+    with answering(terminal):
+        file, target = PlanFile(plan), PlanFile(to or plan)
+        loaded = file.load(anybodys=True)
+        show_plan(terminal, loaded.plan)
+        insist_on_yes(terminal, "Take this plan as your own?", yes=yes)
+        take_plan(file, loaded, target)
+        terminal.say(f"{target.path} is yours")
+        terminal.hint(f"go on with it: {command('resume', target.path)}")
+        if json:
+            terminal.data({"status": "taken", "exit_code": EXIT_DONE, "plan": str(target.path)})
 
 
 @app.command()
@@ -46,6 +89,7 @@ def verify(
     bootstrap_server: o.BootstrapServer = None,
     client_config: o.ClientConfig = None,
     client_property: o.ClientProperty = None,
+    yes: o.Yes = False,
     json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
@@ -58,10 +102,14 @@ def verify(
     terminal = Terminal(json=json, debug=debug)
     with answering(terminal):
         loaded = PlanFile(plan).load()
-        settings = settings_of_plan(loaded.plan, bootstrap_server, client_config, client_property)
+        settings = settings_of_plan(
+            *(terminal, plan, loaded.plan, bootstrap_server, client_config, client_property),
+            yes=yes,
+        )
         with connect(settings) as cluster:
             checks = examine(cluster, loaded)
-        failed = [check.error for check in checks if check.error is not None]
+            failed = [check.error for check in checks if check.error is not None]
+            found = [] if failed else changes(cluster, loaded.plan, group_offsets(cluster, loaded))
         if json:
             terminal.data(
                 {
@@ -71,12 +119,15 @@ def verify(
                         {"text": c.text, "ok": c.ok, "error": str(c.error) if c.error else None}
                         for c in checks
                     ],
+                    "warnings": found,
                 }
             )
         show_checks(
             terminal,
             [(check.text, check.ok, str(check.error) if check.error else "") for check in checks],
         )
+        for text in found:
+            terminal.warn(text)
         for error in failed:
             if error.hint:
                 terminal.hint(error.hint)
@@ -98,11 +149,15 @@ def commit(
 
     Example: `drainer plan commit orders.indexer.plan.json`
     """
+    terminal = Terminal(json=json, debug=debug)
     _move(
-        Terminal(json=json, debug=debug),
+        terminal,
         plan,
         lambda loaded: connect(
-            settings_of_plan(loaded.plan, bootstrap_server, client_config, client_property)
+            settings_of_plan(
+                *(terminal, plan, loaded.plan, bootstrap_server, client_config, client_property),
+                yes=yes,
+            )
         ),
         commit_moves,
         question="Commit these offsets?",
@@ -121,18 +176,22 @@ def undo(
     json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
-    """Put the group back to where it stood before the drain.
+    """Put the group back to where it stood before the drain, wherever it stands now.
 
     The group's consumers will then see again what the drain handled. The plan keeps what is
     finished: resuming it commits that again.
 
     Example: `drainer plan undo orders.indexer.plan.json`
     """
+    terminal = Terminal(json=json, debug=debug)
     _move(
-        Terminal(json=json, debug=debug),
+        terminal,
         plan,
         lambda loaded: connect(
-            settings_of_plan(loaded.plan, bootstrap_server, client_config, client_property)
+            settings_of_plan(
+                *(terminal, plan, loaded.plan, bootstrap_server, client_config, client_property),
+                yes=yes,
+            )
         ),
         undo_moves,
         question="Put the group back to these offsets?",
@@ -179,7 +238,5 @@ def _move(
 
 
 def _in_words(move: Move) -> str:
-    if move.found == move.target:
-        return f"partition {move.partition}: stays at {move.target}, with the metadata of before"
     found = "none" if move.found is None else move.found
     return f"partition {move.partition}: {found} -> {move.target}"

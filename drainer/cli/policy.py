@@ -20,7 +20,8 @@ NEW_DRAIN = FailureSettings(retries=3)
 NOTHING_SAID: dict[str, Any] = dict.fromkeys(
     (
         *("retries", "retry_delay", "retry_max_delay", "timeout", "on_failure", "after_dead"),
-        *("dead_letter_topic", "max_dead", "max_consecutive", "breaker", "max_outage", "rate"),
+        *("dead_letter_topic", "max_dead", "max_consecutive", "breaker", "max_outage"),
+        *("max_doubt", "rate"),
     )
 )
 
@@ -102,8 +103,8 @@ MaxDead = Annotated[
     _option(
         "--max-dead",
         "N|N%|none",
-        "Halt when more sub-messages than this are given up (dead, parked or skipped for failing);"
-        " a share is of what finished, from 1,000 on. Default: 50%.",
+        "Halt when more sub-messages than this are given up (dead, parked or skipped for failing),"
+        " in all runs of the drain; a share is of what finished, from 1,000 on. Default: 50%.",
     ),
 ]
 MaxConsecutive = Annotated[
@@ -120,8 +121,9 @@ UseBreaker = Annotated[
     _option(
         "--breaker/--no-breaker",
         None,
-        "When most first attempts fail, start nothing new, try one sub-message at a time, and go on"
-        " once it succeeds. Nothing is given up meanwhile. Default: yes.",
+        "When nothing succeeds any more, or most first attempts fail, start nothing new, try one"
+        " sub-message at a time, and go on once it succeeds. Nothing is given up meanwhile."
+        " Default: yes.",
     ),
 ]
 MaxOutage = Annotated[
@@ -130,6 +132,15 @@ MaxOutage = Annotated[
         "--max-outage",
         "DURATION",
         "Halt when the downstream is away for longer than that. Default: 1h.",
+    ),
+]
+MaxDoubt = Annotated[
+    str | None,
+    _option(
+        "--max-doubt",
+        "DURATION",
+        "How long one sub-message is tried when nothing else could tell whether it is bad or the"
+        " downstream away. Default: 1m.",
     ),
 ]
 RateOption = Annotated[
@@ -157,6 +168,7 @@ def failure_settings(
     max_consecutive: int | None,
     breaker: bool | None,
     max_outage: str | None,
+    max_doubt: str | None,
     rate: str | None,
 ) -> FailureSettings:
     """What is known, with what was said on the command line over it. Raises UsageError."""
@@ -179,6 +191,7 @@ def failure_settings(
         "max_consecutive": max_consecutive,
         "breaker": breaker,
         "max_outage_s": _parsed(parse_duration, "--max-outage", max_outage),
+        "max_doubt_s": _parsed(parse_duration, "--max-doubt", max_doubt),
         "rate": _parsed(parse_rate, "--rate", rate),
     }
     return replace(known, **{name: value for name, value in said.items() if value is not None})

@@ -3,6 +3,10 @@
 The top level holds for every drain, and ``[profile.NAME]`` on top of it when ``--profile NAME`` is
 given. A key is the long option's name without its dashes. A redrive's own group and plan, which are
 not those of the drain, are ``redrive-group`` and ``redrive-plan``.
+
+A file that lies in the current folder is read without being asked for, and that folder may be /tmp
+or a repository from somewhere. So it must be the user's own or root's, and it can't say what runs
+code, answers for the user, leaves work out, or decides where logins and data go (``NAMED_ONLY``).
 """
 
 from __future__ import annotations
@@ -15,16 +19,50 @@ from typing import Any
 import typer
 
 from drainer.errors import UsageError
+from drainer.ownership import NotOwn, insist_own_folder, read_own
 
 FILE = "drainer.toml"
+RUNS_CODE = "runs code"
+ANSWERS = "answers for you"
+SENDS = "decides where logins and data go"
+LEAVES_OUT = "decides what is never handled"
+NAMED_ONLY = {  # options that only a file says that was named, and why
+    "handler": RUNS_CODE,
+    "master": RUNS_CODE,
+    "spark-conf": RUNS_CODE,
+    "archive": RUNS_CODE,
+    "jmx": RUNS_CODE,
+    "yes": ANSWERS,
+    "accept-gap": ANSWERS,
+    "shared-cluster": ANSWERS,
+    "quiet": "hides what you are asked about",
+    "-X": SENDS,
+    "bootstrap-server": SENDS,
+    "client-config": SENDS,
+    "set": SENDS,
+    "state": SENDS,
+    "metrics-host": SENDS,
+    "dead-letter-topic": SENDS,
+    "from": LEAVES_OUT,
+    "until": LEAVES_OUT,
+    "skip": LEAVES_OUT,
+    "skip-key": LEAVES_OUT,
+    "rules": LEAVES_OUT,
+    "no-rules": LEAVES_OUT,
+    "limit-per-key": LEAVES_OUT,
+    "over-limit": LEAVES_OUT,
+    "on-failure": LEAVES_OUT,
+    "folder": "names processes to stop",
+}
 _NO_TEXT = {bool: "true or false", list: "a list", dict: "a table"}  # where text is wanted
 
 
 def read_profile(path: Path | None, name: str | None) -> dict[str, Any]:
     """The values of a profile file; those of ``drainer.toml`` here when no path is given.
 
-    Raises UsageError when a named file or profile is missing, the file is no TOML, or a profile is
-    no table.
+    Raises UsageError when a named file or profile is missing, the file is no TOML, a profile is
+    no table, or a file that was not named has a value that only a named one may have; NotOwn when
+    somebody else could have written it.
     """
     found = path or Path(FILE)
     if not found.is_file():
@@ -35,16 +73,29 @@ def read_profile(path: Path | None, name: str | None) -> dict[str, Any]:
             hint="make it, or name another with --config",
         )
     try:
-        content = tomllib.loads(found.read_text())
+        if path is None:
+            insist_own_folder(found.absolute().parent)
+        content = tomllib.loads(read_own(found).decode())
+    except NotOwn as error:
+        raise NotOwn(
+            f"options are not taken from {found}: {error}",
+            hint="look at it; if it is what you want, make a copy and name that with --config",
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise UsageError(f"{found} can't be read: {error}") from None
     profiles = _table(found, "profile", content.pop("profile", {}))
-    if name is None:
-        return content
-    if name not in profiles:
+    if name is not None and name not in profiles:
         known = ", ".join(sorted(profiles)) or "none"
         raise UsageError(f"{found} has no profile {name!r}", hint=f"it has: {known}")
-    return {**content, **_table(found, f"profile.{name}", profiles[name])}
+    if name is not None:
+        content |= _table(found, f"profile.{name}", profiles[name])
+    for key in content if path is None else ():
+        if key in NAMED_ONLY:
+            raise UsageError(
+                f"{found} says {key}, which {NAMED_ONLY[key]}: it was found here, and not named",
+                hint=f"name the file if it is meant: drainer --config {found} …",
+            )
+    return content
 
 
 def as_defaults(values: Mapping[str, Any], app: Any, source: Path = Path(FILE)) -> dict[str, Any]:
@@ -122,7 +173,12 @@ def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, 
         yield from _commands(child, (*path, name))
 
 
-def apply_profile(context: typer.Context, path: Path | None, name: str | None) -> None:
-    """Makes the profile's values the defaults of whichever command follows."""
+def apply_profile(context: typer.Context, path: Path | None, name: str | None) -> str:
+    """Makes the profile's values the defaults of whichever command follows, and says whose."""
     values = read_profile(path, name)
-    context.default_map = as_defaults(values, context.command, path or Path(FILE))
+    source = path or Path(FILE)
+    context.default_map = as_defaults(values, context.command, source)
+    if not values:
+        return ""
+    profile = f" and its profile {name}" if name is not None else ""
+    return f"options are taken from {source.absolute()}{profile}"

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from drainer.cli import capping as c
+from drainer.cli import letters as l
 from drainer.cli import options as o
 from drainer.cli import policy as p
 from drainer.cli import rules as r
 from drainer.cli.answer import answering, speaking
 from drainer.cli.draining import confirm_and_drain, connect, local_settings, tell_dry_run
 from drainer.cli.metrics import serving
-from drainer.core.failing.dead_letter import LetterFilter
 from drainer.core.failing.failures import OnFailure
 from drainer.core.failing.redrive import RedriveSettings
 from drainer.core.rules.settings import RuleSettings
@@ -30,12 +29,24 @@ DEAD_AGAIN = replace(p.NEW_DRAIN, on_failure=OnFailure.DEAD_LETTER)
 
 
 def redrive(
-    dead_letter_topic: o.DeadLetterTopic,
+    context: typer.Context,
+    dead_letter_topic: l.DeadLetterTopic,
     handler: o.HandlerReference,
     bootstrap_server: o.BootstrapServer = None,
-    reason: o.Reasons = None,
-    sub_key: o.SubKeys = None,
-    error: o.ErrorTexts = None,
+    reason: l.Reasons = None,
+    sub_key: l.SubKeys = None,
+    error: l.ErrorTexts = None,
+    from_topic: l.FromTopics = None,
+    from_group: l.FromGroups = None,
+    from_handler: l.FromHandlers = None,
+    mixed: Annotated[
+        bool,
+        typer.Option(
+            "--mixed",
+            envvar="DRAINER_MIXED",
+            help="Redrive letters of several topics, groups or handlers at once.",
+        ),
+    ] = False,
     max_redrives: Annotated[
         int,
         typer.Option(
@@ -45,27 +56,11 @@ def redrive(
             help="Leave letters alone that were redriven so often already, and died each time.",
         ),
     ] = 3,
-    group: Annotated[
-        str | None,
-        typer.Option(
-            "--group",
-            envvar="DRAINER_REDRIVE_GROUP",
-            help="Consumer group that keeps track of what was redriven. Default:"
-            " drainer.redrive.TOPIC.",
-        ),
-    ] = None,
+    group: l.RedriveGroup = None,
     dry_run: o.DryRun = False,
     concurrency: o.Concurrency = "100",
     buffer: o.Buffer = "256MiB",
-    plan: Annotated[
-        Path | None,
-        typer.Option(
-            "--plan",
-            envvar="DRAINER_REDRIVE_PLAN",
-            help="Where its offset plan is kept; the next redrive goes on from it. Default:"
-            " TOPIC.redrive.plan.json in this folder.",
-        ),
-    ] = None,
+    plan: l.RedrivePlan = None,
     plan_interval: o.PlanInterval = "1s",
     grace: o.Grace = "10s",
     set_: o.Set = None,
@@ -79,6 +74,7 @@ def redrive(
     max_consecutive: p.MaxConsecutive = None,
     breaker: p.UseBreaker = None,
     max_outage: p.MaxOutage = None,
+    max_doubt: p.MaxDoubt = None,
     rate: p.RateOption = None,
     skip_key: r.SkipKeys = None,
     skip: r.Skips = None,
@@ -102,8 +98,9 @@ def redrive(
 
     It is a drain of the dead-letter topic, up to its end now: resumable, committed, with a plan of
     its own. The handler gets each sub-message as it was, under the id that it had. Letters that
-    the filters leave out stay for another redrive, and so does what is no dead letter. One that
-    fails again is written again, and left alone after --max-redrives.
+    the filters leave out stay for another redrive, and so does what is not a dead letter. One that
+    fails again is written again, and left alone after --max-redrives. Letters of several topics,
+    groups or handlers are refused without --mixed.
 
     Examples:
 
@@ -119,7 +116,14 @@ def redrive(
         running = local_settings(concurrency, buffer, plan_interval, grace, set_)
         capped = c.given_limits(limits)
         settings = ClientSettings.load(bootstrap_server, client_config, client_property or ())
-        letters = LetterFilter(tuple(reason or ()), tuple(sub_key or ()), tuple(error or ()))
+        letters = l.letter_filter(
+            reason=reason,
+            sub_key=sub_key,
+            error=error,
+            from_topic=from_topic,
+            from_group=from_group,
+            from_handler=from_handler,
+        )
         request = RedriveRequest(
             topic=dead_letter_topic,
             handler=load_handler(handler),
@@ -137,11 +141,13 @@ def redrive(
                 max_consecutive=max_consecutive,
                 breaker=breaker,
                 max_outage=max_outage,
+                max_doubt=max_doubt,
                 rate=rate,
             ),
             group=group,
             plan_path=plan,
             client_config=client_config,
+            mixed=mixed,
             rules=r.rule_settings(
                 RuleSettings(),
                 skip_key=skip_key,
@@ -159,6 +165,6 @@ def redrive(
                 return
             raise typer.Exit(
                 confirm_and_drain(
-                    terminal, cluster, prepared, running, metrics, yes=yes, report=page
+                    context, terminal, cluster, prepared, running, metrics, yes=yes, report=page
                 )
             )

@@ -42,6 +42,7 @@ def resume(
     max_consecutive: p.MaxConsecutive = None,
     breaker: p.UseBreaker = None,
     max_outage: p.MaxOutage = None,
+    max_doubt: p.MaxDoubt = None,
     rate: p.RateOption = None,
     skip_key: r.SkipKeys = None,
     skip: r.Skips = None,
@@ -49,6 +50,7 @@ def resume(
     limit_per_key: r.LimitPerKey = None,
     over_limit: r.OverLimitOption = None,
     no_rules: r.NoRules = False,
+    accept_gap: o.AcceptGap = False,
     deadline: e.Deadline = None,
     engine: g.EngineOption = EngineName.AUTO,
     master: g.Master = None,
@@ -114,6 +116,7 @@ def resume(
             max_consecutive=max_consecutive,
             breaker=breaker,
             max_outage=max_outage,
+            max_doubt=max_doubt,
             rate=rate,
         )
         ruled = r.rule_settings(
@@ -125,9 +128,20 @@ def resume(
             over_limit=over_limit,
         )
         capped = c.limits_anew(limits, loaded.plan.limits)
-        settings = settings_of_plan(loaded.plan, bootstrap_server, client_config, client_property)
+        settings = settings_of_plan(
+            terminal,
+            plan,
+            loaded.plan,
+            bootstrap_server,
+            client_config,
+            client_property,
+            yes=yes,
+            loads=True,
+        )
         with connect(settings) as cluster:
-            prepared = prepare_resume(cluster, file, loaded, running, failures, rules=ruled)
+            prepared = prepare_resume(
+                cluster, file, loaded, running, failures, rules=ruled, accept_gap=accept_gap
+            )
             prepared = settle_cap(cluster, prepared, capped)
 
             def look() -> Looked | str:
@@ -136,6 +150,14 @@ def resume(
             prepared = settle_engine(prepared, asked, running, look)
             show_plan_of_action(terminal, prepared.action)
             code = confirm_and_drain(
-                terminal, cluster, prepared, running, metrics, yes=yes, deadline=by, report=page
+                context,
+                terminal,
+                cluster,
+                prepared,
+                running,
+                metrics,
+                yes=yes,
+                deadline=by,
+                report=page,
             )
             raise typer.Exit(code)

@@ -131,7 +131,7 @@ def _typed(keys: Sequence[str], expressions: Sequence[str]) -> list[SkipRule]:
 
 def _read(path: Path) -> RuleSettings:
     try:
-        return RuleSettings.from_table(tomllib.loads(path.read_text()))
+        return RuleSettings.from_table(tomllib.loads(path.read_text(encoding="utf-8")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise UsageError(
             f"the rules file {path} can't be read: {error}", hint="it is TOML; see docs/rules.md"

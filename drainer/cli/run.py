@@ -53,6 +53,7 @@ def run(
     max_consecutive: p.MaxConsecutive = None,
     breaker: p.UseBreaker = None,
     max_outage: p.MaxOutage = None,
+    max_doubt: p.MaxDoubt = None,
     rate: p.RateOption = None,
     skip_key: r.SkipKeys = None,
     skip: r.Skips = None,
@@ -145,6 +146,7 @@ def run(
                 max_consecutive=max_consecutive,
                 breaker=breaker,
                 max_outage=max_outage,
+                max_doubt=max_doubt,
                 rate=rate,
             ),
             limits=capped,
@@ -175,6 +177,14 @@ def run(
             prepared = settle_engine(prepared, asked, running, look)
             show_plan_of_action(terminal, prepared.action)
             code = confirm_and_drain(
-                terminal, cluster, prepared, running, metrics, yes=yes, deadline=by, report=page
+                context,
+                terminal,
+                cluster,
+                prepared,
+                running,
+                metrics,
+                yes=yes,
+                deadline=by,
+                report=page,
             )
             raise typer.Exit(code)

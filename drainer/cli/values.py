@@ -111,7 +111,8 @@ def parse_pairs(texts: Iterable[str], option: str) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise UsageError(f"{option} {text!r} is no name=value")
+            # It is not shown: it may be a secret.
+            raise UsageError(f"a value of {option} is not name=value", hint="as in index=orders")
         pairs[name.strip()] = value
     return pairs
 

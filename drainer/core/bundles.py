@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from drainer.core.lanes import Lanes
 from drainer.errors import HandleFailed
+from drainer.mask import error_text
 from drainer.message import Barrier, SubMessage
 
 FOLD_MOST = 1_000  # into one operation; a crash repeats as many
@@ -288,19 +289,21 @@ def fold(
     try:
         into = coalesce(earlier, later)
     except Exception as error:
-        raise _not_folded(earlier, later, f"raised {type(error).__name__}: {error}") from error
+        raise _not_folded(
+            first, later, f"raised {type(error).__name__}: {error_text(error)}"
+        ) from error
     if into is None:
         return None
     if not isinstance(into, SubMessage) or isinstance(into, Barrier):
-        raise _not_folded(earlier, later, f"gave a {type(into).__name__}")
+        raise _not_folded(first, later, f"gave a {type(into).__name__}")
     if into.key != first.key or into.keys is not None:
-        raise _not_folded(earlier, later, f"gave one of another sub-key, {into!r}")
+        raise _not_folded(first, later, f"gave one of another sub-key, {into!r}")
     return into
 
 
-def _not_folded(earlier: SubMessage, later: SubMessage, what: str) -> HandleFailed:
+def _not_folded(first: SubMessage, later: SubMessage, what: str) -> HandleFailed:
     return HandleFailed(
-        f"coalesce {what}, for {earlier!r} and {later} ({later!r})",
+        f"coalesce {what}, for {first} up to {later}, sub-key {later.key!r}",
         hint="coalesce(earlier, later) gives a SubMessage of the same sub-key that does what both"
         " would, or None when they have to stay apart; nothing of them was handled",
     )

@@ -17,10 +17,10 @@ from struct import pack
 from typing import Any
 from zlib import crc32
 
-from drainer.core.closure import SubKeys
+from drainer.core.identity import SubKeys
 from drainer.core.order import Order
 from drainer.core.part import insist_same
-from drainer.core.progress import Partial, Progress, RangeSet
+from drainer.core.progress import Outcome, Partial, Progress, RangeSet, fate_of, join_fates
 from drainer.errors import SplitFailed
 from drainer.message import Barrier, Message, SubMessage
 
@@ -192,11 +192,15 @@ class Elsewhere:
         self._claims = {selector: claim for selector, claim in claims.items() if selector != ALL}
         self._places = places
         self._told: dict[int, dict[int, _Shares]] = {}  # by partition and of
+        self._fates: dict[int, dict[Outcome, RangeSet]] = {}
         for selector, by_partition in self._claims.items():
             claim = Claim.parse(selector)
             for partition, progress in by_partition.items():
                 by_of = self._told.setdefault(partition, {})
                 by_of.setdefault(claim.of, _Shares(claim.of)).add(claim.number, progress)
+        for partition in self._told:
+            fates = join_fates(claim[partition].fates for claim in self._claims.values())
+            self._fates[partition] = {outcome: RangeSet(at) for outcome, at in fates.items()}
 
     def finished(self, message: Message, subs: Sequence[SubMessage]) -> int:
         """A bit for each sub-message that a claim has finished.
@@ -211,6 +215,10 @@ class Elsewhere:
                     _insist_same(message, known, subs)
                 done |= shares.finished(offset, subs, self._places)
         return done
+
+    def fate(self, message: Message) -> Outcome:
+        """The worst with which a claim has finished a sub-message of it."""
+        return fate_of(message.offset, self._fates.get(message.origin.partition, {}))
 
     def highest(self, partition: int) -> int:
         """From this offset on they say nothing."""

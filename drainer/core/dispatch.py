@@ -14,16 +14,18 @@ from drainer.core.claims import ALL, Absent, Claims, Elsewhere
 from drainer.core.identity import identify
 from drainer.core.lanes import Lanes
 from drainer.core.ledger import Ledger
-from drainer.core.order import LANE_OF, LANE_OF_MESSAGE, Order
-from drainer.core.progress import Counts, Outcome, Progress, Range
+from drainer.core.order import LANE_OF, Order
+from drainer.core.parked import KEY_LENGTH, NAMED_MOST, NONE_PARKED, ParkedLane, ParkedLanes
+from drainer.core.payloads import Payloads
+from drainer.core.progress import DONE, Counts, Outcome, Progress
 from drainer.core.rules.settings import RuleAccount, RuleSettings
 from drainer.core.rules.sieve import Sieve
 from drainer.message import Barrier, Message, SubMessage
 
-# What the objects of one message and one sub-message take in memory beside the record's bytes
-# (CPython 3.11, measured with tracemalloc on str keys and dict payloads of a few fields).
+# What the objects of one message and one sub-message take in memory beside the record's bytes, and
+# beside sub-keys and payloads (CPython 3.11, measured with tracemalloc).
 MESSAGE_BYTES = 500
-SUB_MESSAGE_BYTES = 500
+SUB_MESSAGE_BYTES = 300
 WHOLE_BYTES = MESSAGE_BYTES + SUB_MESSAGE_BYTES
 
 
@@ -42,7 +44,8 @@ class Dispatcher:
 
     ``parked`` are the lanes (``repr`` of their keys) that an earlier run parked behind a dead
     letter, and the partitions that it parked behind a barrier. What ``selects`` says no to stays
-    pending, and holds back nothing. What a rule of ``sieve`` takes out never enters a lane.
+    pending, and holds back nothing. ``named`` is what that run told of lanes. What a rule of
+    ``sieve`` takes out never enters a lane.
 
     ``others`` is what claims other than "all" have finished. ``elsewhere`` has a bit for each of a
     message's sub-messages that is another drain's to handle. Neither is read, pending or finished
@@ -60,6 +63,7 @@ class Dispatcher:
         sieve: Sieve | None = None,
         elsewhere: Absent | None = None,
         others: Elsewhere | None = None,
+        named: ParkedLanes = NONE_PARKED,
     ) -> None:
         self.ledgers = dict(ledgers)
         self.parked = set(parked)
@@ -67,6 +71,7 @@ class Dispatcher:
         self.behind: Set[int] = frozenset()  # partitions that have something unfinished before this
         self.leaves_something = bool(self.parked)  # whether not all will be done in this run
         self._newly_parked: list[str] = []
+        self._named = list(named.of(self.parked))
         self._selects = selects
         self.sieve = sieve or Sieve(RuleSettings())
         self._sift = self.sieve.sift if self.sieve.settings else None
@@ -78,9 +83,8 @@ class Dispatcher:
         elif others is not None:
             self._shared_below = {number: others.highest(number) for number in self.ledgers}
         self._lane_of = LANE_OF.get(order)
-        for ledger in self.ledgers.values():
-            ledger.lane_of = LANE_OF_MESSAGE.get(order)
         self._ordered = order is not Order.NONE
+        self._payloads = Payloads()
         self._gates: dict[int, Gate] = {}
         self._shut = {
             number
@@ -106,9 +110,10 @@ class Dispatcher:
         return sum(ledger.resting for ledger in self.ledgers.values())
 
     @property
-    def died(self) -> int:
-        """Sub-messages that became dead letters in this run."""
-        return sum(ledger.subs_dead for ledger in self.ledgers.values())
+    def given_up(self) -> int:
+        """Sub-messages that were given up in this run."""
+        ended = (Outcome.DEAD, Outcome.FAILED)
+        return sum(ledger.subs_otherwise[o] for ledger in self.ledgers.values() for o in ended)
 
     @property
     def pending_bytes(self) -> int:
@@ -125,10 +130,11 @@ class Dispatcher:
         sequence = subs if type(subs) is list else list(subs)
         keys = identify(message, sequence)
         size = message.size + MESSAGE_BYTES + SUB_MESSAGE_BYTES * len(sequence)
-        shared = 0
+        size += self._payloads.bytes_of(message, sequence)
+        shared, fate = 0, DONE
         if self._shared_below and message.offset < self._shared_below[partition]:
-            shared = self._absent(message, sequence)
-        done = self.ledgers[partition].deliver(message, keys, size, shared)
+            shared, fate = self._absent(message, sequence)
+        done = self.ledgers[partition].deliver(message, keys, size, shared, fate)
         gate = self._gates.get(partition) if self._gates else None
         if self._selects is not None:
             done |= self._leave_alone(sequence, done, self._selects)
@@ -233,14 +239,21 @@ class Dispatcher:
         sub.attempt += 1
         self.lanes.release(sub)
 
-    def park(self, sub: SubMessage) -> None:
-        """Leaves a sub-message that was taken pending for this run, and all behind it."""
-        self.lanes.park(sub)
+    @property
+    def parked_lanes(self) -> ParkedLanes:
+        """What to tell of the lanes that this run leaves parked."""
+        return ParkedLanes(self.lanes.parked, tuple(self._named))
+
+    def park(self, sub: SubMessage, error: str = "") -> None:
+        """Leaves a sub-message that was taken pending for this run, and all behind it; ``error``
+        tells why."""
+        for key in self.lanes.park(sub):
+            self._name(repr(key), sub, error)
         self._rest(sub)
         if isinstance(sub, Barrier):
-            self._shut_behind(sub)
+            self._shut_behind(sub, error)
 
-    def park_behind(self, sub: SubMessage, outcome: Outcome) -> None:
+    def park_behind(self, sub: SubMessage, outcome: Outcome, error: str = "") -> None:
         """Ends a sub-message that was taken, and leaves what is behind it pending, for later runs
         too: the plan and the journal tell which lanes those are."""
         self.leaves_something = True
@@ -248,12 +261,13 @@ class Dispatcher:
         message.ledger.finish(message, sub.index, outcome)
         if isinstance(sub, Barrier):
             self.lanes.park(sub)
-            self._shut_behind(sub)
+            self._shut_behind(sub, error)
             self._note_parked(_all_of(sub.message.partition))
             return
         if self._ordered:
             for key in self.lanes.park(sub):
-                self._note_parked(repr(key))
+                self._note_parked(text := repr(key))
+                self._name(text, sub, error)
         else:
             self.lanes.finish(sub)  # nothing is behind it
         if self._gates:
@@ -276,8 +290,6 @@ class Dispatcher:
 
     def newly_ruled(self) -> RuleAccount | None:
         """What of that the journal holds beside what finished."""
-        if self._sift is None:
-            return None
         return self.sieve.changes({n: ledger.position for n, ledger in self.ledgers.items()})
 
     def progress(self) -> dict[int, Progress]:
@@ -292,19 +304,6 @@ class Dispatcher:
             others = self._others.needed(marks)
         return {ALL: self.progress(), **others}
 
-    def closed(self, progress: Mapping[int, Progress]) -> dict[int, tuple[Range, ...]]:
-        """What of this progress, just taken, may travel without the plan, by partition.
-
-        Nothing where claims say more: what they have of a message is known to the plan alone.
-        """
-        shared = self._shared_below
-        return {
-            number: ()
-            if ledger.watermark < shared.get(number, 0)
-            else ledger.closed(progress[number].finished)
-            for number, ledger in self.ledgers.items()
-        }
-
     def changes(self) -> dict[int, Progress]:
         """What finished since it was last asked, by partition: what the journal holds."""
         found = ((number, ledger.changes()) for number, ledger in self.ledgers.items())
@@ -318,9 +317,12 @@ class Dispatcher:
             messages, subs = messages + more_messages, subs + more_subs
         return messages, subs
 
-    def _absent(self, message: Message, subs: Sequence[SubMessage]) -> int:
+    def _absent(self, message: Message, subs: Sequence[SubMessage]) -> tuple[int, Outcome]:
         absent = 0 if self._elsewhere is None else self._elsewhere(message, subs)
-        return absent if self._others is None else absent | self._others.finished(message, subs)
+        others = self._others
+        if others is None:
+            return absent, DONE
+        return absent | others.finished(message, subs), others.fate(message)
 
     def _leave_alone(
         self, subs: Sequence[SubMessage], done: int, selects: Callable[[SubMessage], bool]
@@ -343,9 +345,14 @@ class Dispatcher:
             self.parked.add(text)
             self._newly_parked.append(text)
 
-    def _shut_behind(self, barrier: Barrier) -> None:
+    def _name(self, key: str, sub: SubMessage, error: str) -> None:
+        if len(self._named) < NAMED_MOST:
+            self._named.append(ParkedLane(key[:KEY_LENGTH], str(sub), error))
+
+    def _shut_behind(self, barrier: Barrier, error: str) -> None:
         # All that is left of its partition is behind it: it ran after all before it.
         partition = barrier.message.partition
+        self._name(_all_of(partition), barrier, error)
         self._shut.add(partition)
         for sub in self._gates.pop(partition).waiting:
             self._rest(sub)
@@ -376,7 +383,7 @@ class Dispatcher:
                 continue
             if partition in self.behind:  # what it waits for is left pending elsewhere
                 self.lanes.parked += 1
-                self._shut_behind(sub)
+                self._shut_behind(sub, "something before this barrier is left pending")
                 return
             first = self.ledgers[partition].first_pending
             if first is not sub.message or not _is_next(sub):

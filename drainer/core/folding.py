@@ -152,8 +152,8 @@ def fold(plan: OffsetPlan, told: Iterable[tuple[str, Record]]) -> OffsetPlan:
             known = claims[selector][number]
             claims[selector][number] = replace(
                 known,
-                messages=_less(known.messages + messages, held[0]),
-                sub_messages=_less(known.sub_messages + subs, held[1]),
+                messages=known.messages + messages - held[0],
+                sub_messages=known.sub_messages + subs - held[1],
             )
     own = sum_of(rules)
     return replace(
@@ -173,28 +173,23 @@ def account_of(selector: str, progress: Progress) -> Account:
 _NONE: Account = (Counts(), Counts())
 
 
-def _less(counts: Counts, held: Counts) -> Counts:
-    return Counts(
-        counts.read - held.read,
-        counts.done - held.done,
-        counts.dead - held.dead,
-        counts.skipped - held.skipped,
-        counts.pending - held.pending,
-    )
-
-
 def sum_of(told: Iterable[tuple[str, RuleAccount]]) -> RuleAccount:
     """What rules did in several tasks, each of which tells of itself alone, by its claim."""
     skipped: Counter[str] = Counter()
     dead: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
     counts: list[Mapping[str, int]] = []
     asked: dict[str, dict[int, int]] = {}
     for selector, account in told:
         skipped.update(account.skipped_by)
         dead.update(account.dead_by)
+        reasons.update(account.skipped_for)
         counts.append(account.counts)
         asked[selector] = greater(asked.get(selector, {}), account.asked_below)
-    return RuleAccount(dict(skipped), dict(dead), asked.pop(ALL, {}), most_of(counts), asked)
+    below = asked.pop(ALL, {})
+    return RuleAccount(
+        dict(skipped), dict(dead), below, most_of(counts), asked, skipped_for=dict(reasons)
+    )
 
 
 def with_rules(known: RuleAccount, now: RuleAccount, held: RuleAccount) -> RuleAccount:
@@ -206,12 +201,13 @@ def with_rules(known: RuleAccount, now: RuleAccount, held: RuleAccount) -> RuleA
         below,
         most_of((known.counts, now.counts)),
         asked_beyond(below, (known.asked_by, now.asked_by)),
+        _exchanged(known.skipped_for, now.skipped_for, held.skipped_for),
     )
 
 
 def numbers_of(ruled: RuleAccount) -> RuleAccount:
     """What of an account is added up; of the rest the plan may hold more."""
-    return RuleAccount(ruled.skipped_by, ruled.dead_by)
+    return RuleAccount(ruled.skipped_by, ruled.dead_by, skipped_for=ruled.skipped_for)
 
 
 def _exchanged(

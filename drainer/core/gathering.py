@@ -11,11 +11,20 @@ from dataclasses import dataclass, replace
 
 from drainer.core.claims import ALL, Claims, end_of
 from drainer.core.folding import StateReference, account_of, numbers_of, sum_of, with_rules
+from drainer.core.parked import ParkedLanes
 from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Counts, Progress, Range, join_ranges
+from drainer.core.progress import (
+    OTHERWISE,
+    Counts,
+    Fates,
+    Progress,
+    Range,
+    join_fates,
+    join_ranges,
+)
 from drainer.core.ranges import count, intersect, subtract
 from drainer.core.rules.settings import RuleAccount, asked_beyond, greater
-from drainer.errors import DrainerError
+from drainer.errors import AccountWrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +63,7 @@ class Gathering:
         self._starts = {n: progress.watermark for n, progress in self._base.items()}
         self._ends = {n: part.end for n, part in plan.partitions.items()}
         self.parked = set(plan.parked)
+        self.parked_lanes = ParkedLanes(0, plan.parked_lanes.of(self.parked))
         self._ruled = plan.ruled
         self._wave = 1  # what tasks told of lower ones is folded in
         self._stretch: Stretch | None = None
@@ -198,10 +208,6 @@ class Gathering:
         """Nothing: what the tasks wrote down is the journal."""
         return {}
 
-    def closed(self, progress: Mapping[int, Progress]) -> dict[int, tuple[Range, ...]]:
-        """Nothing: who goes on without the plan would not know of the claims."""
-        return dict.fromkeys(self._base, ())
-
     def newly_parked(self) -> list[str]:
         return []
 
@@ -246,7 +252,7 @@ class Gathering:
             messages = base.messages + messages
             subs = base.sub_messages + own.sub_messages
             whole[number] = base.merge(
-                Progress(base.watermark, finished, own.partial, messages, subs)
+                Progress(base.watermark, finished, own.partial, messages, subs, own.fates)
             )
         return whole
 
@@ -254,10 +260,15 @@ class Gathering:
         assert self._stretch is not None
         delivered = self._stretch.delivered.get(number, ())
         ended = intersect(delivered, finished)
-        dead = intersect(ended, join_ranges(r for p in told for r in p.dead))
-        skipped = subtract(intersect(ended, join_ranges(r for p in told for r in p.skipped)), dead)
-        read, over, died, left_out = map(count, (delivered, ended, dead, skipped))
-        return Counts(read, over - died - left_out, died, left_out, read - over)
+        read, over = count(delivered), count(ended)
+        before = (claim[number].fates for claim in self._others.values())
+        fates = join_fates((self._base[number].fates, *before, *(p.fates for p in told)))
+        counts = {}
+        for outcome in reversed(OTHERWISE):  # the worst first
+            found = intersect(ended, fates.get(outcome, ()))
+            counts[outcome.value] = count(found)
+            ended = subtract(ended, found)
+        return Counts(read, count(ended), pending=read - over, **counts)
 
     def _merged(self) -> dict[str, dict[int, Progress]]:
         """The claims with the stretch added to what they said before."""
@@ -277,9 +288,16 @@ class Gathering:
                         tuple(each for each in finished if each[0] < each[1]),
                         progress.partial,
                         sub_messages=progress.sub_messages,
+                        fates=self._open_fates(number, progress.fates),
                     )
                 )
         return merged
+
+    def _open_fates(self, number: int, fates: Fates) -> Fates:
+        """Without messages whose account is settled."""
+        base = self._base[number]
+        settled = ((0, base.watermark), *base.finished)
+        return {outcome: tuple(subtract(ranges, settled)) for outcome, ranges in fates.items()}
 
     def _says_more(self, claim: Mapping[int, Progress]) -> bool:
         return any(end_of(p) > self._base[n].watermark for n, p in claim.items())
@@ -295,11 +313,8 @@ def _finished_by_all(told: Sequence[Progress], bounds: Range) -> tuple[Range, ..
 
 
 def insist_conserved(gathering: Gathering) -> None:
-    """Raises DrainerError when a stretch does not add up: nothing of it may be committed."""
+    """Raises AccountWrong when a stretch does not add up: nothing of it may be committed."""
     missing = gathering.missing()
     if missing is not None:
         gathering.doubtful = True
-        raise DrainerError(
-            f"the account does not add up: {missing}",
-            hint="this is a bug of drainer: report it, and keep the plan; do not resume",
-        )
+        raise AccountWrong(missing)

@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import cast
 
-from drainer.core.closure import SubKeys
 from drainer.errors import SplitFailed
+from drainer.mask import key_repr
 from drainer.message import Barrier, Message, SubMessage
 
 _KINDS = {SubMessage, Barrier}
+_ATOMS = {str, bytes, type(None)}
+SHOWN = 80  # characters of a key in an error
+INT_BITS_MOST = 2_000  # Python refuses to print much longer ones, and a plan has keys as text
+
+
+class SubKeys(tuple[Hashable, ...]):
+    """The sub-keys of one sub-message that has several; a sub-key may be a tuple itself."""
+
+    __slots__ = ()
+
+
+def is_sub_key(key: object) -> bool:
+    """Whether equal keys have one text, other keys another, and both the same in every process.
+
+    That is so for exactly these types: str, bytes, int, None, and tuples of them. A bool or a float
+    equals an int that reads otherwise; a subclass may equal or print what it likes.
+    """
+    kind = type(key)
+    if kind is tuple or kind is SubKeys:
+        return all(map(is_sub_key, cast("tuple[object, ...]", key)))
+    return kind in _ATOMS or (kind is int and cast(int, key).bit_length() <= INT_BITS_MOST)
 
 
 def identify(message: Message, subs: Sequence[SubMessage]) -> tuple[Hashable, ...]:
@@ -35,16 +57,24 @@ def identify(message: Message, subs: Sequence[SubMessage]) -> tuple[Hashable, ..
             sub.message = message
             sub.index = index
         keys = tuple([sub.key if sub.keys is None else SubKeys(sub.keys) for sub in subs])
-        hash(keys)
-    except TypeError as error:
-        raise SplitFailed(
-            f"split gave a sub-key that is not hashable at {message}: {error}",
-            hint="use str, bytes, int or tuples of them as sub-keys",
-        ) from None
     except AttributeError as error:
         raise SplitFailed(
             f"split gave {type(error.obj).__name__} at {message} that is no whole SubMessage:"
             f" {error}",
             hint="call super().__init__(key, payload) in classes derived from SubMessage",
         ) from None
+    if not _ATOMS.issuperset(map(type, keys)):
+        for sub, key in zip(subs, keys, strict=True):
+            if not is_sub_key(key):
+                raise SplitFailed(
+                    f"split gave the sub-key {key_repr(key)[:SHOWN]} at {sub}, of a type that"
+                    f" is not the same everywhere: {_odd_type(key)}",
+                    hint="use str, bytes, int, None or tuples of them as sub-keys",
+                )
     return keys
+
+
+def _odd_type(key: object) -> str:
+    if isinstance(key, SubKeys) or type(key) is tuple:
+        return _odd_type(next(each for each in key if not is_sub_key(each)))
+    return "an int that is too long" if type(key) is int else type(key).__name__

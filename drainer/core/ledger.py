@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 
-from drainer.core.closure import Closure
 from drainer.core.part import Part, insist_same
 from drainer.core.progress import (
+    DONE,
+    OTHERWISE,
     Counts,
     Outcome,
     Partial,
     Progress,
     Range,
     RangeSet,
+    fate_of,
+    join_fates,
     join_ranges,
     ranges_of,
 )
 from drainer.message import Message
-
-DONE = Outcome.DONE  # looked up once for every sub-message
 
 PURGE_MIN = 64  # finished messages inside the queue that are not worth purging yet
 PURGE_BYTES_MIN = 1024 * 1024  # nor these, in all
@@ -52,13 +53,13 @@ class Ledger:
         self._earlier_partial = dict(known.partial)
         self._changed_finished: list[int] = []
         self._changed_partial: list[Message] = []
-        self._closure = Closure(known)
-        self.lane_of: Callable[[Message], Hashable] | None = None  # where lanes aren't sub-keys
         self._recorded = known.watermark  # the watermark that changes() told last
         self.tells_fates = False  # of messages, for whoever adds claims up
-        self._fates: dict[Outcome, list[int]] = {Outcome.DEAD: [], Outcome.SKIPPED: []}
-        self.messages_read = self.messages_done = self.messages_dead = self.messages_skipped = 0
-        self.subs_read = self.subs_done = self.subs_dead = self.subs_skipped = 0
+        self._fates: dict[Outcome, list[int]] = {outcome: [] for outcome in OTHERWISE}
+        self._earlier_fates = {outcome: RangeSet(at) for outcome, at in known.fates.items()}
+        self.messages_read = self.messages_done = self.subs_read = self.subs_done = 0
+        self.messages_otherwise = dict.fromkeys(OTHERWISE, 0)
+        self.subs_otherwise = dict.fromkeys(OTHERWISE, 0)
         self._base_messages = known.messages.settled()
         self._base_subs = known.sub_messages.settled()
 
@@ -81,14 +82,19 @@ class Ledger:
         return self.position <= offset < self.end and not (self.resumed and offset in self._earlier)
 
     def deliver(
-        self, message: Message, keys: Sequence[Hashable], size: int, elsewhere: int = 0
+        self,
+        message: Message,
+        keys: Sequence[Hashable],
+        size: int,
+        elsewhere: int = 0,
+        fate: Outcome = DONE,
     ) -> int:
         """Opens the account of a message that splits into one sub-message per key.
 
         Messages come in rising order of offset; ``size`` is in bytes, for ``pending_bytes``.
         ``elsewhere`` has a bit for each sub-message that is none of this account's, and that the
         message does not wait for. The result has one for each that need not be handled: these, and
-        those that an earlier drain finished.
+        those that an earlier drain finished. ``fate`` is the worst that became of those elsewhere.
 
         Raises SplitFailed when an earlier drain finished a part of this message and the keys are
         not the ones that it saw; nothing was taken in then.
@@ -100,13 +106,15 @@ class Ledger:
         message.part = None
         if self._earlier_partial and offset in self._earlier_partial:
             done = self._recall(message)
+            fate = fate.or_worse(message.part.fate)
             left -= done.bit_count()
         if elsewhere:
             elsewhere &= ~done
             left -= elsewhere.bit_count()
             done |= elsewhere
             if left:  # or nobody asks any more
-                (message.part or self._begin_part(message)).elsewhere = elsewhere
+                part = message.part or self._begin_part(message)
+                part.elsewhere, part.fate = elsewhere, fate
         message.ledger = self
         message.left = left
         message.size = size
@@ -119,7 +127,7 @@ class Ledger:
             self._pending.append(message)
             self.pending_bytes += size
         else:
-            self.messages_done += 1
+            self._count(fate)
             if self._pending:
                 self._changed_finished.append(offset)
             else:
@@ -138,7 +146,7 @@ class Ledger:
         self.position = messages[-1].offset + 1
         self.messages_read += len(messages)
         self.subs_read += len(messages)
-        self.pending_bytes += sum([message.size for message in messages])
+        self.pending_bytes += sum([message.size for message in messages])  # noqa: C419 - faster
 
     def fresh(self, messages: Sequence[Message]) -> bool:
         """Whether all of these, in rising order of offset, are wanted and none began before."""
@@ -158,9 +166,7 @@ class Ledger:
         if not self._pending:
             self.watermark = self.position
 
-    def finish(  # noqa: PLR0912 - the hot path: a call costs more than a branch
-        self, message: Message, index: int, outcome: Outcome = DONE
-    ) -> None:
+    def finish(self, message: Message, index: int, outcome: Outcome = DONE) -> None:
         """Ends one sub-message of a delivered message."""
         left = message.left = message.left - 1
         if outcome is DONE:
@@ -169,8 +175,6 @@ class Ledger:
             self._finish_otherwise(message, outcome)
         if left:
             part = message.part or self._begin_part(message)
-            if not part.bits:
-                self._closure.watches = True
             part.bits |= 1 << index
             if not part.changed:
                 part.changed = True
@@ -179,12 +183,10 @@ class Ledger:
                 self._put_to_rest(message)
             return
         part = message.part
-        if part is None or not (part.dead or part.skipped):
+        if part is None or part.fate is DONE:
             self.messages_done += 1
-        elif part.dead:
-            self.messages_dead += 1
         else:
-            self.messages_skipped += 1
+            self._count(part.fate)
         self.pending_bytes -= message.size
         pending = self._pending
         if pending[0] is message:
@@ -194,8 +196,6 @@ class Ledger:
             self.watermark = pending[0].offset if pending else self.position
         else:
             self._changed_finished.append(message.offset)
-            if self._closure.watches:
-                self._closure.note(message.offset, self._lanes_of(message, message.sub_keys))
             self._finished_inside += 1
             self._bytes_inside += message.size
             if (
@@ -217,8 +217,8 @@ class Ledger:
     def tally(self) -> tuple[Counts, Counts]:
         """Messages and sub-messages; what is pending is what was read and has not finished."""
         return self._counts(
-            self.messages_read - self.messages_done - self.messages_dead - self.messages_skipped,
-            self.subs_read - self.subs_done - self.subs_dead - self.subs_skipped,
+            self.messages_read - self.messages_done - sum(self.messages_otherwise.values()),
+            self.subs_read - self.subs_done - sum(self.subs_otherwise.values()),
         )
 
     def counts(self) -> tuple[Counts, Counts]:
@@ -233,6 +233,7 @@ class Ledger:
         """All that is finished, for the plan. Takes time in proportion to what is pending."""
         ranges: list[Range] = []
         partial: dict[int, Partial] = {}
+        fates: dict[Outcome, list[int]] = {outcome: [] for outcome in OTHERWISE}
         behind = self.watermark
         pending = subs = 0
         for message in self._pending:
@@ -246,26 +247,24 @@ class Ledger:
             behind = offset + 1
             if message.part is not None and message.part.bits:
                 partial[offset] = message.part.record()
+                if message.part.fate is not DONE:
+                    fates[message.part.fate].append(offset)
         if pending and self.position > behind:
             ranges.append((behind, self.position))
         ranges.extend(self._earlier.from_offset(self.position))
         if self._earlier_partial:
             position = self.position
             partial.update((o, p) for o, p in self._earlier_partial.items() if o >= position)
-        messages, sub_messages = self._counts(pending, subs)
-        return Progress(self.watermark, join_ranges(ranges), partial, messages, sub_messages)
-
-    def closed(self, finished: Sequence[Range]) -> tuple[Range, ...]:
-        """What of the finished ranges of ``progress`` may be told without the partial messages.
-
-        Takes time in proportion to what is pending.
-        """
-        partial = (
-            (message.offset, self._lanes_of(message, message.part.finished_keys()))
-            for message in self._pending
-            if message.left and message.part is not None
+        here = {outcome: ranges_of(offsets) for outcome, offsets in fates.items()}
+        behind = self.position
+        ahead = {o: tuple(at.from_offset(behind)) for o, at in self._earlier_fates.items()}
+        return Progress(
+            self.watermark,
+            join_ranges(ranges),
+            partial,
+            *self._counts(pending, subs),
+            join_fates((here, ahead)),
         )
-        return self._closure.of(self.watermark, finished, partial)
 
     def changes(self) -> Progress | None:
         """What finished since it was last asked, for the journal; None when nothing did.
@@ -286,10 +285,10 @@ class Ledger:
         else:
             finished, partial = [], {}
         self._recorded = self.watermark
-        dead, skipped = map(ranges_of, self._fates.values())
+        fates = {outcome: ranges_of(at) for outcome, at in self._fates.items() if at}
         for offsets in self._fates.values():
             offsets.clear()
-        return Progress(self.watermark, ranges_of(finished), partial, *self.tally(), dead, skipped)
+        return Progress(self.watermark, ranges_of(finished), partial, *self.tally(), fates)
 
     def _counts(self, messages: int, subs: int) -> tuple[Counts, Counts]:
         return (
@@ -297,13 +296,23 @@ class Ledger:
             + Counts(
                 self.messages_read,
                 self.messages_done,
-                self.messages_dead,
-                self.messages_skipped,
-                messages,
+                pending=messages,
+                **{outcome.value: n for outcome, n in self.messages_otherwise.items()},
             ),
             self._base_subs
-            + Counts(self.subs_read, self.subs_done, self.subs_dead, self.subs_skipped, subs),
+            + Counts(
+                self.subs_read,
+                self.subs_done,
+                pending=subs,
+                **{outcome.value: n for outcome, n in self.subs_otherwise.items()},
+            ),
         )
+
+    def _count(self, fate: Outcome) -> None:
+        if fate is DONE:
+            self.messages_done += 1
+        else:
+            self.messages_otherwise[fate] += 1
 
     @staticmethod
     def _begin_part(message: Message) -> Part:
@@ -320,14 +329,10 @@ class Ledger:
 
     def _finish_otherwise(self, message: Message, outcome: Outcome) -> None:
         part = message.part or self._begin_part(message)
-        if self.tells_fates:
+        if message.left or self.tells_fates:  # else the account of messages has it
             self._fates[outcome].append(message.offset)
-        if outcome is Outcome.SKIPPED:
-            self.subs_skipped += 1
-            part.skipped += 1
-        else:
-            self.subs_dead += 1
-            part.dead += 1
+        self.subs_otherwise[outcome] += 1
+        part.fate = part.fate.or_worse(outcome)
 
     def _drop_finished(self) -> None:
         pending = self._pending
@@ -344,17 +349,11 @@ class Ledger:
         self._pending = deque(m for m in self._pending if m.left)
         self._finished_inside = self._bytes_inside = 0
 
-    def _lanes_of(self, message: Message, keys: Sequence[Hashable]) -> Sequence[Hashable]:
-        if self.lane_of is None:
-            return keys
-        lane = (self.lane_of(message),)  # never None, as a barrier's is
-        return [None if key is None else lane for key in keys]
-
     def _recall(self, message: Message) -> int:
         known = self._earlier_partial[message.offset]
         part = message.part = Part(message.sub_keys)
         insist_same(message, known, message.sub_keys)
         del self._earlier_partial[message.offset]
         part.bits = known.bits
-        self._closure.watches = True
+        part.fate = fate_of(message.offset, self._earlier_fates)
         return part.bits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from enum import Enum
 
-from drainer.message import Message, SubMessage
+from drainer.message import SubMessage
 
 
 class Order(Enum):
@@ -30,13 +30,6 @@ def _by_itself(sub: SubMessage) -> Hashable:
     message = sub.message
     return message.origin.partition, message.offset, sub.index
 
-
-# The same for all sub-messages of a message, where that is enough to tell what keeps its order.
-LANE_OF_MESSAGE: dict[Order, Callable[[Message], Hashable]] = {
-    Order.KEY: lambda message: message.key,
-    Order.PARTITION: lambda message: message.origin,
-    Order.NONE: lambda message: message.offset,
-}
 
 LANE_OF: dict[Order, Callable[[SubMessage], Hashable]] = {
     Order.KEY: _by_message_key,

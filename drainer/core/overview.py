@@ -27,22 +27,31 @@ class Overview:
     Attributes:
         topic: its name.
         letters: how many dead letters it holds.
-        matching: how many of them the filter lets through; the counts below are of these.
+        redriven: how many of them a redrive is done with; the others are outstanding.
+        asked: how many of them are asked for: those that are outstanding, or all.
+        matching: how many of these the filter lets through; the counts below are of them.
         foreign: records that are no dead letters of drainer's, or damaged.
         by_reason: counts by reason.
         by_error: counts by error type and handler; the type is empty where there was no error.
         by_sub_key: the sub-keys with the most letters.
-        newest: the latest of them, the newest first, without payload and headers.
+        newest: the latest of them, the newest first, without payload and headers, and whether a
+            redrive is done with it.
     """
 
     topic: str
     letters: int
+    redriven: int
+    asked: int
     matching: int
     foreign: int
     by_reason: tuple[tuple[str, int], ...]
     by_error: tuple[tuple[tuple[str, str], int], ...]
     by_sub_key: tuple[tuple[str, int], ...]
-    newest: tuple[Letter, ...]
+    newest: tuple[tuple[Letter, bool], ...]
+
+    @property
+    def outstanding(self) -> int:
+        return self.letters - self.redriven
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -50,6 +59,8 @@ class Overview:
             "exit_code": EXIT_DONE,
             "dead_letter_topic": self.topic,
             "letters": self.letters,
+            "redriven": self.redriven,
+            "outstanding": self.outstanding,
             "matching": self.matching,
             "foreign": self.foreign,
             "by_reason": [{"reason": reason, "letters": n} for reason, n in self.by_reason],
@@ -58,41 +69,49 @@ class Overview:
                 for (kind, handler), n in self.by_error
             ],
             "by_sub_key": [{"sub_key": key, "letters": n} for key, n in self.by_sub_key],
-            "newest": [letter_as_json(letter) for letter in self.newest],
+            "newest": [
+                {**letter_as_json(letter), "redriven": redriven} for letter, redriven in self.newest
+            ],
         }
 
 
 class Survey:
     """Takes the records of a dead-letter topic in any order; gives an Overview of them.
 
-    ``limit`` is how many letters are kept to be listed.
+    ``limit`` is how many letters are kept to be listed. ``all_`` asks for those that were redriven
+    too.
     """
 
-    def __init__(self, topic: str, wanted: LetterFilter, limit: int) -> None:
+    def __init__(self, topic: str, wanted: LetterFilter, limit: int, *, all_: bool = False) -> None:
         self._topic = topic
         self._wanted = wanted
         self._limit = limit
-        self._letters = self._matching = self._foreign = 0
+        self._all = all_
+        self._letters = self._redriven = self._matching = self._foreign = 0
         self._by_reason, self._by_sub_key = _Tally[str](), _Tally[str]()
         self._by_error = _Tally[tuple[str, str]]()
-        self._newest: list[tuple[str, int, int, Letter]] = []
+        self._newest: list[tuple[str, int, int, Letter, bool]] = []
 
-    def take(self, message: Message) -> None:
+    def take(self, message: Message, *, redriven: bool = False) -> None:
         try:
             letter = read_letter(message)
         except NotADeadLetter:
             self._foreign += 1
             return
         self._letters += 1
+        self._redriven += redriven
+        if redriven and not self._all:
+            return
         if not self._wanted.matches(letter):
             return
         self._matching += 1
+        letter = letter.masked()
         self._by_reason.add(letter.reason)
         self._by_error.add((letter.error_type or "", letter.handler))
         for key in letter.key_texts:
             self._by_sub_key.add(key)
         light = replace(letter, payload=None, headers=())
-        entry = (letter.time, letter.partition, letter.offset, light)
+        entry = (letter.time, letter.partition, letter.offset, light, redriven)
         if len(self._newest) < self._limit:
             heappush(self._newest, entry)
         elif self._limit:
@@ -102,12 +121,14 @@ class Survey:
         return Overview(
             self._topic,
             self._letters,
+            self._redriven,
+            self._letters - (0 if self._all else self._redriven),
             self._matching,
             self._foreign,
             self._by_reason.most(),
             self._by_error.most(),
             self._by_sub_key.most(),
-            tuple(letter for *_, letter in sorted(self._newest, reverse=True)),
+            tuple(entry[3:] for entry in sorted(self._newest, reverse=True)),
         )
 
 
@@ -121,6 +142,7 @@ def letter_as_json(letter: Letter) -> dict[str, Any]:
         "origin": {
             "topic": letter.origin.topic,
             "topic_id": letter.origin.topic_id,
+            "group": letter.group,
             "partition": letter.origin.partition,
             "offset": letter.message_offset,
             "index": letter.index,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from drainer.core.progress import Partial, checksum_keys
+from drainer.core.progress import DONE, Partial, checksum_keys
 from drainer.errors import SplitFailed
 from drainer.message import Message
 
@@ -21,11 +21,10 @@ class Part:
         "_head",
         "bits",
         "changed",
-        "dead",
         "elsewhere",
+        "fate",
         "keys",
         "resting",
-        "skipped",
     )
 
     def __init__(self, keys: Sequence[Hashable]) -> None:
@@ -33,7 +32,7 @@ class Part:
         self.bits = 0
         self.elsewhere = 0  # not to be finished here, and in none of the records
         self.changed = False  # since the journal last asked
-        self.dead = self.skipped = 0
+        self.fate = DONE  # the worst of those that are finished
         self.resting = 0  # pending, and not to be handled in this run
         self._checksum: int | None = None  # of most messages nobody asks for it
         self._head: str | None = None
@@ -42,10 +41,6 @@ class Part:
         if self._checksum is None:
             self._checksum = checksum_keys(self.keys)
         return Partial(len(self.keys), self._checksum, self.bits)
-
-    def finished_keys(self) -> list[Hashable]:
-        bits = self.bits
-        return [key for index, key in enumerate(self.keys) if bits >> index & 1]
 
     def encode(self) -> str:
         head = self._head

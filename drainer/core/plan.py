@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from drainer.core import fields, handover
+from drainer.core import fields
 from drainer.core.claims import EVERYTHING, Claim, Claims, Elsewhere, Places, end_of
 from drainer.core.failing.failures import FailureSettings
 from drainer.core.failing.redrive import RedriveSettings
@@ -17,7 +17,9 @@ from drainer.core.folding import StateReference
 from drainer.core.latency import Latency
 from drainer.core.limits.boundary import Limits
 from drainer.core.order import Order
+from drainer.core.parked import NONE_PARKED, ParkedLanes
 from drainer.core.progress import (
+    OTHERWISE,
     Counts,
     Partial,
     Progress,
@@ -25,7 +27,9 @@ from drainer.core.progress import (
     RangeSet,
     decode_ranges,
     encode_ranges,
+    join_ranges,
 )
+from drainer.core.ranges import subtract
 from drainer.core.rules.settings import RuleAccount, RuleSettings
 from drainer.errors import PlanRefused
 
@@ -44,8 +48,9 @@ class PartitionPlan:
     """The frozen backlog of one partition, and what this drain did to the group's offset there.
 
     ``prior`` is the committed offset before the drain (for undo), None when there was none.
-    ``committed`` is the last one that the drain knows it wrote. ``prior_metadata`` is the text that
-    was committed beside ``prior``.
+    ``committed`` is the last one that the drain knows it wrote. ``lost`` are offsets that were
+    deleted before they were read, and that a person let the drain go past: none of them is in the
+    account, for none was delivered.
     """
 
     start: int
@@ -53,20 +58,23 @@ class PartitionPlan:
     prior: int | None
     committed: int | None
     leader_epoch: int | None = None
-    prior_metadata: str = ""
+    lost: tuple[Range, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetPlan:
     """Everything that a resume needs, and never a secret.
 
+    ``topic_partitions`` is how many the topic had when the drain was planned.
     ``generation`` counts the writings of the plan; journals are named by it. ``claims`` holds for
     each selector over sub-keys the progress by partition: "all" what is finished and the account of
     all messages, others what is finished beyond that. Times are ISO 8601 in UTC. ``parked`` are the
-    lanes (``repr`` of their keys) that wait behind a dead letter. ``redrive`` is there when the
-    topic is one of dead letters, which the handler gets as what they were. ``latency`` is the
-    handler's, over all runs. ``ruled`` is what ``rules`` did, those of earlier runs among them.
+    lanes (``repr`` of their keys) that wait behind a dead letter, in later runs too.
+    ``parked_lanes`` tells of those and of all others that the last run left. ``redrive`` is there
+    when the topic is one of dead letters, which the handler gets as what they were. ``latency`` is
+    the handler's, over all runs. ``ruled`` is what ``rules`` did, those of earlier runs among them.
     ``state`` is where tasks write what they finish, and is there while a drain has tasks.
+    ``handler_code`` is a digest of the handler's code when the drain last began, None when unknown.
     ``limits`` is what the brokers bear, which caps what is read and written; without its trials.
     """
 
@@ -80,6 +88,7 @@ class OffsetPlan:
     isolation: str
     topic: str
     topic_id: str
+    topic_partitions: int
     group: str
     handler: str
     order: str
@@ -87,12 +96,14 @@ class OffsetPlan:
     claims: Claims
     failures: FailureSettings = field(default_factory=FailureSettings)
     parked: tuple[str, ...] = ()
+    parked_lanes: ParkedLanes = NONE_PARKED
     redrive: RedriveSettings | None = None
     latency: Latency | None = None
     rules: RuleSettings = field(default_factory=RuleSettings)
     ruled: RuleAccount = field(default_factory=RuleAccount)
     state: StateReference | None = None
     limits: Limits | None = None
+    handler_code: str | None = None
 
     def watermark(self, partition: int) -> int:
         """The offset that is safe to commit."""
@@ -116,9 +127,54 @@ class OffsetPlan:
         watermark = self.watermark(partition)
         return any(end_of(claim[partition]) > watermark for claim in self.others.values())
 
+    def finished_above(self, partition: int) -> int:
+        """How many offsets above the watermark are known to be finished."""
+        if self.shared(partition):
+            return 0  # by all claims: the watermark alone is certain
+        return sum(end - start for start, end in self.claims[ALL][partition].finished)
+
+    def to_go(self, partition: int) -> int:
+        """How many offsets are not known to be finished: holes are among them."""
+        left = self.partitions[partition].end - self.watermark(partition)
+        return max(0, left - self.finished_above(partition))
+
     @property
     def complete(self) -> bool:
         return all(self.watermark(n) >= part.end for n, part in self.partitions.items())
+
+    @property
+    def lost(self) -> dict[int, tuple[Range, ...]]:
+        """By partition, what was deleted before it was read; only where something was."""
+        return {number: part.lost for number, part in self.partitions.items() if part.lost}
+
+    def gaps(self, log_starts: Mapping[int, int]) -> dict[int, tuple[Range, ...]]:
+        """By partition, what is pending before the offset that its log starts at now."""
+        found = {}
+        for number, part in self.partitions.items():
+            known = self.claims[ALL][number]
+            gone = ((known.watermark, min(log_starts[number], part.end)),)
+            if left := subtract(gone, known.finished):
+                found[number] = left
+        return found
+
+    def past(self, gaps: Mapping[int, tuple[Range, ...]]) -> OffsetPlan:
+        """The plan that goes on behind these, and names them as lost."""
+        return replace(
+            self,
+            partitions={
+                number: replace(part, lost=join_ranges((*part.lost, *gaps.get(number, ()))))
+                for number, part in self.partitions.items()
+            },
+            claims={
+                selector: {
+                    number: progress.merge(replace(progress, finished=gaps[number]))
+                    if number in gaps
+                    else progress
+                    for number, progress in claim.items()
+                }
+                for selector, claim in self.claims.items()
+            },
+        )
 
     def counts(self) -> tuple[Counts, Counts]:
         """Messages and sub-messages over all partitions."""
@@ -186,6 +242,10 @@ class OffsetPlan:
             offsets = (part.start, part.end, part.prior, part.committed)
             if any(offset is not None and offset < 0 for offset in offsets):
                 raise _refuse(f"partition {number}: an offset is below zero")
+            if part.lost and not (
+                part.start <= part.lost[0][0] and part.lost[-1][1] <= self.watermark(number)
+            ):
+                raise _refuse(f"partition {number}: what is lost is not below the watermark")
             if part.committed is not None and part.committed > self.watermark(number):
                 raise _refuse(
                     f"partition {number}: offset {part.committed} was committed, past the"
@@ -193,7 +253,8 @@ class OffsetPlan:
                 )
         _, subs = self.counts()
         skipped, dead = self.ruled.skipped_by.values(), self.ruled.dead_by.values()
-        if sum(skipped) > subs.skipped or sum(dead) > subs.dead:
+        reasons = self.ruled.skipped_for.values()
+        if sum(skipped) + sum(reasons) > subs.skipped or sum(dead) > subs.dead:
             raise _refuse("rules have skipped or given up more than was")
 
     def encode(self) -> bytes:
@@ -236,12 +297,18 @@ class OffsetPlan:
                 "client_config": self.client_config,
                 "isolation": self.isolation,
             },
-            "topic": {"name": self.topic, "id": self.topic_id},
+            "topic": {
+                "name": self.topic,
+                "id": self.topic_id,
+                "partitions": self.topic_partitions,
+            },
             "group": self.group,
             "handler": self.handler,
+            "handler_code": self.handler_code,
             "order": self.order,
             "failures": self.failures.as_json(),
             "parked": list(self.parked),
+            "parked_lanes": self.parked_lanes.as_json(),
             "redrive": None if self.redrive is None else self.redrive.as_json(),
             "rules": self.rules.as_json(),
             "ruled": self.ruled.as_json(),
@@ -276,8 +343,10 @@ class OffsetPlan:
             isolation=isolation,
             topic=fields.text(topic["name"]),
             topic_id=fields.text(topic["id"]),
+            topic_partitions=fields.whole(topic["partitions"]),
             group=fields.text(body["group"]),
             handler=fields.text(body["handler"]),
+            handler_code=fields.optional(fields.text, body["handler_code"]),
             order=Order(body["order"]).value,
             partitions={
                 fields.number(n): _partition(part) for n, part in body["partitions"].items()
@@ -288,6 +357,7 @@ class OffsetPlan:
             },
             failures=FailureSettings.from_json(body["failures"]),
             parked=fields.texts(body["parked"]),
+            parked_lanes=ParkedLanes.from_json(body["parked_lanes"]),
             redrive=fields.optional(RedriveSettings.from_json, body["redrive"]),
             latency=fields.optional(Latency.from_json, body["latency"]),
             rules=RuleSettings.from_json(body["rules"]),
@@ -306,9 +376,7 @@ def encode_progress(progress: Progress) -> dict[str, Any]:
         "messages": progress.messages.as_json(),
         "sub_messages": progress.sub_messages.as_json(),
     }
-    for name, ranges in (("dead", progress.dead), ("skipped", progress.skipped)):
-        if ranges:
-            body[name] = encode_ranges(ranges)
+    body |= {outcome.value: encode_ranges(ranges) for outcome, ranges in progress.fates.items()}
     return body
 
 
@@ -323,34 +391,23 @@ def decode_progress(body: Mapping[str, Any]) -> Progress:
         },
         messages=Counts.from_json(body["messages"]),
         sub_messages=Counts.from_json(body["sub_messages"]),
-        dead=decode_ranges(fields.text(body.get("dead", ""))),
-        skipped=decode_ranges(fields.text(body.get("skipped", ""))),
+        fates={
+            outcome: decode_ranges(fields.text(body[outcome.value]))
+            for outcome in OTHERWISE
+            if outcome.value in body
+        },
     )
 
 
-def finished_beyond(plan: OffsetPlan) -> dict[int, tuple[Range, ...]]:
-    """What the metadata before the drain says is finished behind the end of its backlog.
-
-    The drain has no part in it, and its commits go on telling it.
-    """
-    beyond: dict[int, tuple[Range, ...]] = {}
-    for number, part in plan.partitions.items():
-        told = handover.decode(part.prior or 0, part.prior_metadata) or ()
-        beyond[number] = tuple((max(first, part.end), end) for first, end in told if end > part.end)
-    return beyond
-
-
 def _partition_as_json(part: PartitionPlan) -> dict[str, Any]:
-    body: dict[str, Any] = {
+    return {
         "start": part.start,
         "end": part.end,
         "prior": part.prior,
         "committed": part.committed,
         "leader_epoch": part.leader_epoch,
+        "lost": encode_ranges(part.lost),
     }
-    if part.prior_metadata:
-        body["prior_metadata"] = part.prior_metadata
-    return body
 
 
 def _partition(body: Mapping[str, Any]) -> PartitionPlan:
@@ -360,7 +417,7 @@ def _partition(body: Mapping[str, Any]) -> PartitionPlan:
         prior=fields.optional(fields.whole, body["prior"]),
         committed=fields.optional(fields.whole, body["committed"]),
         leader_epoch=fields.optional(fields.whole, body["leader_epoch"]),
-        prior_metadata=fields.text(body.get("prior_metadata", "")),
+        lost=decode_ranges(fields.text(body["lost"])),
     )
 
 
@@ -380,8 +437,6 @@ def _check_progress(where: str, part: PartitionPlan, progress: Progress) -> None
     accounts = (progress.messages, progress.sub_messages)
     if not all(account.possible for account in accounts):
         raise _refuse(f"{where}: a count is below zero")
-    if not all(account.conserved for account in accounts):
-        raise _refuse(f"{where}: read is not done + dead + skipped + pending")
 
 
 def _refuse(reason: str) -> PlanRefused:

@@ -5,47 +5,63 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from enum import Enum
+from operator import add, sub
 
 from drainer.core import fields
 
 Range = tuple[int, int]  # offsets [first, last + 1)
+Fates = Mapping["Outcome", tuple[Range, ...]]  # messages with a sub-message that ended so
 
 SUB_MESSAGES_MOST = 2**32  # of one message; no memory holds as many
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
 
 
 class Outcome(Enum):
-    """How a sub-message ended; anything else about it is still pending."""
+    """How a sub-message ended; anything else about it is still pending. Of a message it is the last
+    of these with which one of its sub-messages ended."""
 
     DONE = "done"
+    SKIPPED = "skipped"  # by a rule, or as the handler said
+    FAILED = "failed"  # and was skipped for that
     DEAD = "dead"
-    SKIPPED = "skipped"
+
+    def or_worse(self, other: Outcome) -> Outcome:
+        return max(self, other, key=_OUTCOMES.index)
+
+
+DONE = Outcome.DONE  # looked up once for every sub-message
+_OUTCOMES = tuple(Outcome)
+OTHERWISE = _OUTCOMES[1:]  # than done
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """One line of the account. The law of conservation: read = done + dead + skipped + pending."""
+    """One line of the account. The law of conservation:
+    read = done + dead + failed + skipped + pending."""
 
     read: int = 0
     done: int = 0
     dead: int = 0
     skipped: int = 0
     pending: int = 0
+    failed: int = 0
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            self.read + other.read,
-            self.done + other.done,
-            self.dead + other.dead,
-            self.skipped + other.skipped,
-            self.pending + other.pending,
-        )
+        return Counts(*map(add, astuple(self), astuple(other)))
+
+    def __sub__(self, other: Counts) -> Counts:
+        return Counts(*map(sub, astuple(self), astuple(other)))
+
+    @property
+    def given_up(self) -> int:
+        """For failing, or above a limit."""
+        return self.dead + self.failed
 
     @property
     def finished(self) -> int:
-        return self.done + self.dead + self.skipped
+        return self.done + self.dead + self.failed + self.skipped
 
     @property
     def conserved(self) -> bool:
@@ -54,10 +70,11 @@ class Counts:
     @property
     def possible(self) -> bool:
         """Whether none of them is below zero."""
-        return min(self.read, self.done, self.dead, self.skipped, self.pending) >= 0
+        return all(count >= 0 for count in astuple(self))
 
     def as_json(self) -> dict[str, int]:
-        return asdict(self)
+        names = ("read", "done", "dead", "failed", "skipped", "pending")
+        return {name: getattr(self, name) for name in names}
 
     @classmethod
     def from_json(cls, body: Mapping[str, object]) -> Counts:
@@ -66,7 +83,7 @@ class Counts:
 
     def settled(self) -> Counts:
         """The counts without what is pending: what a resumed drain starts from."""
-        return Counts(self.finished, self.done, self.dead, self.skipped, 0)
+        return replace(self, read=self.finished, pending=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +136,9 @@ class Progress:
 
     A range may span holes (offsets that hold no record); they count as finished.
 
-    ``dead`` and ``skipped`` are messages of which a sub-message was: only a claim that has others
-    beside it tells them, for what becomes of a message none of these knows alone.
+    ``fates`` are messages of which a sub-message ended otherwise than done, by how: those that are
+    pending, for what becomes of them in the end. A claim that has others beside it tells them of
+    all, for what becomes of a message none of these knows alone.
     """
 
     watermark: int
@@ -128,8 +146,7 @@ class Progress:
     partial: Mapping[int, Partial] = field(default_factory=dict)
     messages: Counts = Counts()
     sub_messages: Counts = Counts()
-    dead: tuple[Range, ...] = ()
-    skipped: tuple[Range, ...] = ()
+    fates: Fates = field(default_factory=dict)
 
     def merge(self, later: Progress) -> Progress:
         """This progress with a later record of the same partition added to it.
@@ -158,8 +175,7 @@ class Progress:
             partial,
             later.messages,
             later.sub_messages,
-            join_ranges((*self.dead, *later.dead)),
-            join_ranges((*self.skipped, *later.skipped)),
+            join_fates((self.fates, later.fates)),
         )
 
 
@@ -184,6 +200,20 @@ class RangeSet:
     def from_offset(self, offset: int) -> list[Range]:
         """The ranges at or above an offset, the one that spans it cut there."""
         return [(max(first, offset), end) for first, end in self._ranges if end > offset]
+
+
+def join_fates(each: Iterable[Fates]) -> Fates:
+    """What any of these says."""
+    found: dict[Outcome, list[Range]] = {}
+    for fates in each:
+        for outcome, ranges in fates.items():
+            found.setdefault(outcome, []).extend(ranges)
+    return {outcome: join_ranges(ranges) for outcome, ranges in found.items() if ranges}
+
+
+def fate_of(offset: int, fates: Mapping[Outcome, RangeSet]) -> Outcome:
+    """The worst that these say of an offset."""
+    return max((o for o, at in fates.items() if offset in at), key=_OUTCOMES.index, default=DONE)
 
 
 def join_ranges(ranges: Iterable[Range]) -> tuple[Range, ...]:

@@ -11,6 +11,7 @@ from drainer.core.failing.failures import FailureSettings
 from drainer.core.failing.redrive import RedriveSettings
 from drainer.core.limits.boundary import Cap
 from drainer.core.rules.settings import RuleSettings
+from drainer.core.transaction import HeldBack, held_json
 from drainer.core.tuning.concurrency import Concurrency
 
 
@@ -100,6 +101,7 @@ class PlanOfAction:
     rules: RuleSettings = field(default_factory=RuleSettings)
     engine: Engine = Engine()
     cap: Cap | None = None  # of what is read, at the messages' mean size
+    held: tuple[HeldBack, ...] = ()  # by open transactions, behind its end
 
     @property
     def offsets(self) -> int:
@@ -121,6 +123,7 @@ class PlanOfAction:
             "plan": str(self.plan_path),
             "resumes": self.resumes,
             "offsets": self.offsets,
+            "held_back": held_json(self.held),
             "partitions": {
                 str(part.partition): {
                     "start": part.start,

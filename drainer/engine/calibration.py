@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, islice, pairwise
@@ -289,7 +289,9 @@ class _Group:
     def check(self, topic_id: str) -> None:
         pass
 
-    def commit(self, offsets: Mapping[int, int], *_: object, **__: object) -> dict[int, int]:
+    def commit(
+        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
+    ) -> dict[int, int]:
         return dict(offsets)
 
 
@@ -311,6 +313,7 @@ def _plan_of(ranges: Mapping[int, tuple[int, int]]) -> OffsetPlan:
         isolation="read_committed",
         topic="",
         topic_id="",
+        topic_partitions=1,
         group="",
         handler="calibration",
         order=Order.SUB_KEY.value,

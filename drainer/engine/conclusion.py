@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from drainer.aside import aside
 from drainer.core.plan import OffsetPlan
@@ -15,6 +16,7 @@ from drainer.errors import (
     EXIT_DONE,
     EXIT_HALTED,
     EXIT_INTERRUPTED,
+    AccountWrong,
     DrainerError,
     Halted,
     LanesParked,
@@ -30,7 +32,7 @@ _STATUS_OF = {
 
 
 def concluded(
-    cause: BaseException | None, messages: Counts, subs: Counts, *, dead: int
+    cause: BaseException | None, messages: Counts, subs: Counts, *, gave_up: int, lost: bool
 ) -> tuple[str, int, DrainerError | None]:
     """The status, the exit code and the reason to tell of a drain that ``cause`` ended.
 
@@ -39,20 +41,36 @@ def concluded(
     if cause is not None and not isinstance(cause, DrainerError):
         raise cause
     if not (messages.conserved and subs.conserved):
-        cause = DrainerError(
-            f"the account does not add up: messages {messages}, sub-messages {subs}",
-            hint="this is a bug of drainer: report it, and keep the plan; do not resume",
-        )
-    code = (EXIT_DEAD_LETTERS if dead else EXIT_DONE) if cause is None else cause.exit_code
+        cause = AccountWrong(f"messages {messages}, sub-messages {subs}")
+    ended = EXIT_DEAD_LETTERS if gave_up or lost else EXIT_DONE
+    code = ended if cause is None else cause.exit_code
     return _STATUS_OF.get(code, "failed"), code, cause
+
+
+def judged_before(plan: OffsetPlan) -> Counts:
+    """The account of sub-messages that the failure policy goes on from.
+
+    Rules are none of its business. What died in former runs of a redrive is in the topic again.
+    """
+    if plan.redrive is not None:
+        return Counts()
+    _, subs = plan.counts()
+    return replace(subs, dead=subs.dead - sum(plan.ruled.dead_by.values()))
 
 
 def partition_results(
     plan: OffsetPlan, watermarks: Mapping[int, int], committed: Mapping[int, int | None]
 ) -> dict[int, PartitionResult]:
-    """How each partition ended; ``committed`` as the group was read last."""
+    """How each partition ended, by the plan as it was written last and the group as it stands."""
     return {
-        number: PartitionResult(part.start, part.end, watermarks[number], committed.get(number))
+        number: PartitionResult(
+            part.start,
+            part.end,
+            watermarks[number],
+            committed.get(number),
+            part.lost,
+            plan.finished_above(number),
+        )
         for number, part in plan.partitions.items()
     }
 

@@ -24,7 +24,6 @@ from drainer.errors import HandleFailed
 from drainer.message import SubMessage
 
 SLICE_S = 0.01  # how long handlers that never wait may keep the event loop to themselves
-SLICE_CHECK = 16  # sub-messages of a worker between two looks at the clock, at least
 CANCEL_S = 0.5  # how long cancelled handlers may take
 CANCELS_MOST = 3  # for one attempt, a timeout between two
 
@@ -33,7 +32,8 @@ class AsyncWorkers:
     """``concurrency`` coroutines; a worker stays on its lane while that is the best choice.
 
     ``limit`` makes more of them, or lets some rest when they are done with what they are at.
-    A handler that takes longer than ``timeout_s`` (0 for no limit) is cancelled.
+    A handler that takes longer than ``timeout_s`` (0 for no limit) is cancelled. ``held`` is called
+    with the time while handlers keep the event loop from all that is due on it.
     """
 
     def __init__(
@@ -47,10 +47,11 @@ class AsyncWorkers:
         broken: Broken,
         idle: Callable[[], None],
         note: Note,
+        held: Callable[[float], None],
     ) -> None:
         self._note = note
+        self._held = held
         self._gaps: list[int] = []  # by worker, between two attempts that are measured
-        self._look_at: list[int] = []
         self._stopping = False
         self._abandoned = False
         self._surplus = 0  # workers that are to rest
@@ -101,7 +102,6 @@ class AsyncWorkers:
         for number in range(len(self._tasks), len(self._resting) + most):
             self._current.append(None)
             self._gaps.append(0)
-            self._look_at.append(SLICE_CHECK - 1)
             self._tasks.append(spawn(self._work(number), f"worker-{number}", self._broken))
         self._choose_next()
 
@@ -138,6 +138,9 @@ class AsyncWorkers:
             self._next = self._finish_only if self._surplus else self._starter.finish_and_take
 
     async def _rest(self, number: int) -> None:
+        if not self._surplus:  # what else is due on the loop comes first
+            await asyncio.sleep(0)
+            return
         self._surplus -= 1
         self._choose_next()
         self._current[number] = None
@@ -161,10 +164,10 @@ class AsyncWorkers:
         if number in self._overdue:  # it was cancelled, and swallowed that
             return handled
         now_s = monotonic()
-        if handled >= self._look_at[number]:
-            self._look_at[number] = handled + SLICE_CHECK
-            # The slice is the loop's, not the worker's: a thousand workers share it.
-            if now_s > self._slice_end and not self._late:
+        # The slice is the loop's, not the worker's: a thousand workers share it.
+        if now_s > self._slice_end:
+            self._held(now_s)
+            if not self._late:
                 self._late = True
                 self._loop.call_soon(self._new_turn)
         gap = self._gaps[number] = self._note(now_s - begun_s, self._gaps[number])
@@ -205,7 +208,7 @@ class AsyncWorkers:
         handle, current, overdue = self._handle, self._current, self._overdue
         handled = measure_at = 0  # counted in those that returned
         while not self._stopping:
-            if self._surplus:
+            if self._surplus or self._late:
                 await self._rest(number)
                 continue
             sub = self._take()
@@ -240,11 +243,14 @@ class AsyncWorkers:
                 if self._late:
                     current[number] = None
                     self._finish(sub)  # and takes no other one into the pause
-                    await asyncio.sleep(0)
+                    self.wake()
                     break
                 sub = self._next(sub)
                 if self._sleepers and self._lanes.ready:
                     self.wake()
+
+
+CALLS_HANDLER = AsyncWorkers._work.__code__
 
 
 def _not_to_be_cancelled(sub: SubMessage, times: int) -> HandleFailed:

@@ -13,14 +13,23 @@ from drainer.core.bundles import Bundle
 from drainer.core.dispatch import Dispatcher
 from drainer.core.failing.admission import Admission, Rate
 from drainer.core.failing.breaker import Breaker
-from drainer.core.failing.failures import AfterDead, FailurePolicy, FailureSettings, Fate, Verdict
+from drainer.core.failing.failures import (
+    NOTHING,
+    AfterDead,
+    FailurePolicy,
+    FailureSettings,
+    Fate,
+    OnFailure,
+    Verdict,
+)
 from drainer.core.failing.retries import Retries
-from drainer.core.progress import Outcome
+from drainer.core.progress import Counts, Outcome
 from drainer.engine.apart import Apart, DeadLetters
 from drainer.engine.conclusion import lanes_parked
 from drainer.engine.status import FailureStatus
 from drainer.engine.workers import Starter, TimedOut
 from drainer.errors import DrainerError, Halted, HandleFailed, ThreadsOverdue
+from drainer.escape import printable
 from drainer.handler import Fatal, Retry, Skip
 from drainer.loader import describe
 from drainer.message import SubMessage
@@ -40,6 +49,7 @@ class Failures:
         wake: tells them that there is some.
         changed: called when the drain may be complete.
         halt: ends the drain.
+        before: the account of sub-messages that former runs left to the failure policy.
     """
 
     def __init__(
@@ -52,6 +62,7 @@ class Failures:
         wake: Callable[[], None],
         changed: Callable[[], None],
         halt: Callable[[BaseException], None],
+        before: Counts = NOTHING,
         random: Random | None = None,
     ) -> None:
         self._dispatcher = dispatcher
@@ -63,7 +74,7 @@ class Failures:
         self._halt = halt
         self._retries = Retries()
         self._breaker = Breaker()
-        self._policy = FailurePolicy(settings, self._breaker, random or Random())
+        self._policy = FailurePolicy(settings, self._breaker, random or Random(), before)
         rate = None if settings.rate is None else Rate(settings.rate, monotonic())
         self._admission = Admission(
             dispatcher, self._retries, self._breaker, rate, monotonic, self._recovered
@@ -71,6 +82,7 @@ class Failures:
         self._kinds: Counter[str] = Counter()
         self._types: Counter[str] = Counter()
         self._letters = 0  # on their way
+        self._doubted: dict[SubMessage, BaseException] = {}  # in ``_retries``, their retries spent
         self._apart = Apart(dispatcher, sink, self._moved, halt)
         self._failed = self._timeouts = 0
         self._last_kind = self._outage = ""
@@ -98,11 +110,26 @@ class Failures:
     @property
     def trouble(self) -> str | None:
         if self._breaker.open_since_s is not None:
-            return (
-                "the downstream is failing: nothing new is started until it answers, one"
-                f" sub-message at a time is tried ({self._outage})"
-            )
+            return self._in_outage()
         return None if self._sink is None else self._sink.trouble
+
+    def _in_outage(self) -> str:
+        settings = self._settings
+        if self._policy.patience_s(self._done) > settings.max_doubt_s:
+            what = "the downstream is failing: nothing new is started until it answers"
+            most = f"{settings.max_outage_s:g} s at most (--max-outage)"
+        else:
+            what = (
+                "nothing succeeds, because of the messages or the downstream: too few fail to tell"
+            )
+            then = {
+                OnFailure.HALT: "the drain halts",
+                OnFailure.DEAD_LETTER: "they become dead letters",
+                OnFailure.PARK: "their lanes are parked",
+                OnFailure.SKIP: "they are skipped",
+            }[settings.on_failure]
+            most = f"{settings.max_doubt_s:g} s at most, then {then} (--max-doubt)"
+        return f"{what}; one sub-message at a time is tried, for {most}: {self._outage}"
 
     def status(self) -> FailureStatus:
         return FailureStatus(
@@ -124,7 +151,9 @@ class Failures:
         """Hears of an attempt that ended with an error."""
         now_s = monotonic()
         known, self._returned = sub is self._returned, None
+        self._doubted.pop(sub, None)
         if isinstance(error, Skip):
+            self._dispatcher.sieve.skipped(_reason(error))
             self._finish(sub, Outcome.SKIPPED)
         elif isinstance(error, Retry):
             self._carry_out(sub, self._policy.later(now_s, error.after, sub), error)
@@ -150,7 +179,7 @@ class Failures:
             self._admission.ended(bundle.members[0])  # whoever decides that has not failed
         elif not known:
             self._count(error)
-            why = self._policy.look_for_outage(bundle.members[0], self._done, now_s)
+            why = self._policy.look_for_outage(bundle.members[0], self._done, self._at_work, now_s)
             self._gate()
             if why is not None:
                 self._halt(_halted(bundle, error, why))
@@ -166,11 +195,11 @@ class Failures:
 
     def overdue(self, sub: SubMessage) -> None:
         """Hears of an attempt that goes on in its thread after its time; its lane waits for it."""
-        self._dispatcher.hold(sub)
-        self.late.add(sub)
         error = TimedOut(self._settings.timeout_s)
         self._count(error)
-        why = self._policy.look_for_outage(sub, self._done, monotonic())
+        why = self._policy.look_for_outage(sub, self._done, self._at_work, monotonic())
+        self._dispatcher.hold(sub)
+        self.late.add(sub)
         self._gate()
         if why is not None:
             self._halt(_halted(sub, error, why))
@@ -240,7 +269,7 @@ class Failures:
             self._timer.cancel()
 
     def _judge(self, sub: SubMessage, now_s: float, *, looked: bool) -> Verdict:
-        verdict = self._policy.failed(sub, self._done, now_s, looked=looked)
+        verdict = self._policy.failed(sub, self._done, self._at_work, now_s, looked=looked)
         self._gate()
         return verdict
 
@@ -259,6 +288,8 @@ class Failures:
 
     def _carry_out(self, sub: SubMessage, verdict: Verdict, error: BaseException) -> None:
         if verdict.fate is Fate.RETRY:
+            if verdict.in_doubt:
+                self._doubted[sub] = error
             self._dispatcher.hold(sub)
             self._retries.push(sub, verdict.at_s)
             self._schedule()
@@ -266,36 +297,40 @@ class Failures:
         if verdict.fate is Fate.HALT:
             self._halt(_halted(sub, error, verdict.why))
             return
-        too_many = self._policy.gave_up(self._done, self._finished + 1)
+        behind = self._dispatcher.lanes.behind(sub)
+        if behind is not None and verdict.why is None and self._done:
+            self._policy.expect(behind, monotonic())
+        too_many = self._policy.gave_up(sub, self._finished + 1)
         if too_many is not None:
             self._halt(_halted(sub, error, too_many))
         elif verdict.fate is Fate.DEAD:
             self._write(sub, error)
-        elif verdict.fate is Fate.SKIPPED:
-            self._finish(sub, Outcome.SKIPPED)
+        elif verdict.fate is Fate.FAILED:
+            self._finish(sub, Outcome.FAILED)
         else:
-            self._dispatcher.park(sub)
+            self._dispatcher.park(sub, _kind(error))
             self._changed()
 
     def _write(self, sub: SubMessage, error: BaseException) -> None:
         assert self._sink is not None, "dead letters without a place for them"
+        kind = _kind(error)  # the error itself holds on to the frames that it came through
 
         def told(failure: DrainerError | None) -> None:
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._written, sub, failure)
+                self._loop.call_soon_threadsafe(self._written, sub, kind, failure)
 
         self._dispatcher.hold(sub)
         self._letters += 1
         self._sink.send(sub, error, told)
 
-    def _written(self, sub: SubMessage, failure: DrainerError | None) -> None:
+    def _written(self, sub: SubMessage, kind: str, failure: DrainerError | None) -> None:
         self._letters -= 1
         if failure is not None:
             self._halt(failure)
             return
         self._dispatcher.unhold(sub)
         if self._settings.after_dead is AfterDead.PARK:
-            self._dispatcher.park_behind(sub, Outcome.DEAD)
+            self._dispatcher.park_behind(sub, Outcome.DEAD, kind)
         else:
             self._dispatcher.finish(sub, Outcome.DEAD)
         self._moved()
@@ -313,6 +348,7 @@ class Failures:
 
     def _recovered(self) -> None:
         self._outage = ""
+        self._doubted.clear()
         self._settle()
         self._loop.call_soon(self._tick)
 
@@ -336,8 +372,17 @@ class Failures:
         now_s = monotonic()
         since_s = self._breaker.open_since_s
         if since_s is None:
+            given_up = []
             for sub in self._retries.pop_due(now_s):
-                self._dispatcher.release(sub)
+                error = self._doubted.pop(sub, None)
+                verdict = error and self._policy.proven(sub, self._done)
+                if error and verdict:
+                    given_up.append((sub, verdict, error))
+                else:
+                    self._dispatcher.release(sub)
+            for sub, verdict, error in given_up:
+                self._dispatcher.unhold(sub)
+                self._carry_out(sub, verdict, error)
         elif now_s - since_s > self._settings.max_outage_s:
             self._halt(
                 Halted(
@@ -354,7 +399,7 @@ class Failures:
     def _count(self, error: BaseException) -> None:
         self._failed += 1
         self._timeouts += isinstance(error, TimedOut)
-        kind = describe(error)[:KIND_LENGTH]
+        kind = _kind(error)
         if kind not in self._kinds and len(self._kinds) >= KINDS_MOST:
             kind = type(error).__name__
         self._kinds[kind] += 1
@@ -363,15 +408,29 @@ class Failures:
         self._types[name if name in self._types or len(self._types) < KINDS_MOST else "other"] += 1
 
     @property
+    def _at_work(self) -> int:
+        # Who waits for a worker could still tell whether it is the downstream.
+        return self._dispatcher.lanes.running + self._dispatcher.ready
+
+    @property
     def _done(self) -> int:
         return sum(ledger.subs_done for ledger in self._dispatcher.ledgers.values())
 
     @property
     def _finished(self) -> int:
-        ledgers = self._dispatcher.ledgers.values()
-        finished = sum(each.subs_done + each.subs_dead + each.subs_skipped for each in ledgers)
-        # What rules took out says nothing of how the handler fares.
-        return finished - self._dispatcher.sieve.taken_out + self._dispatcher.sieve.under_way
+        # In all runs; what rules took out says nothing of how the handler fares.
+        finished = sum(each.tally()[1].finished for each in self._dispatcher.ledgers.values())
+        sieve = self._dispatcher.sieve
+        return finished - sum(sieve.skipped_by.values()) - sum(sieve.dead_by.values())
+
+
+def _kind(error: BaseException) -> str:
+    return describe(error)[:KIND_LENGTH]
+
+
+def _reason(skip: Skip) -> str:
+    reason = printable(describe(skip))  # it goes into the plan, and JSON has no half characters
+    return reason.removeprefix("Skip").removeprefix(": ")[:KIND_LENGTH] or "no reason"
 
 
 def _counted(count: int, noun: str) -> str:

@@ -35,7 +35,8 @@ class Stretch:
     samples: int
     finished: int  # sub-messages
     dead: int
-    skipped: int  # for failing, or by the handler; not by rules
+    failed: int  # and skipped for that
+    skipped: int  # by the handler, not by rules
     failures: int  # attempts, of this run
     retries: int
     timeouts: int
@@ -171,6 +172,7 @@ class History:
             samples=1,
             finished=status.sub_messages.finished,
             dead=status.sub_messages.dead,
+            failed=status.sub_messages.failed,
             skipped=status.sub_messages.skipped - sum(status.rules.skipped_by.values()),
             failures=failures.failures,
             retries=failures.retries,

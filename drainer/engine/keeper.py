@@ -7,15 +7,18 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 from time import monotonic
 from typing import Protocol
 
 from drainer.aside import aside
+from drainer.command import command
 from drainer.core.claims import Claims
 from drainer.core.folding import StateReference
 from drainer.core.latency import Latency, merge_latencies
-from drainer.core.plan import ALL, OffsetPlan, finished_beyond
-from drainer.core.progress import Progress, Range
+from drainer.core.parked import ParkedLanes
+from drainer.core.plan import OffsetPlan
+from drainer.core.progress import Progress
 from drainer.core.rules.settings import RuleAccount
 from drainer.engine.clock import now
 from drainer.engine.tasks import spawn
@@ -32,10 +35,7 @@ class Committer(Protocol):
     def check(self, topic_id: str) -> None: ...
 
     def commit(
-        self,
-        offsets: Mapping[int, int],
-        expected: Mapping[int, Set[int | None]],
-        finished: Mapping[int, Sequence[Range]],
+        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
     ) -> dict[int, int]: ...
 
 
@@ -82,6 +82,9 @@ class Account(Protocol):
     def parked(self) -> Set[str]: ...
 
     @property
+    def parked_lanes(self) -> ParkedLanes: ...
+
+    @property
     def state(self) -> StateReference | None:
         """Where tasks write what the plan doesn't hold yet."""
 
@@ -92,8 +95,6 @@ class Account(Protocol):
     def newly_ruled(self) -> RuleAccount | None: ...
 
     def claims(self) -> Claims: ...
-
-    def closed(self, progress: Mapping[int, Progress]) -> Mapping[int, Sequence[Range]]: ...
 
     def ruled(self) -> RuleAccount: ...
 
@@ -134,16 +135,16 @@ class Keeper:
         self._committer = committer
         self._interval_s = interval_s
         self._journal_interval_s = journal_interval_s
+        self._due_s = inf  # the journal; before it is started there is none
         self._lock = lock
         self._failed = failed
-        self._beyond = finished_beyond(plan)
-        self._closed: Mapping[int, Sequence[Range]] = {}  # of the plan's progress, for the group
         self._call: asyncio.Future[None] | None = None  # the write that is under way
         self._committing: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         self._file.start_journal(self.plan.drain_id, self.plan.generation)
+        self._due_s = monotonic() + self._journal_interval_s
         self._tasks = [
             spawn(self._keep_journal(), "journal", self._failed),
             spawn(self._keep_plan(), "plan", self._failed),
@@ -151,6 +152,7 @@ class Keeper:
 
     async def stop(self) -> None:
         """Ends the periodic writing, after a write under way."""
+        self._due_s = inf
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -174,15 +176,13 @@ class Keeper:
         Raises PlanNotWritten, or what the committer raises when the group is no longer ours.
         """
         self.note()
-        claims = self._account.claims()
-        closed = self._account.closed(claims[ALL])
-        self._closed = {n: (*ranges, *self._beyond[n]) for n, ranges in closed.items()}
         self.plan = replace(
             self.plan,
             generation=self.plan.generation + 1,
             updated=now(),
-            claims=claims,
+            claims=self._account.claims(),
             parked=tuple(sorted(self._account.parked)),
+            parked_lanes=self._account.parked_lanes,
             latency=merge_latencies((self._latency_before, self._latencies.overall())),
             ruled=self._account.ruled(),
             state=self._account.state,
@@ -214,7 +214,7 @@ class Keeper:
         if commit and self.trouble is not None:
             raise Interrupted(
                 f"the plan is written, but the group's offsets are not: {self.trouble}",
-                hint=f"once the cluster answers: drainer plan commit {self._file.path}",
+                hint=f"once the cluster answers: {command('plan commit', str(self._file.path))}",
             )
 
     def _refused(self) -> BaseException | None:
@@ -225,7 +225,7 @@ class Keeper:
     async def _commit(self) -> None:
         """Commits the watermarks of the plan, which is on the disk."""
         try:
-            written = await aside(self._commit_plan, self.plan, self._closed)
+            written = await aside(self._commit_plan, self.plan)
         except CommitDelayed as delay:
             self.trouble = str(delay)
             return
@@ -237,9 +237,7 @@ class Keeper:
         self.trouble = None
         self.plan = replace(self.plan, partitions=partitions)
 
-    def _commit_plan(
-        self, plan: OffsetPlan, closed: Mapping[int, Sequence[Range]]
-    ) -> dict[int, int]:
+    def _commit_plan(self, plan: OffsetPlan) -> dict[int, int]:
         if self._lock.lost is not None:
             raise self._lock.lost
         if self._lock.unsure_since_s is not None:
@@ -250,11 +248,22 @@ class Keeper:
             number: {part.committed} for number, part in plan.partitions.items()
         }
         self._committer.check(plan.topic_id)
-        return self._committer.commit(plan.watermarks, expected, closed)
+        return self._committer.commit(plan.watermarks, expected)
+
+    def keep_up(self, now_s: float) -> None:
+        """Writes the journal when it is due, for a loop that is kept from calling in time."""
+        if now_s < self._due_s:
+            return
+        self._due_s = now_s + self._journal_interval_s
+        try:
+            self.note()
+        except DrainerError as error:
+            self._failed(error)
 
     async def _keep_journal(self) -> None:
         while True:
             await asyncio.sleep(self._journal_interval_s)
+            self._due_s = monotonic() + self._journal_interval_s
             self.note()
 
     async def _keep_plan(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from time import monotonic, process_time, thread_time
 
 from drainer.core.dispatch import Dispatcher
+from drainer.core.progress import Outcome
 from drainer.core.tuning.knee import Knee
 from drainer.core.tuning.trial import Interval
 from drainer.engine.status import AutoStatus
@@ -88,7 +89,7 @@ class Limiter:
 
     def _now(self) -> tuple[float, int, int, int, float, int]:
         ledgers = self._dispatcher.ledgers.values()
-        done = sum(each.subs_done + each.subs_skipped for each in ledgers)
+        done = sum(each.subs_done + each.subs_otherwise[Outcome.SKIPPED] for each in ledgers)
         done -= sum(self._dispatcher.sieve.skipped_by.values())  # no worker had a part in these
         running = self._knee.limit - self._idle()
         busy_s = process_time() if self._threads else thread_time()

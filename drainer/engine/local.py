@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 from typing import Any, cast
 
@@ -26,6 +27,7 @@ from drainer.engine.bundles import Bundles
 from drainer.engine.capping import cap_status
 from drainer.engine.conclusion import (
     concluded,
+    judged_before,
     last_offsets,
     partition_results,
     reason_told,
@@ -45,8 +47,9 @@ from drainer.engine.signals import stop_signals
 from drainer.engine.status import Status, Summary
 from drainer.engine.tasks import spawn
 from drainer.engine.threads import ThreadWorkers
+from drainer.engine.watchdog import Watchdog
 from drainer.engine.workers import Starter, Workers
-from drainer.errors import DrainerError, HandleFailed, Interrupted
+from drainer.errors import DrainerError, HandleFailed, RecordsDeleted, Signalled
 from drainer.handler import Context
 from drainer.loader import LoadedHandler, describe
 
@@ -57,10 +60,6 @@ Hear = Callable[
     [asyncio.AbstractEventLoop, Callable[[str], None], Callable[[], None]],
     AbstractContextManager[None],
 ]
-
-
-class Signalled(Interrupted):
-    """Raised when a person (or a supervisor) asked the drain to stop."""
 
 
 class LocalDrain:
@@ -98,12 +97,14 @@ class LocalDrain:
             Sieve(plan.rules, plan.ruled),
             elsewhere,
             plan.elsewhere(),
+            plan.parked_lanes,
         )
         self._begin_no_more: Callable[[], None] = lambda: None
         self._limiter: Limiter | None = None  # when the concurrency is not fixed
         self._hears_signals = False  # before that, Ctrl-C is a KeyboardInterrupt
         self._asked: Signalled | None = None
         self._hung_up = False  # and nobody asked but by that
+        self._cut_off: RecordsDeleted | None = None  # what keeps the rest from being read
 
     def run(self) -> Summary:
         """Drains until it ends, one way or another.
@@ -166,8 +167,22 @@ class LocalDrain:
             wake=lambda: self._workers.wake(),  # noqa: PLW0108
             changed=self._end_if_over,
             halt=self._end,
+            before=judged_before(self._plan),
         )
-        make_workers = AsyncWorkers if self._handler.is_async else ThreadWorkers
+        self._keeper = Keeper(
+            self._plan,
+            self._file,
+            dispatcher,
+            self._latencies,
+            self._outside.committer,
+            settings.plan_interval_s,
+            self._outside.lock,
+            failed=self._end,
+            journal_interval_s=settings.journal_interval_s,
+        )
+        make_workers: Callable[..., Workers] = ThreadWorkers
+        if self._handler.is_async:
+            make_workers = partial(AsyncWorkers, held=self._keeper.keep_up)
         bundling = self._handler.bundling
         self._bundles: Bundles | None = None
         if bundling is not None:
@@ -197,17 +212,6 @@ class LocalDrain:
             moved=self._fed,
             failed=self._end,
         )
-        self._keeper = Keeper(
-            self._plan,
-            self._file,
-            dispatcher,
-            self._latencies,
-            self._outside.committer,
-            settings.plan_interval_s,
-            self._outside.lock,
-            failed=self._end,
-            journal_interval_s=settings.journal_interval_s,
-        )
         if concurrency.is_auto:
             bundles = self._bundles
             self._limiter = Limiter(
@@ -232,7 +236,8 @@ class LocalDrain:
             self._forced,
             asked=lambda: self._asked,
         )
-        with hear(loop, self._signalled, self._give_up):
+        self._watchdog = Watchdog()
+        with hear(loop, self._signalled, self._give_up), self._watchdog:
             self._hears_signals = True
             try:
                 self._keeper.start()
@@ -260,8 +265,9 @@ class LocalDrain:
         )
         messages, subs = self.dispatcher.counts()
         # What died in former runs of a redrive is among its letters again.
-        dead = self.dispatcher.died if self._plan.redrive else subs.dead
-        status, code, told = concluded(cause, messages, subs, dead=dead)
+        gave_up = self.dispatcher.given_up if self._plan.redrive else subs.given_up
+        lost = bool(self._plan.lost) and not self._plan.redrive
+        status, code, told = concluded(cause, messages, subs, gave_up=gave_up, lost=lost)
         watermarks = {n: ledger.watermark for n, ledger in self.dispatcher.ledgers.items()}
         return Summary(
             status=status,
@@ -269,13 +275,15 @@ class LocalDrain:
             elapsed_s=self._meter.elapsed_s,
             messages=messages,
             sub_messages=subs,
-            partitions=partition_results(self._plan, watermarks, committed),
+            partitions=partition_results(self._keeper.plan, watermarks, committed),
             plan=str(self._file.path),
             sub_messages_per_s=self._meter.rate_average,
             cause=told,
             failures=self._failures.status(),
+            parked=self.dispatcher.parked_lanes,
             latency=self._latencies.overall(),
             auto=None if self._limiter is None else self._limiter.status(),
+            blocked_by=self._watchdog.blocked_by,
             rules=self._meter.rules(),
             read_cap=cap_status(self._outside.read_pace, self._meter.elapsed_s, over=True),
             write_cap=cap_status(self._outside.write_pace, self._meter.elapsed_s, over=True),
@@ -292,6 +300,7 @@ class LocalDrain:
         )
         return replace(
             status,
+            blocked_by=self._watchdog.blocked_by,
             read_cap=cap_status(self._outside.read_pace, status.elapsed_s),
             write_cap=cap_status(self._outside.write_pace, status.elapsed_s),
         )
@@ -307,7 +316,9 @@ class LocalDrain:
         due = 0.0
         while True:
             for trouble in (self._source.failure, self._outside.lock.lost):
-                if trouble is not None:
+                if isinstance(trouble, RecordsDeleted):
+                    self._finish_what_came(trouble)
+                elif trouble is not None:
                     self._end(trouble)
             # Another drain may hold the lock by now: it should find no one at work.
             self._failures.pause(self._outside.lock.unsure_since_s is not None)
@@ -352,10 +363,16 @@ class LocalDrain:
             return
         if dispatcher.complete:
             self._end(None)
-        elif (dispatcher.leaves_something or self._failures.late) and not (
+        elif (dispatcher.leaves_something or self._failures.late or self._cut_off) and not (
             dispatcher.lanes.ready or self._failures.waiting or self._pump.awaits
         ):
-            self._end(self._failures.left_over())
+            self._end(self._cut_off or self._failures.left_over())
+
+    def _finish_what_came(self, cut_off: RecordsDeleted) -> None:
+        # What was read may be gone from the log by the time of a resume.
+        self._cut_off = cut_off
+        self._pump.cut_off()
+        self._fed()
 
     def _end(self, cause: BaseException | None) -> None:
         if not self._ended.done():

@@ -58,7 +58,9 @@ class Meter:
         dispatcher = self._dispatcher
         lanes = dispatcher.lanes
         unread = sum(ledger.end - ledger.position for ledger in dispatcher.ledgers.values())
-        moment = self._rates.look(messages, subs, unread)
+        hottest = tuple(lanes.hottest(HOTTEST))
+        longest = max((waiting for _, waiting in hottest), default=0)
+        moment = self._rates.look(messages, subs, unread, lanes.running, longest)
         return Status(
             topic=plan.topic,
             group=plan.group,
@@ -72,7 +74,7 @@ class Meter:
             concurrency=self.concurrency,
             lanes=len(lanes),
             lanes_ready=lanes.ready,
-            hottest=tuple(lanes.hottest(HOTTEST)),
+            hottest=hottest,
             buffered_bytes=dispatcher.pending_bytes,
             buffer_bytes=self._buffer_bytes,
             plan_path=self._plan_path,

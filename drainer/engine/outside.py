@@ -24,7 +24,8 @@ class Source(Protocol):
 
     @property
     def failure(self) -> DrainerError | None:
-        """What ended it before the end of the backlog."""
+        """What ended it before the end of the backlog. Of RecordsDeleted it tells once all that was
+        read has been taken."""
 
     def start(self) -> None: ...
 

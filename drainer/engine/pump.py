@@ -16,7 +16,8 @@ SLICE_S = 0.005  # how long it keeps the event loop before others get a turn
 RESTING_MOST = 50_000  # messages that stay pending; the plan tells each of them
 LETTERS_MOST = 1_000  # of sub-messages above a limit, not yet acknowledged
 PARKED_MOST = 50_000  # lanes, which stay in memory and in the plan
-SLICE_CHECK = 32  # messages between two looks at the clock and at the room
+SLICE_CHECK = 32  # messages between two looks at the clock; of many sub-messages one is as many
+WHOLE_SHARE = 32  # of the room that messages may take between two looks at it
 
 
 class Batch(Protocol):
@@ -59,8 +60,9 @@ class Pump:
         self._batch: Batch | None = None
         self._messages: Iterator[Message] = iter(())
         self._deliver_some = self._deliver_whole if split is None else self._deliver_split
+        self._whole = SLICE_CHECK
         self._scheduled = False
-        self._stopped = False
+        self._stopped = self._cut_off = False
         # Rules take some microseconds for each sub-message, so the clock is looked at more often.
         self._slice_check = 1 if dispatcher.sieve.settings else SLICE_CHECK
         self._loop = asyncio.get_running_loop()
@@ -74,9 +76,15 @@ class Pump:
     @property
     def awaits(self) -> bool:
         """Whether more is to come, and there is room for it."""
+        if self._cut_off and self._batch is None:
+            return False
         return self._has_room() and not all(
             ledger.delivered for ledger in self._dispatcher.ledgers.values()
         )
+
+    def cut_off(self) -> None:
+        """Nothing comes any more behind what was taken already."""
+        self._cut_off = True
 
     def stop(self) -> None:
         self._stopped = True
@@ -120,22 +128,31 @@ class Pump:
         )
 
     def _deliver_whole(self) -> bool:
-        messages = list(islice(self._messages, SLICE_CHECK))
-        if messages:
-            self._dispatcher.deliver_whole(messages)
-        return len(messages) == SLICE_CHECK
+        messages = list(islice(self._messages, self._whole))
+        if not messages:
+            return False
+        before = self._dispatcher.pending_bytes
+        self._dispatcher.deliver_whole(messages)
+        each = (self._dispatcher.pending_bytes - before) // len(messages)
+        more = len(messages) == self._whole
+        self._whole = min(SLICE_CHECK, max(1, self._capacity_bytes // WHOLE_SHARE // max(1, each)))
+        return more
 
     def _deliver_split(self) -> bool:
         assert self._split is not None
         split, dispatcher = self._split, self._dispatcher
-        count = 0
-        for message in islice(self._messages, self._slice_check):
-            count += 1
-            if not dispatcher.wants(message):
-                continue
-            try:
-                subs = list(split(message))
-            except BaseException as error:  # also of one that calls sys.exit()
-                raise split_failed(message, error) from error
-            dispatcher.deliver(message, subs)
-        return count == self._slice_check
+        room = self._capacity_bytes - dispatcher.pending_bytes
+        left = self._slice_check
+        for message in self._messages:
+            left -= 1
+            if dispatcher.wants(message):
+                try:
+                    subs = list(split(message))
+                except BaseException as error:  # also of one that calls sys.exit()
+                    raise split_failed(message, error) from error
+                dispatcher.deliver(message, subs)
+                room -= message.size
+                left -= len(subs) // SLICE_CHECK
+            if left <= 0 or room <= 0:
+                return True
+        return False

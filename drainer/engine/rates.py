@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from drainer.core.forecast.deadline import lane_time_s
 from drainer.core.progress import Counts
 
 WINDOW_S = 5.0  # what "now" means for the rate
@@ -14,7 +15,11 @@ ETA_WINDOW_S = 30.0  # calmer: an estimate that jumps is no help
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Rates are sub-messages per second; ``eta_s`` is None until there is something to go by."""
+    """Rates are sub-messages per second.
+
+    ``eta_s`` is None until there is something to go by: the work at the rate of the last half
+    minute, or the longest lane if that takes longer.
+    """
 
     at_s: float
     elapsed_s: float
@@ -40,8 +45,11 @@ class Rates:
         """Sub-messages per second of this run."""
         return self._average(subs, self.elapsed_s)
 
-    def look(self, messages: Counts, subs: Counts, unread: int) -> Moment:
-        """Takes a sample; ``unread`` are offsets that may hold more messages."""
+    def look(
+        self, messages: Counts, subs: Counts, unread: int, running: int, hottest: int
+    ) -> Moment:
+        """Takes a sample; ``unread`` are offsets that may hold more messages, ``running`` are in
+        the handler, and ``hottest`` wait in the longest lane."""
         now = self._clock()
         rate_now = self._rate(now, WINDOW_S, subs.finished, 1)
         message_rate = self._rate(now, ETA_WINDOW_S, messages.finished, 2)
@@ -50,6 +58,9 @@ class Rates:
             self._samples.popleft()
         elapsed_s = now - self._started
         eta_s = (unread + messages.pending) / message_rate if message_rate else None
+        lane_s = lane_time_s(running, rate_now, hottest)
+        if eta_s is not None and lane_s is not None:
+            eta_s = max(eta_s, lane_s)  # what waits in one lane goes one by one
         return Moment(now, elapsed_s, rate_now, self._average(subs, elapsed_s), eta_s)
 
     def _average(self, subs: Counts, elapsed_s: float) -> float:

@@ -8,9 +8,28 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last when a terminal goes away
 BLOCKED_S = 1.0  # a loop that has not heard of the second signal by then is blocked
+
+
+@contextmanager
+def signals_to(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Gives the signals that ask to stop to ``handler`` while inside.
+
+    One that was ignored when the process began stays ignored. ``nohup`` asks for that, and a shell
+    without job control does for what it puts in the background.
+    """
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    heard = {number: was for number, was in before.items() if was is not signal.SIG_IGN}
+    for number in heard:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, was in heard.items():
+            signal.signal(number, was)
 
 
 @contextmanager
@@ -54,15 +73,13 @@ def stop_signals(
         return told
 
     passed_on = signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
-    before = {number: signal.signal(number, lambda *_: None) for number in STOP_SIGNALS}
     listener = threading.Thread(target=listen, name="signals", daemon=True)
     listener.start()
     try:
-        yield
+        with signals_to(lambda *_: None):
+            yield
     finally:
         over.set()
-        for number, handler in before.items():
-            signal.signal(number, handler)
         signal.set_wakeup_fd(passed_on)
         os.close(mouth)
         listener.join(BLOCKED_S)

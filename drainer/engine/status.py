@@ -6,11 +6,21 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from drainer.command import command
 from drainer.core.forecast.deadline import Outlook
 from drainer.core.latency import Latency
-from drainer.core.progress import Counts
+from drainer.core.parked import NONE_PARKED, ParkedLanes
+from drainer.core.progress import Counts, Range, encode_ranges
+from drainer.core.ranges import count
 from drainer.core.rules.sieve import Sieve
-from drainer.errors import DrainerError
+from drainer.core.transaction import HeldBack, held_json
+from drainer.errors import (
+    EXIT_DEAD_LETTERS,
+    EXIT_DONE,
+    EXIT_UNRESUMABLE,
+    DrainerError,
+    Unresumable,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +62,7 @@ class FailureStatus:
     dead_letter_topic: str | None = None
     error_types: tuple[tuple[str, int], ...] = ()
     in_outage: bool = False
-    given_up: int = 0  # dead, skipped or parked for failing
+    given_up: int = 0  # dead, failed or parked
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +95,8 @@ class AutoStatus:
 
 @dataclass(frozen=True, slots=True)
 class RuleStatus:
-    """What the rules took out, over all runs, by their names.
+    """What the rules took out, over all runs, by their names, and what the handler skipped, by its
+    reasons (``skipped_for``).
 
     ``undecided`` counts, in this run, sub-messages that a rule could not be told of, and so did not
     take out; ``why`` is the first reason of each such rule.
@@ -95,6 +106,7 @@ class RuleStatus:
     dead_by: Mapping[str, int] = field(default_factory=dict)
     undecided: Mapping[str, int] = field(default_factory=dict)
     why: Mapping[str, str] = field(default_factory=dict)
+    skipped_for: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, sieve: Sieve) -> RuleStatus:
@@ -103,12 +115,14 @@ class RuleStatus:
             dict(sieve.dead_by),
             dict(sieve.undecided),
             dict(sieve.why_undecided),
+            dict(sieve.skipped_for),
         )
 
     def as_json(self) -> dict[str, object]:
         return {
             "skipped_by": dict(self.skipped_by),
             "dead_by": dict(self.dead_by),
+            "skipped_for": dict(self.skipped_for),
             "undecided": {
                 name: {"count": count, "first": self.why.get(name)}
                 for name, count in self.undecided.items()
@@ -256,6 +270,7 @@ class Status:
     stopping: str | None = None  # why it is stopping, once it is
     failures: FailureStatus = FailureStatus()
     trouble: str | None = None  # what it is waiting out: a broker that doesn't answer, a commit
+    blocked_by: str | None = None  # the line of an async handler that blocks the event loop
     latency: Latency | None = None  # the handler's, in this run; None until an attempt returned
     latency_recent: Latency | None = None  # of the last ten seconds or so
     auto: AutoStatus | None = None  # when the concurrency is not fixed
@@ -269,19 +284,43 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """How one partition ended; ``committed`` was read back from the group."""
+    """How one partition ended; ``committed`` was read back from the group.
+
+    ``lost`` are offsets that were deleted before they were read, ``above`` counts those that are
+    finished above the watermark.
+    """
 
     start: int
     end: int
     watermark: int
     committed: int | None
+    lost: tuple[Range, ...] = ()
+    above: int = 0
+
+    @property
+    def to_go(self) -> int:
+        """Offsets that are not known to be finished; holes are among them."""
+        return max(0, self.end - self.watermark - self.above)
+
+
+@dataclass(frozen=True, slots=True)
+class Resuming:
+    """What a resume needs that is not in the plan: options as they were given for this run, and
+    the names of those whose values are not to be shown."""
+
+    options: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+
+    def command(self, plan: str, more: tuple[str, ...] = ()) -> str:
+        """The command, ready to be copied."""
+        return command("resume", plan, options=(*more, *self.options))
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
     """How a drain ended; reconciles what was read with what became of it."""
 
-    status: str  # "done", "empty", "interrupted" or "halted"
+    status: str  # "done", "empty", "interrupted", "halted" or "failed"
     exit_code: int
     elapsed_s: float
     messages: Counts
@@ -289,17 +328,44 @@ class Summary:
     partitions: dict[int, PartitionResult]
     plan: str | None
     sub_messages_per_s: float  # of this run
+    resuming: Resuming = Resuming()
     cause: DrainerError | None = None  # what stopped it, when something did
     failures: FailureStatus = FailureStatus()
+    parked: ParkedLanes = NONE_PARKED
     left_alone: Mapping[str, int] | None = None  # by a redrive: why, and how many records
     latency: Latency | None = None  # the handler's, in this run; None when no attempt returned
     auto: AutoStatus | None = None  # when the concurrency was not fixed
+    blocked_by: str | None = None  # the line of an async handler that blocked the event loop
     rules: RuleStatus = RuleStatus()
     engine: str = "process"  # or "spark"
     waves: int | None = None  # that were handled in this run, on Spark
     tasks: int | None = None  # that handled at once, on Spark
     read_cap: CapStatus | None = None  # with --limits
     write_cap: CapStatus | None = None
+    notes: tuple[str, ...] = ()  # what else is good to know
+    held: tuple[HeldBack, ...] = ()  # by open transactions that the backlog ends at
+
+    @property
+    def to_go(self) -> int:
+        """Offsets that are not known to be finished; holes are among them."""
+        return sum(part.to_go for part in self.partitions.values())
+
+    @property
+    def resume(self) -> str | None:
+        """The command that goes on with it; None when all is done, or no resume gets over it."""
+        if self.plan is None or not self.conserved:
+            return None
+        if self.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS, EXIT_UNRESUMABLE):
+            return None
+        more = () if self.cause is None else self.cause.resume_with
+        return self.resuming.command(self.plan, more)
+
+    @property
+    def undo(self) -> str | None:
+        """The command that puts the group back, when that is the way out."""
+        if self.plan is None or not isinstance(self.cause, Unresumable) or not self.cause.undo:
+            return None
+        return command("plan undo", self.plan)
 
     @property
     def error(self) -> str | None:
@@ -311,8 +377,14 @@ class Summary:
 
     @property
     def conserved(self) -> bool:
-        """The law: read = done + dead + skipped + pending, for messages and sub-messages."""
+        """The law, for messages and sub-messages."""
         return self.messages.conserved and self.sub_messages.conserved
+
+    @property
+    def lost(self) -> dict[int, tuple[Range, ...]]:
+        """By partition, offsets that were deleted before they were read: beside the account, for
+        they were never delivered. Each is a record at most."""
+        return {number: part.lost for number, part in self.partitions.items() if part.lost}
 
     def as_json(self) -> dict[str, object]:
         """The object that ``--json`` prints."""
@@ -335,15 +407,26 @@ class Summary:
                 }
                 for number, part in self.partitions.items()
             },
+            "lost": {
+                str(number): {"offsets": encode_ranges(ranges), "records_at_most": count(ranges)}
+                for number, ranges in self.lost.items()
+            },
+            "held_back": held_json(self.held),
             "plan": self.plan,
+            "resume": self.resume,
+            "resume_needs": list(self.resuming.needs),
+            "undo": self.undo,
             "failures": self.failures.failures,
             "retries": self.failures.retries,
             "timeouts": self.failures.timeouts,
             "outages": self.failures.outages,
             "parked_lanes": self.failures.parked_lanes,
+            "parked_first": self.parked.shown(),
             "dead_letter_topic": self.failures.dead_letter_topic,
             "errors": [{"error": text, "count": n} for text, n in self.failures.errors],
             "latency": None if self.latency is None else self.latency.as_json(),
+            "notes": list(self.notes),
+            "blocked_by": self.blocked_by,
             **self.rules.as_json(),
         }
         if self.read_cap is not None:

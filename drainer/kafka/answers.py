@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from confluent_kafka import KafkaError
 
-from drainer.errors import BrokerUnreachable
+from drainer.errors import BrokerUnreachable, RightMissing
 from drainer.kafka.log import Complaint
 
 # Worth asking again: the network, a coordinator or leader that moves or loads.
@@ -43,6 +44,10 @@ PASSING = frozenset(
     }
 )
 
+# A client that only reads gets these besides: it looks for the coordinator of whatever group it is
+# named, and needs nothing of it.
+PASSING_TO_READERS = PASSING | {KafkaError.GROUP_AUTHORIZATION_FAILED}
+
 FORBIDDEN = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -50,6 +55,9 @@ FORBIDDEN = frozenset(
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     }
 )
+
+# Kafka's operations. READ, WRITE and DELETE imply DESCRIBE.
+Right = Literal["DESCRIBE", "READ", "WRITE", "CREATE", "DELETE"]
 
 NO_TOPIC = frozenset(
     {
@@ -78,6 +86,20 @@ HAS_MEMBERS = frozenset(
 
 # Won't mend by waiting; the same credentials go to every broker.
 REJECTED = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
+
+
+def granting(right: str, resource: str) -> str:
+    """The way out when a right is missing: ``READ``, ``topic orders``."""
+    return f"grant {right} on {resource} to this user"
+
+
+def may_not(what: str, right: str, resource: str) -> RightMissing:
+    """The error for a missing right; ``what`` is what the user may not do without it."""
+    return RightMissing(
+        f"this user may not {what}: {right} on {resource} is missing",
+        hint=f"if the name is right, {granting(right, resource)}; docs/security.md lists what each"
+        " command needs",
+    )
 
 
 def rejected_login(complaints: Sequence[Complaint]) -> Complaint | None:

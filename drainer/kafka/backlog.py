@@ -6,26 +6,41 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum
 
+from drainer.core.listed import listed
+from drainer.core.transaction import HeldBack, told_of
 from drainer.errors import OffsetMissing, Refused, TopicMissing, UsageError
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import Isolation
+from drainer.kafka.times import first_since
 from drainer.kafka.topic import LogBounds
+from drainer.kafka.transactions import held_back
 
 _TIME_HINT = "times are ISO 8601, local unless they say otherwise: @2026-11-20T18:00, @...T18:00Z"
 
 
+class Otherwise(Enum):
+    """Where a partition begins that has no committed offset."""
+
+    REFUSED = ""
+    EARLIEST = "earliest"
+    END = "end"
+
+
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """From the group's committed offset."""
+    """From the group's committed offset; ``otherwise`` says what of partitions without one.
+
+    With EARLIEST, a partition whose records at that offset are gone begins at the first that is
+    left, too. Anything else refuses these.
+    """
+
+    otherwise: Otherwise = Otherwise.REFUSED
 
     def __str__(self) -> str:
-        return "committed"
-
-
-@dataclass(frozen=True, slots=True)
-class Remaining(Committed):
-    """The same, and where there is none, or its records are gone, from the first that is left."""
+        refuses = self.otherwise is Otherwise.REFUSED
+        return "committed" if refuses else f"committed-or-{self.otherwise.value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +71,11 @@ class AtOffset:
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """From the first record with this timestamp or a later one on, or until before it."""
+    """From the first record, by offset, with this timestamp or a later one on; or until before it.
+
+    Behind it all records belong, or none, whatever their timestamps. These are the producers' own
+    or the broker's, as the topic's message.timestamp.type says.
+    """
 
     timestamp_ms: int
 
@@ -66,6 +85,9 @@ class AtTime:
 
 From = Committed | Earliest | AtOffset | AtTime
 Until = End | AtOffset | AtTime
+
+_STARTS: tuple[From, ...] = (*map(Committed, Otherwise), Earliest())
+_WORDS = {str(start): start for start in _STARTS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +102,6 @@ class PartitionBacklog:
         log_start: the first offset that the log held.
         log_end: the offset behind the last record that the isolation level showed.
         leader_epoch: the epoch of the record before ``log_end``; None when the broker did not say.
-        metadata: the text that was committed beside ``committed``.
     """
 
     partition: int
@@ -90,7 +111,6 @@ class PartitionBacklog:
     log_start: int
     log_end: int
     leader_epoch: int | None
-    metadata: str = ""
 
     @property
     def offsets(self) -> int:
@@ -108,13 +128,20 @@ class PartitionBacklog:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What a drain is about, as it was when the drain was planned."""
+    """What a drain is about, as it was when the drain was planned.
+
+    ``remarks`` are what a person should know of its bounds, a sentence each: what is lost, where it
+    begins without a committed offset, and what is held back. ``held`` is what open transactions
+    keep behind its end.
+    """
 
     cluster_id: str
     topic: str
     topic_id: str
     isolation: Isolation
     partitions: Mapping[int, PartitionBacklog]
+    remarks: tuple[str, ...] = ()
+    held: tuple[HeldBack, ...] = ()
 
     @property
     def offsets(self) -> int:
@@ -123,20 +150,17 @@ class Backlog:
 
 
 def parse_from(text: str) -> From:
-    """``committed``, ``earliest``, an offset, or ``@`` and a time.
+    """``committed``, with ``-or-earliest`` or ``-or-end``, ``earliest``, an offset, or ``@`` and a
+    time.
 
     Raises:
         UsageError: when it is none of them.
     """
     word = text.strip()
-    if word == "committed":
-        return Committed()
-    if word == "earliest":
-        return Earliest()
-    found = _offset_or_time(word)
+    found: From | None = _WORDS.get(word) or _offset_or_time(word)
     if found is None:
         raise UsageError(
-            f"--from {text!r} is neither committed, earliest, an offset nor a time", hint=_TIME_HINT
+            f"--from {text!r} is neither {', '.join(_WORDS)}, an offset nor a time", hint=_TIME_HINT
         )
     return found
 
@@ -163,10 +187,13 @@ def freeze(
     partitions: Iterable[int] | None = None,
     from_: From = Committed(),
     until: Until = End(),
+    *,
+    to_look: bool = False,
 ) -> Backlog:
     """Take the backlog of a group on a topic, or on some partitions of it.
 
-    Without a group it is a range of the log, that may start anywhere.
+    Without a group it is a range of the log, that may start anywhere. Who only wants ``to_look`` is
+    not refused for want of a committed offset.
 
     Raises:
         TopicMissing: when the topic or a partition does not exist.
@@ -178,6 +205,8 @@ def freeze(
             committed offset of no group.
     """
     isolation = cluster.settings.isolation
+    if to_look and from_ == Committed():
+        from_ = Committed(Otherwise.EARLIEST)
     info = cluster.topic(topic)
     numbers = _chosen(topic, info.partitions, partitions)
     for bound, option in ((from_, "--from"), (until, "--until")):
@@ -186,18 +215,18 @@ def freeze(
                 f"{option} {bound} can't be the offset of {len(numbers)} partitions",
                 hint="choose one partition, or give a time (@...), which fits all of them",
             )
-    if without := [str(number) for number in numbers if not info.leaders[number]]:
+    if without := [number for number in numbers if not info.leaders[number]]:
         raise Refused(
-            f"partition {', '.join(without)} of {topic} has no leader: its brokers are down",
+            f"partition {listed(without)} of {topic} has no leader: its brokers are down",
             hint="bring a broker that holds it back, or drain the others with --partition",
         )
-    if info.readable is False:
-        raise Refused(f"this user may not read topic {topic}", hint="grant READ on the topic to it")
-    commits = dict.fromkeys(numbers) if group is None else cluster.commits(group, topic, numbers)
-    committed = {n: None if commit is None else commit.offset for n, commit in commits.items()}
+    committed: dict[int, int | None] = dict.fromkeys(numbers)
+    if group is not None:
+        committed = cluster.committed(group, topic, numbers)
     logs = cluster.log_bounds(topic, numbers, isolation)
-    starts = _starts(cluster, topic, group, from_, committed, logs)
-    ends = _ends(cluster, topic, until, logs)
+    topic_id = info.topic_id
+    starts = _starts(cluster, topic, topic_id, group, from_, committed, logs)
+    ends = _ends(cluster, topic, topic_id, until, logs)
     taken = {
         number: PartitionBacklog(
             number,
@@ -207,11 +236,14 @@ def freeze(
             logs[number].start,
             logs[number].end,
             logs[number].leader_epoch,
-            "" if (commit := commits[number]) is None else commit.metadata,
         )
         for number in numbers
     }
-    return Backlog(cluster.cluster_id(), topic, info.topic_id, isolation, taken)
+    remarks = () if group is None else _remarks(cluster, topic, group, from_, committed, logs)
+    held = held_back(cluster, topic, topic_id, logs, {n: part.end for n, part in taken.items()})
+    if held:
+        remarks = (*remarks, told_of(held))
+    return Backlog(cluster.cluster_id(), topic, topic_id, isolation, taken, remarks, held)
 
 
 def _chosen(topic: str, known: Sequence[int], asked: Iterable[int] | None) -> tuple[int, ...]:
@@ -227,6 +259,7 @@ def _chosen(topic: str, known: Sequence[int], asked: Iterable[int] | None) -> tu
 def _starts(
     cluster: Cluster,
     topic: str,
+    topic_id: str,
     group: str | None,
     from_: From,
     committed: Mapping[int, int | None],
@@ -245,16 +278,17 @@ def _starts(
             hint="name one, or say --from earliest, --from OFFSET or --from @TIME",
         )
     match from_:
-        case Remaining():
+        case Committed(Otherwise.EARLIEST):
             return {n: max(log.start, committed[n] or 0) for n, log in logs.items()}
-        case Committed():
-            return _committed_starts(cluster, topic, group or "", committed, logs)
+        case Committed(otherwise):
+            may_end = otherwise is Otherwise.END
+            return _committed_starts(cluster, topic, group or "", committed, logs, may_end=may_end)
         case Earliest():
             starts = {number: log.start for number, log in logs.items()}
         case AtOffset(offset):
             starts = dict.fromkeys(logs, offset)
         case AtTime(timestamp_ms):
-            found = cluster.offset_at(topic, logs, timestamp_ms)
+            found = first_since(cluster, topic, topic_id, logs, timestamp_ms)
             starts = {number: _or(found[number], log.end) for number, log in logs.items()}
     for number, start in starts.items():
         log, known = logs[number], committed[number]
@@ -262,14 +296,14 @@ def _starts(
             raise Refused(
                 f"--from {from_} is outside of {topic}/{number}, which holds offsets {log.start} to"
                 f" {log.high_watermark}",
-                hint="use --from committed or --from earliest",
+                hint="use --from committed-or-earliest",
             )
         if known is not None and start < known:
             raise Refused(
                 f"--from {from_} is offset {start} on {topic}/{number}, before the offset {known}"
                 f" that group {group} has committed: a drain never moves a group backwards",
-                hint="to handle records again, drain with another group, or reset this one"
-                " yourself first (kafka-consumer-groups --reset-offsets)",
+                hint="say --from committed-or-earliest to begin where the group stands, or at the"
+                " earliest record; to handle records again, drain with another group",
             )
     return starts
 
@@ -280,35 +314,77 @@ def _committed_starts(
     group: str,
     committed: Mapping[int, int | None],
     logs: Mapping[int, LogBounds],
+    *,
+    may_end: bool,
 ) -> dict[int, int]:
     empty = {number for number, log in logs.items() if log.start == log.end}
     missing = [n for n, offset in committed.items() if offset is None and n not in empty]
-    if missing:
-        whole = len(missing) == len(committed)
-        others = [
-            name for name in cluster.groups_with_offsets(topic, committed, group) if name != group
-        ]
-        known = f"; groups with offsets on it: {', '.join(others)}" if others else ""
+    if missing and not may_end:
         raise OffsetMissing(
-            f"group {group} has no committed offset on"
-            f" {topic if whole else _list(topic, missing)}: where shall the drain start?",
-            hint=f"check the group's name, or say --from earliest, --from OFFSET or --from"
-            f" @TIME{known}",
+            f"{_none_committed(cluster, topic, group, missing, len(committed))}: where shall the"
+            " drain start?",
+            hint="check the group's name, or say where these begin: --from committed-or-earliest,"
+            " committed-or-end, earliest, OFFSET or @TIME",
         )
     starts = {number: _or(offset, logs[number].end) for number, offset in committed.items()}
-    for number, start in starts.items():
-        gone = logs[number].start - start
-        if gone > 0:
-            raise Refused(
-                f"retention has deleted up to {gone} records of {topic}/{number} that group"
-                f" {group} never handled: offsets {start} to {logs[number].start - 1}",
-                hint="to drain what is left, say --from earliest",
-            )
+    if lost := _lost(topic, group, starts, logs):
+        raise Refused(lost, hint="to drain what is left, say --from committed-or-earliest")
     return starts
 
 
+def _lost(
+    topic: str, group: str, committed: Mapping[int, int | None], logs: Mapping[int, LogBounds]
+) -> str | None:
+    lost = {
+        number: (offset, logs[number].start)
+        for number, offset in committed.items()
+        if offset is not None and offset < logs[number].start
+    }
+    if not lost:
+        return None
+    count = sum(start - offset for offset, start in lost.values())
+    where = [
+        f"{topic}/{n} (offsets {offset} to {start - 1})" for n, (offset, start) in lost.items()
+    ]
+    return (
+        f"retention has deleted up to {count:,} record{'' if count == 1 else 's'} that group"
+        f" {group} never handled: {listed(where)}"
+    )
+
+
+def _remarks(
+    cluster: Cluster,
+    topic: str,
+    group: str,
+    from_: From,
+    committed: Mapping[int, int | None],
+    logs: Mapping[int, LogBounds],
+) -> tuple[str, ...]:
+    lost = _lost(topic, group, committed, logs)
+    said = [] if lost is None else [lost]
+    without = [n for n, log in logs.items() if committed[n] is None and log.start < log.end]
+    if without and isinstance(from_, Committed):
+        begins = "the earliest record" if from_.otherwise is Otherwise.EARLIEST else "the end"
+        none = _none_committed(cluster, topic, group, without, len(logs))
+        said.append(f"{none}: the backlog begins at {begins} there")
+    return tuple(said)
+
+
+def _none_committed(
+    cluster: Cluster, topic: str, group: str, missing: Sequence[int], of: int
+) -> str:
+    if len(missing) < of:
+        return (
+            f"group {group} has no committed offset on {len(missing):,} of {of:,} partitions"
+            f" ({_list(topic, missing)})"
+        )
+    near = [n for n in cluster.groups_with_offsets(topic, missing, group) if n != group]
+    known = f" (groups with offsets on it: {', '.join(near)})" if near else ""
+    return f"group {group} has no committed offset on {topic}{known}"
+
+
 def _ends(
-    cluster: Cluster, topic: str, until: Until, logs: Mapping[int, LogBounds]
+    cluster: Cluster, topic: str, topic_id: str, until: Until, logs: Mapping[int, LogBounds]
 ) -> dict[int, int]:
     match until:
         case End():
@@ -323,8 +399,8 @@ def _ends(
                     )
             return dict.fromkeys(logs, offset)
         case AtTime(timestamp_ms):
-            found = cluster.offset_at(topic, logs, timestamp_ms)
-            return {n: min(log.end, _or(found[n], log.end)) for n, log in logs.items()}
+            found = first_since(cluster, topic, topic_id, logs, timestamp_ms)
+            return {n: _or(found[n], log.end) for n, log in logs.items()}
 
 
 def _offset_or_time(word: str) -> AtOffset | AtTime | None:
@@ -345,4 +421,4 @@ def _or(offset: int | None, otherwise: int) -> int:
 
 
 def _list(topic: str, partitions: Sequence[int]) -> str:
-    return ", ".join(f"{topic}/{number}" for number in partitions)
+    return listed([f"{topic}/{number}" for number in partitions])

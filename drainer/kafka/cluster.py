@@ -20,20 +20,31 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports without saying so
     AclOperation,
+    ConfigResource,
     OffsetSpec,
+    ResourceType,
 )
 
 from drainer.errors import BrokerUnreachable, GroupActive, Refused, TopicMissing
-from drainer.kafka.answers import FORBIDDEN, HAS_MEMBERS, NO_TOPIC, NOT_WRITTEN, PASSING
+from drainer.kafka.answers import (
+    FORBIDDEN,
+    HAS_MEMBERS,
+    NO_TOPIC,
+    NOT_WRITTEN,
+    PASSING,
+    Right,
+    may_not,
+)
 from drainer.kafka.connection import TIMEOUT_S, Connection
 from drainer.kafka.group import GroupInfo, Member
 from drainer.kafka.log import url_safe
-from drainer.kafka.offsets import CommittedOffset, OffsetReader
+from drainer.kafka.offsets import OffsetReader
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.topic import LogBounds, Replicas, TopicInfo
 
 EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+OFFSETS_RETENTION = "offsets.retention.minutes"
 MISSING_CONFIRM_S = 0.3
 NEAR_NAMES = 3
 HINT_GROUPS, HINT_GROUPS_TRIED, HINT_TIMEOUT_S = 5, 40, 2.0
@@ -104,12 +115,15 @@ class Cluster:
         """The cluster's id, as it was when this connected."""
         return self._connection.cluster_id
 
-    def topic(self, name: str) -> TopicInfo:
-        """Look at a topic.
+    def topic(self, name: str, right: Right = "READ") -> TopicInfo:
+        """Look at a topic that is there to be read, or for what else ``right`` says.
 
         Raises:
+            RightMissing: when this user has not that right. Who may not even see a topic is not
+                told whether there is one.
             TopicMissing: when there is none of this name; the hint has names that are near.
         """
+        what = f"look at topic {name}" if right == "DESCRIBE" else f"{right.lower()} topic {name}"
 
         def attempt(left: float) -> TopicInfo | None:
             asked = self._connection.admin.describe_topics(
@@ -126,18 +140,18 @@ class Cluster:
                 for p in found.partitions
             }
             topic_id = url_safe(str(found.topic_id))
-            may = found.authorized_operations
-            read, write = _allowed(may, AclOperation.READ), _allowed(may, AclOperation.WRITE)
+            _insist(found.authorized_operations, what, right, f"topic {name}")
             replicas = {
                 p.id: Replicas(tuple(n.id for n in p.replicas), tuple(n.id for n in p.isr))
                 for p in found.partitions
             }
-            return TopicInfo(name, topic_id, tuple(sorted(leaders)), leaders, read, write, replicas)
+            return TopicInfo(name, topic_id, tuple(sorted(leaders)), leaders, replicas)
 
-        info = self._ask(f"look at topic {name}", attempt)
+        needs = (right, f"topic {name}")
+        info = self._ask(what, attempt, needs=needs)
         if info is None:  # a broker that came back a moment ago may not know it yet
             time.sleep(MISSING_CONFIRM_S)
-            info = self._ask(f"look at topic {name}", attempt)
+            info = self._ask(what, attempt, needs=needs)
         if info is None:
             near = get_close_matches(name, self._topic_names(), n=NEAR_NAMES)
             raise TopicMissing(
@@ -146,8 +160,13 @@ class Cluster:
             )
         return info
 
-    def group(self, name: str, timeout_s: float | None = None) -> GroupInfo:
-        """Look at a group; one that does not exist is ``dead``, and has no members."""
+    def group(self, name: str, timeout_s: float | None = None, right: Right = "READ") -> GroupInfo:
+        """Look at a group; one that does not exist is ``dead``, and has no members.
+
+        READ on a group is what it takes to commit for it or to join it. Raises RightMissing when
+        this user has not the right.
+        """
+        what = f"look at group {name}" if right == "DESCRIBE" else f"work for group {name}"
 
         def attempt(left: float) -> GroupInfo:
             self._insist_on_answers(left)
@@ -160,15 +179,16 @@ class Cluster:
                 if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
                     return GroupInfo(name, "dead", "unknown", ())
                 raise
+            _insist(found.authorized_operations, what, right, f"group {name}")
             return GroupInfo(
                 name,
                 _STATES.get(found.state, "unknown"),
                 _KINDS.get(found.type, "unknown"),
                 tuple(_member(member) for member in found.members),
-                _allowed(found.authorized_operations, AclOperation.READ),
+                bool(found.is_simple_consumer_group),
             )
 
-        return self._ask(f"look at group {name}", attempt, timeout_s)
+        return self._ask(what, attempt, timeout_s, needs=(right, f"group {name}"))
 
     def group_active(self, name: str) -> GroupActive:
         """The error that names the group's members, to be raised where they are in the way."""
@@ -188,13 +208,6 @@ class Cluster:
 
         Offsets that a transaction is about to commit are waited for.
         """
-        found = self.commits(group, topic, partitions, timeout_s)
-        return {n: None if commit is None else commit.offset for n, commit in found.items()}
-
-    def commits(
-        self, group: str, topic: str, partitions: Iterable[int], timeout_s: float | None = None
-    ) -> dict[int, CommittedOffset | None]:
-        """``committed`` with the metadata beside each offset."""
         numbers = sorted(partitions)
         if not numbers:
             return {}
@@ -202,7 +215,30 @@ class Cluster:
             f"read the committed offsets of group {group}",
             lambda left: self._offsets_of.read(group, topic, numbers, left),
             timeout_s,
+            needs=("DESCRIBE", f"group {group}"),
         )
+
+    def offsets_kept_s(self) -> float | None:
+        """How long brokers keep the offsets of an empty group; None when they don't say.
+
+        The least that one of them is set to. To see it takes DESCRIBE_CONFIGS on the cluster; it is
+        good to know, and not worth an error or a long wait.
+        """
+
+        def attempt(left: float) -> float | None:
+            admin = self._connection.admin
+            found = self._wait(admin.describe_cluster(request_timeout=left), left)
+            nodes = [ConfigResource(ResourceType.BROKER, str(node.id)) for node in found.nodes]
+            # One request may ask one broker.
+            asked = [admin.describe_configs([n], request_timeout=left)[n] for n in nodes]
+            entries = [self._wait(each, left).get(OFFSETS_RETENTION) for each in asked]
+            minutes = [float(entry.value) for entry in entries if entry and entry.value]
+            return min(minutes) * 60 if minutes else None
+
+        try:
+            return self._ask("see the configuration of the brokers", attempt, HINT_TIMEOUT_S)
+        except Refused:
+            return None
 
     def alter_committed(
         self,
@@ -210,41 +246,34 @@ class Cluster:
         topic: str,
         offsets: Mapping[int, int],
         timeout_s: float | None = None,
-        metadata: Mapping[int, str] | None = None,
-    ) -> set[int]:
-        """Commit without membership, with metadata beside an offset or none.
+    ) -> None:
+        """Commit without membership.
 
         It is not asked for again once it may have happened: that might undo someone else's.
-        Gives the partitions whose metadata the broker found too long, and committed without it.
 
         Raises:
             BrokerUnreachable: when no answer came; the commit may have happened, or may yet.
             GroupActive: when the group has members, which the text names.
             TopicMissing: when the topic or a partition does not exist.
         """
-        texts = metadata or {}
+        places = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
 
-        def write(places: Sequence[TopicPartition], left: float) -> set[int]:
+        def attempt(left: float) -> None:
             self._insist_on_answers(left)
-            request = ConsumerGroupTopicPartitions(group, list(places))
+            request = ConsumerGroupTopicPartitions(group, places)
             asked = self._connection.admin.alter_consumer_group_offsets(
                 [request], request_timeout=left
             )
             try:
-                # It does not raise what went wrong with a partition.
-                return _too_long(self._wait(asked[group], left).topic_partitions)
+                for place in self._wait(asked[group], left).topic_partitions or ():
+                    if place.error is not None:
+                        raise KafkaException(place.error)
             except KafkaException as error:
                 if error.args[0].code() in NOT_WRITTEN:
                     raise
                 raise self._no_commit(group, topic, error.args[0]) from error
 
-        what = f"commit for group {group}"
-        full = [TopicPartition(topic, n, o, texts.get(n, "")) for n, o in offsets.items()]
-        too_long = self._ask(what, lambda left: write(full, left), timeout_s)
-        if too_long:
-            bare = [TopicPartition(topic, number, offsets[number]) for number in too_long]
-            self._ask(what, lambda left: write(bare, left), timeout_s)
-        return too_long
+        self._ask(f"commit for group {group}", attempt, timeout_s)
 
     def groups_with_offsets(
         self, topic: str, partitions: Iterable[int], near: str = ""
@@ -281,17 +310,21 @@ class Cluster:
     ) -> dict[int, LogBounds]:
         """What the partitions' logs hold now, as this isolation level shows it."""
         numbers = tuple(partitions)
-        starts = self._offsets(topic, numbers, EARLIEST, "read_uncommitted")
-        ends = self._offsets(topic, numbers, LATEST, isolation)
-        marks = self._offsets(topic, numbers, LATEST, "read_uncommitted")
-        return {n: LogBounds(starts[n][0], ends[n][0], marks[n][0], ends[n][1]) for n in numbers}
+        earliest, latest = dict.fromkeys(numbers, EARLIEST), dict.fromkeys(numbers, LATEST)
+        starts = self._offsets(topic, earliest, "read_uncommitted")
+        # The ends last: what they then lack of the marks is held back, and not new.
+        marks = self._offsets(topic, latest, "read_uncommitted")
+        ends = self._offsets(topic, latest, isolation)
+        return {
+            n: LogBounds(starts[n][0], ends[n][0], max(marks[n][0], ends[n][0]), ends[n][1])
+            for n in numbers
+        }
 
-    def offset_at(
-        self, topic: str, partitions: Iterable[int], timestamp_ms: int
-    ) -> dict[int, int | None]:
-        """The first offset with this timestamp or a later one; None when all are earlier."""
-        spec = OffsetSpec.for_timestamp(timestamp_ms)
-        found = self._offsets(topic, tuple(partitions), spec, "read_uncommitted")
+    def offset_at(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
+        """By partition, what the broker takes for the first record of a time or later; None for
+        none. On a compacted topic that may be wrong: see kafka/times.py."""
+        specs = {n: OffsetSpec.for_timestamp(time_ms) for n, time_ms in times_ms.items()}
+        found = self._offsets(topic, specs, "read_uncommitted")
         return {number: None if offset < 0 else offset for number, (offset, _) in found.items()}
 
     def delete_group(self, name: str, timeout_s: float | None = None) -> None:
@@ -305,24 +338,25 @@ class Cluster:
                 if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
                     raise
 
-        self._ask(f"remove group {name}", attempt, timeout_s)
+        self._ask(f"remove group {name}", attempt, timeout_s, needs=("DELETE", f"group {name}"))
 
     def _offsets(
-        self, topic: str, numbers: Sequence[int], spec: OffsetSpec, isolation: str
+        self, topic: str, specs: Mapping[int, OffsetSpec], isolation: str
     ) -> dict[int, tuple[int, int | None]]:
         def attempt(left: float) -> dict[int, tuple[int, int | None]]:
             asked = self._connection.admin.list_offsets(
-                {TopicPartition(topic, number): spec for number in numbers},
+                {TopicPartition(topic, number): spec for number, spec in specs.items()},
                 isolation_level=_ISOLATION[isolation],
                 request_timeout=left,
             )
             found = {place.partition: self._wait(one, left) for place, one in asked.items()}
             return {number: (one.offset, one.leader_epoch) for number, one in found.items()}
 
-        if not numbers:
+        if not specs:
             return {}
         try:
-            return self._ask(f"read the offsets of topic {topic}", attempt)
+            needs: tuple[Right, str] = ("DESCRIBE", f"topic {topic}")
+            return self._ask(f"read the offsets of topic {topic}", attempt, needs=needs)
         except Refused as error:
             cause = error.__cause__
             if isinstance(cause, KafkaException) and cause.args[0].code() in NO_TOPIC:
@@ -344,10 +378,14 @@ class Cluster:
             return self.group_active(group)
         if code in NO_TOPIC:
             return TopicMissing(f"topic {topic} or a partition of it does not exist")
-        hint = "mend the cause, then try again"
         if code in FORBIDDEN:
-            hint = "grant READ on the topic and on the group to this user, then try again"
-        return Refused(f"the commit of group {group} on {topic} was refused: {said}", hint=hint)
+            of_topic = code == KafkaError.TOPIC_AUTHORIZATION_FAILED
+            resource = f"topic {topic}" if of_topic else f"group {group}"
+            return may_not(f"commit for group {group} on {topic}", "READ", resource)
+        return Refused(
+            f"the commit of group {group} on {topic} was refused: {said}",
+            hint="fix the cause, then try again",
+        )
 
     def _topic_names(self) -> list[str]:
         try:
@@ -366,14 +404,7 @@ def _member(member: Any) -> Member:
     )
 
 
-def _allowed(operations: Sequence[Any] | None, needed: AclOperation) -> bool | None:
-    return needed in operations or AclOperation.ALL in operations if operations else None
-
-
-def _too_long(found: Sequence[TopicPartition] | None) -> set[int]:
-    # The partitions that were not committed for that alone; anything else raises.
-    failed = {place.partition: place.error for place in found or () if place.error is not None}
-    for error in failed.values():
-        if error.code() != KafkaError.OFFSET_METADATA_TOO_LARGE:
-            raise KafkaException(error)
-    return set(failed)
+def _insist(operations: Sequence[Any] | None, what: str, right: Right, resource: str) -> None:
+    # A broker without an authorizer names all of them, an old one none.
+    if operations and not {AclOperation[right], AclOperation.ALL} & set(operations):
+        raise may_not(what, right, resource)

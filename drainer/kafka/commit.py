@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 
-from drainer.core import handover
-from drainer.core.progress import Range
 from drainer.errors import (
     BrokerUnreachable,
     CommitDelayed,
@@ -19,24 +17,8 @@ from drainer.errors import (
     TopicMissing,
 )
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.offsets import CommittedOffset
 
 CALL_TIMEOUT_S = 5.0  # of each of the three calls that a commit is
-
-
-def metadata_beside(
-    found: CommittedOffset | None,
-    offset: int,
-    finished: Sequence[Range],
-    bytes_most: int = handover.METADATA_BYTES,
-) -> str:
-    """The text to commit beside an offset: what is finished above it.
-
-    What is found there now stays as it is when nobody here can read it.
-    """
-    if found is not None and handover.decode(found.offset, found.metadata) is None:
-        return found.metadata
-    return handover.encode(offset, finished, bytes_most)
 
 
 class Committer:
@@ -45,32 +27,36 @@ class Committer:
     Kafka takes such a commit only while the group has no members, and does not fence one committer
     from another: so what is found must be what this drain wrote. When the answer to a write is
     lost, it remembers that both values may be found from then on.
+
+    Brokers drop the offsets of a group that has been empty for long: these are written again, and
+    ``say`` is told once.
     """
 
     def __init__(
-        self, cluster: Cluster, group: str, topic: str, timeout_s: float = CALL_TIMEOUT_S
+        self,
+        cluster: Cluster,
+        group: str,
+        topic: str,
+        timeout_s: float = CALL_TIMEOUT_S,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.group = group
         self.topic = topic
         self._cluster = cluster
         self._timeout_s = timeout_s
+        self._say = say
         self._in_doubt: dict[int, set[int]] = {}
-        self._metadata_bytes = handover.METADATA_BYTES
+        self._expired = False
 
     def commit(
-        self,
-        offsets: Mapping[int, int],
-        expected: Mapping[int, Set[int | None]],
-        finished: Mapping[int, Sequence[Range]] | None = None,
+        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
     ) -> dict[int, int]:
         """Commit an offset per partition, each the next one to be handled.
 
-        ``finished`` has ranges above them that need not be handled: they travel in the metadata,
-        as far as they fit, and a commit is written too when only these have changed.
-
         ``expected`` has, by partition, what may be found committed before: what this drain wrote
-        last, or what was there when it began (None for nothing). Offsets that are committed already
-        are not written again, and lower ones neither.
+        last, or what was there when it began (None for nothing). Nothing where something was is an
+        offset that expired. Offsets that are committed already are not written again, and lower
+        ones neither.
 
         Returns what is committed now, by partition.
 
@@ -83,32 +69,27 @@ class Committer:
             Interrupted: when this user may not commit.
         """
         with self._told_as_running():
-            commits = self._read(offsets)
-            found = {p: None if known is None else known.offset for p, known in commits.items()}
+            found = self._read(offsets)
             for partition, offset in found.items():
                 allowed = set(expected[partition]) | self._in_doubt.get(partition, set())
-                if offset not in allowed:
+                if offset is None and None not in allowed:
+                    self._note_expired(partition)
+                elif offset not in allowed:
                     raise self._moved(partition, offset, allowed, "before a commit")
-            moves: dict[int, CommittedOffset] = {}
-            for partition, offset in offsets.items():
-                known = commits[partition]
-                if known is not None and offset < known.offset:
-                    continue
-                ranges = (finished or {}).get(partition, ())
-                text = metadata_beside(known, offset, ranges, self._metadata_bytes)
-                if known != (new := CommittedOffset(offset, text)):
-                    moves[partition] = new
+            moves = {p: o for p, o in offsets.items() if (was := found[p]) is None or o > was}
             if not moves:
                 return {p: o for p, o in found.items() if o is not None}
             # From here on each of them may be found, whatever is heard of it.
-            for partition, move in moves.items():
-                self._in_doubt.setdefault(partition, set()).add(move.offset)
-            self._write(moves)
-            for partition, known in self._read(moves).items():
-                wrote = moves[partition].offset
-                found[partition] = None if known is None else known.offset
-                if found[partition] != wrote:
-                    raise self._moved(partition, found[partition], {wrote}, "after a commit")
+            for partition, wrote in moves.items():
+                self._in_doubt.setdefault(partition, set()).add(wrote)
+            self._cluster.alter_committed(self.group, self.topic, moves, self._timeout_s)
+            found |= (read_back := self._read(moves))
+            for partition, wrote in moves.items():
+                if read_back[partition] is None:  # the broker had not yet come to drop it
+                    self._note_expired(partition)
+                    raise CommitDelayed(f"{self.topic}/{partition}: offset {wrote} expired at once")
+                if read_back[partition] != wrote:
+                    raise self._moved(partition, read_back[partition], {wrote}, "after a commit")
                 self._in_doubt[partition].discard(wrote)
         return {p: o for p, o in found.items() if o is not None}
 
@@ -136,21 +117,8 @@ class Committer:
         if found.topic_id != topic_id:
             raise self._gone(f"was deleted and made again (id {found.topic_id}, not {topic_id})")
 
-    def _read(self, partitions: Mapping[int, object]) -> dict[int, CommittedOffset | None]:
-        return self._cluster.commits(self.group, self.topic, partitions, self._timeout_s)
-
-    def _write(self, moves: Mapping[int, CommittedOffset]) -> None:
-        too_long = self._cluster.alter_committed(
-            self.group,
-            self.topic,
-            {partition: move.offset for partition, move in moves.items()},
-            self._timeout_s,
-            {partition: move.metadata for partition, move in moves.items()},
-        )
-        # Half as much the next time, until the broker takes it or nothing is left to tell.
-        for partition in too_long:
-            most = len(moves[partition].metadata) // 2
-            self._metadata_bytes = min(self._metadata_bytes, most)
+    def _read(self, partitions: Mapping[int, int]) -> dict[int, int | None]:
+        return self._cluster.committed(self.group, self.topic, partitions, self._timeout_s)
 
     @contextmanager
     def _told_as_running(self) -> Iterator[None]:
@@ -166,16 +134,25 @@ class Committer:
         except Refused as error:
             raise Interrupted(str(error), hint=error.hint) from error
 
+    def _note_expired(self, partition: int) -> None:
+        self._cluster.topic(self.topic)  # a deleted topic takes its offsets with it
+        if not self._expired:
+            self._expired = True
+            self._say(
+                f"group {self.group} has no offset on {self.topic}/{partition} any more: brokers"
+                " drop the offsets of a group that has been empty for long"
+                " (offsets.retention.minutes); this drain writes them again"
+            )
+
     def _moved(
         self, partition: int, found: int | None, expected: Set[int | None], when: str
     ) -> OffsetMoved:
-        if found is None:
-            self._cluster.topic(self.topic)  # a deleted topic takes its offsets with it
         wanted = " or ".join(sorted(_shown(offset) for offset in expected))
         return OffsetMoved(
             f"group {self.group} has {_shown(found)} committed on {self.topic}/{partition} {when},"
             f" where this drain left {wanted}: someone else commits for this group",
-            hint="find who did (a consumer, another drain, a reset of offsets) and stop it first",
+            hint="find who did (a consumer, another drain, a reset of offsets) and stop it first;"
+            " if it was not meant, put the group back, and resume",
         )
 
     def _gone(self, what: str) -> TopicGone:

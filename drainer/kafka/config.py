@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports without saying so
     ConfigResource,
     ResourceType,
 )
 
-from drainer.errors import Refused
-from drainer.kafka.answers import FORBIDDEN
+from drainer.errors import RightMissing
 from drainer.kafka.cluster import Cluster
 
 
@@ -25,11 +23,8 @@ def topic_config(cluster: Cluster, name: str) -> dict[str, str]:
 
     try:
         return connection.ask(f"see the configuration of {name}", attempt)
-    except Refused as error:
-        cause = error.__cause__
-        if isinstance(cause, KafkaException) and cause.args[0].code() in FORBIDDEN:
-            return {}
-        raise
+    except RightMissing:  # DESCRIBE_CONFIGS
+        return {}
 
 
 def limit(value: str | None) -> int | None:

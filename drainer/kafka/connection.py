@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from drainer.errors import BrokerUnreachable, Refused
-from drainer.kafka.answers import FORBIDDEN, PASSING, rejected_login, unreachable
+from drainer.kafka.answers import FORBIDDEN, PASSING, Right, may_not, rejected_login, unreachable
 from drainer.kafka.log import ClientLog, Complaint
 from drainer.kafka.settings import ClientSettings
 
@@ -68,14 +68,22 @@ class Connection:
         """Let the client's last words be heard; the client goes with its last reference."""
         self.admin.poll(0)
 
-    def ask(self, what: str, attempt: Callable[[float], T], timeout_s: float | None = None) -> T:
+    def ask(
+        self,
+        what: str,
+        attempt: Callable[[float], T],
+        timeout_s: float | None = None,
+        *,
+        needs: tuple[Right, str] = ("DESCRIBE", "the cluster"),
+    ) -> T:
         """Attempt it until it works, time is up, or asking again won't change the answer.
 
         ``what`` completes "this user may not ..."; ``attempt`` is given the seconds that it may
-        take, and raises KafkaException.
+        take, and raises KafkaException. ``needs`` is the right that it takes, and on what.
 
         Raises:
             BrokerUnreachable: when time is up.
+            RightMissing: when the user has not the right.
             Refused: with any other answer, which is its ``__cause__``.
         """
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
@@ -89,10 +97,7 @@ class Connection:
                 answer: KafkaError = error.args[0]
                 left = begun + timeout_s - time.monotonic()
                 if answer.code() in FORBIDDEN:
-                    raise Refused(
-                        f"this user may not {what}: {answer.str()}",
-                        hint="a drain needs READ and DESCRIBE on the topic and on the group",
-                    ) from error
+                    raise may_not(what, *needs) from error
                 if answer.code() not in PASSING:
                     raise Refused(
                         self.settings.redact(f"Kafka did not let us {what}: {answer.str()}"),

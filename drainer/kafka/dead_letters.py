@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from drainer.core.failing.dead_letter import DeadLetter
 from drainer.errors import DeadLetterNotWritten, DrainerError
-from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, REJECTED
+from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, REJECTED, granting
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
 
@@ -203,7 +203,7 @@ class DeadLetterTopic:
             return self._unsure(self.trouble or waited)
         hint = "mend the cause, then resume with the plan"
         if code in FORBIDDEN:
-            hint = "grant WRITE on this topic to this user, then resume with the plan"
+            hint = f"{granting('WRITE', f'topic {self.topic}')}, then resume with the plan"
         elif code in NO_TOPIC:
             hint = "was it deleted? make it again, then resume with the plan"
         elif code in REJECTED:

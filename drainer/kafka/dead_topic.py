@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.cimpl import NewTopic
 
-from drainer.errors import Refused, TopicMissing
-from drainer.kafka.answers import FORBIDDEN
+from drainer.errors import BrokerUnreachable, Refused, RightMissing, TopicMissing
+from drainer.kafka.answers import granting
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.config import limit, topic_config
 
@@ -30,6 +30,7 @@ class DeadLetterTopicInfo:
         retention_ms: after how long its letters vanish; None when they don't, or the broker does
             not say.
         retention_bytes: how much of a partition is kept; None likewise.
+        hidden: whether this user may not see its configuration, so that letters may vanish.
     """
 
     name: str
@@ -37,6 +38,7 @@ class DeadLetterTopicInfo:
     partitions: int
     retention_ms: int | None = None
     retention_bytes: int | None = None
+    hidden: bool = False
 
 
 def look_at_dead_letter_topic(
@@ -59,17 +61,17 @@ def look_at_dead_letter_topic(
         )
     otherwise = _DO_WITHOUT if drained is None else _CHOOSE
     try:
-        found = cluster.topic(name)
+        found = cluster.topic(name, "WRITE")
     except TopicMissing:
         _create(cluster, name, partitions, only_look=True)
         return DeadLetterTopicInfo(name, False, partitions)
-    except Refused as error:
-        raise _forbidden(name, error) from error
-    if found.writable is False:
-        raise Refused(
-            f"this user may not write dead letters to {name}",
-            hint=f"grant WRITE on it to this user, or {otherwise}",
-        )
+    except RightMissing as error:
+        hint = f"{granting('WRITE', f'topic {name}')}, or {otherwise}"
+        raise RightMissing(f"no dead letter can be written: {error}", hint=hint) from error
+    except BrokerUnreachable:
+        raise
+    except Refused as error:  # Kafka does not take the name
+        raise Refused(str(error), hint=otherwise) from error
     config = topic_config(cluster, name)
     if "compact" in config.get("cleanup.policy", ""):
         raise Refused(
@@ -82,6 +84,7 @@ def look_at_dead_letter_topic(
         len(found.partitions),
         limit(config.get("retention.ms")),
         limit(config.get("retention.bytes")),
+        hidden=not config,
     )
 
 
@@ -109,20 +112,13 @@ def _create(cluster: Cluster, name: str, partitions: int, *, only_look: bool) ->
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
 
+    what, resource = f"make the dead-letter topic {name}", f"topic {name}"
     try:
-        connection.ask(f"make the dead-letter topic {name}", attempt)
-    except Refused as error:
-        if isinstance(error.__cause__, KafkaException):
-            raise _forbidden(name, error) from error
+        connection.ask(what, attempt, needs=("CREATE", resource))
+    except RightMissing as error:
+        hint = f"{granting('CREATE and WRITE', resource)}, have it made, or {_CHOOSE}"
+        raise RightMissing(str(error), hint=hint) from error
+    except BrokerUnreachable:
         raise
-
-
-def _forbidden(name: str, error: Refused) -> Refused:
-    # The hints of a connection are about the drained topic.
-    cause = error.__cause__
-    if not isinstance(cause, KafkaException):
-        return error
-    hint = _CHOOSE
-    if cause.args[0].code() in FORBIDDEN:
-        hint = f"make {name} for this user with DESCRIBE and WRITE, or {_CHOOSE}"
-    return Refused(str(error), hint=hint)
+    except Refused as error:
+        raise Refused(str(error), hint=_CHOOSE) from error

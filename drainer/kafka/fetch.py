@@ -12,7 +12,7 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from drainer.core.limits.pace import Pace
-from drainer.errors import DrainerError, Interrupted
+from drainer.errors import DrainerError, Interrupted, RecordsDeleted
 from drainer.kafka.answers import NO_TOPIC, PASSING, rejected_login
 from drainer.kafka.log import ClientLog
 from drainer.kafka.loss import check_topic, made_again, out_of_range, unreadable
@@ -106,6 +106,7 @@ class FetchThread:
         self._batch_messages = FIRST_BATCH_MESSAGES
         self._balanced_s = self._checked_s = 0.0
         self.starved_since_s: float | None = None  # monotonic; None while records flow
+        self._gone: RecordsDeleted | None = None  # told when what was read before is taken
         self._said: str | None = None  # by an error that came instead of data
         self._log = ClientLog(settings.redact)
         self._thread = threading.Thread(target=self._run, name="drainer-fetch", daemon=True)
@@ -128,7 +129,10 @@ class FetchThread:
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing arrives though the drain waits for it; None while records flow."""
+        """Why nothing arrives though the drain waits for it, or ever will; None while records
+        flow."""
+        if self._gone is not None:
+            return f"nothing more is read: {self._gone}"
         since_s = self.starved_since_s
         if since_s is None:
             return None
@@ -184,6 +188,10 @@ class FetchThread:
             self._read()
         except KafkaException as error:
             self.failure = unreadable(self._settings, self._topic, error.args[0])
+        except RecordsDeleted as error:
+            self._gone = error
+            self._wait_until_taken()  # what waits may be gone by the next time
+            self.failure = error
         except DrainerError as error:
             self.failure = error
         except Exception as error:  # nobody would hear it here
@@ -238,13 +246,21 @@ class FetchThread:
         since_s = self.starved_since_s or now
         if now - max(since_s, self._checked_s) < SILENCE_CHECK_S:
             return
-        if not self._log.since(since_s):  # otherwise it is known why
-            check_topic(self._settings, next(iter(self._origins.values())), SILENCE_CHECK_S)
+        # Otherwise it is known why, and to ask while brokers are away may end the process.
+        if not self._log.since(since_s):
+            ends = {p: self._ends[p] for p in self._open}
+            origin = next(iter(self._origins.values()))
+            check_topic(self._settings, origin, SILENCE_CHECK_S, ends)
         self._checked_s = time.monotonic()
 
     def _wait_for_room(self) -> None:
         self._room.clear()
         if not self._has_room() and not self._stopping:
+            self._room.wait(ROOM_WAIT_S)
+
+    def _wait_until_taken(self) -> None:
+        while not self._stopping and any(map(self._queue.holds, self._origins)):
+            self._room.clear()
             self._room.wait(ROOM_WAIT_S)
 
     def _wait_for_pace(self, pace: Pace, now_s: float) -> None:
@@ -378,7 +394,9 @@ class FetchThread:
             if offset > self._open[partition]:
                 self._advance(partition, offset, told=True)
         elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
-            raise out_of_range(self._settings, self._origins[partition], self._open[partition])
+            said = self._settings.redact(answer.str())
+            origin, position = self._origins[partition], self._open[partition]
+            raise out_of_range(self._settings, origin, position, said)
         elif code in NO_TOPIC:
             check_topic(self._settings, self._origins[partition])
             self._said = answer.str()  # it is there: the brokers have not all heard of it

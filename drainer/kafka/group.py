@@ -28,14 +28,19 @@ class GroupInfo:
         state: ``empty``, ``dead`` (which a group that does not exist is too), ``stable``, ...
         kind: ``classic``, ``consumer`` or ``unknown``.
         members: who is in it.
-        committable: whether this user may commit to it; None when the broker does not say.
+        simple: whether it never had any.
     """
 
     name: str
     state: str
     kind: str
     members: tuple[Member, ...]
-    committable: bool | None = None
+    simple: bool = False
+
+    @property
+    def counts_from_commits(self) -> bool:
+        """Whether its offsets expire by the time of their commit, whoever left the group when."""
+        return self.simple or self.state == "dead" or self.kind == "consumer"
 
     @property
     def active(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from drainer.errors import NotADeadLetter, TopicMissing
 from drainer.kafka.cluster import Cluster
@@ -12,8 +12,10 @@ from drainer.kafka.spans import Span, SpanReader
 READER = "drainer-dead-letters"
 
 
-def read_letters(cluster: Cluster, topic: str) -> Iterator[KafkaMessage]:
-    """Every record of the topic, from the first one that is left to the end as it is now.
+def read_letters(
+    cluster: Cluster, topic: str, spans: Sequence[Span] | None = None
+) -> Iterator[KafkaMessage]:
+    """Every record of these spans; by default of the whole topic, to the end as it is now.
 
     Those of a partition come in their order; the partitions are mixed. Holds a few batches in
     memory, whatever the topic holds.
@@ -24,8 +26,9 @@ def read_letters(cluster: Cluster, topic: str) -> Iterator[KafkaMessage]:
         Refused: when it can't be read.
     """
     found = cluster.topic(topic)
-    bounds = cluster.log_bounds(topic, found.partitions, cluster.settings.isolation)
-    spans = [Span(number, log.start, log.end) for number, log in bounds.items()]
+    if spans is None:
+        bounds = cluster.log_bounds(topic, found.partitions, cluster.settings.isolation)
+        spans = [Span(number, log.start, log.end) for number, log in bounds.items()]
     with SpanReader(cluster.settings, topic, found.topic_id, READER) as reader:
         for stretch in reader.read(spans):
             yield from stretch.messages

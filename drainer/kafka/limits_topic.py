@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
-from drainer.errors import Refused
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC
 from drainer.kafka.cluster import LATEST, Cluster
 
@@ -30,6 +29,7 @@ BATCH_BYTES = 64 * 1024  # that a batch has beside the payload of a large messag
 
 _TOPIC = re.compile(r"drainer\.limits\.\d{8}-\d{6}-[0-9a-f]{6}")
 _GROUP = re.compile(_TOPIC.pattern + r"\.[1-9]\d*")
+_ALL_OWN = f"topics that begin with {PREFIX}"
 _NO_ANSWER = NO_TOPIC | FORBIDDEN | {KafkaError.LEADER_NOT_AVAILABLE}
 _IDLE = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
 
@@ -149,9 +149,9 @@ def create_test_topic(
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
 
-    _allowed(cluster, f"make the test topic {name}", attempt, "CREATE, WRITE and READ")
+    connection.ask(f"make the test topic {name}", attempt, needs=("CREATE", _ALL_OWN))
     until_s = time.monotonic() + connection.timeout_s
-    while len(cluster.topic(name).partitions) < partitions and time.monotonic() < until_s:
+    while len(cluster.topic(name, "WRITE").partitions) < partitions and time.monotonic() < until_s:
         time.sleep(0.05)
     return LimitsTopic(name, partitions, replicas, brokers)
 
@@ -184,7 +184,7 @@ def delete_own(cluster: Cluster, own: Own) -> None:
                 if error.args[0].code() not in NO_TOPIC:
                     raise
 
-        _allowed(cluster, f"delete the test topic {name}", attempt, "DELETE")
+        connection.ask(f"delete the test topic {name}", attempt, needs=("DELETE", _ALL_OWN))
     for name in own.groups:
         cluster.delete_group(name)
 
@@ -256,17 +256,6 @@ def _ends(cluster: Cluster, partitions: Mapping[str, int]) -> dict[tuple[str, in
         return found
 
     return connection.ask("read the ends of all logs", attempt) if places else {}
-
-
-def _allowed(cluster: Cluster, what: str, attempt: Callable[[float], None], rights: str) -> None:
-    try:
-        cluster.connection.ask(what, attempt)
-    except Refused as error:
-        cause = error.__cause__
-        if isinstance(cause, KafkaException) and cause.args[0].code() in FORBIDDEN:
-            hint = f"grant {rights} on topics that begin with {PREFIX} to this user"
-            raise Refused(str(error), hint=hint) from error
-        raise
 
 
 def _insist_on_own(names: Collection[str], is_own: Callable[[str], bool]) -> None:

@@ -18,10 +18,11 @@ from dataclasses import replace
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from drainer.errors import BrokerUnreachable, DrainerError, LockHeld, LockLost, Refused
-from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, unreachable
+from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, may_not, unreachable
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.group import GroupInfo
 from drainer.kafka.log import ClientLog
+from drainer.uptime import uptime_s
 
 SESSION_TIMEOUT_MS = 6000  # the least that brokers allow unless told otherwise
 HEARTBEAT_MS = 1000  # how late the earlier of two drains is told, at worst
@@ -88,7 +89,7 @@ class GroupLock:
 
     @property
     def unsure_since_s(self) -> float | None:
-        """Since when the coordinator has not confirmed the lock, by the monotonic clock.
+        """Since when the coordinator has not confirmed the lock, by ``uptime_s``.
 
         None while it is held for sure. It comes back by itself, or is lost after a while.
         """
@@ -132,14 +133,14 @@ class GroupLock:
         self._thread = None
 
     def _wait_until_free(self) -> None:
-        begun = time.monotonic()
+        begun = uptime_s()
         until = begun + self._session_ms / 1000 + EXPIRY_MARGIN_S
         told = False
         while (found := self._look()).members:
             mine = all(member.client_id == self.client_id for member in found.members)
             if mine and self._holder_is_dead:
                 return
-            if time.monotonic() > until:
+            if uptime_s() > until:
                 raise self._held(found)
             if not told:
                 told = True
@@ -152,12 +153,12 @@ class GroupLock:
     def _alone(self) -> bool:
         # Of those that joined at the same moment the first by name waits for the others to leave.
         # One among them may hold the lock: then all leave.
-        until = time.monotonic() + self._session_ms / 1000 + EXPIRY_MARGIN_S
+        until = uptime_s() + self._session_ms / 1000 + EXPIRY_MARGIN_S
         while True:
             names = {member.client_id for member in self._look().members}
             if names <= {self.client_id}:
                 return bool(names) and self.lost is None
-            if min(names) != self.client_id or time.monotonic() > until:
+            if min(names) != self.client_id or uptime_s() > until:
                 return False
             time.sleep(LOOK_EVERY_S)
 
@@ -226,12 +227,12 @@ class GroupLock:
                 on_revoke=self._revoked,
                 on_lost=self._cast_out,
             )
-            polled_s = looked_s = time.monotonic()
+            polled_s = looked_s = uptime_s()
             while not self._ending and self.lost is None:
                 message = consumer.poll(POLL_S)
                 if message is not None:
                     self._heed(message)
-                now_s = time.monotonic()
+                now_s = uptime_s()
                 if now_s - polled_s > self._session_ms / 1000:  # this process stood still
                     self._was_out = True
                     self._doubt()
@@ -240,9 +241,9 @@ class GroupLock:
                 # process (librdkafka issue 4605).
                 if self._was_out and self._in_group and now_s - looked_s > LOOK_EVERY_S:
                     self._look_for_others()
-                    polled_s = looked_s = time.monotonic()
+                    polled_s = looked_s = uptime_s()
                 since_s = self._unsure_since_s
-                if since_s is not None and time.monotonic() - since_s > REGAIN_TIMEOUT_S:
+                if since_s is not None and uptime_s() - since_s > REGAIN_TIMEOUT_S:
                     self._lose(
                         LockLost(
                             f"the lock on group {self._group} was not confirmed for"
@@ -264,8 +265,8 @@ class GroupLock:
         # gives it up, if it is polled until the broker has heard of it.
         self._leaving = True
         consumer.unsubscribe()
-        until = time.monotonic() + RELEASE_TIMEOUT_S
-        while time.monotonic() < until:
+        until = uptime_s() + RELEASE_TIMEOUT_S
+        while uptime_s() < until:
             consumer.poll(0.01)
             try:
                 members = self._cluster.group(lock_group(self._group), RELEASE_TIMEOUT_S).members
@@ -292,7 +293,7 @@ class GroupLock:
 
     def _doubt(self) -> None:
         if self._unsure_since_s is None:
-            self._unsure_since_s = time.monotonic()
+            self._unsure_since_s = uptime_s()
 
     def _settle(self) -> None:
         if self._in_group and not self._was_out:
@@ -333,12 +334,9 @@ class GroupLock:
                 )
             )
         elif answer.code() in FORBIDDEN:
-            self._lose(
-                Refused(
-                    f"this user may not hold the lock: {said}",
-                    hint=f"grant READ on group {lock_group(self._group)} to it",
-                )
-            )
+            of_topic = answer.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+            resource = f"topic {self._topic}" if of_topic else f"group {lock_group(self._group)}"
+            self._lose(may_not(f"hold the lock on group {self._group}", "READ", resource))
         else:
             hint = "resume with the plan"
             if answer.code() == KafkaError.INVALID_SESSION_TIMEOUT:

@@ -2,34 +2,62 @@
 
 from __future__ import annotations
 
-from confluent_kafka import KafkaError
+import time
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from drainer.errors import (
     BrokerUnreachable,
     DrainerError,
     Interrupted,
+    LogCut,
     RecordsDeleted,
     Refused,
     TopicGone,
     TopicMissing,
 )
-from drainer.kafka.answers import FORBIDDEN, REJECTED
+from drainer.kafka.answers import (
+    FORBIDDEN,
+    PASSING_TO_READERS,
+    REJECTED,
+    granting,
+    unreachable,
+)
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.connection import TIMEOUT_S
+from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
 
+FETCH_WAIT_MS = 10
+CONSUME_S = 0.05
 
-def check_topic(settings: ClientSettings, origin: Origin, timeout_s: float = TIMEOUT_S) -> None:
+_CUT_HINT = (
+    "find out which records its brokers lost; what is left, a new drain takes with another --plan,"
+    " once the group's offset is in the log again"
+)
+
+
+def check_topic(
+    settings: ClientSettings,
+    origin: Origin,
+    timeout_s: float = TIMEOUT_S,
+    ends: Mapping[int, int] | None = None,
+) -> None:
     """Make sure that the topic is there and the same, as far as the cluster says so now.
+
+    ``ends`` are offsets by partition that its logs have to reach.
 
     Raises:
         TopicGone: when it was deleted, or deleted and made again.
+        LogCut: when a log does not reach its end any more.
         Interrupted: when this user may not look any more.
     """
     try:
         with Cluster.connect(settings, timeout_s) as cluster:
             found = cluster.topic(origin.topic)
+            logs = cluster.log_bounds(origin.topic, ends or (), settings.isolation)
     except TopicMissing:
         raise TopicGone(
             f"topic {origin.topic} was deleted while it was drained",
@@ -41,6 +69,14 @@ def check_topic(settings: ClientSettings, origin: Origin, timeout_s: float = TIM
         raise Interrupted(str(error), hint=error.hint) from error
     if found.topic_id != origin.topic_id:
         raise made_again(origin)
+    for number, end in (ends or {}).items():
+        if logs[number].end < end:
+            raise LogCut(
+                f"{origin.topic}/{number} lost records: its log ends at {logs[number].end} now, and"
+                f" this drain was planned up to {end}; it was cut, as an unclean leader election"
+                " does",
+                hint=_CUT_HINT,
+            )
 
 
 def made_again(origin: Origin) -> TopicGone:
@@ -51,7 +87,51 @@ def made_again(origin: Origin) -> TopicGone:
     )
 
 
-def out_of_range(settings: ClientSettings, origin: Origin, position: int) -> DrainerError:
+def cut_logs(
+    settings: ClientSettings, topic: str, reader: str, ends: Mapping[int, tuple[int, int]]
+) -> dict[int, str]:
+    """The partitions whose records below an offset are not those of then, and what the client says.
+
+    ``ends`` has by partition that offset, and the epoch of the leader that it was read from. A log
+    that was cut below it and has grown again has the records of another leader there: the broker
+    knows where each epoch ended (KIP-320).
+
+    Raises:
+        BrokerUnreachable: when no answer came.
+        Interrupted: when it can't be read.
+    """
+    log, found, left = ClientLog(settings.redact), dict[int, str](), set(ends)
+    if not left:
+        return found
+    begun_s = time.monotonic()
+    try:
+        consumer = Consumer(settings.fetch_conf(log, reader, fetch_wait_max_ms=FETCH_WAIT_MS))
+    except (KafkaException, TypeError, ValueError) as error:
+        raise settings.rejected(error) from None
+    try:
+        places = [TopicPartition(topic, n, end, leader_epoch=e) for n, (end, e) in ends.items()]
+        consumer.assign(places)
+        while left:
+            for message in consumer.consume(len(left), CONSUME_S):
+                number, answer = message.partition(), message.error()
+                if answer is None or answer.code() == KafkaError._PARTITION_EOF:
+                    left.discard(-1 if number is None else number)
+                elif answer.code() == KafkaError._AUTO_OFFSET_RESET and number is not None:
+                    found[number] = settings.redact(answer.str())
+                    left.discard(number)
+                elif answer.code() not in PASSING_TO_READERS:
+                    raise unreadable(settings, topic, answer)
+            waited_s = time.monotonic() - begun_s
+            if left and waited_s > TIMEOUT_S:
+                raise unreachable(settings.bootstrap_servers, waited_s, log.since(begun_s))
+    finally:
+        consumer.close()
+    return found
+
+
+def out_of_range(
+    settings: ClientSettings, origin: Origin, position: int, said: str
+) -> DrainerError:
     """The error for an offset that the partition does not hold any more, or never did."""
     place = f"{origin.topic}/{origin.partition}"
     try:
@@ -71,13 +151,13 @@ def out_of_range(settings: ClientSettings, origin: Origin, position: int) -> Dra
         return RecordsDeleted(
             f"retention deleted records of {place} before they were read: offsets {position} to"
             f" {log.start - 1} are gone, the log starts at {log.start} now",
-            hint="give the topic more retention; what is left, a new drain takes with"
-            " --from earliest and another --plan",
+            hint="give the topic more retention, then go on behind them: drainer resume PLAN"
+            " --accept-gap",
         )
-    return Interrupted(
-        f"{place} lost its records from offset {log.high_watermark} on, and {position} was next:"
-        " its log was truncated",
-        hint="find out what happened to its brokers before going on",
+    return LogCut(
+        f"{place} lost records, and offset {position} was next: its log was cut, as an unclean"
+        f" leader election does ({said})",
+        hint=_CUT_HINT,
     )
 
 
@@ -85,7 +165,8 @@ def unreadable(settings: ClientSettings, place: str, answer: KafkaError) -> Inte
     """The error for an answer that reading again won't change."""
     hint = "mend the cause, then resume with the plan"
     if answer.code() in FORBIDDEN:
-        hint = "grant READ on the topic to this user, then resume with the plan"
+        topic = place.partition("/")[0]
+        hint = f"{granting('READ', f'topic {topic}')}, then resume with the plan"
     elif answer.code() in REJECTED:
         hint = "check the login (sasl.*) of the properties, then resume with the plan"
     said = settings.redact(answer.str())

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from drainer.kafka.answers import FORBIDDEN
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
-    """A commit as the group has it: the next offset to be handled, and a text of the committer."""
-
-    offset: int
-    metadata: str = ""
 
 
 class OffsetReader:
@@ -36,8 +28,8 @@ class OffsetReader:
 
     def read(
         self, group: str, topic: str, partitions: Sequence[int], timeout_s: float
-    ) -> dict[int, CommittedOffset | None]:
-        """The commit by partition, None where there is none.
+    ) -> dict[int, int | None]:
+        """The committed offset by partition, None where there is none.
 
         Offsets that a transaction is about to commit are waited for. Raises KafkaException.
         """
@@ -48,19 +40,24 @@ class OffsetReader:
             places = [TopicPartition(topic, number) for number in partitions]
             try:
                 found = self._consumer.committed(places, timeout=timeout_s)
-            except KafkaException:
+            except KafkaException as error:
+                forbidden = self._forbidden()
                 self._drop()  # a new client finds a broker that came back, or moved
-                raise
+                raise forbidden or error from None
             self._consumer.poll(0)  # so that its log is heard
         for place in found:
             if place.error is not None:
                 raise KafkaException(place.error)
-        return {
-            place.partition: CommittedOffset(place.offset, place.metadata or "")
-            if place.offset >= 0
-            else None
-            for place in found
-        }
+        return {place.partition: place.offset if place.offset >= 0 else None for place in found}
+
+    def _forbidden(self) -> KafkaException | None:
+        # Who may not look for the coordinator is not answered: the client waits until time is up,
+        # and has said why among its events.
+        while self._consumer is not None and (event := self._consumer.poll(0)) is not None:
+            answer = event.error()
+            if answer is not None and answer.code() in FORBIDDEN:
+                return KafkaException(answer)
+        return None
 
     def close(self) -> None:
         """Let the connection go, unless a thread that nobody waits for is still asking."""

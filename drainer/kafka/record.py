@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import cast
+from operator import methodcaller
+from typing import Any, cast
 
 import confluent_kafka
 
-from drainer.message import Message, Origin
+from drainer.message import HeadersUnreadable, Message, Origin
+
+_Headers = list[tuple[str, bytes | None]]
+
+# If a header's name is not UTF-8, the client's method returns a broken list and raises at once, and
+# returns that list without a word when it is called again: to look into it ends the process.
+# methodcaller, because a warm CPython 3.11 does not check what `record.headers()` returns.
+_read_headers = methodcaller("headers")
+_UNREADABLE: Any = ()  # is put in the place of the broken list
 
 
 class KafkaMessage(Message):
@@ -24,16 +33,26 @@ class KafkaMessage(Message):
         self.key = record.key()
         self.value = record.value()
         self.size = len(record) + beside
-        self._record = record
+        self._record: confluent_kafka.Message | None = record
 
     @property
     def timestamp(self) -> int | None:
+        if self._record is None:
+            return None
         kind, timestamp_ms = self._record.timestamp()
         return None if kind == confluent_kafka.TIMESTAMP_NOT_AVAILABLE else timestamp_ms
 
     @property
     def headers(self) -> Sequence[tuple[str, bytes | None]]:
-        return cast(list[tuple[str, bytes | None]], self._record.headers() or [])
+        if self._record is None:
+            return ()
+        found = _headers_of(self._record)
+        if found is None:
+            raise HeadersUnreadable(f"the headers of {self} can't be read: a name is not UTF-8")
+        return found
+
+    def let_go(self) -> None:
+        self.value = self._record = None  # the record holds the value, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +100,16 @@ def beside_value(records: Sequence[confluent_kafka.Message]) -> int:
 
 
 def _key_and_headers(record: confluent_kafka.Message) -> int:
-    headers = cast(list[tuple[str, bytes | None]], record.headers() or [])
+    headers = _headers_of(record) or []
     named = sum(len(name) + len(value or b"") for name, value in headers)
     return len(record.key() or b"") + named
+
+
+def _headers_of(record: confluent_kafka.Message) -> _Headers | None:
+    # None when they can't be read.
+    try:
+        found = _read_headers(record)
+    except SystemError:
+        record.set_headers(_UNREADABLE)
+        return None
+    return None if found is _UNREADABLE else cast(_Headers, found or [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -48,6 +48,16 @@ OWNED = {
     "max.partition.fetch.bytes": _MEMORY,
     "receive.message.max.bytes": _MEMORY,
 }
+
+# librdkafka loads these into the process, or gives them to a shell.
+_OF_CODE = {
+    "plugin.library.paths": "names native code to load",
+    "ssl.engine.location": "names native code to load",
+    "ssl.providers": "names native code to load",
+    "sasl.kerberos.kinit.cmd": "is a command for the shell",
+}
+_IN_A_COMMAND = re.compile(r"sasl\.kerberos\.(principal|keytab)")
+_NO_COMMAND = re.compile(r"[\w.@/:+-]*", re.ASCII)
 
 # What a shared file may say of producers, and what drainer's own must not do: lose a record, write
 # it twice, or out of order.
@@ -94,6 +104,13 @@ _CALLBACK = re.compile(r"_cb$|^logger$|^on_commit$|^opaque$")
 _NAMED = re.compile(r'(?:No such configuration property:|configuration property) "([^"]+)"')
 
 
+_OF_A_LOGIN = re.compile(r"sasl\.(?!mechanism)|ssl\.(key|certificate)")
+
+
+class BootstrapMissing(UsageError):
+    """Raised when nothing says which cluster is meant."""
+
+
 def is_secret(name: str) -> bool:
     """Whether a property's value must never be shown."""
     return bool(_SECRET.search(name)) and not _NO_SECRET.search(name)
@@ -117,6 +134,7 @@ class ClientSettings:
         bootstrap: str | None = None,
         config_file: Path | None = None,
         overrides: Sequence[str] = (),
+        read: Callable[[Path], bytes] = Path.read_bytes,
     ) -> ClientSettings:
         """Settings from a properties file, overridden by ``name=value`` texts and ``bootstrap``.
 
@@ -127,15 +145,29 @@ class ClientSettings:
         Raises:
             UsageError: when the file can't be read, a line or an override is no ``name=value``, a
                 property is unknown, has a value that librdkafka rejects, or is drainer's own to
-                set; or when no bootstrap servers are given.
+                set; BootstrapMissing when no bootstrap servers are given. And what ``read`` raises.
         """
         properties: dict[str, str] = {}
         places: dict[str, str] = {}
-        for name, value, place in [*_of_file(config_file), *_of_overrides(overrides)]:
+        for name, value, place in [*_of_file(config_file, read), *_of_overrides(overrides)]:
             if _CALLBACK.search(name):
                 raise UsageError(
                     f"{place}: {name} is for programs, not for files",
                     hint="remove it; the rest of the properties is taken as it is",
+                )
+            if name in _OF_CODE:
+                raise UsageError(
+                    f"{place}: {name} {_OF_CODE[name]}, which drainer takes from no file and no"
+                    " option",
+                    hint="remove it"
+                    if "kinit" not in name
+                    else "remove it, and keep a ticket fresh beside drainer, with k5start or cron",
+                )
+            if _IN_A_COMMAND.fullmatch(name) and not _NO_COMMAND.fullmatch(value):
+                raise UsageError(
+                    f"{place}: {name} goes into a command for the shell, and {value!r} has more"
+                    " than letters, digits and . @ / : + - _",
+                    hint="name a principal or file without other characters",
                 )
             if name in OWNED:
                 raise UsageError(
@@ -148,7 +180,7 @@ class ClientSettings:
         servers = bootstrap or properties.get(BOOTSTRAP, "")
         properties.pop(BOOTSTRAP, None)
         if not servers.strip():
-            raise UsageError(
+            raise BootstrapMissing(
                 "no bootstrap servers are given: which cluster is meant?",
                 hint=f"name them with -b HOST:PORT, {BOOTSTRAP_VARIABLE}, or {BOOTSTRAP}=... in"
                 " the properties file",
@@ -156,6 +188,11 @@ class ClientSettings:
         settings = cls(servers.strip(), properties)
         settings._validate(places)
         return settings
+
+    @property
+    def has_login(self) -> bool:
+        """Whether the brokers are given something that proves who this is."""
+        return any(is_secret(name) or _OF_A_LOGIN.match(name) for name in self.properties)
 
     @property
     def isolation(self) -> Isolation:
@@ -236,11 +273,11 @@ class ClientSettings:
         return f"ClientSettings({self.bootstrap_servers!r}, {shown!r})"
 
 
-def _of_file(path: Path | None) -> Iterator[tuple[str, str, str]]:
+def _of_file(path: Path | None, read: Callable[[Path], bytes]) -> Iterator[tuple[str, str, str]]:
     if path is None:
         return
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read(path).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(

@@ -13,7 +13,7 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from drainer.errors import BrokerUnreachable, Refused, TopicMissing
-from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, REJECTED
+from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING_TO_READERS, REJECTED, granting
 from drainer.kafka.log import ClientLog
 from drainer.kafka.prefetch import fetch_bounds
 from drainer.kafka.record import KafkaMessage
@@ -188,7 +188,7 @@ class SpanReader:
                 number = record.partition()
                 error = record.error()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                    if error.code() not in PASSING:
+                    if error.code() not in PASSING_TO_READERS:
                         raise self._unreadable(error, number)
                 elif number in left:
                     progress = touched[number] = left[number]
@@ -232,7 +232,7 @@ class SpanReader:
             return TopicMissing(f"topic {topic} or a partition of it does not exist")
         hint = "mend the cause, then try again"
         if code in FORBIDDEN:
-            hint = "grant READ on the topic to this user, then try again"
+            hint = f"{granting('READ', f'topic {topic}')}, then try again"
         elif code in REJECTED:
             hint = "check the login (sasl.*) of the properties"
         said = self._settings.redact(answer.str())

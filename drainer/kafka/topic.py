@@ -23,8 +23,6 @@ class TopicInfo:
         topic_id: its id, as Kafka's own tools print it; another one after delete and create.
         partitions: their numbers, rising.
         leaders: ``host:port`` by partition.
-        readable: whether this user may read it; None when the broker does not say.
-        writable: whether this user may write to it; None when the broker does not say.
         replicas: by partition.
     """
 
@@ -32,8 +30,6 @@ class TopicInfo:
     topic_id: str
     partitions: tuple[int, ...]
     leaders: Mapping[int, str]
-    readable: bool | None = None
-    writable: bool | None = None
     replicas: Mapping[int, Replicas] = field(default_factory=dict)
 
 

@@ -14,9 +14,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from drainer.core.limits.boundary import Limits
 from drainer.core.limits.pace import Pace
-from drainer.errors import RecordNotWritten, Refused, TopicMissing
+from drainer.errors import RecordNotWritten, TopicMissing
 from drainer.handler import Fatal, Retry
-from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, REJECTED
+from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, REJECTED, granting
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.config import limit, topic_config
 from drainer.kafka.log import ClientLog
@@ -43,7 +43,7 @@ class TopicWriter:
 
     Raises:
         TopicMissing: when there is none of this name.
-        Refused: when this user may not write to it.
+        RightMissing: when this user may not write to it.
         BrokerUnreachable: when no answer came.
         UsageError: when librdkafka rejects the settings.
     """
@@ -54,17 +54,12 @@ class TopicWriter:
         self._pace = pace
         with Cluster.connect(settings) as cluster:
             try:
-                found = cluster.topic(topic)
+                found = cluster.topic(topic, "WRITE")
             except TopicMissing as error:
                 raise TopicMissing(
                     f"there is no topic {topic} to write to",
                     hint="make it first, with the partitions and the retention that it shall have",
                 ) from error
-            if found.writable is False:
-                raise Refused(
-                    f"this user may not write to {topic}",
-                    hint="grant WRITE on it to this user, or name another topic",
-                )
             self.partitions = len(found.partitions)
             most = limit(topic_config(cluster, topic).get("max.message.bytes"))
         # A batch that is too large is refused as a whole, with records that would have fit.
@@ -176,7 +171,7 @@ class TopicWriter:
         if code in NO_TOPIC:
             raise Fatal(f"{said}; was the topic deleted? Make it again, then resume")
         if code in FORBIDDEN:
-            raise Fatal(f"{said}; grant WRITE on it to this user, then resume")
+            raise Fatal(f"{said}; {granting('WRITE', f'topic {self.topic}')}, then resume")
         if code in REJECTED or answer.fatal():
             raise Fatal(f"{said}; resume with the plan once that is mended")
         raise RecordNotWritten(said, hint="it may have been written, and come twice")

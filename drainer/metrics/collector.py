@@ -11,7 +11,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from drainer import __version__
-from drainer.core.progress import Counts
+from drainer.core.progress import Counts, Outcome
 from drainer.engine.status import (
     ENDED,
     PartitionStatus,
@@ -21,6 +21,7 @@ from drainer.engine.status import (
     TaskStatus,
     WaveStatus,
 )
+from drainer.mask import key_repr, masking
 from drainer.metrics import names as n
 
 LANE_LEAST = 10  # waiting: below that no lane is hot, and each scrape would name others
@@ -109,8 +110,8 @@ class StatusCollector(Collector):
         self, read: n.Metric, finished: n.Metric, pending: n.Metric, counts: Counts
     ) -> Iterator[Family]:
         yield self._one(read, counts.read)
-        by_outcome = {"done": counts.done, "dead": counts.dead, "skipped": counts.skipped}
-        yield self._family(finished, [((name,), value) for name, value in by_outcome.items()])
+        by_outcome = ((outcome.value, getattr(counts, outcome.value)) for outcome in Outcome)
+        yield self._family(finished, [((name,), value) for name, value in by_outcome])
         yield self._one(pending, counts.pending)
 
     def _rules(self, rules: RuleStatus) -> Iterator[Family]:
@@ -178,7 +179,7 @@ class StatusCollector(Collector):
         yield self._one(n.TASK_QUIET_MOST, max(quiet, default=0.0))
 
     def _lane(self, key: Hashable) -> str:
-        name = label(key)
+        name = key_repr(key) if masking() else label(key)
         if name not in self._lanes:
             if len(self._lanes) >= LANES_MOST:
                 return "another"

@@ -63,11 +63,13 @@ COMMITTED = _gauge("committed_offset", "The group's offset; missing if it has no
 BACKLOG = _gauge("backlog_offsets", "From the watermark to the end of the backlog.", "partition")
 
 MESSAGES_READ = _counter("messages_read", "Messages delivered, over all runs of this drain.")
-MESSAGES = _counter("messages", "Messages finished, over all runs: done, dead, skipped.", "outcome")
+MESSAGES = _counter(
+    "messages", "Messages finished, over all runs: done, dead, failed, skipped.", "outcome"
+)
 MESSAGES_PENDING = _gauge("messages_pending", "Messages delivered and not finished.")
 SUBS_READ = _counter("sub_messages_read", "Sub-messages delivered, over all runs of this drain.")
 SUBS = _counter(
-    "sub_messages", "Sub-messages finished, over all runs: done, dead, skipped.", "outcome"
+    "sub_messages", "Sub-messages finished, over all runs: done, dead, failed, skipped.", "outcome"
 )
 SUBS_PENDING = _gauge("sub_messages_pending", "Sub-messages delivered and not finished.")
 RULED_OUT = _counter(

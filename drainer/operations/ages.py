@@ -31,7 +31,8 @@ def age_bins(cluster: Cluster, backlog: Backlog, oldest_ms: int, now_ms: int) ->
     count = max(1, ceil(span_s / step_s))
     shares = [0.0]
     for part in range(1, count):
-        found = cluster.offset_at(backlog.topic, backlog.partitions, now_ms - part * step_s * 1000)
+        at_ms = now_ms - part * step_s * 1000
+        found = cluster.offset_at(backlog.topic, dict.fromkeys(backlog.partitions, at_ms))
         younger = 0
         for number, bounds in backlog.partitions.items():
             first = found[number]

@@ -59,6 +59,6 @@ def send_canary(
         first=first,
     )
     if isinstance(summary.cause, CanaryOver):
-        code = EXIT_DEAD_LETTERS if summary.sub_messages.dead else EXIT_DONE
+        code = EXIT_DEAD_LETTERS if summary.sub_messages.given_up else EXIT_DONE
         summary = replace(summary, status="canary", exit_code=code, cause=None)
     return Canary(summary, timed.latency, len(timed.times_s))

@@ -5,26 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from drainer.core.closure import closed
-from drainer.core.plan import ALL, OffsetPlan, finished_beyond
+from drainer.core.plan import OffsetPlan
 from drainer.engine.clock import now
 from drainer.errors import BrokerUnreachable, CommitDelayed, OffsetMoved, PlanRefused
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.commit import metadata_beside
-from drainer.kafka.offsets import CommittedOffset
-from drainer.operations.examine import examine, group_commits, insist
+from drainer.operations.examine import examine, group_offsets, insist, insist_on_place
 from drainer.operations.hold import holding
 from drainer.store.plan_file import LoadedPlan, PlanFile
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One partition's committed offset, now and as it is to be, and the metadata beside it then."""
+    """One partition's committed offset, now and as it is to be."""
 
     partition: int
     found: int | None
     target: int
-    metadata: str = ""
 
 
 FindMoves = Callable[[Cluster, LoadedPlan], list[Move]]
@@ -38,32 +34,30 @@ def commit_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
     Raises PlanRefused or GroupActive when the plan does not fit the cluster or the group.
     """
     plan = loaded.plan
-    beyond = finished_beyond(plan)
-    moves = []
-    for number, commit in _found(cluster, loaded, or_gone=True).items():
-        target = plan.watermark(number)
-        if commit is None or commit.offset < target:
-            told = () if plan.shared(number) else closed(plan.claims[ALL][number])
-            finished = (*told, *beyond[number])
-            metadata = metadata_beside(commit, target, finished)
-            moves.append(Move(number, None if commit is None else commit.offset, target, metadata))
-    return moves
+    return [
+        Move(number, offset, plan.watermark(number))
+        for number, offset in _found(cluster, loaded).items()
+        if offset is None or offset < plan.watermark(number)
+    ]
 
 
 def undo_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
     """What ``plan undo`` would move: back to where the group stood before the drain.
 
-    The metadata too. Where it had no offset before, it is put where the drain began. Raises as
-    ``commit_moves``.
+    Wherever it stands: somebody else may have moved it, and the plan need not be one that can be
+    resumed. Where it had no offset before, it is put where the drain began.
+
+    Raises PlanRefused or GroupActive when cluster or topic is another, or the group has members.
     """
     moves = []
-    for number, commit in _found(cluster, loaded).items():
-        part = loaded.plan.partitions[number]
-        prior = CommittedOffset(
-            part.start if part.prior is None else part.prior, part.prior_metadata
-        )
-        if commit is not None and commit.offset >= prior.offset and commit != prior:
-            moves.append(Move(number, commit.offset, prior.offset, prior.metadata))
+    plan = loaded.plan
+    insist_on_place(cluster, loaded)
+    for number, offset in cluster.committed(plan.group, plan.topic, tuple(plan.partitions)).items():
+        part = plan.partitions[number]
+        prior = part.start if part.prior is None else part.prior
+        never = offset is None and part.prior is None
+        if offset != prior and not never:
+            moves.append(Move(number, offset, prior))
     return moves
 
 
@@ -104,8 +98,7 @@ def _move(cluster: Cluster, file: PlanFile, loaded: LoadedPlan, moves: list[Move
     file.write(plan)
     targets = {each.partition: each.target for each in moves}
     try:
-        metadata = {each.partition: each.metadata for each in moves}
-        cluster.alter_committed(plan.group, plan.topic, targets, metadata=metadata)
+        cluster.alter_committed(plan.group, plan.topic, targets)
         found = cluster.committed(plan.group, plan.topic, tuple(targets))
     except BrokerUnreachable as error:
         raise CommitDelayed(
@@ -122,11 +115,9 @@ def _move(cluster: Cluster, file: PlanFile, loaded: LoadedPlan, moves: list[Move
     file.write(_committed(plan, targets, plan.generation + 1))
 
 
-def _found(
-    cluster: Cluster, loaded: LoadedPlan, *, or_gone: bool = False
-) -> dict[int, CommittedOffset | None]:
-    insist(examine(cluster, loaded, or_gone=or_gone))
-    return group_commits(cluster, loaded, or_gone=or_gone)
+def _found(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]:
+    insist(examine(cluster, loaded))
+    return group_offsets(cluster, loaded)
 
 
 def _committed(

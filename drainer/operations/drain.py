@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.limits.pace import Pace
 from drainer.core.plan import OffsetPlan
+from drainer.core.transaction import HeldBack
 from drainer.engine.canary import FirstMessages
 from drainer.engine.local import LocalDrain
 from drainer.engine.outside import Outside, Source
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
-from drainer.errors import DrainerError, PlanNotWritten, PlanRefused, Refused
+from drainer.errors import (
+    EXIT_DEAD_LETTERS,
+    EXIT_DONE,
+    DrainerError,
+    PlanNotWritten,
+    PlanRefused,
+    Refused,
+)
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.commit import Committer
 from drainer.kafka.fetch import FetchThread
 from drainer.kafka.lock import GroupLock
+from drainer.kafka.transactions import held_back
 from drainer.kafka.writer import Writers
 from drainer.message import Origin
+from drainer.operations.examine import added_partitions
+from drainer.operations.expiry import stands_until
 from drainer.operations.group import check_inactive
 from drainer.operations.hold import holding
 from drainer.operations.policy import LetterWriter
@@ -59,14 +72,14 @@ def drain(
         if prepared.action.resumes:
             file.write(prepared.plan)
             leave(state, file.path, say)
-            return _drain(cluster, prepared, running, observe, give_up, file, lock, first)
+            return _drain(cluster, prepared, running, observe, say, give_up, file, lock, first)
         aside = file.set_aside(prepared.seen.plan) if prepared.seen else None
         leave(state, file.path, say)
         try:
             _write_first(file, prepared.plan)
             if aside is not None:
                 say(f"the finished plan is kept as {aside}")
-            return _drain(cluster, prepared, running, observe, give_up, file, lock, first)
+            return _drain(cluster, prepared, running, observe, say, give_up, file, lock, first)
         except DrainerError:  # by the handler's open() at the latest: nothing was handled yet
             file.take_back(prepared.plan, aside)
             if aside is not None:
@@ -102,21 +115,15 @@ def _look_again(cluster: Cluster, prepared: Prepared) -> None:
     # A person may have taken an hour to say yes.
     plan = prepared.plan
     check_inactive(cluster, plan.group)
-    commits = cluster.commits(plan.group, plan.topic, tuple(plan.partitions))
+    found = cluster.committed(plan.group, plan.topic, tuple(plan.partitions))
     for number, part in plan.partitions.items():
-        commit = commits[number]
-        found = None if commit is None else commit.offset
-        if found != part.committed:
-            what = f"group {plan.group} was moved from {part.committed} to {found}"
-        elif not prepared.action.resumes and commit and commit.metadata != part.prior_metadata:
-            # The plan began with what the metadata said was finished.
-            what = f"the metadata beside offset {found} of group {plan.group} has changed"
-        else:
-            continue
-        raise PlanRefused(
-            f"partition {number}: {what} since the plan of action was made",
-            hint="start again, to see the plan of action for what is there now",
-        )
+        # What expired meanwhile is written again with the first commit.
+        if found[number] not in (part.committed, None):
+            raise PlanRefused(
+                f"partition {number}: group {plan.group} was moved from {part.committed} to"
+                f" {found[number]} since the plan of action was made",
+                hint="start again, to see the plan of action for what is there now",
+            )
 
 
 def _drain(
@@ -124,16 +131,44 @@ def _drain(
     prepared: Prepared,
     running: LocalSettings,
     observe: Callable[[Status], None],
+    say: Callable[[str], None],
     give_up: Callable[[], None],
     file: PlanFile,
     lock: GroupLock,
     first: int | None,
 ) -> Summary:
-    if prepared.spark is not None:
-        spark = prepared.spark
-        return _drain_on_spark(cluster, prepared, running, spark, observe, give_up, file, lock)
+    begun = datetime.now(UTC)
+    plan, spark = prepared.plan, prepared.spark
+    committer = Committer(cluster, plan.group, plan.topic, say=say)
+    if spark is not None:
+        summary = _drain_on_spark(
+            cluster, prepared, running, spark, observe, give_up, file, committer, lock
+        )
+    else:
+        summary = _drain_here(
+            cluster, prepared, running, observe, give_up, file, committer, lock, first
+        )
+    notes: list[str] = []
+    with suppress(DrainerError):  # the drain has ended, whatever becomes of this
+        notes += added_partitions(cluster, plan)
+        if summary.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS):
+            summary = replace(summary, held=_held_behind(cluster, plan))
+            notes += stands_until(cluster, plan.group, begun)
+    return replace(summary, notes=tuple(notes))
+
+
+def _drain_here(
+    cluster: Cluster,
+    prepared: Prepared,
+    running: LocalSettings,
+    observe: Callable[[Status], None],
+    give_up: Callable[[], None],
+    file: PlanFile,
+    committer: Committer,
+    lock: GroupLock,
+    first: int | None,
+) -> Summary:
     plan = prepared.plan
-    committer = Committer(cluster, plan.group, plan.topic)
     cap = prepared.action.cap
     pace = None
     if plan.limits is not None:
@@ -186,6 +221,15 @@ def _drain(
             letters.close(0)
 
 
+def _held_behind(cluster: Cluster, plan: OffsetPlan) -> tuple[HeldBack, ...]:
+    ends = {number: part.end for number, part in plan.partitions.items()}
+    try:
+        logs = cluster.log_bounds(plan.topic, ends, plan.isolation)
+        return held_back(cluster, plan.topic, plan.topic_id, logs, ends)
+    except Refused:
+        return ()  # all is done and committed
+
+
 def _drain_on_spark(
     cluster: Cluster,
     prepared: Prepared,
@@ -194,6 +238,7 @@ def _drain_on_spark(
     observe: Callable[[Status], None],
     give_up: Callable[[], None],
     file: PlanFile,
+    committer: Committer,
     lock: GroupLock,
 ) -> Summary:
     # PySpark takes half a second to import, and other drains do without.
@@ -208,7 +253,7 @@ def _drain_on_spark(
         spark=spark,
         outside=Outside(
             open_source=_read_by_tasks,
-            committer=Committer(cluster, plan.group, plan.topic),
+            committer=committer,
             lock=lock,
             read_committed=lambda: cluster.committed(plan.group, plan.topic, list(plan.partitions)),
         ),

@@ -147,7 +147,7 @@ def too_few_to_ask(plan: OffsetPlan) -> str | None:
     """
     messages, subs = plan.counts()
     fan_out = subs.read / messages.read if messages.read else 1.0
-    left = sum(max(0, part.end - plan.watermark(n)) for n, part in plan.partitions.items())
+    left = sum(map(plan.to_go, plan.partitions))
     if left * fan_out * SUB_MESSAGE_MOST_S >= WORTH_S:
         return None
     about = round(left * fan_out)

@@ -17,6 +17,7 @@ from drainer.core.limits.boundary import Limits
 from drainer.core.order import Order
 from drainer.engine.loop import hurried_interpreter
 from drainer.kafka.backlog import Backlog
+from drainer.mask import key_repr, masking
 from drainer.operations.measurement import Measured, Say, Teller
 from drainer.operations.retention import Doomed
 from drainer.operations.splitting import Skipped
@@ -194,7 +195,7 @@ def estimate(
         orders=orders,
         table=rows,
         verdict=verdict,
-        notes=tuple(_notes(workload)),
+        notes=(*backlog.remarks, *_notes(workload)),
         skipped=measured.skipped,
         doomed=measured.doomed,
     )
@@ -297,9 +298,9 @@ def forecast_json(found: Forecast) -> dict[str, object]:
 def _hottest_json(hottest: Hottest | None) -> dict[str, object] | None:
     if hottest is None:
         return None
-    key = hottest.key if isinstance(hottest.key, str) else repr(hottest.key)
+    plain = isinstance(hottest.key, str) and not masking()
     return {
-        "key": key,
+        "key": hottest.key if plain else key_repr(hottest.key),
         "sub_messages": round(hottest.sub_messages),
         "calls_least": round(hottest.calls),
     }

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from drainer.command import command
+from drainer.core.listed import listed, name_lost
+from drainer.core.plan import OffsetPlan
 from drainer.errors import DrainerError, GroupActive, PlanRefused, TopicMissing
-from drainer.kafka.cluster import Cluster
-from drainer.kafka.offsets import CommittedOffset
+from drainer.kafka.cluster import OFFSETS_RETENTION, Cluster
+from drainer.kafka.loss import cut_logs
 from drainer.operations.group import check_inactive
 from drainer.store.plan_file import LoadedPlan
 
@@ -25,34 +28,41 @@ class Check:
         return self.error is None
 
 
-def examine(cluster: Cluster, loaded: LoadedPlan, *, or_gone: bool = False) -> list[Check]:
+def examine(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool = False) -> list[Check]:
     """Looks at everything that must be true for the plan to be resumed; touches nothing.
 
-    ``or_gone`` takes a group without offsets too, whatever the plan says of them.
+    ``gap_accepted`` lets pending records be gone.
     """
     plan = loaded.plan
     torn = "; what follows a torn one is left out" if loaded.journal_torn else ""
     checks = [
-        Check("the plan is whole: its digest matches and it obeys the laws"),
+        Check("the plan is whole: its digest matches"),
+        _try("its account adds up", _account, cluster, loaded),
         Check(f"its journal adds {loaded.journal_records} records{torn}"),
+        *_of_lost(loaded),
         *_of_tasks(loaded),
         _try(f"the cluster is the plan's own ({plan.cluster_id})", _cluster, cluster, loaded),
     ]
     if checks[-1].ok:
         checks.append(_try(f"topic {plan.topic} has the plan's id", _topic, cluster, loaded))
     if checks[-1].ok:
-        checks.append(_try("all that is pending is still in the log", _log, cluster, loaded))
+        pending = "what is pending" if gap_accepted else "all that is pending"
+        look = partial(_log, gap_accepted=gap_accepted)
+        checks.append(_try(f"{pending} is still in the log", look, cluster, loaded))
+    if checks[-1].ok:
+        checks.append(_try("its records are those of then", _same_records, cluster, loaded))
     if checks[-1].ok:
         checks.append(_try(f"group {plan.group} has no members", _group, cluster, loaded))
-        checks.append(
-            _try(
-                "the group stands where this drain put it",
-                partial(group_commits, or_gone=or_gone),
-                cluster,
-                loaded,
-            )
-        )
+        standing = "the group stands where this drain put it"
+        checks.append(_try(standing, group_offsets, cluster, loaded))
     return checks
+
+
+def insist_on_place(cluster: Cluster, loaded: LoadedPlan) -> None:
+    """Raises PlanRefused or GroupActive when the group is not to be moved by this plan, wherever
+    it stands: another cluster or topic, or somebody in the group."""
+    for look in (_cluster, _topic, _group):
+        look(cluster, loaded)
 
 
 def _of_tasks(loaded: LoadedPlan) -> list[Check]:
@@ -61,6 +71,13 @@ def _of_tasks(loaded: LoadedPlan) -> list[Check]:
         return []
     torn = "; what follows a torn one is left out" if loaded.state_torn else ""
     return [Check(f"its state at {reference.uri} adds {loaded.state_records} records{torn}")]
+
+
+def _of_lost(loaded: LoadedPlan) -> list[Check]:
+    if not loaded.plan.lost:
+        return []
+    told = name_lost(loaded.plan.lost)
+    return [Check(f"it says what retention deleted before it was handled: {told}")]
 
 
 def insist(checks: list[Check]) -> None:
@@ -78,6 +95,21 @@ def _try(
     except (PlanRefused, GroupActive) as error:
         return Check(text, error)
     return Check(text)
+
+
+def _account(_: Cluster, loaded: LoadedPlan) -> None:
+    messages, subs = loaded.plan.counts()
+    progress = [each for claim in loaded.plan.claims.values() for each in claim.values()]
+    if not all(each.messages.conserved and each.sub_messages.conserved for each in progress):
+        raise PlanRefused(
+            f"the plan's account does not add up: messages {messages}, sub-messages {subs}",
+            hint="this is a bug of drainer: report it; to put the group back to where it stood"
+            f" before the drain: {_undo(loaded)}",
+        )
+
+
+def _undo(loaded: LoadedPlan) -> str:
+    return command("plan undo", loaded.path)
 
 
 def _cluster(cluster: Cluster, loaded: LoadedPlan) -> None:
@@ -109,24 +141,20 @@ def _topic(cluster: Cluster, loaded: LoadedPlan) -> None:
         raise PlanRefused(f"topic {plan.topic} has no partition {missing[0]} any more")
 
 
-def _log(cluster: Cluster, loaded: LoadedPlan) -> None:
+def _log(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool) -> None:
     plan = loaded.plan
     bounds = cluster.log_bounds(plan.topic, tuple(plan.partitions), plan.isolation)
+    gaps = plan.gaps({number: log.start for number, log in bounds.items()})
+    if gaps and not gap_accepted:
+        raise PlanRefused(
+            f"retention deleted records before they were handled: {name_lost(gaps)}",
+            hint="they can't be had back; to go on behind them: drainer resume PLAN --accept-gap"
+            if plan.redrive is None
+            else "they can't be had back; `drainer redrive` passes over them, and redrives what"
+            " is left",
+        )
     for number, part in plan.partitions.items():
-        watermark = plan.watermark(number)
-        if watermark >= part.end:
-            continue
-        if bounds[number].start > watermark:
-            raise PlanRefused(
-                f"partition {number}: retention deleted offsets {watermark} to"
-                f" {bounds[number].start - 1}, below the log start, before they were handled",
-                hint="they can't be had back; `drainer run --from earliest` with another --plan and"
-                " group drains what is left"
-                if plan.redrive is None
-                else "they can't be had back; `drainer redrive` passes over them, and redrives what"
-                " is left",
-            )
-        if bounds[number].end < part.end:
+        if plan.watermark(number) < part.end and bounds[number].end < part.end:
             raise PlanRefused(
                 f"partition {number}: the log ends at {bounds[number].end}, before the plan's end"
                 f" {part.end}: it was truncated",
@@ -134,46 +162,73 @@ def _log(cluster: Cluster, loaded: LoadedPlan) -> None:
             )
 
 
+def _same_records(cluster: Cluster, loaded: LoadedPlan) -> None:
+    plan = loaded.plan
+    ends = {
+        number: (part.end, part.leader_epoch)
+        for number, part in plan.partitions.items()
+        if part.leader_epoch is not None and plan.watermark(number) < part.end
+    }
+    for number, said in cut_logs(cluster.settings, plan.topic, plan.group, ends).items():
+        raise PlanRefused(
+            f"partition {number}: records below {ends[number][0]}, the plan's end, are others now:"
+            f" the log was cut and has grown again, as after an unclean leader election ({said})",
+            hint="what is finished by the plan may not be what is in the log; begin a new drain"
+            " with another --plan",
+        )
+
+
 def _group(cluster: Cluster, loaded: LoadedPlan) -> None:
     check_inactive(cluster, loaded.plan.group)
 
 
 def group_offsets(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]:
-    """Where the group stands, by partition. Raises PlanRefused when somebody else put it there."""
-    found = group_commits(cluster, loaded)
-    return {n: None if commit is None else commit.offset for n, commit in found.items()}
+    """Where the group stands, by partition; None where it never stood, or its offset has expired.
 
-
-def group_commits(
-    cluster: Cluster, loaded: LoadedPlan, *, or_gone: bool = False
-) -> dict[int, CommittedOffset | None]:
-    """``group_offsets`` with the metadata beside each offset."""
+    Raises PlanRefused when somebody else put it there.
+    """
     plan = loaded.plan
-    commits = cluster.commits(plan.group, plan.topic, tuple(plan.partitions))
-    found = {n: None if commit is None else commit.offset for n, commit in commits.items()}
+    found = cluster.committed(plan.group, plan.topic, tuple(plan.partitions))
     for number, part in plan.partitions.items():
         # A commit whose answer was lost may have arrived: any that the plan had written before.
         lowest = part.start if part.committed is None else part.committed
         offset, highest = found[number], _written(loaded, number)
-        if offset == part.committed or (offset is not None and lowest <= offset <= highest):
+        if offset is None or lowest <= offset <= highest:
             continue
-        if offset is None:
-            if or_gone:
-                continue
-            raise PlanRefused(
-                f"partition {number}: group {plan.group} has no offset any more, and this drain"
-                f" left it at {part.committed}",
-                hint="a group that nobody uses loses its offsets after a while (the broker's"
-                " offsets.retention.minutes): if it was that, `drainer plan commit` puts it back to"
-                " where the plan is",
-            )
         raise PlanRefused(
             f"partition {number}: group {plan.group} is at {offset}, and this drain left it at"
             f" {part.committed}: somebody else moved it",
-            hint="if that was meant, begin a new drain with another --plan; if it was not, put"
-            " the group back and resume",
+            hint="if that was meant, begin a new drain with another --plan; if it was not, put the"
+            f" group back, and resume: {_undo(loaded)}",
         )
-    return commits
+    return found
+
+
+def changes(cluster: Cluster, plan: OffsetPlan, committed: Mapping[int, int | None]) -> list[str]:
+    """What is not as it was when the plan was made, and keeps no drain from going on."""
+    gone = [n for n, part in plan.partitions.items() if part.committed is not None]
+    gone = [n for n in gone if committed.get(n) is None]
+    found = added_partitions(cluster, plan)
+    if gone:
+        where = listed([f"{plan.topic}/{number}" for number in gone])
+        found.append(
+            f"group {plan.group} has no offset on {where} any more: brokers drop the offsets of a"
+            f" group that has been empty for long ({OFFSETS_RETENTION}); a drain writes them again"
+        )
+    return found
+
+
+def added_partitions(cluster: Cluster, plan: OffsetPlan) -> list[str]:
+    """What to say of partitions that the topic has got since the plan was made."""
+    numbers = cluster.topic(plan.topic).partitions
+    added = [n for n in numbers if n >= plan.topic_partitions and n not in plan.partitions]
+    if not added:
+        return []
+    what = f"partition {added[0]}" if len(added) == 1 else f"partitions {added[0]} to {added[-1]}"
+    return [
+        f"topic {plan.topic} has got {what} since the plan was made: what is there is not part of"
+        " this drain"
+    ]
 
 
 def _written(loaded: LoadedPlan, number: int) -> int:

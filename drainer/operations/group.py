@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from drainer.core.listed import listed
 from drainer.errors import GroupActive
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.group import Member
-
-NAMED = 5
 
 
 def check_inactive(cluster: Cluster, group: str) -> str:
@@ -32,5 +31,4 @@ def nobody_in(group: str, state: str) -> str:
 def name_members(members: Iterable[Member]) -> str:
     """Members as an operator knows them: client id and host."""
     known = sorted({f"{member.client_id}@{member.host}" for member in members})
-    more = f" and {len(known) - NAMED} more" if len(known) > NAMED else ""
-    return ", ".join(known[:NAMED]) + more
+    return listed(known)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from zlib import crc32
 
 from drainer.core.plan import OffsetPlan
 from drainer.kafka.cluster import Cluster
@@ -35,7 +33,7 @@ def holding(
             cluster,
             plan.group,
             plan.topic,
-            _holder(plan.drain_id, file.path),
+            f"{plan.drain_id}.{file.holder}",
             holder_is_dead=True,  # one of this name held the file that we hold
             say=say,
         )
@@ -46,10 +44,3 @@ def holding(
             lock.release()
     finally:
         file.release()
-
-
-def _holder(drain_id: str, path: Path) -> str:
-    # Who works with a copy of the plan holds another file, and may be alive. Of the path only the
-    # folder is resolved: beside a symbolic link lies a lock file of its own.
-    place = path.parent.resolve() / path.name
-    return f"{drain_id}.{crc32(str(place).encode(errors='surrogateescape')):08x}"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from drainer.core.survey.skew import Rule
-from drainer.errors import OffsetMissing, Refused, UsageError
+from drainer.core.survey.contents import NO_KEY, Contents
+from drainer.core.survey.sketch import Share
+from drainer.core.survey.skew import Rule, Skew
+from drainer.errors import UsageError
 from drainer.kafka.backlog import (
     Backlog,
-    Committed,
     PartitionBacklog,
-    Remaining,
     freeze,
     parse_from,
     parse_until,
@@ -23,6 +23,7 @@ from drainer.kafka.sample import Sample, sample_backlog
 from drainer.kafka.spans import Span, SpanReader
 from drainer.kafka.topic import Replicas, TopicInfo
 from drainer.loader import LoadedHandler
+from drainer.mask import mask_text
 from drainer.operations.ages import age_bins
 from drainer.operations.inspection import Inspection, PartitionInspection, Reading
 from drainer.operations.retention import READER, Outlook, outlook
@@ -65,7 +66,6 @@ def inspect(
 
     Raises:
         TopicMissing: when the topic or a partition does not exist.
-        OffsetMissing: when the group has no committed offset, and ``from_`` names no other.
         Refused: when nothing of it can be read.
         UsageError: when ``from_`` or ``until`` make no sense.
     """
@@ -74,9 +74,11 @@ def inspect(
             "rules are asked about sub-messages, and only a handler's split makes them",
             hint="name it with --handler; count has the default one, a sub-message a message",
         )
-    topic = cluster.topic(look.topic)
+    topic, group = cluster.topic(look.topic), cluster.group(look.group, right="DESCRIBE")
     asked = look.partitions or topic.partitions
-    backlog = _freeze(cluster, look, [n for n in asked if topic.leaders.get(n) != ""] or asked)
+    led = [number for number in asked if topic.leaders.get(number) != ""] or asked
+    from_, until = parse_from(look.from_), parse_until(look.until)
+    backlog = freeze(cluster, look.topic, look.group, led, from_, until, to_look=True)
     config = topic_config(cluster, look.topic)
     ahead = outlook(cluster, backlog, config)
     taken_ms = ahead.taken_ms
@@ -95,7 +97,7 @@ def inspect(
         topic=look.topic,
         topic_id=topic.topic_id,
         cluster_id=backlog.cluster_id,
-        group=cluster.group(look.group),
+        group=group,
         isolation=backlog.isolation,
         handler=look.handler.absolute_reference if look.handler else None,
         taken_ms=taken_ms,
@@ -104,23 +106,27 @@ def inspect(
         retention=ahead.retention,
         min_in_sync=limit(config.get("min.insync.replicas")),
         reading=reading,
-        contents=survey.contents(fraction, taken_ms),
-        skew=survey.skew(fraction),
+        contents=_masked_contents(survey.contents(fraction, taken_ms)),
+        skew=_masked_skew(survey.skew(fraction)),
         failures=survey.failures,
+        remarks=backlog.remarks,
+        held=backlog.held,
     )
 
 
-def _freeze(cluster: Cluster, look: Look, partitions: Sequence[int]) -> Backlog:
-    from_, until = parse_from(look.from_), parse_until(look.until)
-    try:
-        return freeze(cluster, look.topic, look.group, partitions, from_, until)
-    except OffsetMissing:
-        raise
-    except Refused:
-        if not isinstance(from_, Committed):
-            raise
-        # A drain would not begin where records are gone; here they are a finding.
-        return freeze(cluster, look.topic, look.group, partitions, Remaining(), until)
+def _masked_contents(found: Contents) -> Contents:
+    return replace(found, hottest_keys=_masked(found.hottest_keys))
+
+
+def _masked_skew(found: Skew | None) -> Skew | None:
+    return None if found is None else replace(found, hottest=_masked(found.hottest))
+
+
+def _masked(shares: Sequence[Share]) -> tuple[Share, ...]:
+    return tuple(
+        share if share.name == NO_KEY else replace(share, name=mask_text(share.name))
+        for share in shares
+    )
 
 
 def _read(

@@ -10,11 +10,12 @@ from drainer.core.survey.contents import Bin, Contents
 from drainer.core.survey.retention import Doom, Retention
 from drainer.core.survey.sketch import Mean, Share
 from drainer.core.survey.skew import Skew
+from drainer.core.transaction import HeldBack, held_json
 from drainer.engine.action import PROCESS, SPARK
 from drainer.errors import EXIT_DONE
 from drainer.kafka.group import GroupInfo
 from drainer.kafka.topic import Replicas
-from drainer.operations.retention import Doomed
+from drainer.operations.retention import ARRIVALS_S, Doomed
 
 HOT_SHARE = 0.01  # of a sub-key: with a concurrency of 100, from there on its lane is what binds
 HOT_MESSAGES = 20  # read of it, or it may be chance
@@ -74,7 +75,7 @@ class PartitionInspection:
 
     @property
     def arrivals_s(self) -> float | None:
-        """How long its messages took to arrive, at the rate they arrive at now."""
+        """How long its messages took to arrive, at that rate."""
         return self.offsets / self.arrivals_per_s if self.arrivals_per_s else None
 
     def as_json(self) -> dict[str, Any]:
@@ -171,6 +172,8 @@ class Inspection:
         mean_bytes: of a message.
         skew: with a handler, how the work is spread.
         failures: of ``split``; None when there were none.
+        remarks: on its bounds: what is lost, what is assumed, what is held back.
+        held: what open transactions keep behind its end.
     """
 
     topic: str
@@ -188,6 +191,8 @@ class Inspection:
     contents: Contents
     skew: Skew | None
     failures: SplitFailures | None
+    remarks: tuple[str, ...] = ()
+    held: tuple[HeldBack, ...] = ()
 
     @property
     def offsets(self) -> int:
@@ -237,7 +242,7 @@ class Inspection:
 
     @property
     def arrivals_s(self) -> float | None:
-        """How long the backlog took to arrive, at the rate of now."""
+        """How long the backlog took to arrive, at that rate."""
         return self.offsets / self.arrivals_per_s if self.arrivals_per_s else None
 
     @property
@@ -309,9 +314,12 @@ class Inspection:
             "bytes_error": self.bytes_error,
             "sub_messages": self.sub_messages.as_json() if self.sub_messages else None,
             "lost": self.lost,
+            "remarks": list(self.remarks),
+            "held_back": held_json(self.held),
             "age_s": self.age_s,
             "ages_s": [part.as_json() for part in self.ages],
             "arrivals_per_s": self.arrivals_per_s,
+            "arrivals_over_s": ARRIVALS_S,
             "arrivals_s": self.arrivals_s,
             "retention": self.retention.as_json(),
             "retention_s": self.retention_s,

@@ -22,7 +22,7 @@ def latency_from(path: Path) -> Distribution:
     Raises UsageError when the file can't be read or has none.
     """
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--latency-from {path} can't be read: {error}", hint=_HINT) from None
     found = [measured for each in _objects(text) if (measured := _measured(each)) is not None]

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Protocol, Self
 
 from drainer.core.limits.boundary import Limits
 from drainer.core.limits.settings import Axis, LimitSettings
-from drainer.engine.signals import STOP_SIGNALS
+from drainer.engine.signals import signals_to
 from drainer.errors import (
     BrokerUnreachable,
     DrainerError,
@@ -247,12 +247,8 @@ def _stop_signals() -> Iterator[None]:
 
     # They belong to Python's main thread; who runs this in another one handles them.
     listens = threading.current_thread() is threading.main_thread()
-    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS} if listens else {}
-    try:
+    with signals_to(stop) if listens else nullcontext():
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

@@ -56,7 +56,7 @@ class Measured:
 
 
 def backlog_of(cluster: Cluster, request: Request) -> Backlog:
-    """The backlog that a drain would freeze now. Raises as ``freeze``."""
+    """The backlog that a drain would freeze now, as ``freeze`` has it for who only looks."""
     return freeze(
         cluster,
         request.topic,
@@ -64,6 +64,7 @@ def backlog_of(cluster: Cluster, request: Request) -> Backlog:
         request.partitions or None,
         parse_from(request.from_),
         parse_until(request.until),
+        to_look=True,
     )
 
 

@@ -12,6 +12,7 @@ from drainer.engine.apart import PastLimit, Told
 from drainer.engine.clock import now
 from drainer.engine.workers import TimedOut
 from drainer.errors import Refused
+from drainer.kafka.answers import granting
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.dead_letters import DeadLetterTopic
 from drainer.kafka.dead_topic import (
@@ -37,6 +38,12 @@ class Policy:
     @property
     def warnings(self) -> list[str]:
         topic = self.topic
+        if topic is not None and topic.hidden:
+            seeing = granting("DESCRIBE_CONFIGS", f"topic {topic.name}")
+            return [
+                f"dead letters in {topic.name} may vanish: this user may not see whether it is"
+                f" compacted, or how long it keeps records; {seeing}"
+            ]
         if topic is None or topic.retention_ms is None:
             return []
         days = topic.retention_ms / DAY_MS
@@ -106,6 +113,7 @@ class LetterWriter:
             reason=_REASONS.get(type(error), "failed"),
             error=error,
             attempts=sub.attempt + (0 if former is None else former.attempts),
+            group=self._plan.group,
             handler=self._plan.handler,
             drain_id=self._plan.drain_id,
             time=now(),

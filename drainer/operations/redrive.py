@@ -6,27 +6,39 @@ there, so that the next redrive finds them, whatever was redriven around them.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from drainer.core.failing.dead_letter import From
 from drainer.core.failing.failures import FailureSettings
-from drainer.core.failing.redrive import RedriveSettings
+from drainer.core.failing.redrive import Redriven, RedriveProgress, RedriveSettings
+from drainer.core.listed import name_lost
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
-from drainer.core.progress import Progress
+from drainer.core.progress import Progress, Range, RangeSet, join_ranges
 from drainer.core.rules.settings import RuleSettings
 from drainer.engine.settings import LocalSettings
-from drainer.errors import PlanRefused
+from drainer.errors import PlanRefused, Refused
 from drainer.kafka.cluster import Cluster
+from drainer.kafka.letters import read_letters
+from drainer.kafka.spans import Span
 from drainer.kafka.topic import LogBounds
 from drainer.loader import LoadedHandler
 from drainer.operations.resume import prepare_resume
-from drainer.operations.start import DELETED, Prepared, Request, prepare
-from drainer.store.plan_file import LoadedPlan, PlanFile
+from drainer.operations.start import Prepared, Request, prepare
+from drainer.store.plan_file import LoadedPlan, PlanFile, default_path
+
+SHOWN = 3  # origins in an error
+ORIGINS_MOST = 100  # that are counted
 
 
 @dataclass(frozen=True, slots=True)
 class RedriveRequest:
-    """Which letters are redriven, and through what."""
+    """Which letters are redriven, and through what.
+
+    ``mixed`` allows letters of several topics, groups or handlers at once.
+    """
 
     topic: str
     handler: LoadedHandler
@@ -36,15 +48,71 @@ class RedriveRequest:
     plan_path: Path | None = None
     client_config: Path | None = None
     rules: RuleSettings = field(default_factory=RuleSettings)
+    mixed: bool = False
+
+
+def redrive_progress(
+    cluster: Cluster, topic: str, group: str | None = None, plan_path: Path | None = None
+) -> RedriveProgress:
+    """What redrives of this group have finished.
+
+    Raises PlanRefused when the plan is damaged, or one that was named is of another drain, and as
+    the cluster does.
+    """
+    group = group or default_group(topic)
+    found = cluster.topic(topic)
+    committed = cluster.committed(group, topic, found.partitions)
+    path = plan_path or default_plan(topic)
+    plan = PlanFile(path).load().plan if plan_path is not None or path.exists() else None
+    if plan is not None and not _is_of(plan, topic, group, found.topic_id):
+        if plan_path is not None:
+            raise _of_another(path, plan)
+        plan = None
+    if plan is not None and plan.complete:  # the next redrive goes by the group alone
+        plan = None
+    finished = {
+        n: join_ranges([(0, offset or 0), *(_finished_in(plan, n) if plan is not None else ())])
+        for n, offset in committed.items()
+    }
+    return RedriveProgress(
+        group,
+        None if plan is None else path,
+        {n: RangeSet(ranges) for n, ranges in finished.items()},
+        plan is not None or any(offset is not None for offset in committed.values()),
+    )
+
+
+def default_group(topic: str) -> str:
+    """The group that keeps track of what was redriven of a dead-letter topic."""
+    return f"drainer.redrive.{topic}"
+
+
+def default_plan(topic: str) -> Path:
+    """Where the plan of a redrive is kept."""
+    return default_path(topic, "redrive")
 
 
 def prepare_redrive(cluster: Cluster, request: RedriveRequest, running: LocalSettings) -> Prepared:
     """Looks whether letters can be redriven, all that there are now; touches nothing.
 
-    Goes on with the plan of an earlier redrive if that left some. Raises Refused when it can't.
+    Goes on with the plan of an earlier redrive if that left some. Raises Refused when it can't, or
+    when the letters come from several topics, groups or handlers.
     """
-    group = request.group or f"drainer.redrive.{request.topic}"
-    path = request.plan_path or Path(f"{request.topic}.redrive.plan.json")
+    prepared = _prepare(cluster, request, running)
+    if request.mixed:
+        return prepared
+    checks, warnings = _check_origin(cluster, request, prepared.plan)
+    action = replace(
+        prepared.action,
+        checks=(*prepared.action.checks, *checks),
+        warnings=(*prepared.action.warnings, *warnings),
+    )
+    return replace(prepared, action=action)
+
+
+def _prepare(cluster: Cluster, request: RedriveRequest, running: LocalSettings) -> Prepared:
+    group = request.group or default_group(request.topic)
+    path = request.plan_path or default_plan(request.topic)
     failures = replace(request.failures, dead_letter_topic=request.topic)
     if path.exists():
         file = PlanFile(path)
@@ -77,36 +145,24 @@ def _going_on(
     # The plan of before, with the letters that have come since and without those that are gone;
     # and what a person should know of these.
     plan = loaded.plan
-    if plan.redrive is None or (plan.topic, plan.group) != (request.topic, group):
-        raise PlanRefused(
-            f"{path} is the plan of another drain: topic {plan.topic}, group {plan.group}",
-            hint="name another file with --plan",
-        )
+    if not _is_of(plan, request.topic, group):
+        raise _of_another(path, plan)
     numbers = cluster.topic(request.topic).partitions
     logs = cluster.log_bounds(request.topic, numbers, plan.isolation)
     partitions = {n: _reaching(plan.partitions.get(n), logs[n]) for n in numbers}
-    known = plan.claims[ALL]
-    claims = {
-        selector: {
-            n: _left(claim[n], logs[n]) if n in claim else Progress(part.start)
-            for n, part in partitions.items()
-        }
-        for selector, claim in plan.claims.items()
-    }
-    deleted = [
-        f"partition {n}: {count:,} offsets before {logs[n].start} that were not redriven are passed"
-        f" over, {DELETED}"
-        for n, progress in known.items()
-        if (count := _pending_before(progress, logs[n].start)) > 0
-    ]
+    new = {n: Progress(part.start) for n, part in partitions.items() if n not in plan.partitions}
     going_on = replace(
         plan,
         partitions=partitions,
-        claims=claims,
+        claims={selector: {**claim, **new} for selector, claim in plan.claims.items()},
         handler=request.handler.absolute_reference,
         redrive=request.redrive,
     )
-    return going_on, deleted
+    gaps = going_on.gaps({n: log.start for n, log in logs.items()})
+    deleted = []
+    if gaps:
+        deleted = [f"letters that were not redriven are not in the log any more: {name_lost(gaps)}"]
+    return going_on.past(gaps), deleted
 
 
 def _reaching(part: PartitionPlan | None, log: LogBounds) -> PartitionPlan:
@@ -115,10 +171,63 @@ def _reaching(part: PartitionPlan | None, log: LogBounds) -> PartitionPlan:
     return replace(part, end=max(part.end, log.end))
 
 
-def _left(progress: Progress, log: LogBounds) -> Progress:
-    return progress.merge(replace(progress, watermark=max(progress.watermark, log.start)))
+def _is_of(plan: OffsetPlan, topic: str, group: str, topic_id: str | None = None) -> bool:
+    return (
+        plan.redrive is not None
+        and (plan.topic, plan.group) == (topic, group)
+        and topic_id in (None, plan.topic_id)
+    )
 
 
-def _pending_before(progress: Progress, offset: int) -> int:
-    finished = sum(min(end, offset) - first for first, end in progress.finished if first < offset)
-    return offset - progress.watermark - finished
+def _of_another(path: Path, plan: OffsetPlan) -> PlanRefused:
+    return PlanRefused(
+        f"{path} is the plan of another drain: topic {plan.topic}, group {plan.group}",
+        hint="name another file with --plan",
+    )
+
+
+def _finished_in(plan: OffsetPlan, partition: int) -> Sequence[Range]:
+    # A redrive has one claim.
+    progress = plan.claims[ALL].get(partition)
+    return () if progress is None else ((0, progress.watermark), *progress.finished)
+
+
+def _check_origin(
+    cluster: Cluster, request: RedriveRequest, plan: OffsetPlan
+) -> tuple[list[str], list[str]]:
+    # What was found right, and what a person should know. Reads all letters that are left.
+    finished = {n: RangeSet(join_ranges(_finished_in(plan, n))) for n in plan.partitions}
+    spans = [
+        Span(n, plan.watermark(n), part.end)
+        for n, part in plan.partitions.items()
+        if plan.watermark(n) < part.end
+    ]
+    origins: Counter[From] = Counter()
+    for message in read_letters(cluster, request.topic, spans):
+        if message.offset in finished[message.partition]:
+            continue
+        for sub in request.redrive.split(message):
+            if isinstance(sub, Redriven):
+                origins[sub.letter.from_] += 1
+        if len(origins) > ORIGINS_MOST:
+            break
+    if len(origins) > 1:
+        named = [f"{count:,} of {_named(origin)}" for origin, count in origins.most_common(SHOWN)]
+        more = ["others"] if len(origins) > SHOWN else []
+        raise Refused(
+            f"the letters of {request.topic} come from different drains:"
+            f" {'; '.join([*named, *more])}",
+            hint="choose with --from-topic, --from-group or --from-handler, or add --mixed",
+        )
+    reference = request.handler.absolute_reference
+    warnings = [
+        f"these letters were given up by the handler {handler}, and go to {reference}"
+        for _, _, handler in origins
+        if handler != reference
+    ]
+    return [f"all letters come from {_named(origin)}" for origin in origins], warnings
+
+
+def _named(origin: From) -> str:
+    topic, group, handler = origin
+    return f"topic {topic}, group {group}, handler {handler}"

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from drainer.core.failing.failures import AfterDead, FailureSettings
+from drainer.core.listed import name_lost
 from drainer.core.plan import OffsetPlan
+from drainer.core.progress import Range
 from drainer.core.rules.settings import RuleSettings
+from drainer.core.transaction import told_of
 from drainer.core.tuning.concurrency import Concurrency
 from drainer.engine.action import PartitionAction, PlanOfAction
 from drainer.engine.settings import LocalSettings
 from drainer.errors import PlanRefused
 from drainer.kafka.cluster import Cluster
+from drainer.kafka.transactions import held_back
 from drainer.loader import load_handler
-from drainer.operations.examine import examine, group_offsets, insist
+from drainer.mask import mask_text
+from drainer.operations.examine import changes, examine, group_offsets, insist
+from drainer.operations.expiry import expiry_warnings
 from drainer.operations.policy import settle_policy
 from drainer.operations.rules import insist_on_rules, rule_warnings
 from drainer.operations.start import Prepared, resumed
@@ -29,8 +35,12 @@ def prepare_resume(
     failures: FailureSettings | None = None,
     plan: OffsetPlan | None = None,
     rules: RuleSettings | None = None,
+    *,
+    accept_gap: bool = False,
 ) -> Prepared:
     """Looks whether the drain can go on; touches nothing.
+
+    With ``accept_gap`` it goes on behind records that were deleted before they were handled.
 
     ``plan`` is what to go on with, when that isn't quite what was loaded, ``failures`` and
     ``rules`` when they aren't what that says.
@@ -39,8 +49,13 @@ def prepare_resume(
     """
     plan = plan or loaded.plan
     looked_at = replace(loaded, plan=plan)
-    checks = examine(cluster, looked_at)
+    checks = examine(cluster, looked_at, gap_accepted=accept_gap)
     insist(checks)
+    logs = cluster.log_bounds(plan.topic, tuple(plan.partitions), plan.isolation)
+    gaps = plan.gaps({n: log.start for n, log in logs.items()}) if accept_gap else {}
+    plan = plan.past(gaps)
+    ends = {number: part.end for number, part in plan.partitions.items()}
+    held = held_back(cluster, plan.topic, plan.topic_id, logs, ends)
     failures = failures or plan.failures
     rules = plan.rules if rules is None else rules
     insist_on_rules(rules, redrives=plan.redrive is not None)
@@ -84,11 +99,21 @@ def prepare_resume(
         ),
         resumes=True,
         checks=tuple(check.text for check in checks),
-        warnings=(*policy.warnings, *rule_warnings(rules), *_parked_warning(parked)),
+        warnings=(
+            *_gap_warning(gaps),
+            *([told_of(held)] if held else []),
+            *policy.warnings,
+            *rule_warnings(rules),
+            *_parked_warning(parked),
+            *changes(cluster, plan, committed),
+            *expiry_warnings(cluster, plan.group, plan.topic, committed),
+            *_code_warning(plan, handler.code),
+        ),
         failures=policy.failures,
         makes_topic=policy.makes,
         redrive=plan.redrive,
         rules=rules,
+        held=held,
     )
     # What the group was found at is what the drain goes on from.
     partitions = {
@@ -98,6 +123,7 @@ def prepare_resume(
         plan,
         partitions=partitions,
         generation=loaded.last_generation,
+        handler_code=handler.code,
         failures=policy.failures,
         parked=parked,
         rules=rules,
@@ -125,19 +151,36 @@ def going_on(prepared: Prepared, loaded: LoadedPlan) -> Prepared:
         partitions=plan.partitions,
         generation=loaded.last_generation,
         failures=plan.failures,
+        handler_code=plan.handler_code,
         parked=loaded.plan.parked if park else (),
         rules=plan.rules,
         limits=plan.limits,
         state=None,
     )
-    return replace(prepared, plan=resumed(begun), seen=loaded)
+    return replace(prepared, plan=resumed(begun.past(plan.lost)), seen=loaded)
+
+
+def _gap_warning(gaps: Mapping[int, Sequence[Range]]) -> list[str]:
+    if not gaps:
+        return []
+    return [f"retention deleted records before they were handled: {name_lost(gaps)}, are lost"]
+
+
+def _code_warning(plan: OffsetPlan, code: str | None) -> list[str]:
+    if plan.handler_code in (None, code):
+        return []
+    return [
+        f"the code of {plan.handler} has changed since this drain last began: what is pending is"
+        " split and handled by it as it is now"
+    ]
 
 
 def _parked_warning(parked: Sequence[str]) -> list[str]:
     if not parked:
         return []
     if len(parked) == 1:
-        lanes = f"lane {parked[0]} stays parked behind a dead letter"
+        lanes = f"lane {mask_text(parked[0])} stays parked behind a dead letter"
     else:
-        lanes = f"{len(parked):,} lanes stay parked behind dead letters, {parked[0]} among them"
+        among = mask_text(parked[0])
+        lanes = f"{len(parked):,} lanes stay parked behind dead letters, {among} among them"
     return [f"{lanes}; --after-dead continue goes on"]

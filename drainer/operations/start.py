@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from drainer.command import command
 from drainer.core.failing.failures import FailureSettings
 from drainer.core.failing.redrive import RedriveSettings
 from drainer.core.limits.boundary import Limits
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
-from drainer.core.progress import Counts
+from drainer.core.progress import Counts, Progress
 from drainer.core.rules.settings import RuleSettings
 from drainer.core.tuning.concurrency import Concurrency
 from drainer.engine.action import PartitionAction, PlanOfAction
@@ -23,23 +24,25 @@ from drainer.engine.status import PartitionResult, Summary
 from drainer.errors import EXIT_DONE, PlanRefused
 from drainer.kafka.backlog import (
     Backlog,
+    Committed,
+    Otherwise,
     PartitionBacklog,
-    Remaining,
     freeze,
     parse_from,
     parse_until,
 )
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import lock_group
+from drainer.kafka.topic import TopicInfo
 from drainer.loader import LoadedHandler
+from drainer.operations.expiry import expiry_warnings
 from drainer.operations.group import check_inactive, nobody_in
-from drainer.operations.handover import TakenOver, take_over
 from drainer.operations.policy import Policy, settle_policy
 from drainer.operations.rules import insist_on_rules, rule_warnings
 from drainer.spark.settings import SparkSettings
-from drainer.store.plan_file import LoadedPlan, PlanFile
+from drainer.store.plan_file import LoadedPlan, PlanFile, default_path
 
-DELETED = "for they are not in the log any more"
+LEAPS_TOLD = 5  # partitions, one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +93,13 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
     Raises Refused, with the reason and a hint, when the drain would not be safe.
     """
     topic = cluster.topic(request.topic)
-    path = request.plan_path or Path(f"{request.topic}.{request.group}.plan.json")
+    path = request.plan_path or default_path(request.topic, request.group)
     seen = _check_path(path.absolute(), request, topic.topic_id)
     if seen is not None:
         _check_committed(cluster, path, seen)
     group_state = check_inactive(cluster, request.group)
-    from_ = parse_from(request.from_) if request.redrive is None else Remaining()
+    redrives = request.redrive is not None
+    from_ = Committed(Otherwise.EARLIEST) if redrives else parse_from(request.from_)
     backlog = freeze(
         cluster,
         request.topic,
@@ -104,25 +108,17 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
         from_,
         parse_until(request.until),
     )
-    insist_on_rules(request.rules, redrives=request.redrive is not None)
+    insist_on_rules(request.rules, redrives=redrives)
     policy = settle_policy(
         cluster,
         request.failures,
         topic=request.topic,
         group=request.group,
-        may_be_drained=request.redrive is not None,
+        may_be_drained=redrives,
         writes_letters=request.rules.writes_letters,
     )
-    taken_over = take_over(backlog, from_)
-    plan = _new_plan(cluster, request, backlog, taken_over, policy.failures)
-    why = "as --from says" if request.redrive is None else DELETED
-    warnings = [
-        f"partition {part.partition}: {_leaps(part):,} offsets before {part.start} are passed over"
-        f" unhandled, {why}"
-        for part in backlog.partitions.values()
-        if _leaps(part)
-    ]
-    warnings.extend(taken_over.warnings)
+    plan = _new_plan(cluster, request, topic, backlog, policy.failures)
+    warnings = [*backlog.remarks, *_leap_warnings(backlog)]
     if request.order is not Order.SUB_KEY:
         warnings.append(
             f"order {request.order.value}: sub-messages of different sub-keys are"
@@ -138,6 +134,8 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
         finished = seen.plan.drain_id
         warnings.append(f"the plan of the finished drain {finished} has this name: it is set aside")
     warnings += [*policy.warnings, *rule_warnings(request.rules)]
+    committed = {number: part.committed for number, part in backlog.partitions.items()}
+    warnings += expiry_warnings(cluster, request.group, request.topic, committed)
     action = PlanOfAction(
         topic=request.topic,
         topic_id=topic.topic_id,
@@ -161,13 +159,18 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
             f"{nobody_in(request.group, group_state)}: no consumer would race with the drain",
             "the whole backlog is still in the log",
             f"{path.absolute().parent} can be written",
-            *taken_over.checks,
+            *(
+                ["it begins at the committed offset, and repeats what was finished above it"]
+                if isinstance(from_, Committed)
+                else []
+            ),
         ),
         warnings=tuple(warnings),
         failures=policy.failures,
         makes_topic=policy.makes,
         redrive=request.redrive,
         rules=request.rules,
+        held=backlog.held,
     )
     return Prepared(action, plan, request.handler, seen, policy)
 
@@ -187,18 +190,31 @@ def nothing_to_drain(prepared: Prepared) -> Summary:
         plan=None,
         sub_messages_per_s=0.0,
         left_alone=prepared.handler.left_alone,
+        held=prepared.action.held,
     )
 
 
 def _leaps(part: PartitionBacklog) -> int:
-    return max(0, part.start - part.committed) if part.committed is not None else 0
+    return 0 if part.committed is None else part.skipped_before
+
+
+def _leap_warnings(backlog: Backlog) -> list[str]:
+    leaps = {n: many for n, part in backlog.partitions.items() if (many := _leaps(part))}
+    unhandled = "are passed over unhandled, as --from says"
+    told = [
+        f"partition {n}: {leaps[n]:,} offsets before {backlog.partitions[n].start} {unhandled}"
+        for n in list(leaps)[:LEAPS_TOLD]
+    ]
+    if rest := list(leaps.values())[LEAPS_TOLD:]:
+        told.append(f"{len(rest):,} more partitions: {sum(rest):,} offsets {unhandled}")
+    return told
 
 
 def _new_plan(
     cluster: Cluster,
     request: Request,
+    topic: TopicInfo,
     backlog: Backlog,
-    taken_over: TakenOver,
     failures: FailureSettings,
 ) -> OffsetPlan:
     created = now()
@@ -213,8 +229,10 @@ def _new_plan(
         isolation=backlog.isolation,
         topic=request.topic,
         topic_id=backlog.topic_id,
+        topic_partitions=len(topic.partitions),
         group=request.group,
         handler=request.handler.absolute_reference,
+        handler_code=request.handler.code,
         order=request.order.value,
         partitions={
             number: PartitionPlan(
@@ -223,11 +241,10 @@ def _new_plan(
                 prior=part.committed,
                 committed=part.committed,
                 leader_epoch=part.leader_epoch,
-                prior_metadata=part.metadata,
             )
             for number, part in backlog.partitions.items()
         },
-        claims={ALL: taken_over.progress},
+        claims={ALL: {n: Progress(part.start) for n, part in backlog.partitions.items()}},
         failures=failures,
         redrive=request.redrive,
         rules=request.rules,
@@ -261,7 +278,7 @@ def _check_path(path: Path, request: Request, topic_id: str) -> LoadedPlan | Non
         file.insist_free()
         raise PlanRefused(
             f"{path} is the plan of an unfinished drain of this topic and group",
-            hint=f"go on with it: drainer resume {path}",
+            hint=f"go on with it: {command('resume', path)}",
         )
     return seen
 
@@ -276,8 +293,8 @@ def _check_committed(cluster: Cluster, path: Path, seen: LoadedPlan) -> None:
                 f"{path} is the plan of a drain that finished partition {number} up to offset"
                 f" {plan.watermark(number)}, and group {plan.group} is at"
                 f" {'no offset' if offset is None else offset}",
-                hint=f"to move the group there: drainer plan commit {path}; to handle it all again,"
-                " name another file with --plan",
+                hint=f"to move the group there: {command('plan commit', path)}; to handle it all"
+                " again, name another file with --plan",
             )
 
 

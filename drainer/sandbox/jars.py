@@ -1,14 +1,19 @@
-"""Kafka's jars: fetched once into the user's cache, by the Ivy that PySpark brings."""
+"""Kafka's jars: fetched once into the user's cache, by the Ivy that PySpark brings.
+
+Each is compared with the SHA-256 that it must have, when it was fetched and before each use.
+"""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,7 +34,9 @@ SAY_EVERY_S = 5.0
 _LOG_JARS = ("slf4j-api-*.jar", "log4j-slf4j2-impl-*.jar", "log4j-api-*.jar", "log4j-core-*.jar")
 _LEFT_OUT = ("slf4j-", "log4j-")
 
-_MANIFEST = "jars.txt"
+# Made by sha256sum of what Ivy fetched from Maven Central. Java runs no jar that isn't in it.
+_HASHES = Path(__file__).with_name(f"kafka-{KAFKA_VERSION}.sha256")
+
 _NOT_FOUND = re.compile(r":: (\S+#\S+;[^\s:]+): ")
 _NOT_FETCHED = re.compile(r"\[(?:NOT FOUND|FAILED) *\] ([^\s:]+)")
 _ACCESS_ERROR = re.compile(r"Server access error at url \S+ \((.+)\)")
@@ -47,7 +54,8 @@ def kafka_jars(*, cache: Path | None = None, say: Say = unheard) -> tuple[Path, 
     name once it is whole. Of several processes at once, one fetches and the others wait for it.
 
     Raises:
-        SandboxRefused: when there is no Java to fetch with, when the network or the disk fails.
+        SandboxRefused: when there is no Java to fetch with, when the network or the disk fails, or
+            when a jar is not the one that was published.
     """
     cache = cache or default_cache()
     if not (jars := _listed(cache)):
@@ -59,6 +67,11 @@ def kafka_jars(*, cache: Path | None = None, say: Say = unheard) -> tuple[Path, 
                     jars = _listed(cache)
         except OSError as error:
             raise _disk_refused(cache, error) from error
+    if changed := _changed(jars):
+        raise SandboxRefused(
+            f"Kafka's jars in {cache} are not those that were published: {changed}",
+            hint="find out who changed it; if the folder is removed, the jars are fetched again",
+        )
     return jars
 
 
@@ -70,14 +83,27 @@ def classpath(jars: tuple[Path, ...]) -> str:
     return os.pathsep.join(str(jar) for jar in [*logging, *kafka])
 
 
+def _hashes() -> dict[str, str]:
+    # By name, from lines as sha256sum writes them.
+    lines = _HASHES.read_text().splitlines()
+    return {name: digest for digest, name in (line.split() for line in lines)}
+
+
 def _listed(cache: Path) -> tuple[Path, ...]:
-    # The list tells a cache that lost a jar (systems prune old files there) from a whole one.
-    try:
-        names = (cache / _MANIFEST).read_text().split()
-    except OSError:  # not there, or not to be read: the fetch says which
-        return ()
-    jars = tuple(cache / name for name in names)
+    # None unless all are there: systems prune old files in a cache.
+    jars = tuple(cache / name for name in _hashes())
     return jars if all(jar.is_file() for jar in jars) else ()
+
+
+def _changed(jars: Iterable[Path]) -> str:
+    # How the first jar that is another one differs; empty when each is what it must be.
+    hashes = _hashes()
+    for jar in jars:
+        with jar.open("rb") as content:
+            found = hashlib.file_digest(content, "sha256").hexdigest()
+        if found != hashes[jar.name]:
+            return f"{jar.name} has the SHA-256 {found} instead of {hashes[jar.name]}"
+    return ""
 
 
 def _fetch(cache: Path, say: Say) -> None:
@@ -99,14 +125,19 @@ def _fetch(cache: Path, say: Say) -> None:
         ]
         say(f"fetching Kafka {KAFKA_VERSION} into {cache} (once; 43 MB)")
         exit_code = _run(command, log, say)
-        names = sorted(jar.name for jar in whole.glob("*.jar"))
-        if exit_code != 0 or f"kafka_2.13-{KAFKA_VERSION}.jar" not in names:
+        jars = _listed(whole)
+        if exit_code != 0 or not jars:
             raise _fetch_refused(log)
-        (whole / _MANIFEST).write_text("\n".join(names) + "\n")
+        if changed := _changed(jars):
+            raise SandboxRefused(
+                f"a jar of Kafka {KAFKA_VERSION} that was fetched is not the one that was"
+                f" published: {changed}",
+                hint="find out which proxy or mirror answers for Maven Central; nothing was kept",
+            )
         if cache.exists():
             shutil.rmtree(cache)
         whole.rename(cache)
-    say(f"fetched Kafka {KAFKA_VERSION}: {len(names)} jars")
+    say(f"fetched Kafka {KAFKA_VERSION}: {len(jars)} jars")
 
 
 def _run(command: list[str], log: Path, say: Say) -> int:
@@ -131,7 +162,7 @@ def _run(command: list[str], log: Path, say: Say) -> int:
                             f"Ivy's output is in {log}",
                             hint="check the network, then try again",
                         ) from None
-                    said = log.read_text(errors="replace")
+                    said = log.read_text(encoding="utf-8", errors="replace")
                     found, fetched = said.count("\tfound "), said.count("[SUCCESSFUL ]")
                     say(f"found {found} parts, fetched {fetched} jars")
         except BaseException:
@@ -140,7 +171,7 @@ def _run(command: list[str], log: Path, say: Say) -> int:
 
 
 def _fetch_refused(log: Path) -> SandboxRefused:
-    said = log.read_text(errors="replace")
+    said = log.read_text(encoding="utf-8", errors="replace")
     missing = _NOT_FOUND.findall(said) or _NOT_FETCHED.findall(said)
     what = f" {missing[0]}" if missing else ""
     if len(missing) > 1:

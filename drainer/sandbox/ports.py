@@ -68,7 +68,7 @@ def _free_port() -> int:
 
 def _ephemeral_from() -> int:
     try:
-        return int(_EPHEMERAL_RANGE.read_text().split()[0])
+        return int(_EPHEMERAL_RANGE.read_text(encoding="utf-8").split()[0])
     except (OSError, ValueError, IndexError):
         return _EPHEMERAL_FROM
 

@@ -103,8 +103,8 @@ def _started(pid: int) -> str | None:
 
 def _started_linux(pid: int) -> str | None:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        boot_id = _BOOT_ID.read_text().strip()
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+        boot_id = _BOOT_ID.read_text(encoding="utf-8").strip()
     except OSError:
         return None
     # The name comes second, in parentheses, and may hold any character.

@@ -27,14 +27,13 @@ from drainer.engine.conclusion import (
 )
 from drainer.engine.ending import NOT_OURS
 from drainer.engine.keeper import Keeper
-from drainer.engine.local import Signalled
 from drainer.engine.loop import event_loop
 from drainer.engine.outside import Outside
 from drainer.engine.settings import LocalSettings
 from drainer.engine.signals import stop_signals
 from drainer.engine.status import CapStatus, FailureStatus, Status, Summary
 from drainer.engine.tasks import spawn
-from drainer.errors import DrainerError, Interrupted, Refused, both
+from drainer.errors import DrainerError, Interrupted, Refused, Signalled, both
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
 from drainer.spark.checking import Checking, insist_on_probes
@@ -337,7 +336,13 @@ class SparkDrain:
             self._keeper.plan, self._outside.read_committed, ask=not self._forced.is_set()
         )
         messages, subs = self._gathering.counts()
-        status, code, told = concluded(cause, messages, subs, dead=subs.dead)
+        status, code, told = concluded(
+            cause,
+            messages,
+            subs,
+            gave_up=subs.given_up,
+            lost=bool(self._plan.lost) and not self._plan.redrive,
+        )
         following = self._following
         return Summary(
             status=status,
@@ -345,11 +350,12 @@ class SparkDrain:
             elapsed_s=following.elapsed_s,
             messages=messages,
             sub_messages=subs,
-            partitions=partition_results(self._plan, self._gathering.watermarks, committed),
+            partitions=partition_results(self._keeper.plan, self._gathering.watermarks, committed),
             plan=str(self._file.path),
             sub_messages_per_s=following.rate_average,
             cause=told,
             failures=self._failure_status(),
+            parked=self._gathering.parked_lanes,
             latency=following.overall(),
             rules=following.rules(),
             engine="spark",

@@ -121,7 +121,13 @@ class Following:
 
     def rules(self) -> RuleStatus:
         ruled, found = self._gathering.ruled(), self._sum()
-        return RuleStatus(ruled.skipped_by, ruled.dead_by, dict(found.undecided), dict(found.why))
+        return RuleStatus(
+            ruled.skipped_by,
+            ruled.dead_by,
+            dict(found.undecided),
+            dict(found.why),
+            ruled.skipped_for,
+        )
 
     def status(
         self,
@@ -136,11 +142,13 @@ class Following:
         watermarks = self._gathering.watermarks
         told = [status for _, _, status in self._last.values() if status]
         unread = sum(p.end - self.positions[n] for n, p in plan.partitions.items())
-        moment = self._rates.look(messages, subs, unread)
         hottest = sorted(
             ((Shown(text), waiting) for each in told for text, waiting in each["hottest"]),
             key=lambda each: -each[1],
         )
+        longest = max((waiting for _, waiting in hottest), default=0)
+        running = sum(each["running"] for each in told)
+        moment = self._rates.look(messages, subs, unread, running, longest)
         recent = [_latency(each.get("recent")) for each in told]
         said = next((each["trouble"] for each in told if each["trouble"]), None)
         return Status(
@@ -152,7 +160,7 @@ class Following:
             rate_now=moment.rate_now,
             rate_average=moment.rate_average,
             eta_s=moment.eta_s,
-            running=sum(each["running"] for each in told),
+            running=running,
             concurrency=self._concurrency,
             lanes=sum(each["lanes"] for each in told),
             lanes_ready=sum(each["ready"] for each in told),

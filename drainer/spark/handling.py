@@ -18,7 +18,6 @@ from pyspark import TaskContext
 from drainer.core.dispatch import Dispatcher
 from drainer.core.folding import Record
 from drainer.core.plan import ALL, OffsetPlan
-from drainer.core.progress import Range
 from drainer.engine.guard import guarded
 from drainer.engine.local import LocalDrain
 from drainer.engine.loop import hurried_interpreter
@@ -247,10 +246,7 @@ class _NoCommitter:
         pass
 
     def commit(
-        self,
-        offsets: Mapping[int, int],
-        expected: Mapping[int, Set[int | None]],
-        finished: Mapping[int, Sequence[Range]],
+        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
     ) -> dict[int, int]:
         return {}
 
@@ -341,5 +337,6 @@ def _outcome(
     return {
         "failure": said_of(cause) if cause is not None and failed else None,
         "parked": sorted(dispatcher.left_behind()),
+        "parked_lanes": summary.parked.as_json(),
         "status": status,
     }

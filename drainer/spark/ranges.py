@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from drainer.core.listed import listed
 from drainer.core.ranges import cut
 from drainer.errors import RecordsDeleted, Refused, TopicMissing
 from drainer.kafka.backlog import Committed, freeze
@@ -57,7 +58,7 @@ def _named(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
     topic, ranges = cluster.topic(options.topic), options.ranges or {}
     if missing := [number for number in ranges if number not in topic.partitions]:
         raise TopicMissing(
-            f"{', '.join(f'{topic.name}/{number}' for number in missing)} does not exist",
+            f"{listed([f'{topic.name}/{number}' for number in missing])} does not exist",
             hint=f"topic {topic.name} has partitions {topic.partitions[0]} to"
             f" {topic.partitions[-1]}",
         )

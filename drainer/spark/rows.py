@@ -17,7 +17,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drainer.core.closure import SubKeys
+from drainer.core.identity import SubKeys
 from drainer.core.progress import Range, checksum_keys, decode_ranges, encode_ranges
 from drainer.errors import Interrupted, SplitFailed
 from drainer.message import Message, Origin, SubMessage

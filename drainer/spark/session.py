@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -141,6 +142,8 @@ def spark_session(
     }
     if master.startswith("local"):  # nobody else has to reach the driver
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if _LOCAL.fullmatch(master):  # nor has any other user of the machine; Spark makes the secret
+        settings["spark.authenticate"] = "true"
     settings |= chosen
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in settings.items():
@@ -170,7 +173,10 @@ def _begin_context(master: str, name: str, settings: Mapping[str, str]) -> None:
         shown = [(key, value) for key, value in settings.items() if not hides(key, value)]
         launched = SparkConf(loadDefaults=False).setAll(shown)
         SparkContext._ensure_initialized(gateway=_launch(launched), conf=conf)
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     SparkContext(conf=conf)
+    if ignored:  # as it was when the process began; Spark puts its own handler there
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _launch(conf: SparkConf) -> JavaGateway:

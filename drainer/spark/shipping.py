@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zipfile import ZIP_DEFLATED, ZipFile
 
+from drainer import mask
 from drainer.errors import Refused
 from drainer.loader import LoadedHandler, load_handler, place_and_name
 from drainer.spark.settings import is_local
@@ -22,15 +23,18 @@ FOLDER_BYTES_MOST = 64 * 1024 * 1024
 class Shipped:
     """How a task finds the handler: by a reference that holds where the task runs.
 
-    ``file`` is the name of a file that was sent along, whose handler is ``name``.
+    ``file`` is the name of a file that was sent along, whose handler is ``name``. With it travels
+    what keys are masked with: tasks tell of keys and errors, too.
     """
 
     reference: str
     file: str | None = None
     name: str = ""
+    mask: str = field(default_factory=mask.secret, repr=False)
 
     def load(self) -> LoadedHandler:
         """Raises UsageError or Refused as ``load_handler`` does."""
+        mask.use(self.mask)
         if self.file is None:
             return load_handler(self.reference)
         from pyspark import SparkFiles  # noqa: PLC0415 - only in a task

@@ -34,7 +34,7 @@ def told() -> Iterator[None]:
         yield
     except DrainerError as error:
         hint = error.hint
-        if isinstance(error, RecordsDeleted) and "--plan" in (hint or ""):
+        if isinstance(error, RecordsDeleted) and "--accept-gap" in (hint or ""):
             hint = "give the topic more retention; from=earliest reads what is left"
         text = _reworded(str(error) if hint is None else f"{error}\nhint: {hint}")
         raise type(error)(text, hint=hint) from None

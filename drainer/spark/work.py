@@ -12,11 +12,12 @@ from typing import Any
 from drainer.aside import aside
 from drainer.core.claims import Claim
 from drainer.core.gathering import Gathering, Stretch, insist_conserved
+from drainer.core.parked import NONE_PARKED, ParkedLanes
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress
 from drainer.core.tuning.concurrency import Concurrency
 from drainer.core.waves import cut_at
-from drainer.engine.conclusion import lanes_parked
+from drainer.engine.conclusion import judged_before, lanes_parked
 from drainer.engine.pump import PARKED_MOST
 from drainer.engine.settings import LocalSettings
 from drainer.errors import (
@@ -72,6 +73,7 @@ class Work:
         self._hear = hear
         self._claims = tuple(str(Claim(number, terms.tasks)) for number in range(terms.tasks))
         self._left_parked: set[str] = set()
+        self._given_up_before = judged_before(plan).given_up
         self._counted = [""] * (terms.tasks if plan.rules.limit_per_key is not None else 0)
         self._job: str | None = None  # the one that handles
         self._at_rest = asyncio.Event()  # no task handles anything
@@ -164,6 +166,8 @@ class Work:
         for claim, outcome in outcomes:
             self._following.ended(claim, outcome["status"])
             self._left_parked.update(outcome["parked"])
+            told = replace(ParkedLanes.from_json(outcome["parked_lanes"]), total=len(self.parked))
+            self._gathering.parked_lanes = self._gathering.parked_lanes.merge(told)
             if outcome["failure"] is not None:
                 whole = False
                 self._end(await self._meant(error_of(outcome["failure"])))
@@ -198,7 +202,8 @@ class Work:
                 plan.failures, rate=None if rate is None else rate / len(stretch.claims)
             ),
             parked=tuple(sorted(self.parked)),
-            ruled=replace(ruled, skipped_by={}, dead_by={}),
+            parked_lanes=NONE_PARKED,
+            ruled=replace(ruled, skipped_by={}, dead_by={}, skipped_for={}),
             latency=None,
             state=None,
         )
@@ -218,7 +223,8 @@ class Work:
 
     def insist_on_limit(self) -> None:
         """Ends the drain when all tasks together gave too much up."""
-        most, given_up = self._plan.failures.max_dead, self._following.given_up
+        most = self._plan.failures.max_dead
+        given_up = self._given_up_before + self._following.given_up
         if given_up and most.passed(given_up, self._gathering.counts()[1].finished):
             self._end(
                 Halted(

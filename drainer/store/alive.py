@@ -20,7 +20,7 @@ _DEAD = ("Z", "X", "x")  # states in /proc of what has only to be waited for
 def this_process() -> dict[str, Any]:
     """Machine, process id and start time of this process, as JSON."""
     pid = os.getpid()
-    return {"host": _host(), "pid": pid, "started": _started(pid)}
+    return {"host": this_machine(), "pid": pid, "started": _started(pid)}
 
 
 def is_dead(process: Mapping[str, Any]) -> bool:
@@ -30,7 +30,7 @@ def is_dead(process: Mapping[str, Any]) -> bool:
     """
     host, pid = fields.text(process["host"]), fields.whole(process["pid"])
     started = fields.optional(fields.text, process["started"])
-    if host != _host():
+    if host != this_machine():
         return False
     try:
         os.kill(pid, 0)
@@ -43,11 +43,11 @@ def is_dead(process: Mapping[str, Any]) -> bool:
 
 
 @cache
-def _host() -> str:
+def this_machine() -> str:
     """This machine since it was switched on, as far as process ids mean the same in it."""
     parts = [socket.gethostname()]
     with suppress(OSError):
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip())
     with suppress(OSError):
         parts.append(str(Path("/proc/self/ns/pid").readlink()))
     return " ".join(parts)
@@ -56,7 +56,7 @@ def _host() -> str:
 def _started(pid: int) -> str | None:
     """When a process began, in some unit; empty when it is dead, None when that can't be told."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         if Path("/proc/self/stat").exists():
             return ""

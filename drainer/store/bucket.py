@@ -12,7 +12,8 @@ from urllib.parse import parse_qsl, urlsplit
 from pyarrow.fs import FileSelector, FileSystem, FileType
 
 from drainer.errors import PlanNotWritten, StateRefused, UsageError
-from drainer.store.objects import NEW, Objects, out_of_reach
+from drainer.store.objects import Objects, out_of_reach
+from drainer.store.whole import NEW
 
 REMOTE = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 SPARKS_NAMES = {"s3a": "s3", "s3n": "s3"}  # what Spark calls them

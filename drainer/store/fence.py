@@ -5,21 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 
 from drainer.errors import DrainerError, Interrupted, LockLost
 from drainer.store.attempt import Attempt
 from drainer.store.state import State
+from drainer.uptime import uptime_s
 
 JOIN_S = 1.0
-
-
-# Seconds that go on while the machine sleeps, where the system can tell. Asked for each call.
-now_s: Callable[[], float] = (
-    partial(time.clock_gettime, time.CLOCK_BOOTTIME)
-    if hasattr(time, "CLOCK_BOOTTIME")
-    else time.monotonic
-)
 
 
 class Fence:
@@ -42,7 +34,7 @@ class Fence:
         *,
         look_s: float | None = None,
         lease_s: float | None = None,
-        clock: Callable[[], float] = now_s,
+        clock: Callable[[], float] = uptime_s,
     ) -> None:
         self.lost: DrainerError | None = None
         self.stop_reason: str | None = None

@@ -1,7 +1,8 @@
 """The journal: what finished since the plan was written, appended in small batches.
 
 A line a record: the CRC-32 of the rest in hex, a space, JSON. The first names the drain and says
-how many records its process had appended to earlier journals; each other one holds progress by
+how many records its process had appended to earlier journals, and which generation of the plan was
+on the disk by then; each other one holds progress by
 partition, the lanes that were parked behind a dead letter meanwhile, and what the rules did. A
 record torn by a crash or a full disk fails its check and ends the journal. Records only ever add,
 so that reading one twice, or one that the plan has already folded in, changes nothing.
@@ -11,7 +12,8 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ from drainer.core.plan import decode_progress, encode_progress
 from drainer.core.progress import Progress
 from drainer.core.rules.settings import RuleAccount
 from drainer.errors import PlanNotWritten, PlanRefused
+from drainer.ownership import read_own
+from drainer.store.whole import open_new
 
 PARKED, RULED, STATUS = "parked", "ruled", "status"
 SENSELESS = (KeyError, TypeError, ValueError, AttributeError)
@@ -35,7 +39,8 @@ class JournalContent:
 
     ``drain_id`` is None when not even the first line is whole. ``torn`` says that a record was cut
     or spoilt, and left out with all behind it. The first record is the one after ``follows``
-    others, in journals before this one.
+    others, in journals before this one. ``plan`` is the generation of a plan that was synced before
+    it began.
     """
 
     drain_id: str | None
@@ -44,26 +49,27 @@ class JournalContent:
     parked: tuple[str, ...] = ()
     follows: int = 0
     ruled: tuple[RuleAccount, ...] = ()
+    plan: int = 0
 
 
 class Journal:
-    """One journal file, open for appending; a new one empties what was there.
+    """One journal file, open for appending; a new one takes the place of what was there.
 
     Raises PlanNotWritten, and leaves no file open, when it can't be begun.
     """
 
-    def __init__(self, path: Path, drain_id: str, follows: int = 0) -> None:
+    def __init__(self, path: Path, drain_id: str, follows: int = 0, plan: int = 0) -> None:
         self.path = path
         self.reached = follows  # records in this one and those before it
         self._untaken = b""
         try:
-            self._file = os.open(
-                path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600
-            )
+            with suppress(FileNotFoundError):
+                path.unlink()  # whatever it is, and whoever put it there
+            self._file = open_new(path)
         except OSError as error:
             raise _not_written(path, error) from error
         try:
-            self._write({"drain_id": drain_id, "follows": follows})
+            self._write({"drain_id": drain_id, "follows": follows, "plan": plan})
         except BaseException:
             os.close(self._file)
             raise
@@ -96,13 +102,14 @@ class Journal:
             raise _not_written(self.path, OSError("no space left on device"))
 
 
-def read_journal(path: Path) -> JournalContent:
+def read_journal(path: Path, read: Callable[[Path], bytes] = read_own) -> JournalContent:
     """Reads up to the first record that does not check, or that makes no sense.
 
-    A file that is gone is empty. Raises PlanRefused when it is there and can't be read.
+    A file that is gone is empty. Raises PlanRefused when it is there and can't be read, NotOwn when
+    ``read`` does.
     """
     try:
-        lines = path.read_bytes().splitlines(keepends=True)
+        lines = read(path).splitlines(keepends=True)
     except FileNotFoundError:  # the drain that wrote it runs, and has folded it in
         lines = []
     except OSError as error:
@@ -112,7 +119,7 @@ def read_journal(path: Path) -> JournalContent:
             " handled again",
         ) from None
     drain_id: str | None = None
-    follows = 0
+    follows = plan = 0
     records: list[Mapping[int, Progress]] = []
     parked: list[str] = []
     ruled: list[RuleAccount] = []
@@ -121,7 +128,7 @@ def read_journal(path: Path) -> JournalContent:
         for line in lines:
             body = decode_line(line)
             if drain_id is None:
-                follows = fields.whole(body["follows"])
+                follows, plan = fields.whole(body["follows"]), fields.whole(body["plan"])
                 drain_id = fields.text(body["drain_id"])
             else:
                 record = record_of(body)
@@ -130,7 +137,9 @@ def read_journal(path: Path) -> JournalContent:
                 ruled += [] if record.ruled is None else [record.ruled]
     except SENSELESS:
         torn = True
-    return JournalContent(drain_id, tuple(records), torn, tuple(parked), follows, tuple(ruled))
+    return JournalContent(
+        drain_id, tuple(records), torn, tuple(parked), follows, tuple(ruled), plan
+    )
 
 
 def encode_line(body: Mapping[str, Any]) -> bytes:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import threading
+import stat
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from drainer.errors import PlanNotWritten, StateLost, UsageError
-
-NEW = ".new"  # ends the name of what is not whole yet
+from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
+from drainer.ownership import NotOwn, insist_own
+from drainer.store.whole import NEW, new_beside, open_new
 
 
 class Objects(ABC):
@@ -83,14 +83,16 @@ class Folder(Objects):
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         self.uri = str(self.path)
+        if os.path.lexists(self.path):
+            insist_private(self.path, self.uri)
 
     def put(self, name: str, data: bytes, *, beside: bool = False) -> None:
         path = self.path / name
-        new = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}{NEW}")
+        new = new_beside(path)
         try:
             if not beside:
                 self._make(path.parent)
-            file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            file = open_new(new)
             try:
                 _write_all(file, data)
             finally:
@@ -153,10 +155,27 @@ class Folder(Objects):
             self._make(folder.parent)
         else:
             folder.parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir(mode=0o700, exist_ok=True)
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            insist_private(folder, self.uri)
 
     def _not_read(self, error: OSError) -> StateLost:
         return out_of_reach(error.strerror or str(error), self.uri)
+
+
+def insist_private(folder: Path, uri: str) -> None:
+    """Raises StateRefused when what is in a folder may have been put there by somebody else."""
+    status = folder.stat()
+    if status.st_mode & stat.S_ISVTX:
+        return  # others can't touch what this user makes there
+    try:
+        insist_own(folder, status)
+    except NotOwn as error:
+        raise StateRefused(
+            f"the state at {uri} says what is finished, and {error}",
+            hint="name a folder of your own with --state",
+        ) from None
 
 
 def _write_all(file: int, data: bytes) -> None:

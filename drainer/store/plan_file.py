@@ -5,23 +5,39 @@ Beside ``NAME`` lie ``NAME.journal-GENERATION`` while a drain runs, and ``.NAME.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 
 import filelock
 
+from drainer.command import command
 from drainer.core.folding import fold
+from drainer.core.naming import name_of
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Progress
 from drainer.core.rules.settings import RuleAccount
 from drainer.errors import PlanNotWritten, PlanRefused, StateLost, StateRefused, UsageError
+from drainer.ownership import NotOwn, insist_new_files_own, read_own
+from drainer.store.alive import this_machine
 from drainer.store.journal import Journal, read_journal
 from drainer.store.state import State, Told
-from drainer.store.whole import write_to_last
+from drainer.store.whole import prefix_of_new, write_to_last
 
+NAME_CHARACTERS = 200  # file systems allow 255
 READ_TRIES = 10  # of a plan that is written meanwhile
+
+
+class NotOwnPlan(PlanRefused):
+    """Raised when somebody else could have written a plan or its journal."""
+
+
+def default_path(topic: str, group: str) -> Path:
+    """Where a plan is kept when nothing is said: in this folder, by a name that leaves room for
+    those of the files beside it."""
+    return Path(name_of(topic, group, ".plan.json", NAME_CHARACTERS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +50,7 @@ class LoadedPlan:
     spoilt, and left out with all that the same attempt told behind it.
     """
 
+    path: Path = field(compare=False)  # of one plan, absolute here and relative there
     written: OffsetPlan
     plan: OffsetPlan
     journal_records: int
@@ -51,14 +68,23 @@ class PlanFile:
         self._lock = filelock.FileLock(path.with_name(f".{path.name}.lock"), mode=0o600)
         self._journal: Journal | None = None
         self._not_begun: PlanNotWritten | None = None
+        self._written = 0  # the generation of the last plan from here that is synced
 
     def hold(self) -> None:
         """Keeps other processes of this machine off the plan, until ``release`` or death.
 
-        Raises PlanRefused when another process holds it, or its folder can't be written.
+        Raises PlanRefused when another process holds it, its folder can't be written, or what is
+        written there would not be this user's own, so that no resume would take it.
         """
         try:
+            insist_new_files_own(self.path.parent)
             self._lock.acquire(blocking=False)
+        except NotOwn as error:
+            raise PlanRefused(
+                f"a plan can't be kept private where a new file {str(error).partition(' ')[2]}:"
+                f" {self.path.parent}",
+                hint="name a folder on another file system with --plan",
+            ) from None
         except filelock.Timeout:
             raise PlanRefused(
                 f"another drainer process is working with {self.path}",
@@ -69,6 +95,17 @@ class PlanFile:
                 f"the plan can't be written in {self.path.parent}: {error.strerror or error}",
                 hint="name a folder that you can write to with --plan",
             ) from None
+
+    @property
+    def holder(self) -> str:
+        """A name for who holds this very file: nobody alive has it but the process that holds it.
+
+        Another process has it only when the one before is dead. Of two machines or containers that
+        have copies of a plan, and maybe one host name, each has a name of its own.
+        """
+        lock = Path(self._lock.lock_file).stat()
+        file = f"{this_machine()} {lock.st_dev} {lock.st_ino}"
+        return blake2b(file.encode(errors="surrogateescape"), digest_size=8).hexdigest()
 
     def insist_free(self) -> None:
         """Raises PlanRefused when another process holds the plan; leaves it as it was."""
@@ -85,17 +122,24 @@ class PlanFile:
                 Path(self._lock.lock_file).unlink()
             self._lock.release()
 
-    def load(self) -> LoadedPlan:
-        """Raises PlanRefused when there is no plan here, or it can't be trusted."""
+    def load(self, *, anybodys: bool = False) -> LoadedPlan:
+        """What the plan says with its journal, and with what tasks told.
+
+        ``anybodys`` takes what other users may have written too: to be looked at, by a person. What
+        tasks told is left out then, since that is wherever the plan says.
+
+        Raises PlanRefused when there is no plan here, or it can't be trusted.
+        """
+        read = Path.read_bytes if anybodys else read_own
         for _ in range(READ_TRIES):
-            data = self._read()
+            data = self._read(read)
             try:
                 written = OffsetPlan.decode(data)
             except PlanRefused as error:
                 raise self._named(error) from None
-            records, parked, ruled, torn = self._records_since(written)
-            told = self._told(written)
-            if self._read() == data:
+            records, parked, ruled, torn = self._records_since(written, read)
+            told = [] if anybodys else self._told(written)
+            if self._read(read) == data:
                 break  # or a drain that runs has folded journals in, before they were all read
         plan = written
         for record in records:
@@ -111,6 +155,7 @@ class PlanFile:
             raise self._named(error) from None
         last = max([written.generation, *(generation for generation, _ in self._journals())])
         return LoadedPlan(
+            self.path,
             written,
             plan,
             len(records),
@@ -148,6 +193,7 @@ class PlanFile:
                 f"the plan {self.path} can't be written: {error.strerror or error}",
                 hint="the plan on disk stays true with its journal; make room, then resume",
             ) from error
+        self._written = plan.generation
         self._remove_journals(below=plan.generation)
 
     def start_journal(self, drain_id: str, generation: int) -> None:
@@ -158,7 +204,8 @@ class PlanFile:
         before = self._journal
         follows = 0 if before is None else before.reached
         try:
-            self._journal = Journal(self._journal_path(generation), drain_id, follows)
+            path = self._journal_path(generation)
+            self._journal = Journal(path, drain_id, follows, self._written)
         except PlanNotWritten as error:
             self._not_begun = error
             raise
@@ -219,16 +266,16 @@ class PlanFile:
             else:
                 aside.rename(self.path)
 
-    def _read(self) -> bytes:
+    def _read(self, read: Callable[[Path], bytes]) -> bytes:
         try:
-            return self.path.read_bytes()
+            return read(self.path)
+        except NotOwn as error:
+            raise self._not_own(error) from None
         except FileNotFoundError:
             raise PlanRefused(
                 f"there is no plan at {self.path}",
-                hint="if it is lost, `drainer run` goes on safely from the group's committed"
-                " offset and the metadata beside it: repeated is what finished since the last"
-                " commit, messages finished only in part with those that followed them on a lane,"
-                " and what did not fit into the metadata",
+                hint="if it is lost, begin anew with `drainer run`: it starts at the group's"
+                " committed offset, and repeats what was finished above it",
             ) from None
         except OSError as error:
             raise PlanRefused(
@@ -237,7 +284,7 @@ class PlanFile:
             ) from None
 
     def _records_since(
-        self, written: OffsetPlan
+        self, written: OffsetPlan, read: Callable[[Path], bytes]
     ) -> tuple[list[Mapping[int, Progress]], list[str], list[RuleAccount], bool]:
         """What journals add to a plan, in order, the lanes that they park, what rules did, and
         whether something of them was lost.
@@ -253,12 +300,22 @@ class PlanFile:
         for generation, path in self._journals():
             if generation < written.generation:
                 continue  # the plan has it; the process ended before removing it
-            content = read_journal(path)
+            try:
+                content = read_journal(path, read)
+            except NotOwn as error:
+                raise self._not_own(error) from None
             if content.drain_id not in (written.drain_id, None):
                 continue  # of another drain that had its plan here
             torn = torn or content.torn
             if content.drain_id is None:
                 continue  # never begun
+            if content.plan > written.generation:
+                raise PlanRefused(
+                    f"{self.path} is older than its journal: it is of generation"
+                    f" {written.generation}, and {path.name} goes on from {content.plan}",
+                    hint="put the newer plan back; if it is lost, remove the journal, and what"
+                    " finished since this plan was written is handled again",
+                )
             if generation > written.generation and content.follows > reached:
                 return records, parked, ruled, True
             parked.extend(content.parked)
@@ -286,6 +343,13 @@ class PlanFile:
                 " from the group's committed offset, and handles that again",
             ) from error
 
+    def _not_own(self, error: NotOwn) -> NotOwnPlan:
+        return NotOwnPlan(
+            f"{error}; and a plan says where to connect and which code to run",
+            hint=f"look at it with `{command('plan show', self.path)}`; if it is right,"
+            f" `{command('plan take', self.path)}` makes it yours",
+        )
+
     def _named(self, error: PlanRefused) -> PlanRefused:
         return PlanRefused(f"{self.path}: {error}", hint=error.hint)
 
@@ -300,15 +364,20 @@ class PlanFile:
             if below is None or generation < below:
                 with suppress(OSError):
                     path.unlink()
+        for path in self._beside(prefix_of_new(self.path)):  # left by a process that was killed
+            with suppress(OSError):
+                path.unlink()
 
     def _journal_path(self, generation: int) -> Path:
         return self.path.with_name(f"{self.path.name}.journal-{generation}")
 
     def _journals(self) -> list[tuple[int, Path]]:
         prefix = f"{self.path.name}.journal-"
+        found = [(path.name.removeprefix(prefix), path) for path in self._beside(prefix)]
+        return sorted((int(number), path) for number, path in found if number.isdecimal())
+
+    def _beside(self, prefix: str) -> list[Path]:
         try:
-            names = [path for path in self.path.parent.iterdir() if path.name.startswith(prefix)]
+            return [path for path in self.path.parent.iterdir() if path.name.startswith(prefix)]
         except OSError:
             return []
-        found = [(path.name.removeprefix(prefix), path) for path in names]
-        return sorted((int(number), path) for number, path in found if number.isdecimal())

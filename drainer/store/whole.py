@@ -5,11 +5,29 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
+from zlib import crc32
+
+NEW = ".new"  # ends the name of what is not whole yet
+
+
+def open_new(path: Path) -> int:
+    """Makes a file of this user's alone: no link is followed, and nothing taken that was there.
+
+    Raises OSError.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(path, flags | os.O_APPEND, 0o600)
+
+
+def prefix_of_new(path: Path) -> str:
+    """What the names of files begin with that were to take the place of this one."""
+    return f".drainer-{crc32(os.fsencode(path.name)):08x}-"
 
 
 def new_beside(path: Path) -> Path:
-    """What is written first, until it takes the place of the file."""
-    return path.with_name(f".{path.name}.new")
+    """Where to write what will take the place of a file, by a name that can't be foreseen."""
+    return path.with_name(f"{prefix_of_new(path)}{token_hex(8)}{NEW}")
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -19,8 +37,7 @@ def write_whole(path: Path, data: bytes) -> None:
     """
     new = new_beside(path)
     try:
-        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(file, "wb") as stream:
+        with os.fdopen(open_new(new), "wb") as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())

@@ -7,6 +7,6 @@ from drainer.errors import DrainerError
 from drainer.testing.account import answer
 
 try:
-    answer(Path(sys.argv[1]))
+    answer(Path(sys.argv[1]), float(sys.argv[2]))
 except DrainerError as error:
     sys.exit(str(error))

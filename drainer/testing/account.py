@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,10 +63,13 @@ def account_of(message: Message, split: Callable[[Message], list[SubMessage]]) -
         return str(error)
 
 
-def accounts_elsewhere(subject: Subject, sample: Sequence[Message], seed: int) -> list[Account]:
+def accounts_elsewhere(
+    subject: Subject, sample: Sequence[Message], seed: int, ahead_s: float = 0.0
+) -> list[Account]:
     """The accounts that a fresh Python gives, whose ``hash()`` of text is of this seed.
 
-    Raises NoAnswer.
+    Its clock is ``ahead_s`` ahead of this one's before the handler is imported, for all that asks
+    for the time in Python; the monotonic clock isn't. Raises NoAnswer.
     """
     # By value where it can't be imported by name. PySpark brings it.
     from pyspark import cloudpickle  # noqa: PLC0415
@@ -92,7 +96,7 @@ def accounts_elsewhere(subject: Subject, sample: Sequence[Message], seed: int) -
         }
         try:
             ended = subprocess.run(
-                [sys.executable, "-m", "drainer.testing", name],
+                [sys.executable, "-m", "drainer.testing", name, str(ahead_s)],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -119,8 +123,13 @@ async def _accounts(subject: Subject, sample: Sequence[Message]) -> list[Account
         return [account_of(again(message), split) for message in sample]
 
 
-def answer(folder: Path) -> None:
+def answer(folder: Path, ahead_s: float) -> None:
     """What the other process does: the task in a folder is answered there."""
+    if ahead_s:
+        # It changes what C functions answer, so modules that hold these already see it too.
+        from time_machine import travel  # noqa: PLC0415
+
+        travel(time.time() + ahead_s).start()
     reference, source, options, raw = pickle.loads((folder / TASK).read_bytes())
     sample = [
         Message(Origin(topic, topic_id, partition), *rest)

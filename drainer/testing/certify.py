@@ -98,7 +98,8 @@ def check_split(
 ) -> None:
     """Insists that ``split`` is pure and deterministic, here and in other processes.
 
-    ``processes`` fresh ones are asked, each with other hashes of text. ``handle`` is not called.
+    ``processes`` fresh ones are asked, each with other hashes of text, the second and third with
+    other clocks. ``handle`` is not called.
 
     Raises:
         LawBroken: with the message and the sub-message where it is not. What is only doubtful is

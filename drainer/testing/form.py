@@ -6,19 +6,16 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from enum import Enum
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from drainer.core.failing.exact import Encoding, encode_payload
 
-ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
 OPAQUE = "<opaque "  # begins the form of what has no structure to look at
 
 _ATOMS = (str, bytes, int, float, complex, bool, type(None))
-_KEYS = (str, bytes, int, bool, type(None))
 _NAMED = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
 
 
@@ -64,13 +61,6 @@ def _form_of_object(value: Any, inside: tuple[int, ...]) -> str:
         return f"<{kind.__qualname__} {made}>"
     parts = [list(part) if isinstance(part, Iterator) else part for part in made]
     return f"{kind.__qualname__}({', '.join(_form(part, inside) for part in parts)})"
-
-
-def is_plain_key(key: Hashable) -> bool:
-    """Whether a sub-key is one that is the same everywhere: str, bytes, int, None, tuples of it."""
-    if type(key) is tuple:
-        return all(map(is_plain_key, key))
-    return type(key) in _KEYS
 
 
 def is_writable(payload: Any) -> bool:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from drainer.testing.finding import Finding, Level
 from drainer.testing.schedule import Place, Work, earliest, latest
-from drainer.testing.search import CounterExample, Draw, Effort, Parts, Search
+from drainer.testing.search import CounterExample, Draw, Effort, Parts, Search, narrowed
 from drainer.testing.subject import AT_ONCE
 from drainer.testing.trial import Ended, Trial
 
@@ -147,31 +147,35 @@ def together(trial: Trial, work: Work) -> Finding | None:
     """Whether folding and batches end as one sub-message after the other does; None for a handler
     that has neither."""
     for part in work.whole_partitions():
-        for count in _growing(len(part.chosen)):
-            few = part.only(part.chosen[:count])
-            ended = trial.run_together(few.chosen)
-            if ended is None:
-                return None
-            serial = trial.run(few.serial)
-            if not ended.same(serial):
-                there, here = ended.against(serial)
-                words = few.words(list(few.specs))
-                return Finding(
-                    "together",
-                    Level.BAD,
-                    f"{words}, folded and in batches as a drain would, leave {there}; one by one,"
-                    f" {here}",
-                    "coalesce(earlier, later) has to do what both would, in this order, and leave"
-                    " both as they are; handle_batch what handling each would",
-                )
+        ended = trial.run_together(part.chosen)
+        if ended is None:
+            return None
+        found = _apart(trial, part, ended)
+        if found is not None:
+            found = narrowed(found, lambda few: _tried_together(trial, few))
+            there, here = found.ended.against(found.serial)
+            return Finding(
+                "together",
+                Level.BAD,
+                f"{found.work.words(list(found.work.specs))} leave {there} as a drain folds and"
+                f" batches them; one by one, {here}",
+                "coalesce(earlier, later) has to do what both would, in this order, and leave"
+                " both as they are; handle_batch what handling each would",
+            )
     text = "folded and in batches, they end in the state of one by one"
     return Finding("together", Level.OK, text)
 
 
-def _growing(count: int) -> list[int]:
-    """The first few, then more and more of so many: a small example is found first."""
-    sizes = [size for size in (1, 2, 3, 5, 8, 16, 32, 64, 128, 256, 512) if size < count]
-    return [*sizes, count] if count else []
+def _tried_together(trial: Trial, work: Work) -> CounterExample | None:
+    ended = trial.run_together(work.chosen)
+    return None if ended is None else _apart(trial, work, ended)
+
+
+def _apart(trial: Trial, work: Work, ended: Ended) -> CounterExample | None:
+    serial = trial.run(work.serial)
+    if serial.raised is not None or ended.same(serial):
+        return None
+    return CounterExample(work, (work.serial,), serial, ended)
 
 
 def _find(search: Search, work: Work) -> tuple[CounterExample | None, bool]:

@@ -39,6 +39,31 @@ class CounterExample:
     ended: Ended
 
 
+def narrowed(
+    found: CounterExample, differs: Callable[[Work], CounterExample | None]
+) -> CounterExample:
+    """The same with messages left out, more and more until each of the rest is needed."""
+    left = NARROWING_RUNS
+    size = max(1, len(found.work.chosen) // 2)
+    while left:
+        before = len(found.work.chosen)
+        at = 0
+        while at < len(found.work.chosen) and left:
+            chosen = found.work.chosen
+            rest = found.work.only(chosen[:at] + chosen[at + size :])
+            left -= 1
+            smaller = differs(rest) if rest.chosen else None
+            if smaller is None:
+                at += size
+            else:
+                found = smaller
+        if size > 1:
+            size //= 2
+        elif len(found.work.chosen) == before:
+            break
+    return found
+
+
 class _Differs(Exception):
     def __init__(self, example: CounterExample) -> None:
         super().__init__()
@@ -69,39 +94,22 @@ class Search:
     def find(self, work: Work) -> CounterExample | None:
         """A small schedule that should end as the serial one does, and doesn't."""
         whole = self._try(work, self._wide(work))
-        if whole is not None:
-            whole = self._narrowed(whole)
-        return self._draw(work if whole is None else whole.work) or whole
+        if whole is None:
+            return self._draw(work, MESSAGES_DRAWN)
+        whole = narrowed(whole, lambda part: self._try(part, self._wide(part)))
+        return self._draw(whole.work, len(whole.work.chosen)) or whole
 
-    def _narrowed(self, found: CounterExample) -> CounterExample:
-        left = NARROWING_RUNS
-        size = len(found.work.chosen) // 2
-        while size:
-            at = 0
-            while at < len(found.work.chosen) and left:
-                chosen = found.work.chosen
-                rest = found.work.only(chosen[:at] + chosen[at + size :])
-                left -= 1
-                smaller = self._try(rest, self._wide(rest)) if rest.chosen else None
-                if smaller is None:
-                    at += size
-                else:
-                    found = smaller
-            size //= 2
-        return found
-
-    def _draw(self, work: Work) -> CounterExample | None:
+    def _draw(self, work: Work, most: int) -> CounterExample | None:
         # Only now: a drain must not pay for the import.
         from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings  # noqa: PLC0415
         from hypothesis import strategies as st  # noqa: PLC0415
         from hypothesis.errors import Flaky  # noqa: PLC0415
 
-        chosen = st.lists(
-            st.sampled_from(work.chosen),
-            min_size=1,
-            max_size=min(len(work.chosen), MESSAGES_DRAWN),
-            unique=True,
-        )
+        most = min(len(work.chosen), most)
+        each = st.sampled_from(work.chosen)
+        chosen = st.lists(each, min_size=1, max_size=most, unique=True)
+        if most == len(work.chosen):  # which all of them would hardly ever be drawn for
+            chosen |= st.just(list(work.chosen))
         until = monotonic() + self._effort.seconds
         found: CounterExample | None = None
 

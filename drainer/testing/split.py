@@ -18,10 +18,14 @@ from drainer.testing.account import (
     checked,
 )
 from drainer.testing.finding import Finding, Level
-from drainer.testing.form import ADDRESS, changeable_in, is_plain_key, is_writable, short
+from drainer.testing.form import changeable_in, is_writable, short
 from drainer.testing.subject import Subject, again, run, splitter
 
 HASH_SEEDS = (1, 2, 3)  # two elements of a set stand in one order in half of all processes
+DAY_S = 24 * 3600.0
+# How far the clocks of these processes are ahead: none of them, then another date, day of the week,
+# hour, minute and second.
+AHEAD_S = (0.0, 397 * DAY_S + 27_077, -(1_000 * DAY_S + 19_421))
 _PURE = "let split depend on the message alone: no clock, no chance, no state, no order of a set"
 _KEYS = "use str, bytes, int, or tuples of them, in one normal form"
 
@@ -93,7 +97,7 @@ def split_report(
         _leaves_alone(sample, first),
     ]
     again_subs = others[0][1].subs
-    keys = _sub_keys(sample, first, again_subs)
+    keys = _sub_keys(first)
     # A sub-key that differs because of its own type is told as that, and only once.
     if keys.level is Level.BAD and findings[1].level is Level.BAD:
         findings[1] = Finding(
@@ -157,22 +161,43 @@ def _deterministic(
     for how, other in others:
         if told := _first_difference(sample, first.accounts, other.accounts):
             return Finding("deterministic", Level.BAD, f"{told} when asked {how}", _PURE)
-    for seed in HASH_SEEDS[:processes]:
+    doubt: Finding | None = None
+    for seed, ahead_s in list(zip(HASH_SEEDS, AHEAD_S, strict=True))[:processes]:
+        clock = _clock(ahead_s)
         try:
-            elsewhere = accounts_elsewhere(subject, sample, seed)
+            elsewhere = accounts_elsewhere(subject, sample, seed, ahead_s)
+            told = _first_difference(sample, first.accounts, elsewhere)
+            if told and ahead_s:  # is it the clock?
+                plain = accounts_elsewhere(subject, sample, seed)
+                if told_too := _first_difference(sample, first.accounts, plain):
+                    told, clock = told_too, ""
         except NoAnswer as reason:
-            return Finding(
+            doubt = doubt or Finding(
                 "deterministic",
                 Level.WARN,
-                "split gives the same again and again here; in another process it could not be"
-                f" asked: {reason}",
+                f"split gives the same again and again here; in another process{clock} it could not"
+                f" be asked: {reason}",
                 "define the handler at the top of a module that can be imported",
             )
-        if told := _first_difference(sample, first.accounts, elsewhere):
-            text = f"{told} in another process"
+            if not ahead_s:
+                return doubt
+            continue
+        if told:
+            text = f"{told} in another process{clock}"
             return Finding("deterministic", Level.BAD, text, _PURE)
-    where = "here and in other processes" if processes else "in this process"
+    if doubt is not None:
+        return doubt
+    where = ("in this process", "here and in another process")[min(processes, 1)]
+    if processes > 1:
+        where = "here, in other processes and at other times"
     return Finding("deterministic", Level.OK, f"split gives the same again, {where}")
+
+
+def _clock(ahead_s: float) -> str:
+    if not ahead_s:
+        return ""
+    days = f"{abs(ahead_s) / DAY_S:,.0f} days"
+    return f" whose clock is {days} {'ahead' if ahead_s > 0 else 'behind'}"
 
 
 def _first_difference(
@@ -213,62 +238,18 @@ def _leaves_alone(sample: Sequence[Message], first: _Pass) -> Finding:
     return Finding("message", Level.OK, "split leaves the message as it was")
 
 
-def _sub_keys(
-    sample: Sequence[Message], first: _Pass, other: Sequence[Sequence[SubMessage]]
-) -> Finding:
-    doubts: list[str] = []
+def _sub_keys(first: _Pass) -> Finding:
     types_of: defaultdict[str, set[type]] = defaultdict(set)
-    for subs, later in zip(first.subs, other, strict=True):
-        counterparts = [key for _, key in _each_key(later)]
-        for index, (sub, key) in enumerate(_each_key(subs)):
+    for subs in first.subs:
+        for _, key in _each_key(subs):
             if type(key) in (str, bytes, int):
                 types_of[_text_of(key)].add(type(key))
-            if is_plain_key(key):
-                continue
-            name = type(key).__name__
-            if ADDRESS.search(repr(key)):
-                return _bad_key(f"the repr of sub-key {short(key, 80)} at {sub} holds an address")
-            counterpart = counterparts[index] if index < len(counterparts) else key
-            if not _one_lane(key, counterpart) and repr(key) == repr(counterpart):
-                return _bad_key(
-                    f"sub-key {short(key, 80)} at {sub}, a {name}, does not equal itself when the"
-                    " message is split again: it would be two lanes"
-                )
-            if _has_unordered(key):
-                return _bad_key(
-                    f"the repr of sub-key {short(key, 80)} at {sub} has another order in another"
-                    " process: it holds a set"
-                )
-            doubts.append(f"sub-key {short(key, 80)} at {sub} {_odd_part(key)}")
     mixed = next((text for text, types in types_of.items() if len(types) > 1), None)
     if mixed is not None:
         names = " and ".join(sorted(kind.__name__ for kind in types_of[mixed]))
-        doubts.insert(0, f"sub-key {mixed} comes as {names}: as many lanes")
-    if doubts:
-        more = f" ({len(doubts):,} such)" if len(doubts) > 1 else ""
-        return Finding("sub-keys", Level.WARN, f"{doubts[0]}{more}", _KEYS)
-    return Finding("sub-keys", Level.OK, "sub-keys are hashable, and the same everywhere")
-
-
-def _bad_key(text: str) -> Finding:
-    return Finding("sub-keys", Level.BAD, text, _KEYS)
-
-
-def _one_lane(key: Hashable, other: Hashable) -> bool:
-    return key == other and hash(key) == hash(other)
-
-
-def _has_unordered(key: Any) -> bool:
-    if isinstance(key, tuple):
-        return any(map(_has_unordered, key))
-    return isinstance(key, frozenset) and len(key) > 1
-
-
-def _odd_part(key: Any) -> str:
-    if type(key) is not tuple:
-        return f"is of type {type(key).__name__}"
-    odd = next(part for part in key if not is_plain_key(part))
-    return f"holds a part of type {type(odd).__name__}"
+        text = f"sub-key {mixed} comes as {names}: as many lanes"
+        return Finding("sub-keys", Level.WARN, text, _KEYS)
+    return Finding("sub-keys", Level.OK, "sub-keys are the same everywhere")
 
 
 def _text_of(key: Any) -> str:

@@ -40,7 +40,7 @@ class Ended:
         return f"{name} = {here}", f"{name} = {there}"
 
     def _told(self) -> str:
-        return "no error" if self.raised is None else self.raised
+        return "no error" if self.raised is None else f"an error ({self.raised})"
 
 
 class Trial:

@@ -7,6 +7,7 @@ from logging import INFO
 
 from rich.text import Text
 
+from drainer.command import command
 from drainer.core.bundles import BatchOf, Bundling
 from drainer.core.tuning.concurrency import Concurrency
 from drainer.engine.action import Engine, PartitionAction, PlanOfAction
@@ -17,9 +18,7 @@ from drainer.view.layout import (
     QUIET_STYLE,
     SHOWN,
     WARN_STYLE,
-    command,
     field,
-    printable,
     table,
     verdict,
 )
@@ -43,11 +42,13 @@ def show_plan_of_action(terminal: Terminal, action: PlanOfAction) -> None:
     for warning in action.warnings:
         terminal.warn(warning)
     if isinstance(terminal, LogTerminal):
-        terminal.event(INFO, "plan_of_action", _headline(action).plain, **action.as_json())
+        headline = "; ".join(line.plain.strip() for line in _headline(action))
+        terminal.event(INFO, "plan_of_action", headline, **action.as_json())
         return
     if action.warnings:
         terminal.say("")
-    terminal.show(_headline(action))
+    for line in _headline(action):
+        terminal.show(line)
     terminal.say("")
     _show_partitions(terminal, action)
     terminal.say("")
@@ -62,7 +63,7 @@ def show_plan_of_action(terminal: Terminal, action: PlanOfAction) -> None:
     terminal.show(field("to undo", command("plan undo", action.plan_path)))
 
 
-def _headline(action: PlanOfAction) -> Text:
+def _headline(action: PlanOfAction) -> list[Text]:
     if action.redrive is not None:
         verb = (
             "Go on redriving the dead letters of" if action.resumes else "Redrive dead letters of"
@@ -72,11 +73,11 @@ def _headline(action: PlanOfAction) -> Text:
     parts = figures.counted(len(action.partitions), "partition")
     offsets = figures.counted(action.offsets, "offset")
     text = f"{verb} {action.topic} for group {action.group}: {offsets} in {parts}"
-    headline = Text(printable(text), HEAD_STYLE)
+    headline = [Text(text, HEAD_STYLE)]
     finished = sum(part.finished for part in action.partitions)
     if finished:
         already = figures.counted(finished, "message")
-        headline.append(f"\n  {already} finished already, which won't be handled again")
+        headline.append(Text(f"  {already} finished already, which won't be handled again"))
     return headline
 
 

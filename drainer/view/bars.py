@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from drainer.view.layout import HEAD_STYLE, QUIET_STYLE, printable
+from drainer.escape import printable
+from drainer.view.layout import HEAD_STYLE, QUIET_STYLE
 from drainer.view.terminal import Terminal
 
 _WIDEST = 100  # characters of a whole line; bars much longer than this don't read better

@@ -15,7 +15,6 @@ from drainer.view.layout import (
     QUIET_STYLE,
     WARN_STYLE,
     field,
-    printable,
 )
 from drainer.view.terminal import Terminal
 
@@ -46,7 +45,7 @@ def show_sample(
 ) -> None:
     """What is about to be tried: so many messages, of logs that span so many offsets."""
     title = f"Certify {handler} on {figures.counted(messages, 'message')} of {topic}"
-    terminal.show(Text(printable(title), HEAD_STYLE))
+    terminal.show(Text(title, HEAD_STYLE))
     logs = f"{figures.counted(offsets, 'offset')} in {figures.counted(partitions, 'partition')}"
     terminal.show(field("taken from", logs, f"evenly, by --seed {seed}"))
     terminal.show(field("commits", "nothing", "no group is joined or moved"))
@@ -72,10 +71,10 @@ def _show(terminal: Terminal, finding: Finding) -> None:
     of_text = BAD_STYLE if finding.level is Level.BAD else ""
     if finding.level is Level.UNCHECKED:
         of_text = QUIET_STYLE
-    line = Text.assemble((f"  {mark} ", style), (printable(finding.text), of_text))
+    line = Text.assemble((f"  {mark} ", style), (finding.text, of_text))
     terminal.show(line, urgent=finding.level is Level.BAD)
     if finding.level is Level.WARN and finding.hint:
-        terminal.show(Text(printable(f"    {finding.hint}"), QUIET_STYLE))
+        terminal.show(Text(f"    {finding.hint}", QUIET_STYLE))
 
 
 def _figures(found: Figures, handled: int) -> list[Text]:

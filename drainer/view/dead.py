@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
-import orjson
 from rich.text import Text
 
 from drainer.core.failing.dead_letter import Letter
 from drainer.core.failing.exact import Encoding
+from drainer.core.failing.redrive import RedriveProgress
 from drainer.core.overview import Overview
+from drainer.escape import json_text
 from drainer.view import figures
 from drainer.view.layout import (
     BAD_STYLE,
@@ -20,7 +23,6 @@ from drainer.view.layout import (
     QUIET_STYLE,
     WARN_STYLE,
     field,
-    printable,
     table,
 )
 from drainer.view.terminal import Terminal
@@ -28,12 +30,14 @@ from drainer.view.terminal import Terminal
 _KEY, _ERROR = 32, 60  # characters of a cell
 
 
-def show_overview(terminal: Terminal, found: Overview) -> None:
-    """How many there are, of which errors and sub-keys, and the newest of them."""
+def show_overview(terminal: Terminal, found: Overview, redriven: RedriveProgress) -> None:
+    """How many are outstanding, of which errors and sub-keys, and the newest of them."""
     if found.foreign:
         records = figures.counted(found.foreign, "record")
         terminal.warn(f"{records} of {found.topic} can't be read as dead letters of drainer's")
     terminal.show(_headline(found))
+    if redriven.begun:
+        terminal.show(Text(_source(redriven), QUIET_STYLE))
     if not found.matching:
         return
     terminal.say("")
@@ -44,18 +48,23 @@ def show_overview(terminal: Terminal, found: Overview) -> None:
     shown = len(found.newest)
     which = "newest first" if shown == found.matching else f"the newest {shown}"
     terminal.show(Text(f"letters, {which}", QUIET_STYLE))
-    rows = table("partition:offset", "time", "reason", "attempts", "from", "sub-key", "error")
-    for column in rows.columns[4:]:
+    some = any(redriven for _, redriven in found.newest)
+    extra = ["redriven"] if some else []
+    rows = table(
+        "partition:offset", "time", "reason", "attempts", *extra, "from", "sub-key", "error"
+    )
+    for column in rows.columns[4 + some :]:
         column.justify = "left"
-    for letter in found.newest:
+    for letter, is_redriven in found.newest:
         rows.add_row(
             f"{letter.partition}:{letter.offset}",
-            printable(letter.time),
-            printable(letter.reason),
+            letter.time,
+            letter.reason,
             figures.count(letter.attempts),
-            printable(_origin(letter)),
-            printable(figures.shorten(_keys(letter), _KEY)),
-            Text(printable(figures.shorten(letter.error or "none", _ERROR)), BAD_STYLE),
+            *(["yes" if is_redriven else ""] if some else []),
+            _origin(letter),
+            figures.shorten(_keys(letter), _KEY),
+            Text(figures.shorten(letter.error or "none", _ERROR), BAD_STYLE),
         )
     terminal.show(rows)
 
@@ -63,7 +72,7 @@ def show_overview(terminal: Terminal, found: Overview) -> None:
 def show_letter(terminal: Terminal, letter: Letter) -> None:
     """All that a letter tells, its payload last."""
     head = f"dead letter {letter.partition}:{letter.offset}, of {_origin(letter)}"
-    terminal.show(Text(printable(head), HEAD_STYLE))
+    terminal.show(Text(head, HEAD_STYLE))
     for line in _fields(letter):
         terminal.show(line)
     terminal.say("")
@@ -77,18 +86,32 @@ def show_letter(terminal: Terminal, letter: Letter) -> None:
     terminal.show(
         Text.assemble(("payload", HEAD_STYLE), (f"  ({letter.payload_encoding})", QUIET_STYLE))
     )
-    terminal.say(_pretty(letter))
+    for each in _pretty(letter).splitlines():
+        terminal.say(each)
 
 
 def _headline(found: Overview) -> Text:
-    letters = figures.counted(found.letters, "dead letter")
     if not found.letters:
-        return Text(printable(f"{OK} no dead letters in {found.topic}"), GOOD_STYLE)
-    if found.matching < found.letters:
-        text = f"{found.topic}: {figures.count(found.matching)} of {letters} match"
-    else:
-        text = f"{found.topic}: {letters}"
-    return Text(printable(text), WARN_STYLE)
+        return Text(f"{OK} no dead letters in {found.topic}", GOOD_STYLE)
+    count = figures.count(found.redriven)
+    if not found.asked:
+        text = f"{OK} no dead letters outstanding in {found.topic}, {count} redriven"
+        return Text(text, GOOD_STYLE)
+    letters = figures.counted(found.asked, "dead letter")
+    if found.matching < found.asked:
+        letters = f"{figures.count(found.matching)} of {letters} match"
+    redriven = ""
+    if found.redriven:
+        among = "of them redriven" if found.asked == found.letters else "others redriven"
+        redriven = f", {count} {among}"
+    return Text(f"{found.topic}: {letters}{redriven}", WARN_STYLE)
+
+
+def _source(redriven: RedriveProgress) -> str:
+    # Where it is known from what was redriven.
+    if redriven.plan is not None:
+        return f"redriven: as group {redriven.group} and {redriven.plan} have it"
+    return f"redriven: as group {redriven.group} has it, up to the first letter that was left alone"
 
 
 def _show_counts(terminal: Terminal, found: Overview) -> None:
@@ -101,7 +124,7 @@ def _show_counts(terminal: Terminal, found: Overview) -> None:
     of_reasons = [(reason, "reason", n) for reason, n in found.by_reason]
     groups: Sequence[tuple[str, str, int]] = [*of_errors, *of_reasons, *of_keys]
     for what, note, n in groups:
-        rows.add_row(figures.count(n), printable(what), Text(printable(note), QUIET_STYLE))
+        rows.add_row(figures.count(n), what, Text(note, QUIET_STYLE))
     terminal.show(rows)
 
 
@@ -113,6 +136,7 @@ def _fields(letter: Letter) -> list[Text]:
         field("sub-key", _keys(letter), letter.kind if letter.kind != "sub-message" else ""),
         field("id", letter.id),
         field("topic", letter.origin.topic, f"id {letter.origin.topic_id}"),
+        field("group", letter.group),
         field("handler", letter.handler),
         field("drain", letter.drain_id, letter.time),
         field("redriven", figures.counted(letter.redrives, "time")),
@@ -146,14 +170,11 @@ def _pretty(letter: Letter) -> str:
         return "left out: it was too large for the dead-letter topic"
     if letter.payload_encoding is Encoding.LITERAL:
         return repr(payload)
-    if isinstance(payload, bytes | None):
+    if isinstance(payload, bytes):
         try:
-            found = orjson.loads(payload or b"")
-        except orjson.JSONDecodeError:
-            found = None
-        if not isinstance(found, dict | list):
-            return _as_text(payload)
-        payload = found
-    if isinstance(payload, str):
-        return payload
-    return orjson.dumps(payload, option=orjson.OPT_INDENT_2).decode()
+            payload = json.loads(payload)
+        except (ValueError, RecursionError):
+            with suppress(UnicodeDecodeError):
+                return json_text(payload.decode())  # in quotes: it may look like anything
+            return repr(payload)
+    return json_text(payload, indent=True)

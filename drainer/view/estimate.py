@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.text import Text
 
+from drainer.command import command
 from drainer.core.forecast import forecast as f
 from drainer.core.forecast.distribution import Distribution
 from drainer.core.forecast.forecast import Forecast
@@ -17,7 +18,7 @@ from drainer.operations.estimate import Estimate, Verdict
 from drainer.operations.splitting import Skipped
 from drainer.view import figures
 from drainer.view.bars import bar_of
-from drainer.view.layout import HEAD_STYLE, QUIET_STYLE, command, field, printable, table, verdict
+from drainer.view.layout import HEAD_STYLE, QUIET_STYLE, field, table, verdict
 from drainer.view.retention import doomed_warning
 from drainer.view.summary import show_account
 from drainer.view.terminal import Terminal
@@ -83,7 +84,7 @@ def show_skipped(terminal: Terminal, skipped: Skipped | None, *, whole: bool) ->
     if len(skipped.by_rule) > 1:
         for name, number in sorted(skipped.by_rule.items(), key=lambda item: -item[1]):
             text = f"  {about}{figures.count(number)} by {figures.shorten(name, NAME_WIDTH)}"
-            terminal.show(Text(printable(text), QUIET_STYLE))
+            terminal.show(Text(text, QUIET_STYLE))
 
 
 def show_canary(terminal: Terminal, summary: Summary) -> None:
@@ -154,14 +155,10 @@ def _headline(estimate: Estimate) -> Text:
     asked, workload = estimate.asked, estimate.workload
     if not workload.messages:
         return Text(
-            printable(
-                f"Nothing to drain: the backlog of {estimate.group} on {estimate.topic} is empty"
-            ),
+            f"Nothing to drain: the backlog of {estimate.group} on {estimate.topic} is empty",
             HEAD_STYLE,
         )
-    line = Text(
-        printable(f"Draining {estimate.topic} for {estimate.group} takes about "), HEAD_STYLE
-    )
+    line = Text(f"Draining {estimate.topic} for {estimate.group} takes about ", HEAD_STYLE)
     line.append(figures.duration(asked.seconds), HEAD_STYLE)
     about = "" if workload.whole else "~"
     line.append(

@@ -9,6 +9,8 @@ import math
 from collections.abc import Hashable
 
 from drainer.core.latency import Latency
+from drainer.core.progress import Counts
+from drainer.mask import key_repr
 
 UNKNOWN = "unknown"
 
@@ -128,15 +130,21 @@ def shorten(text: str, width: int) -> str:
 
 
 def sub_key(key: Hashable, width: int = 24) -> str:
-    """A sub-key's repr, shortened. Never raises: its ``__repr__`` may be the user's own code."""
+    """A sub-key's repr, shortened or masked. Never raises."""
     half = _LONGEST_KEY // 2
     match key:
         case str() if len(key) > _LONGEST_KEY:
             key = key[:half] + key[-half:]
         case bytes() if len(key) > _LONGEST_KEY:
             key = key[:half] + key[-half:]
-    try:
-        text = repr(key)
-    except Exception:
-        text = f"<{type(key).__name__}>"
-    return shorten(text, width)
+    return shorten(key_repr(key), width)
+
+
+def given_up(counts: Counts) -> str:
+    """What was given up of sub-messages, as in "2 dead letters and 3 failed sub-messages"."""
+    words = []
+    if counts.dead:
+        words.append(counted(counts.dead, "dead letter"))
+    if counts.failed:
+        words.append(counted(counts.failed, "failed sub-message"))
+    return " and ".join(words)

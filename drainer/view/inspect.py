@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from drainer.core.listed import listed
 from drainer.core.rules.settings import LIMIT, RuleSettings
 from drainer.core.survey.contents import Bin
 from drainer.core.survey.kind import UNKNOWN
@@ -13,9 +14,10 @@ from drainer.core.survey.sketch import Share
 from drainer.core.survey.skew import Skew
 from drainer.engine.status import RuleStatus
 from drainer.operations.inspection import Inspection, PartitionInspection
+from drainer.operations.retention import ARRIVALS_S
 from drainer.view import figures
 from drainer.view.bars import show_bars
-from drainer.view.layout import HEAD_STYLE, QUIET_STYLE, SHOWN, WARN_STYLE, field, printable, table
+from drainer.view.layout import HEAD_STYLE, QUIET_STYLE, SHOWN, WARN_STYLE, field, table
 from drainer.view.retention import doomed_warning
 from drainer.view.rules import undecided_lines
 from drainer.view.terminal import Terminal
@@ -23,7 +25,6 @@ from drainer.view.terminal import Terminal
 _DAY_S = 24 * 3600
 NAME_WIDTH = 40
 FEWEST_BARS = 2  # one bar compares nothing
-NAMED = 5  # partitions or members that are named in a line
 LEAST_SHOWN = 0.0005  # of a share in the lists
 
 
@@ -35,7 +36,7 @@ def show_inspection(
         terminal.warn(warning)
     terminal.show(_headline(found))
     if (hot := hot_row(found)) is not None:
-        terminal.show(Text(printable(hot), WARN_STYLE))
+        terminal.show(Text(hot, WARN_STYLE))
     terminal.say("")
     for label, value, note in fields(found):
         terminal.show(field(label, value, note))
@@ -68,7 +69,7 @@ def show_rules_asked(
             text = f"{_about(found)}{figures.about(share.share * subs.value)} of {of}"
             note = figures.share(share.share) + ("" if found.reading.full else f", {_off(share)}")
         line = field("would skip", text, note)
-        line.append(f"  {printable(_short(name))}", QUIET_STYLE)
+        line.append(f"  {_short(name)}", QUIET_STYLE)
         terminal.show(line)
     for line in undecided_lines(status):
         terminal.show(line)
@@ -82,12 +83,7 @@ def warnings(found: Inspection, drained_in_s: float | None = None) -> list[str]:
     said: list[str] = []
     if (too_near := doomed_warning(found.head_doomed, drained_in_s)) is not None:
         said.append(too_near)
-    if found.lost:
-        where = _list([part for part in found.partitions if part.lost])
-        said.append(
-            f"retention has deleted up to {figures.counted(found.lost, 'record')} that group"
-            f" {found.group.name} never handled, of {where}"
-        )
+    said += found.remarks
     if found.offline:
         said.append(f"{_list(found.offline)}: no leader, and so not counted here")
     if found.under_min_in_sync:
@@ -121,11 +117,11 @@ def hot_row(found: Inspection) -> str | None:
 def _headline(found: Inspection) -> Text:
     title = f"{found.topic}, for group {found.group.name}: "
     if not found.offsets:
-        return Text.assemble((printable(title), HEAD_STYLE), "no backlog")
+        return Text.assemble((title, HEAD_STYLE), "no backlog")
     state = f"{_about(found)}{figures.counted(found.messages, 'message')} behind"
     if found.age_s is not None:
         state += f", the oldest {figures.duration(found.age_s)} old"
-    return Text.assemble((printable(title), HEAD_STYLE), (state, HEAD_STYLE))
+    return Text.assemble((title, HEAD_STYLE), (state, HEAD_STYLE))
 
 
 def fields(found: Inspection) -> list[tuple[str, str, str]]:
@@ -165,9 +161,10 @@ def _bytes(found: Inspection) -> tuple[str, str]:
 
 
 def _arrivals(found: Inspection) -> tuple[str, str]:
-    text = f"{figures.rate(found.arrivals_per_s)} offsets/s now"
+    lately = f"over the last {figures.duration(ARRIVALS_S)}"
+    text = f"{figures.rate(found.arrivals_per_s)} offsets/s {lately}"
     if found.arrivals_s is None:
-        return text, "none in the last 5 minutes"
+        return text, ""
     return text, f"at that rate the backlog is {figures.duration(found.arrivals_s)} of arrivals"
 
 
@@ -197,9 +194,8 @@ def _group(found: Inspection) -> tuple[str, str]:
         return "none", "no group of this name is known"
     if not found.group.active:
         return state, ""
-    names = ", ".join(str(member) for member in members[:NAMED]) or "members on their way"
-    more = f" and {len(members) - NAMED} more" if len(members) > NAMED else ""
-    return state, f"{names}{more}; a drain needs it empty: stop them first"
+    names = listed(members) or "members on their way"
+    return state, f"{names}; a drain needs it empty: stop them first"
 
 
 def _replication(found: Inspection) -> str:
@@ -374,6 +370,5 @@ def _short(name: str) -> str:
 
 
 def _list(parts: Sequence[PartitionInspection]) -> str:
-    names = ", ".join(str(part.partition) for part in parts[:NAMED])
-    more = f" and {len(parts) - NAMED} more" if len(parts) > NAMED else ""
-    return f"partition {names}{more}" if len(parts) == 1 else f"partitions {names}{more}"
+    names = listed([part.partition for part in parts])
+    return f"partition {names}" if len(parts) == 1 else f"partitions {names}"

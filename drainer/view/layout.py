@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
-from pathlib import Path
+from typing import Any
 
+from rich.console import RenderableType
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
+
+from drainer.escape import is_printable, printable
 
 OK = "✓"
 BAD = "✗"
@@ -20,22 +22,25 @@ QUIET_STYLE = Style.parse("dim")
 
 SHOWN = 12  # partitions in a table, before the rest is told in one line
 
-_CONTROL = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
+
+def safe(shown: RenderableType) -> RenderableType:
+    """A text as one line of what can be seen: it gives up its colours if that has to be made."""
+    match shown:
+        case str():
+            return printable(shown)
+        case Text() if not is_printable(shown.plain):
+            return shown.blank_copy(printable(shown.plain))
+    return shown
 
 
-def printable(text: str) -> str:
-    """Text with its control characters spelled out: an error text must not steer the terminal."""
-    return text.translate(_CONTROL)
-
-
-def command(verb: str, plan: str | Path) -> str:
-    """The exact command for a plan, ready to be copied: ``drainer resume 'my plan.json'``."""
-    return f"drainer {verb} {shlex.quote(str(plan))}"
+class _Table(Table):
+    def add_row(self, *cells: RenderableType | None, **more: Any) -> None:
+        super().add_row(*(safe(cell or "") for cell in cells), **more)
 
 
 def table(*columns: str) -> Table:
     """An empty table: no frame, figures to the right, columns without a title to the left."""
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=QUIET_STYLE)
+    made = _Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=QUIET_STYLE)
     for title in columns:
         made.add_column(Text(title), justify="right" if title else "left", no_wrap=True)
     return made

@@ -28,7 +28,6 @@ from drainer.view.layout import (
     QUIET_STYLE,
     WARN_STYLE,
     field,
-    printable,
     table,
 )
 from drainer.view.terminal import Terminal
@@ -128,7 +127,7 @@ def show_limits(terminal: Terminal, limits: Limits, path: Path) -> None:
             between(boundary),
             f"{figures.rate(cap)} messages/s",
             figures.count(boundary.trials),
-            Text(printable(ended(boundary)), WARN_STYLE if unsure(boundary) else QUIET_STYLE),
+            Text(ended(boundary), WARN_STYLE if unsure(boundary) else QUIET_STYLE),
         )
     terminal.show(rows)
     terminal.say("")

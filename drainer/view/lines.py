@@ -9,7 +9,7 @@ from drainer.engine.status import Status
 from drainer.view import figures
 from drainer.view.capping import cap_in_line
 from drainer.view.deadline import deadline_warning, deadline_words
-from drainer.view.panel import share_finished
+from drainer.view.panel import blocking_warning, share_finished
 from drainer.view.tasks import stragglers, tasks_words, wave_words
 from drainer.view.terminal import Terminal
 
@@ -30,6 +30,7 @@ class LineView:
         self._said: Status | None = None  # the latest written
         self._due_s: float | None = None  # None until the first line is written
         self._trouble: str | None = None
+        self._told_of_blocking = False
         self._stopping: str | None = None
         self._warned = False  # of the deadline
 
@@ -60,6 +61,9 @@ class LineView:
         if status.trouble != self._trouble:
             self._trouble = status.trouble
             self._tell_trouble(status.trouble)
+        if status.blocked_by is not None and not self._told_of_blocking:
+            self._told_of_blocking = True
+            self._terminal.warn(blocking_warning(status.blocked_by))
         if not self._warned and (warning := deadline_warning(status)) is not None:
             self._warned = True
             self._terminal.warn(warning)
@@ -129,6 +133,8 @@ def status_line(status: Status) -> str:
         words.append(f"parked lanes {figures.count(failures.parked_lanes)}")
     if status.sub_messages.skipped:
         words.append(f"skipped {figures.count(status.sub_messages.skipped)}")
+    if status.sub_messages.failed:
+        words.append(f"failed {figures.count(status.sub_messages.failed)}")
     if status.sub_messages.dead:
         words.append(f"dead {figures.count(status.sub_messages.dead)}")
     if status.trouble is not None:

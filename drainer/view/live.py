@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
 from types import TracebackType
 from typing import TextIO, cast
 
@@ -49,8 +48,7 @@ class LiveView:
         self._streams.enter_context(contextlib.redirect_stderr(stream))
         if terminal.shares_screen:
             self._streams.enter_context(contextlib.redirect_stdout(stream))
-        with self._forgiving():
-            self._live.start()
+        self._live.start()
         return self
 
     def __exit__(
@@ -64,35 +62,25 @@ class LiveView:
             if self._last is not None:
                 self._terminal.show(StatusPanel(self._last))
             return
-        with self._forgiving():
-            self._release(rest=True)
-            if self._last is not None:
-                self._live.update(StatusPanel(self._last))
-        with self._forgiving():
-            self._live.stop()
+        self._release(rest=True)
+        if self._last is not None:
+            self._live.update(StatusPanel(self._last))
+        self._live.stop()
         if self._last is not None:
             self._terminal.keep(StatusPanel(self._last))
 
     def update(self, status: Status) -> None:
-        """Draws a frame. Raises nothing when the terminal is gone, and doesn't wait for it."""
+        """Draws a frame. It doesn't wait for a terminal that is held."""
         self._last = status
         if self._live is None or not self._terminal.is_ready:
             return
-        with self._forgiving():
-            self._release()
-            self._live.update(StatusPanel(status), refresh=True)
+        self._release()
+        self._live.update(StatusPanel(status), refresh=True)
 
     def _release(self, *, rest: bool = False) -> None:
         held = self._held.take(rest=rest) if self._held is not None else ""
         if held:
             self._console.print(_Raw(held), crop=False, end="")
-
-    @contextlib.contextmanager
-    def _forgiving(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError:
-            self._console.quiet = True
 
 
 class _Raw:

@@ -7,7 +7,6 @@ what goes through Python's ``logging``.
 from __future__ import annotations
 
 import io
-import json as standard_json
 import logging
 import sys
 import threading
@@ -16,14 +15,15 @@ from contextlib import contextmanager, redirect_stderr
 from datetime import UTC, datetime
 from typing import Any, TextIO, cast
 
-import orjson
 from pythonjsonlogger.core import BaseJsonFormatter, LogData
 from rich.console import Console, RenderableType
 
 from drainer.core.latency import Latency
 from drainer.engine.status import Status
-from drainer.errors import EXIT_INTERRUPTED, EXIT_UNEXPECTED, DrainerError
+from drainer.errors import EXIT_INTERRUPTED, EXIT_UNEXPECTED, DrainerError, Signalled
+from drainer.escape import json_text
 from drainer.view import figures
+from drainer.view.layout import safe
 from drainer.view.lines import LineView, start_line, status_line
 from drainer.view.tasks import slowest
 from drainer.view.terminal import Terminal
@@ -68,10 +68,11 @@ class LogTerminal(Terminal):
 
     def fail(self, error: BaseException) -> None:
         text, hint, trace = self._told(error)
-        code = EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else EXIT_UNEXPECTED
+        asked = isinstance(error, KeyboardInterrupt | Signalled)
+        code = EXIT_INTERRUPTED if asked else EXIT_UNEXPECTED
         self.event(
-            logging.ERROR,
-            "error",
+            logging.WARNING if asked else logging.ERROR,
+            "stopped" if asked else "error",
             text,
             error=type(error).__name__,
             exit_code=error.exit_code if isinstance(error, DrainerError) else code,
@@ -84,6 +85,7 @@ class LogTerminal(Terminal):
 
     def show(self, renderable: RenderableType, *, urgent: bool = False) -> None:
         """What was only made to be looked at, line by line."""
+        renderable = safe(renderable)
         paper = io.StringIO()
         Console(file=paper, width=200, markup=False, emoji=False, highlight=False).print(renderable)
         for line in paper.getvalue().splitlines():
@@ -241,10 +243,7 @@ class _Formatter(BaseJsonFormatter):
             log_data.setdefault(field, value)
 
     def jsonify_log_record(self, log_data: LogData) -> str:
-        try:
-            return orjson.dumps(log_data, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()
-        except TypeError:  # half a surrogate, or a number beyond 64 bits
-            return standard_json.dumps(log_data, default=repr)
+        return json_text(log_data)
 
 
 class _Printed(io.TextIOBase):

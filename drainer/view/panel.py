@@ -15,6 +15,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from drainer.engine.status import FailureStatus, PartitionStatus, Status
+from drainer.escape import printable
 from drainer.view import figures
 from drainer.view.capping import capped_by, reading_capped_by
 from drainer.view.deadline import deadline_warning, deadline_words
@@ -25,7 +26,6 @@ from drainer.view.layout import (
     OK,
     QUIET_STYLE,
     WARN_STYLE,
-    printable,
 )
 from drainer.view.rules import skipped_so_far
 from drainer.view.tasks import TASKS_SHOWN, spark_limit, task_rows, wave_words
@@ -99,11 +99,11 @@ def lay_out(status: Status, width: int, height: int) -> list[Line]:
         room = height - len(lines) - 3
     if status.partitions and room > 0:
         lines += [[], *_partitions(status.partitions, width, min(room, PARTITIONS_SHOWN))]
-    return lines[:height]
+    return [[(printable(text), style) for text, style in line] for line in lines[:height]]
 
 
 def _title(status: Status, width: int) -> Line:
-    left = printable(f"Draining {status.topic} for group {status.group}")
+    left = f"Draining {status.topic} for group {status.group}"
     right = f"{figures.duration(status.elapsed_s)} so far"
     gap = max(2, width - len(right))
     return [(set_cell_size(left, gap - 2), HEAD_STYLE), ("  ", _PLAIN), (right, QUIET_STYLE)]
@@ -120,14 +120,23 @@ def _total(share: float, status: Status, width: int) -> Line:
     return [*_bar(share, width - len(text)), (text, HEAD_STYLE)]
 
 
+def blocking_warning(place: str) -> str:
+    return (
+        f"the handler blocks the event loop at {place}: nothing else runs meanwhile. Declare"
+        " `handle` as a plain `def`, which runs on threads, or await an async client there"
+    )
+
+
 def _alarms(status: Status) -> Iterator[Line]:
     if status.trouble is not None:
-        yield [("! ", WARN_STYLE), (printable(status.trouble), WARN_STYLE)]
+        yield [("! ", WARN_STYLE), (status.trouble, WARN_STYLE)]
+    if status.blocked_by is not None:
+        yield [("! ", WARN_STYLE), (blocking_warning(status.blocked_by), WARN_STYLE)]
     late = status.deadline is not None and status.deadline.outlook.late
     if late and (warning := deadline_warning(status)) is not None:
-        yield [("! ", BAD_STYLE), (printable(warning), BAD_STYLE)]
+        yield [("! ", BAD_STYLE), (warning, BAD_STYLE)]
     if status.stopping is not None:
-        yield [("■ stopping: ", WARN_STYLE), (printable(status.stopping), WARN_STYLE)]
+        yield [("■ stopping: ", WARN_STYLE), (status.stopping, WARN_STYLE)]
 
 
 def _figures(status: Status, share: float) -> Iterator[Line]:
@@ -139,10 +148,11 @@ def _figures(status: Status, share: float) -> Iterator[Line]:
     yield [
         *_field("sub-messages", f"{count(subs.finished)} finished"),
         *([(f", {count(subs.skipped)} skipped", _PLAIN)] if subs.skipped else []),
+        *([(", ", _PLAIN), (f"{count(subs.failed)} failed", BAD_STYLE)] if subs.failed else []),
         *([(", ", _PLAIN), (f"{count(subs.dead)} dead", BAD_STYLE)] if subs.dead else []),
     ]
     if left_out := skipped_so_far(status.rules):
-        yield _field("left out", printable(left_out))
+        yield _field("left out", left_out)
     if failing := list(_failing(status.failures)):
         yield [("failures".ljust(_LABEL), QUIET_STYLE), *failing]
     now, average = figures.rate(status.rate_now), figures.rate(status.rate_average)
@@ -160,7 +170,7 @@ def _figures(status: Status, share: float) -> Iterator[Line]:
         yield _field("latency", figures.latency(status.latency_recent), "of the last seconds")
     if status.deadline is not None:
         late = status.deadline.outlook.late
-        words = printable(deadline_words(status.deadline))
+        words = deadline_words(status.deadline)
         yield [("deadline".ljust(_LABEL), QUIET_STYLE), (words, BAD_STYLE if late else _PLAIN)]
     ending = share >= 1 or status.stopping is not None
     if not ending:
@@ -174,7 +184,7 @@ def _figures(status: Status, share: float) -> Iterator[Line]:
     buffered, buffer = figures.size(status.buffered_bytes), figures.size(status.buffer_bytes)
     yield _field("buffer", f"{buffered} of {buffer}")
     age = f"written {figures.duration(status.plan_age_s)} ago"
-    yield _field("plan", printable(status.plan_path), age)
+    yield _field("plan", status.plan_path, age)
 
 
 def _failing(failures: FailureStatus) -> Iterator[Piece]:
@@ -194,7 +204,7 @@ def _failing(failures: FailureStatus) -> Iterator[Piece]:
     yield (text, _PLAIN)
     if failures.errors:
         kind, times = failures.errors[0]
-        yield (f"   {count(times)} x {printable(kind)}", QUIET_STYLE)
+        yield (f"   {count(times)} x {kind}", QUIET_STYLE)
 
 
 def _field(label: str, value: str, note: str = "") -> Line:

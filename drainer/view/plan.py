@@ -8,7 +8,10 @@ from pathlib import Path
 
 from rich.text import Text
 
+from drainer.command import command
+from drainer.core.listed import name_lost
 from drainer.core.plan import ALL, OffsetPlan
+from drainer.mask import mask_text
 from drainer.view import figures
 from drainer.view.layout import (
     BAD,
@@ -19,15 +22,13 @@ from drainer.view.layout import (
     QUIET_STYLE,
     SHOWN,
     WARN_STYLE,
-    command,
     field,
-    printable,
     table,
     verdict,
 )
 from drainer.view.policy import policy_fields, redrive_field
 from drainer.view.rules import rule_fields
-from drainer.view.summary import show_account
+from drainer.view.summary import parked_lines, show_account
 from drainer.view.terminal import Terminal
 
 PARKED_SHOWN, PARKED_WIDTH = 3, 24  # lanes, and characters of each
@@ -50,6 +51,29 @@ def show_plan(terminal: Terminal, plan: OffsetPlan, path: Path | None = None) ->
         terminal.show(field("to undo", command("plan undo", path)))
 
 
+def show_before_connecting(
+    terminal: Terminal,
+    plan: OffsetPlan,
+    path: Path,
+    brokers: str,
+    client_config: Path | None,
+    *,
+    loads: bool,
+) -> None:
+    """What a plan has this machine do, before any of it is done. Shown even when quiet."""
+    rows = [
+        field("plan", str(path), f"begun {plan.created}"),
+        field("topic", plan.topic, f"for group {plan.group}"),
+        field(
+            "connects to", brokers, "as the plan says" if brokers == plan.bootstrap_servers else ""
+        ),
+        field("with", str(client_config) if client_config else "no client properties"),
+        *([field("loads", plan.handler, "which runs its code")] if loads else []),
+    ]
+    for row in rows:
+        terminal.show(row, urgent=True)
+
+
 def show_checks(terminal: Terminal, checks: Sequence[tuple[str, bool, str]]) -> None:
     """Each (name, whether it holds, sentence or nothing); what fails is shown even when quiet."""
     failed = sum(not ok for _, ok, _ in checks)
@@ -64,10 +88,10 @@ def show_checks(terminal: Terminal, checks: Sequence[tuple[str, bool, str]]) -> 
 
 
 def _headline(plan: OffsetPlan) -> Text:
-    title = printable(f"{plan.topic}, for group {plan.group}: ")
+    title = f"{plan.topic}, for group {plan.group}: "
     if plan.complete:
         return Text.assemble((title, HEAD_STYLE), (f"{OK} drained", GOOD_STYLE))
-    left = sum(part.end - plan.watermark(n) for n, part in plan.partitions.items())
+    left = sum(map(plan.to_go, plan.partitions))
     state = f"at most {figures.counted(left, 'offset')} to go"
     return Text.assemble((title, HEAD_STYLE), (state, WARN_STYLE))
 
@@ -88,12 +112,15 @@ def _fields(plan: OffsetPlan) -> list[Text]:
         *policy_fields(plan.failures),
         *rule_fields(plan.rules, plan.ruled, plan.failures.dead_letter_topic),
         *([_parked(plan)] if plan.parked else []),
+        *parked_lines(plan.parked_lanes),
+        *([field("lost", name_lost(plan.lost), "to retention, unread")] if plan.lost else []),
     ]
 
 
 def _parked(plan: OffsetPlan) -> Text:
     lanes = figures.counted(len(plan.parked), "lane")
-    first = ", ".join(figures.shorten(text, PARKED_WIDTH) for text in plan.parked[:PARKED_SHOWN])
+    shown = map(mask_text, plan.parked[:PARKED_SHOWN])
+    first = ", ".join(figures.shorten(text, PARKED_WIDTH) for text in shown)
     more = ", …" if len(plan.parked) > PARKED_SHOWN else ""
     return field("parked", f"{lanes}: {first}{more}", "--after-dead continue goes on with them")
 
@@ -102,7 +129,7 @@ def _show_partitions(terminal: Terminal, plan: OffsetPlan) -> None:
     if not plan.partitions:
         terminal.show(Text("  no partitions", QUIET_STYLE))
         return
-    to_go = {n: part.end - plan.watermark(n) for n, part in plan.partitions.items()}
+    to_go = {number: plan.to_go(number) for number in plan.partitions}
     shown = set(nlargest(SHOWN, to_go, key=to_go.__getitem__))
     rows = table(
         "partition",

@@ -34,6 +34,9 @@ def redrive_field(redrive: RedriveSettings) -> Text:
             ("reason", chosen.reasons),
             ("sub-key", chosen.sub_keys),
             ("error", chosen.errors),
+            ("topic", chosen.topics),
+            ("group", chosen.groups),
+            ("handler", chosen.handlers),
         )
         if texts
     ]

@@ -6,11 +6,11 @@ import io
 from pathlib import Path
 from typing import Any, TextIO
 
-import orjson
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from drainer.view.layout import HEAD_STYLE, QUIET_STYLE, printable
+from drainer.escape import json_text
+from drainer.view.layout import HEAD_STYLE, QUIET_STYLE, safe
 from drainer.view.terminal import Terminal
 
 
@@ -52,7 +52,7 @@ class RecordingTerminal(Terminal):
     def data(self, obj: Any) -> None:
         """Data goes to stdout as ever, and is recorded indented, as on a screen."""
         super().data(obj)
-        self.keep(Text(orjson.dumps(obj, option=orjson.OPT_INDENT_2).decode()))
+        self.keep(Text(json_text(obj, indent=True)))
 
     def show(self, renderable: RenderableType, *, urgent: bool = False) -> None:
         super().show(renderable, urgent=urgent)
@@ -60,11 +60,12 @@ class RecordingTerminal(Terminal):
             self.keep(renderable)
 
     def keep(self, renderable: RenderableType) -> None:
+        renderable = safe(renderable)
         self._recorder.print(renderable, soft_wrap=True)
 
     def type(self, command: str) -> None:
         """A prompt with a command typed at it."""
-        self.show(Text.assemble(("$ ", QUIET_STYLE), (printable(command), HEAD_STYLE)))
+        self.show(Text.assemble(("$ ", QUIET_STYLE), (command, HEAD_STYLE)))
 
     def text(self) -> str:
         """The recording so far as plain text."""

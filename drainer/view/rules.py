@@ -7,7 +7,7 @@ from rich.text import Text
 from drainer.core.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
 from drainer.engine.status import RuleStatus
 from drainer.view import figures
-from drainer.view.layout import QUIET_STYLE, WARN_STYLE, field, printable
+from drainer.view.layout import QUIET_STYLE, WARN_STYLE, field
 
 RULES_SHOWN = 10
 WIDTH = 60  # characters of a name or an expression
@@ -42,16 +42,20 @@ def rule_fields(
 
 
 def rule_lines(rules: RuleStatus) -> list[Text]:
-    """What came of the rules, for the end of a drain."""
+    """What came of the rules, and what the handler skipped, for the end of a drain."""
     lines = []
-    for label, counts in (("skipped by", rules.skipped_by), ("dead by", rules.dead_by)):
+    for label, counts, what in (
+        ("skipped by", rules.skipped_by, "rule"),
+        ("dead by", rules.dead_by, "rule"),
+        ("skipped for", rules.skipped_for, "reason"),
+    ):
         most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         lines += [
             field(label, figures.shorten(name, WIDTH), figures.count(number))
             for name, number in most[:RULES_SHOWN]
         ]
         if (more := sum(number for _, number in most[RULES_SHOWN:])) > 0:
-            others = figures.counted(len(most) - RULES_SHOWN, "other rule")
+            others = figures.counted(len(most) - RULES_SHOWN, f"other {what}")
             lines.append(field(label, others, figures.count(more)))
     return [*lines, *undecided_lines(rules)]
 
@@ -63,7 +67,7 @@ def undecided_lines(rules: RuleStatus) -> list[Text]:
         text = f"{figures.counted(number, 'sub-message')} for which nobody can tell"
         line = field("not skipped", text)
         line.append(f" {figures.shorten(name, WIDTH)}", QUIET_STYLE)
-        line.append(f": {printable(rules.why.get(name, ''))}", WARN_STYLE)
+        line.append(f": {rules.why.get(name, '')}", WARN_STYLE)
         lines.append(line)
     return lines
 

@@ -14,6 +14,7 @@ from drainer.core.limits.boundary import Boundary, Limits
 from drainer.core.limits.found import Found
 from drainer.core.limits.point import Trial
 from drainer.core.limits.settings import Value
+from drainer.escape import printable
 from drainer.operations.trials import LimitsStatus, point_of
 from drainer.view import figures
 from drainer.view.layout import (
@@ -22,7 +23,7 @@ from drainer.view.layout import (
     OK,
     QUIET_STYLE,
     WARN_STYLE,
-    printable,
+    safe,
     table,
 )
 from drainer.view.limits import MARKS, VERDICTS, between, ended, signal_words, unsure, value_words
@@ -75,10 +76,7 @@ class SearchFrame:
                 redirect_stdout=False,
                 redirect_stderr=False,
             )
-            try:
-                self._live.start()
-            except OSError:
-                self._live = None
+            self._live.start()
         return self
 
     def __exit__(
@@ -88,12 +86,9 @@ class SearchFrame:
         trace: TracebackType | None,
     ) -> None:
         if self._live is not None:
-            try:
-                if self._last is not None:
-                    self._live.update(frame(self._last))
-                self._live.stop()
-            except OSError:
-                self._terminal.console.quiet = True
+            if self._last is not None:
+                self._live.update(frame(self._last))
+            self._live.stop()
         if self._last is not None:
             self._terminal.keep(frame(self._last))
 
@@ -103,10 +98,7 @@ class SearchFrame:
         if self._live is None or status.elapsed_s < self._due_s or not self._terminal.is_ready:
             return
         self._due_s = status.elapsed_s + FRAME_S
-        try:
-            self._live.update(frame(status), refresh=True)
-        except OSError:
-            self._terminal.console.quiet = True
+        self._live.update(frame(status), refresh=True)
 
 
 class SearchLines:
@@ -163,7 +155,7 @@ def frame(status: LimitsStatus) -> RenderableType:
     trials = limits.trials_of(status.value)[-TRIALS_SHOWN:]
     if trials:
         parts += [Text(), _trials(trials)]
-    return Group(*parts)
+    return Group(*map(safe, parts))
 
 
 def boundary_words(boundary: Boundary) -> str:

@@ -10,7 +10,7 @@ from rich.style import Style
 from drainer.engine.status import ENDED, Status, TaskStatus, WaveStatus
 from drainer.view import figures
 from drainer.view.capping import reading_capped_by
-from drainer.view.layout import QUIET_STYLE, WARN_STYLE, printable
+from drainer.view.layout import QUIET_STYLE, WARN_STYLE
 
 TASKS_SHOWN = 12
 NAMED = 3  # stragglers in a sentence
@@ -34,7 +34,7 @@ def tasks_words(tasks: Sequence[TaskStatus]) -> str:
     """``5 handling, 3 ended``."""
     states = Counter(task.state for task in tasks)
     ranked = sorted(states.items(), key=lambda item: _rank(item[0]))
-    return ", ".join(f"{figures.count(number)} {printable(state)}" for state, number in ranked)
+    return ", ".join(f"{figures.count(number)} {state}" for state, number in ranked)
 
 
 def stragglers(tasks: Sequence[TaskStatus]) -> str | None:
@@ -95,7 +95,7 @@ def task_rows(tasks: Sequence[TaskStatus], room: int) -> Iterator[Line]:
 
     yield [(line([title for title, _ in columns], "doing"), QUIET_STYLE)]
     for row, task in enumerate(shown):
-        text = line([cells[row] for _, cells in columns], printable(task.state))
+        text = line([cells[row] for _, cells in columns], task.state)
         style = WARN_STYLE if task.straggler else QUIET_STYLE if task.state == ENDED else _PLAIN
         found: Line = [(text, style)]
         if note := _note(task, several_hosts):
@@ -120,7 +120,7 @@ def _note(task: TaskStatus, several_hosts: bool) -> str:
 def _short(host: str) -> str:
     # An address stays whole; of a name its first part tells it from others.
     name = host.partition(".")[0]
-    return printable(host if name.isdecimal() or not name else name)
+    return host if name.isdecimal() or not name else name
 
 
 def _rank(state: str) -> int:

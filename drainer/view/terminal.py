@@ -7,20 +7,21 @@ import sys
 import traceback
 from typing import Any, TextIO
 
-import orjson
 from rich.console import Console, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from drainer.errors import DrainerError
+from drainer.errors import DrainerError, Signalled
+from drainer.escape import json_text, printable
+from drainer.loader import describe
 from drainer.view.layout import (
     BAD_STYLE,
     HEAD_STYLE,
     HINT_STYLE,
     QUIET_STYLE,
     WARN_STYLE,
-    printable,
+    safe,
 )
 
 _BUG_HINT = (
@@ -28,22 +29,16 @@ _BUG_HINT = (
 )
 
 
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        # rich would exit the process here. A drain outlives the one who was reading its words.
-        self.quiet = True
-
-
 class Terminal:
     """Where a command speaks.
 
     Words go to stderr: ``say`` (silenced by ``quiet``), ``warn`` and ``fail`` (never silenced).
     Data goes to stdout, as JSON. Lines are never broken to fit the width, so that
-    commands and paths in them copy whole. Nothing in a text is taken for markup.
+    commands and paths in them copy whole. Nothing in a text is taken for markup, and a line stays
+    one line of what can be seen, whatever is in it.
 
     ``json`` tells the views that data is wanted on stdout; ``debug`` adds tracebacks to ``fail``.
-    A reader that went away (broken pipe, terminal hung up) silences the words and raises nothing.
-    The streams are those of the process unless given.
+    The streams are those of the process unless given: they take everything (view/streams.py).
     """
 
     is_recorded = False
@@ -67,7 +62,7 @@ class Terminal:
         self._stdout = stdout or sys.stdout
         self._stderr = stderr or sys.stderr
         # Markup, emoji codes and highlighting are off: topics, sub-keys and errors hold [, ] and :.
-        self.console: Console = _Console(
+        self.console = Console(
             file=self._stderr,
             width=width,
             height=height,
@@ -120,11 +115,16 @@ class Terminal:
     def fail(self, error: BaseException) -> None:
         """``error: …`` and its hint; no traceback, unless debug asks for it.
 
+        A stop that was asked for is no error.
         Of a DrainerError debug shows the traceback of its cause: what the handler raised, say.
         """
         text, hint, trace = self._told(error)
+        if isinstance(error, KeyboardInterrupt | Signalled):
+            self.show(Text.assemble(("■ ", WARN_STYLE), printable(text)), urgent=True)
+            return
         if trace is not None:
-            self.show(Text(printable(trace), QUIET_STYLE), urgent=True)
+            for line in trace.splitlines():
+                self.show(Text(f"  | {printable(line)}", QUIET_STYLE), urgent=True)
         self.error(text, hint)
 
     def _told(self, error: BaseException) -> tuple[str, str | None, str | None]:
@@ -135,9 +135,7 @@ class Terminal:
         elif isinstance(error, KeyboardInterrupt):
             text, hint, cause = "interrupted", None, None
         else:
-            words = " ".join(str(error).split())
-            text = f"{type(error).__name__}: {words}" if words else type(error).__name__
-            hint, cause = _BUG_HINT, error
+            text, hint, cause = describe(error), _BUG_HINT, error
         if not self.debug or cause is None:
             return text, hint, None
         return text, hint, "".join(traceback.format_exception(cause)).rstrip()
@@ -150,8 +148,7 @@ class Terminal:
 
     def data(self, obj: Any) -> None:
         """One JSON object on stdout, indented when a person is looking."""
-        option = orjson.OPT_INDENT_2 if self.shares_screen else 0
-        self._stdout.write(orjson.dumps(obj, option=option).decode() + "\n")
+        self._stdout.write(json_text(obj, indent=self.shares_screen) + "\n")
         self._stdout.flush()
 
     def confirm(self, question: str) -> bool | None:
@@ -163,7 +160,7 @@ class Terminal:
             return None
         prompt = Text.assemble((printable(question), HEAD_STYLE), " [y/N] ")
         try:
-            self.console.print(prompt, end="", soft_wrap=True)
+            self.console.print(safe(prompt), end="", soft_wrap=True)
             answer = self._stdin.readline()
         except KeyboardInterrupt:
             answer = ""
@@ -175,14 +172,12 @@ class Terminal:
         """Prints something of rich's; ``urgent`` shows it even when quiet."""
         if self.quiet and not urgent:
             return
+        renderable = safe(renderable)
         if isinstance(renderable, Table):
             # A table is as wide as its figures: an offset cut short would be another offset.
             endless = self.console.options.update(max_width=10_000)
             renderable.width = Measurement.get(self.console, endless, renderable).maximum
-        try:
-            self.console.print(renderable, soft_wrap=True)
-        except OSError:
-            self.console.quiet = True  # the terminal is gone; the drain is not
+        self.console.print(renderable, soft_wrap=True)
 
     def keep(self, renderable: RenderableType) -> None:
         """What a recording is to have and the screen shows already: a live view's last frame."""

@@ -49,7 +49,7 @@ class Pool(Handler):
             await asyncio.sleep(self.latency_s)
 
     async def trace(self, path: str) -> None:
-        with Path(path).open("w", buffering=1) as file:  # noqa: ASYNC230 - a line now and then
+        with Path(path).open("w", encoding="utf-8", buffering=1) as file:  # noqa: ASYNC230 - a line now and then
             while True:
                 file.write(f"{monotonic()} {self.inside} {self.done}\n")
                 await asyncio.sleep(TRACE_S)

@@ -189,7 +189,7 @@ def memory_error(stage: Stage) -> Told:
         told = Told(backlog.sub_messages)
         process = backlog.begin("--set", "hog=300", "--retries", "0")
         backlog.at_work(process, 500)
-        pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0])
+        pages = int(Path(f"/proc/{process.pid}/statm").read_text(encoding="utf-8").split()[0])
         room = pages * os.sysconf("SC_PAGE_SIZE") + ROOM_MIB * 2**20
         limit(process, resource.RLIMIT_AS, room)
         told.ends(process, EXIT_HALTED)

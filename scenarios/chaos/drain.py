@@ -64,7 +64,7 @@ class Process:
     def resident_mib(self) -> float:
         """Memory that it holds now; 0 when it is gone."""
         try:
-            pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+            pages = int(Path(f"/proc/{self.pid}/statm").read_text(encoding="utf-8").split()[1])
         except (OSError, IndexError):
             return 0.0
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

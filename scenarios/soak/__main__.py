@@ -3,7 +3,12 @@
 The backlog is as long as the drain is to take. Nearly every sub-message has a sub-key of its own,
 never seen before; one hot sub-key holds the watermark back. Prints a row every ``--every`` seconds,
 and at the end the trend of each figure: without the first quarter, in which the buffers fill, and
-the last part, when nothing is left to fetch. Ends with 1 when the memory grew.
+the last part, when nothing is left to fetch. Ends with 1 when the memory grew, or was at any moment
+above its bound: what the process had before it read anything, twice ``--buffer`` and 24 MiB.
+
+``--workload parked``: every tenth message is large and waits behind a lane that failed.
+``--workload fan-out``: messages of 10,000 sub-messages. ``--workload payloads``: ``split`` makes a
+thousand times as many bytes as the message has.
 """
 
 from __future__ import annotations
@@ -19,18 +24,41 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
+from drainer.cli.values import parse_size
 from drainer.kafka.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
 
 HANDLER = Path(__file__).with_name("handler.py")
 TOPIC = GROUP = "soak"
-FAN_OUT = 50
 HOT_SHARE = 1.0  # of what one worker gets done: its lane is always busy, and never far behind
 LOOK_EVERY_S = 1.0
-MESSAGE_BYTES = 1000  # 8 hours of 10,000 sub-messages a second are 6 GB on the broker's disk
+HALTED = 5  # exit code of a drain that leaves parked lanes
+PARKED_MOST = 20_000  # messages; a drain stops when it has parked 50,000
+BOUND_BUFFERS, BOUND_MIB = 2.0, 24  # the client's memory and the allocator's included
 FILLING, EMPTYING = 0.25, 0.15  # of the time are left out of the trend
 GROWTH = 0.05  # of the memory between the middle and the end: more is growth
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What messages are like: sub-messages of each, bytes of each and of each payload.
+
+    Of ``parked_every`` messages one is parked, none when that is 0.
+    """
+
+    fan_out: int = 50
+    message_bytes: int = 1000  # 8 hours of 10,000 sub-messages a second are 6 GB on disk
+    payload_bytes: int = 0
+    parked_every: int = 0
+
+
+WORKLOADS = {
+    "plain": Workload(),
+    "parked": Workload(message_bytes=50_000, parked_every=10),
+    "fan-out": Workload(fan_out=10_000),
+    "payloads": Workload(payload_bytes=20_000),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +80,7 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=100)
     parser.add_argument("--latency-ms", type=int, default=10)
     parser.add_argument("--buffer", default="8MiB")
+    parser.add_argument("--workload", choices=WORKLOADS, default="plain")
     parser.add_argument("--every", type=float, default=10.0, help="seconds between two rows")
     given = parser.parse_args()
     seconds = (given.minutes if not given.hours else given.hours * 60) * 60
@@ -61,32 +90,44 @@ def main() -> None:
     ):
         settings = ClientSettings.load(broker.bootstrap_servers)
         create_topic(settings, TOPIC)
-        messages = int(seconds * given.concurrency / (given.latency_ms / 1000) / FAN_OUT)
-        print(f"filling: {messages:,} messages, {messages * FAN_OUT:,} sub-messages", flush=True)
-        fill(settings, TOPIC, _records(messages, given.concurrency))
+        workload = WORKLOADS[given.workload]
+        of_each = given.latency_ms / 1000 * workload.fan_out
+        messages = int(seconds * given.concurrency / of_each)
+        print(f"filling: {messages:,} messages of {workload.fan_out:,} sub-messages", flush=True)
+        fill(settings, TOPIC, _records(workload, messages, given.concurrency))
         looks = list(_drain(broker.bootstrap_servers, Path(folder), given))
+        idle_mib = float((Path(folder) / "idle_mib").read_text())
     _tell(looks)
+    _hold_to_bound(looks, idle_mib, parse_size(given.buffer) / 2**20)
 
 
-def _records(messages: int, concurrency: int) -> Iterator[tuple[bytes, bytes, int]]:
+def _records(
+    workload: Workload, messages: int, concurrency: int
+) -> Iterator[tuple[bytes, bytes, int]]:
     hot_due = 0.0
+    parked_every = max(workload.parked_every, messages // PARKED_MOST)
     for number in range(messages):
-        hot_due += HOT_SHARE * FAN_OUT / concurrency
+        hot_due += HOT_SHARE * workload.fan_out / concurrency
         hot = int(hot_due)
         hot_due -= hot
-        value = b"%d %d %d" % (number * FAN_OUT, FAN_OUT, hot)
-        yield b"one key", value.ljust(MESSAGE_BYTES), 0
+        if workload.parked_every and number % parked_every == 0:
+            hot = -1
+        value = b"%d %d %d" % (number * workload.fan_out, workload.fan_out, hot)
+        yield b"one key", value.ljust(workload.message_bytes), 0
 
 
 def _drain(bootstrap: str, folder: Path, given: argparse.Namespace) -> Iterator[Look]:
     """Looks at a drain until it is done. Raises SystemExit when it does not finish well."""
     plan = folder / "plan.json"
+    workload = WORKLOADS[given.workload]
     print(_HEAD, flush=True)
     with subprocess.Popen(
         [
             *(sys.executable, "-m", "drainer", "run", "--topic", TOPIC, "--group", GROUP),
             *("-b", bootstrap, "--from", "earliest", "--plan", str(plan), "--yes", "--quiet"),
             *("--handler", f"{HANDLER}:Soaking", "--set", f"latency_ms={given.latency_ms}"),
+            *("--set", f"payload_bytes={workload.payload_bytes}", "--set", f"folder={folder}"),
+            *("--on-failure", "park", "--retries", "0"),
             *("--concurrency", str(given.concurrency), "--buffer", given.buffer),
         ]
     ) as process:
@@ -99,7 +140,7 @@ def _drain(bootstrap: str, folder: Path, given: argparse.Namespace) -> Iterator[
                     print(_row(look), flush=True)
                     due_s += given.every
             time.sleep(LOOK_EVERY_S)
-    if process.returncode != 0:
+    if process.returncode != (HALTED if workload.parked_every else 0):
         raise SystemExit(f"the drain ended with {process.returncode}")
 
 
@@ -147,6 +188,17 @@ def _tell(looks: Sequence[Look]) -> None:
     print(f"\nmemory: {middle:.1f} MiB, and {end:.1f} MiB at the end = {end / middle - 1:+.1%}")
     if end > middle * (1 + GROWTH):
         raise SystemExit("the memory grew")
+
+
+def _hold_to_bound(looks: Sequence[Look], idle_mib: float, buffer_mib: float) -> None:
+    most = max(look.resident_mib for look in looks)
+    bound = idle_mib + BOUND_BUFFERS * buffer_mib + BOUND_MIB
+    print(
+        f"bound: {idle_mib:.1f} MiB before anything was read, {most:.1f} at most, bound"
+        f" {bound:.1f} (--buffer of {buffer_mib:.0f} MiB)"
+    )
+    if most > bound:
+        raise SystemExit("the memory was above its bound")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 from drainer import Context, Handler, Message, SubMessage
 
@@ -11,18 +13,30 @@ from drainer import Context, Handler, Message, SubMessage
 class Soaking(Handler):
     """A message is ``first sub-key, count, share``: so many new sub-keys, some of them the hot one.
 
-    ``latency_ms`` is what the downstream takes.
+    With a share of -1 all of it is on one lane that fails. ``latency_ms`` is what the downstream
+    takes, ``payload_bytes`` what is made for each sub-message. In ``folder`` it notes how much
+    memory the process had when it began.
     """
 
     def open(self, context: Context) -> None:
         self.latency_s = float(context.options["latency_ms"]) / 1000
+        self.payload_bytes = int(context.options["payload_bytes"])
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        mib = pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+        (Path(context.options["folder"]) / "idle_mib").write_text(f"{mib:.1f}")
 
     def split(self, message: Message) -> Iterable[SubMessage]:
         first, count, hot = map(int, (message.value or b"0 0 0").split())
+        if hot < 0:
+            for _ in range(count):
+                yield SubMessage("bad", b"x" * self.payload_bytes)
+            return
         for _ in range(hot):
-            yield SubMessage("hot")
+            yield SubMessage("hot", b"x" * self.payload_bytes)
         for number in range(first, first + count - hot):
-            yield SubMessage(f"document-{number:012}", number)
+            yield SubMessage(f"document-{number:012}", b"x" * self.payload_bytes)
 
     async def handle(self, sub: SubMessage) -> None:
+        if sub.key == "bad":
+            raise ValueError("no such document")
         await asyncio.sleep(self.latency_s)

@@ -209,7 +209,7 @@ def _family(pid: int) -> list[int]:
 
 def _size(pid: int) -> tuple[str, float]:
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     except OSError:
         return "", 0.0
     fields = dict(line.split(":", 1) for line in lines if ":" in line)

@@ -35,7 +35,8 @@ def test_every_end_is_one_object(error: BaseException, status: str, code: int, t
     assert out.getvalue().count("\n") == 1
     answer = json.loads(out.getvalue())
     assert (answer["status"], answer["exit_code"], answer["error"]) == (status, code, text)
-    assert "error: " in err.getvalue()
+    mark = "■ " if isinstance(error, KeyboardInterrupt) else "error: "  # a stop that was asked for
+    assert mark in err.getvalue()
 
 
 def test_what_a_handler_prints_is_kept_off_the_object(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,7 @@ NOTHING: dict[str, Any] = dict.fromkeys(
         "max_consecutive",
         "breaker",
         "max_outage",
+        "max_doubt",
         "rate",
     ]
 )

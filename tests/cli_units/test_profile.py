@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -9,13 +10,16 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from drainer.cli.profile import apply_profile, as_defaults, read_profile
+from drainer.cli.profile import NAMED_ONLY, apply_profile, as_defaults, read_profile
+from drainer.cli.profile import _commands as commands
+from drainer.cli.profile import _key as profile_key
 from drainer.errors import UsageError
+from drainer.ownership import NotOwn
 
 CONTENT = """
 topic = "orders"
 concurrency = 50
-yes = true
+debug = true
 
 [profile.night]
 concurrency = 500
@@ -57,15 +61,15 @@ def test_no_file_and_no_wish_for_one_is_nothing() -> None:
 def test_the_top_level_holds_without_a_profile() -> None:
     write(CONTENT)
 
-    assert read_profile(None, None) == {"topic": "orders", "concurrency": 50, "yes": True}
+    assert read_profile(None, None) == {"topic": "orders", "concurrency": 50, "debug": True}
 
 
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("night", {"topic": "orders", "concurrency": 500, "yes": True, "buffer": "1GiB"}),
-        ("day", {"topic": "invoices", "concurrency": 50, "yes": True}),
-        ("empty", {"topic": "orders", "concurrency": 50, "yes": True}),
+        ("night", {"topic": "orders", "concurrency": 500, "debug": True, "buffer": "1GiB"}),
+        ("day", {"topic": "invoices", "concurrency": 50, "debug": True}),
+        ("empty", {"topic": "orders", "concurrency": 50, "debug": True}),
     ],
 )
 def test_a_profile_lies_on_top_of_the_top_level(name: str, values: dict[str, object]) -> None:
@@ -141,7 +145,115 @@ def test_a_profile_that_is_no_table_is_not_passed_over_when_none_is_named(conten
     assert "profile is no table" in str(wrong(None, None))
 
 
+# Whose file it is.
+
+SOMEBODY = 65534
+for_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+
+def refused(path: Path | None = None) -> str:
+    with pytest.raises(NotOwn) as caught:
+        read_profile(path, None)
+    assert caught.value.exit_code == 3
+    assert caught.value.hint
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("mode", [0o666, 0o602, 0o646])
+def test_a_file_that_anybody_can_write_is_refused(mode: int, named: bool) -> None:
+    path = write(CONTENT)
+    path.chmod(mode)
+
+    assert f"drainer.toml can be written by anybody (mode {mode:04o})" in refused(
+        path if named else None
+    )
+
+
+@for_root
+@pytest.mark.parametrize("named", [False, True])
+def test_a_file_of_somebody_else_is_refused(named: bool) -> None:
+    path = write(CONTENT)
+    os.chown(path, SOMEBODY, SOMEBODY)
+
+    assert "drainer.toml belongs to nobody (uid 65534), and not to root" in refused(
+        path if named else None
+    )
+
+
+@for_root
+def test_a_link_of_somebody_else_is_followed_to_whose_file_it_is() -> None:
+    path = write(CONTENT, "theirs.toml")
+    os.chown(path, SOMEBODY, SOMEBODY)
+    Path("drainer.toml").symlink_to(path)
+
+    assert "belongs to nobody" in refused()
+
+
+@for_root
+def test_a_file_that_a_group_can_write_is_refused() -> None:
+    path = write(CONTENT)
+    os.chown(path, 0, SOMEBODY)
+    path.chmod(0o664)
+
+    assert "can be written by group nogroup (gid 65534) (mode 0664)" in refused()
+
+
+@for_root
+def test_a_group_of_one_user_alone_may_write(folder: Path) -> None:
+    path = write(CONTENT)
+    path.chmod(0o664)
+    folder.chmod(0o775)
+
+    assert read_profile(None, None)["topic"] == "orders"
+
+
+def test_a_file_found_where_anybody_can_put_one_is_refused(folder: Path) -> None:
+    write(CONTENT)
+    folder.chmod(0o777)
+    assert f"{folder} can be written by anybody" in refused()
+
+    assert read_profile(Path("drainer.toml"), None)["topic"] == "orders"
+
+
+def test_it_is_refused_as_well_below_such_a_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "inner").mkdir()
+    monkeypatch.chdir(folder / "inner")
+    write(CONTENT)
+    folder.chmod(0o777)
+
+    assert f"{folder} can be written by anybody" in refused()
+
+
+def test_in_a_sticky_folder_a_file_stays_whose_it_is(folder: Path) -> None:
+    write(CONTENT)
+    folder.chmod(0o1777)
+
+    assert read_profile(None, None)["topic"] == "orders"
+
+
+@pytest.mark.parametrize("key", sorted(NAMED_ONLY))
+def test_a_file_that_was_not_named_is_not_trusted_with_this(key: str) -> None:
+    path = write(f'"{key}" = "x"')
+
+    assert f"drainer.toml says {key}, which {NAMED_ONLY[key]}" in str(wrong(None, None))
+    assert "--config drainer.toml" in (wrong(None, None).hint or "")
+    assert read_profile(path, None) == {key: "x"}
+
+
+def test_nor_is_a_profile_of_it() -> None:
+    path = write("[profile.night]\nyes = true")
+
+    assert read_profile(None, None) == {}
+    assert "says yes, which answers for you" in str(wrong(None, "night"))
+    assert read_profile(path, "night") == {"yes": True}
+
+
 # As defaults of commands.
+
+NAMED = ("--config", "drainer.toml")
 
 app = typer.Typer()
 inner = typer.Typer()
@@ -192,11 +304,11 @@ def test_a_flag_beats_the_environment_and_that_a_profile_and_that_the_top_level(
 def test_values_keep_their_kinds() -> None:
     write('concurrency = 7\npartition = [1, 2]\n"-X" = ["a=b"]\nyes = true')
 
-    assert invoke("run") == "from the code 7 [1, 2] ['a=b'] True"
+    assert invoke(*NAMED, "run") == "from the code 7 [1, 2] ['a=b'] True"
 
 
 def test_a_command_inside_a_group_gets_its_values_too() -> None:
-    write('topic = "orders"\ndeep = false\nyes = true')
+    write('topic = "orders"\ndeep = false\nconcurrency = 7')
 
     assert invoke("plan", "verify") == "orders False"
     assert invoke("run").startswith("orders ")
@@ -229,7 +341,7 @@ def test_a_value_of_the_wrong_kind_is_told_with_its_file_and_key(content: str, t
 def test_one_value_will_do_where_several_may_be_given() -> None:
     write('partition = 12\n"-X" = "a=b"')
 
-    assert invoke("run") == "from the code 100 [12] ['a=b'] False"
+    assert invoke(*NAMED, "run") == "from the code 100 [12] ['a=b'] False"
 
 
 @pytest.mark.parametrize("key", ["conurrency", "c", "--topic", "partitions", "deeper.topic"])
@@ -265,3 +377,47 @@ def test_the_commands_of_drainer_have_options_to_set() -> None:
     assert defaults["run"] == {"concurrency": "7", "topic": "orders", "grace": "5s"}
     assert defaults["resume"]["concurrency"] == "7"
     assert "topic" not in defaults["resume"]
+
+
+HARMLESS = {
+    # What is drained, which is shown before a question.
+    *("topic", "group", "redrive-group", "partition", "partitions", "order"),
+    *("reason", "sub-key", "error", "max-redrives", "values", "all", "mixed"),
+    *("from-group", "from-handler", "from-topic"),
+    # How fast, and what becomes of failures.
+    *("concurrency", "buffer", "plan-interval", "grace", "rate", "retries", "retry-delay"),
+    *("retry-max-delay", "timeout", "after-dead", "max-dead", "max-consecutive"),
+    *("breaker", "max-outage", "max-doubt", "engine", "tasks", "wave", "limits", "deadline"),
+    # What is looked at, and how it is told. An existing file of another kind is not written over.
+    *(
+        "latency",
+        "latency-from",
+        "canary",
+        "sample",
+        "seed",
+        "full",
+        "handle",
+        "dry-run",
+        "limit",
+        "messages",
+    ),
+    *("json", "debug", "log-format", "report", "record", "csv", "png", "out", "plan"),
+    *("redrive-plan", "metrics-port", "metrics-linger", "to"),
+    # How much traffic a search for limits makes.
+    *("bytes", "compressibility", "compression", "consumer-groups", "cool-down", "max-mb-per-s"),
+    *("max-producers", "pace", "precision", "safe-share", "trials", "vary", "warm-up", "window"),
+}
+
+
+def test_of_each_option_it_is_decided_whether_a_file_must_be_named_for_it() -> None:
+    from drainer.cli.app import app as drainer_app  # noqa: PLC0415
+
+    keys = {
+        profile_key(word, parameter)
+        for _, command in commands(typer.main.get_command(drainer_app), ())
+        for parameter in command.params
+        for word in parameter.opts
+        if word.startswith("--") or word == "-X"
+    }
+    kept_from = {"profile", "config", "version", "install-completion", "show-completion"}
+    assert keys - kept_from - HARMLESS == set(NAMED_ONLY)

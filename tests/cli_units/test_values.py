@@ -107,7 +107,7 @@ def test_what_is_no_pair_names_the_option(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_pairs(["fine=1", text], "--set")
 
-    assert str(caught.value) == f"--set {text!r} is no name=value"
+    assert str(caught.value) == "a value of --set is not name=value"
 
 
 @pytest.mark.parametrize(

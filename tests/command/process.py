@@ -54,7 +54,11 @@ class Outcome:
     @property
     def resume_words(self) -> list[str]:
         """The command that it gave for going on, without the program's name."""
-        program, *words = shlex.split(self._said("resume: "))
+        return self.way_out("resume")
+
+    def way_out(self, what: str) -> list[str]:
+        """The command that it gave behind a word, without the program's name."""
+        program, *words = shlex.split(self._said(f"{what}: "))
         assert program == "drainer"
         return words
 
@@ -68,7 +72,12 @@ class Running:
     """A command that was started. Its streams go to files, so that it never waits for a reader."""
 
     def __init__(
-        self, words: tuple[str, ...], folder: Path, env: Mapping[str, str], streams: Path
+        self,
+        words: tuple[str, ...],
+        folder: Path,
+        env: Mapping[str, str],
+        streams: Path,
+        by: tuple[str, ...] = (),
     ) -> None:
         self.words = words
         self.debugs = "--debug" in words or "DRAINER_DEBUG" in env
@@ -77,7 +86,7 @@ class Running:
         self._begun_s = time.monotonic()
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self._process = subprocess.Popen(
-                [*PROGRAM, *words],
+                [*by, *PROGRAM, *words],
                 cwd=folder,
                 env=env,
                 stdin=subprocess.DEVNULL,
@@ -105,15 +114,15 @@ class Running:
         eventually(lambda: words in self.err or not self.running, f"it says {words!r}", 30)
         assert words in self.err, self.err
 
+    def ended(self, within_s: float = ENDS_WITHIN_S) -> Outcome:
+        """Wait for its end, whatever that is."""
+        self._process.wait(within_s)
+        took_s = time.monotonic() - self._begun_s
+        return Outcome(self._process.returncode, self._out.read_text(), self.err, took_s)
+
     def ends(self, code: int, within_s: float = ENDS_WITHIN_S) -> Outcome:
         """Wait for its end, and make sure of its exit code."""
-        self._process.wait(within_s)
-        outcome = Outcome(
-            self._process.returncode,
-            self._out.read_text(),
-            self.err,
-            time.monotonic() - self._begun_s,
-        )
+        outcome = self.ended(within_s)
         assert outcome.code == code, f"exit {outcome.code}, not {code}\n{outcome.out}{outcome.err}"
         if not self.debugs:
             assert "Traceback" not in outcome.err + outcome.out, outcome.err
@@ -141,6 +150,7 @@ class Command:
         self.env = {
             name: value for name, value in os.environ.items() if not name.startswith("DRAINER")
         }
+        self.by: tuple[str, ...] = ()  # a command that becomes it, as nohup does
         self._started: list[Running] = []
 
     def group(self, topic: Topic) -> str:
@@ -167,7 +177,7 @@ class Command:
 
     def start(self, *words: str, env: Mapping[str, str] | None = None) -> Running:
         streams = self.streams / str(len(self._started))
-        running = Running(words, self.folder, self.env | dict(env or {}), streams)
+        running = Running(words, self.folder, self.env | dict(env or {}), streams, self.by)
         self._started.append(running)
         return running
 
@@ -177,8 +187,8 @@ class Command:
     def begin(
         self, topic: Topic, *more: str, handler: str = ON_THE_LOOP, **options: object
     ) -> Running:
-        """Start a drain of everything in the topic."""
-        what = [*self.what(topic, handler), "--from", "earliest", "--yes"]
+        """Start a drain of everything in the topic; no bad message is taken for an outage in it."""
+        what = [*self.what(topic, handler), "--from", "earliest", "--yes", "--max-doubt", "0"]
         return self.start("run", *what, *self.options(**options), *more)
 
     def drain(

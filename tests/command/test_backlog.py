@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -178,13 +179,28 @@ def test_a_backlog_that_ends_on_markers_and_aborted_records_completes(
     assert offsets(command) == list(range(8))
 
 
-def test_an_open_transaction_ends_the_backlog(
+def test_an_open_transaction_ends_the_backlog_and_what_it_holds_back_is_told(
     command: Command, make_topic: MakeTopic, cluster: Cluster
 ) -> None:
     topic = make_topic(distinct(5))
     producer = topic.open_transaction(['["undecided"]'] * 3)
-    command.drain(topic)
+    topic.produce(distinct(47))  # of others, and behind it
+    what = ["-b", topic.bootstrap, "--topic", topic.name, "--group", command.group(topic)]
+
+    looked = command("inspect", *what, "--json")
+    drained = command.drain(topic, "--json")
+    again = command.drain(topic, "--from", "committed")
     producer.abort_transaction(15)
+
+    for answer in (looked.answer, drained.answer):
+        held = answer["held_back"]["0"]
+        assert (held["last_stable_offset"], held["offsets"]) == (5, 50)
+        assert abs(held["since_ms"] / 1000 - time.time()) < 60
+    assert "warning: an open transaction holds back 50 offsets" in looked.err
+    assert "warning: an open transaction holds back 50 offsets" in drained.err  # the preview
+    assert "held back     50 offsets behind an open transaction" in drained.err
+    assert "Nothing to drain" in again.err
+    assert "held back     50 offsets behind an open transaction" in again.err
     assert committed(cluster, topic) == {0: 5}
 
 

@@ -125,11 +125,17 @@ def test_a_resume_keeps_them_takes_others_or_none(
     assert kept is not None
     assert kept.cap(SIZE).messages_per_s == 1_000
     other = put(command, "other.json", ROOMY, cluster.cluster_id())
-    again = ["resume", str(plan)]
-    shown = command(*again, code=3).err  # nobody says yes
-    assert "1,000 messages/s" in shown
-    assert "800,000 messages/s" in command(*again, "--limits", str(other), code=3).err
-    assert "limits" not in command(*again, "--limits", "none", code=3).err
+
+    def shown(*more: str) -> str:
+        words = [str(plan), "--yes", *command.options(gate=command.gate), *more]
+        resumed = command.start("resume", *words)
+        resumed.says("draining")
+        resumed.kill()
+        return resumed.err
+
+    assert "1,000 messages/s" in shown()
+    assert "800,000 messages/s" in shown("--limits", str(other))
+    assert "limits" not in shown("--limits", "none")
     command.gate.touch()
     command.resume(topic, "--limits", "none", gate=command.gate)
     assert PlanFile(plan).load().plan.limits is None

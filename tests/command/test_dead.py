@@ -89,6 +89,7 @@ def test_in_json_a_letter_has_everything(command: Command, dead: Topic) -> None:
     assert (listed["letters"], listed["matching"], listed["foreign"]) == (1, 1, 0)
     (letter,) = listed["newest"]
     assert "payload" not in letter
+    assert letter.pop("redriven") is False
     shown = command(
         "dead", "show", f"{letter['partition']}:{letter['offset']}", *where(dead), "--json"
     ).answer
@@ -141,7 +142,7 @@ def test_records_of_somebody_else_are_told_and_left_alone(command: Command, dead
         str(offset) for offset, record in enumerate(dead.read_all(1, 1)) if not record.headers()
     )
     refused = command("dead", "show", f"1:{offset}", *where(dead), code=3)
-    assert "is no dead letter of drainer's" in refused.error
+    assert "is not a dead letter of drainer's" in refused.error
     assert refused.hint
 
 

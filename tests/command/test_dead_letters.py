@@ -176,7 +176,7 @@ def test_a_dead_letter_that_can_not_be_written_stops_the_drain_and_stays_pending
     assert committed(cluster, topic) == {0: 0}
 
     dead = make_topic()
-    command.resume(topic, "--dead-letter-topic", dead.name, code=6, bad="bad")
+    command.resume(topic, "--dead-letter-topic", dead.name, "--no-breaker", code=6, bad="bad")
     letters = letters_in(dead.bootstrap, dead.name)
     assert [letter.message_offset for letter in letters] == [0, 1, 2]
 

@@ -71,9 +71,10 @@ def test_a_master_may_be_named_by_a_variable_or_a_profile(command: Command, topi
         "engine Spark on local[3] (DRAINER_SPARK_MASTER names a master)"
     )
     (command.folder / "drainer.toml").write_text('master = "local[5]"\n')
-    by_profile = dry_run(command, topic)
+    named = {"DRAINER_CONFIG": "drainer.toml"}
+    by_profile = dry_run(command, topic, **named)
     assert engine_line(by_profile) == "engine Spark on local[5] (the profile names a master)"
-    by_flag = dry_run(command, topic, "--master", "local[7]")
+    by_flag = dry_run(command, topic, "--master", "local[7]", **named)
     assert engine_line(by_flag) == "engine Spark on local[7] (--master names a master)"
 
 
@@ -219,15 +220,16 @@ def test_a_resume_says_its_engine_and_why_no_estimate_was_made(
 
 
 @needs_java
-def test_a_resume_may_go_to_spark_and_says_so_before_anybody_says_yes(
+def test_a_resume_may_go_to_spark_and_says_so_before_it_begins(
     command: Command, topic: Topic
 ) -> None:
     plan = stopped(command, topic)
     done = len(command.record.done())
-    outcome = command("resume", plan, "--master", "local[2]", *command.options(), code=3)
+    words = ["resume", plan, "--yes", "--master", "local[2]", *command.options()]
+    running = command.start(*words)
+    running.says("Spark on local[2]  (--master names a master)")
+    running.kill()
 
-    assert engine_line(outcome) == "engine Spark on local[2] (--master names a master)"
-    assert "confirmation" in outcome.error
     assert len(command.record.done()) == done
 
 

@@ -20,7 +20,9 @@ ONE_BAD_LANE = ['["a", "bad"]', '["bad", "b"]', '["bad"]', '["a", "b"]']
 def accounts(counts: dict[str, int], **expected: int) -> None:
     """These are as expected, and the whole adds up."""
     assert {name: counts[name] for name in expected} == expected
-    assert counts["read"] == sum(counts[n] for n in ("done", "dead", "skipped", "pending"))
+    assert counts["read"] == sum(
+        counts[n] for n in ("done", "dead", "failed", "skipped", "pending")
+    )
 
 
 @both_kinds
@@ -64,13 +66,13 @@ def test_retries_that_are_spent_are_told(command: Command, make_topic: MakeTopic
 def test_skip_goes_on_and_counts(command: Command, make_topic: MakeTopic) -> None:
     topic = make_topic(ONE_BAD_LANE)
     more = (*SOON, "--retries", "1", "--on-failure", "skip", "--json")
-    outcome = command.drain(topic, *more, bad="bad")
+    outcome = command.drain(topic, *more, code=6, bad="bad")
     answer = outcome.answer
-    accounts(answer["sub_messages"], read=7, done=4, skipped=3, dead=0)
-    accounts(answer["messages"], read=4, skipped=3)
+    accounts(answer["sub_messages"], read=7, done=4, failed=3, skipped=0, dead=0)
+    accounts(answer["messages"], read=4, failed=3)
     assert command.record.attempts(2) == [1, 2]
     command.record.check_order()
-    assert "3 of them skipped" in outcome.err
+    assert "! Drained, with 3 failed sub-messages" in outcome.err
 
 
 def test_a_parked_lane_waits_for_the_resume_and_all_others_are_drained(
@@ -81,6 +83,10 @@ def test_a_parked_lane_waits_for_the_resume_and_all_others_are_drained(
     outcome = command.drain(topic, *more, code=5, bad="bad")
     answer = outcome.answer
     assert (answer["status"], answer["parked_lanes"]) == ("halted", 1)
+    (lane,) = answer["parked_first"]
+    assert (lane["key"], lane["place"]) == ("'bad'", f"{topic.name}/0/0[1]")
+    assert lane["error"].startswith("LookupError")
+    assert f"'bad' at {topic.name}/0/0[1]: LookupError" in outcome.err
     accounts(answer["sub_messages"], read=7, done=4, pending=3)
     assert "parked" in outcome.error
     assert committed(cluster, topic) == {0: 0}
@@ -100,9 +106,9 @@ def test_a_handler_on_the_loop_that_takes_too_long_is_cancelled(
 ) -> None:
     topic = make_topic(ONE_BAD_LANE)
     more = ("--timeout", "100ms", "--retries", "0", "--on-failure", "skip", "--json")
-    outcome = command.drain(topic, *more, gate=command.gate, gated="bad")
+    outcome = command.drain(topic, *more, code=6, gate=command.gate, gated="bad")
     answer = outcome.answer
-    accounts(answer["sub_messages"], done=4, skipped=3)
+    accounts(answer["sub_messages"], done=4, failed=3)
     assert (answer["failures"], answer["timeouts"]) == (3, 3)
     assert answer["errors"][0]["error"] == "TimedOut: handle took longer than --timeout 0.1s"
     failed = [line.place for line in command.record.lines() if line.mark == "failed"]
@@ -161,6 +167,7 @@ def test_a_handler_that_asks_to_be_called_later_spends_no_retry(
 def test_a_handler_may_skip_and_that_is_no_failure(command: Command, make_topic: MakeTopic) -> None:
     answer = command.drain(make_topic(ONE_BAD_LANE), "--json", bad="bad", how="skip").answer
     accounts(answer["sub_messages"], done=4, skipped=3)
+    assert sum(answer["skipped_for"].values()) == 3
     assert (answer["failures"], answer["retries"], answer["errors"]) == (0, 0, [])
 
 
@@ -185,7 +192,8 @@ def test_the_plan_keeps_the_policy_and_a_resume_may_change_it(
     command.resume(topic, code=5, bad="bad")
     assert command.record.attempts(0, 1) == [1, 2] * 2
     changed = ("--retries", "0", "--on-failure", "skip", "--json")
-    accounts(command.resume(topic, *changed, bad="bad").answer["sub_messages"], skipped=3)
+    resumed = command.resume(topic, *changed, "--no-breaker", code=6, bad="bad")
+    accounts(resumed.answer["sub_messages"], failed=3)
     assert command.record.attempts(0, 1) == [1, 2, 1, 2, 1]
     failures = command("plan", "show", str(command.plan(topic)), "--json").answer["failures"]
     assert (failures["retries"], failures["on_failure"]) == (0, "skip")
@@ -201,7 +209,7 @@ def test_ctrl_c_does_not_wait_for_what_waits_to_be_tried_again(
     command.wait_for(running, "failed", 1)
     running.signal(signal.SIGINT)
     outcome = running.ends(4, within_s=5)
-    command(*outcome.resume_words, "--yes", *command.options())
+    command(*outcome.resume_words[:2], "--yes", *command.options())
     assert sorted(command.record.done()) == sorted(every_place(ONE_BAD_LANE))
     command.record.check_order()
 
@@ -219,13 +227,15 @@ def test_too_many_given_up_halt_the_drain(command: Command, make_topic: MakeTopi
     topic = make_topic(values)
     more = ("--retries", "0", "--on-failure", "skip", "-c", "1", "--json")
     outcome = command.drain(topic, *more, "--max-dead", "3", code=5, bad=bad)
-    assert "more than 3" in outcome.error
-    accounts(outcome.answer["sub_messages"], skipped=3)
-    finished = command.resume(topic, "--max-dead", "none", "--json", bad=bad)
-    accounts(finished.answer["sub_messages"], done=90, skipped=10)
+    assert "more than --max-dead 3" in outcome.error
+    accounts(outcome.answer["sub_messages"], failed=3)
+    again = command.resume(topic, "--json", code=5, bad=bad)
+    assert "4 sub-messages were given up, in all runs" in again.error
+    finished = command.resume(topic, "--max-dead", "none", "--json", code=6, bad=bad)
+    accounts(finished.answer["sub_messages"], done=90, failed=10)
 
 
-@pytest.mark.parametrize(("most", "code"), [("3%", 5), ("8%", 0)])
+@pytest.mark.parametrize(("most", "code"), [("3%", 5), ("8%", 6)])
 def test_a_share_is_judged_from_a_thousand_on(
     command: Command, make_topic: MakeTopic, most: str, code: int
 ) -> None:
@@ -233,18 +243,28 @@ def test_a_share_is_judged_from_a_thousand_on(
     more = ("--retries", "0", "--on-failure", "skip", "--max-dead", most, "--json")
     outcome = command.drain(make_topic(values), *more, code=code, bad=bad)
     counts = outcome.answer["sub_messages"]
-    if code:
-        assert f"more than {most}" in outcome.error
-        assert counts["done"] + counts["skipped"] >= 999
+    if code == 5:
+        assert f"more than --max-dead {most}" in outcome.error
+        assert counts["done"] + counts["failed"] >= 999
     else:
-        accounts(counts, done=1425, skipped=75)
+        accounts(counts, done=1425, failed=75)
 
 
 def test_so_many_in_a_row_halt_the_drain(command: Command, make_topic: MakeTopic) -> None:
     values = ['["bad", "bad", "bad", "good"]'] * 2 + ['["bad"]'] * 10
-    more = ("--retries", "0", "--on-failure", "skip", "--max-consecutive", "4", "-c", "1")
+    more = (
+        "--retries",
+        "0",
+        "--on-failure",
+        "skip",
+        "--max-consecutive",
+        "4",
+        "-c",
+        "1",
+        "--no-breaker",
+    )
     topic = make_topic(values)
-    outcome = command.drain(topic, *more, "--order", "partition", code=5, bad="bad")
+    outcome = command.drain(topic, *more, "-c", "1", "--order", "partition", code=5, bad="bad")
     assert "4 sub-messages in a row" in outcome.error
     assert f"{topic.name}/0/5[0]" in outcome.error
     assert len(command.record.done()) == 2
@@ -263,7 +283,7 @@ def test_an_outage_is_waited_out_and_nothing_is_given_up(
     command.gate.touch()
     outcome = running.ends(0)
     assert "trouble over" in outcome.err
-    accounts(outcome.answer["sub_messages"], done=400, skipped=0)
+    accounts(outcome.answer["sub_messages"], done=400, failed=0)
     assert outcome.answer["outages"] == 1
     assert committed(cluster, topic) == {0: 400}
     command.record.check_order()
@@ -289,7 +309,7 @@ def test_a_handler_with_which_nothing_ever_succeeded_is_halted_at_once(
     topic = make_topic(distinct(400))
     outcome = command.drain(topic, "--on-failure", "skip", "--json", code=5, up=command.gate)
     assert "nothing has succeeded yet" in outcome.error
-    accounts(outcome.answer["sub_messages"], done=0, skipped=0)
+    accounts(outcome.answer["sub_messages"], done=0, failed=0)
     command.gate.touch()
     command.resume(topic)
     assert sorted(command.record.done()) == sorted(every_place(distinct(400)))
@@ -319,6 +339,7 @@ EXPECTED: dict[str, Any] = {
     "max_consecutive": 9,
     "breaker": False,
     "max_outage_s": 120.0,
+    "max_doubt_s": 15.0,
     "rate": 5.0,
 }
 OPTIONS = {
@@ -332,6 +353,7 @@ OPTIONS = {
     "max-dead": "2.5%",
     "max-consecutive": "9",
     "max-outage": "2m",
+    "max-doubt": "15s",
     "rate": "300/m",
 }
 
@@ -351,8 +373,9 @@ def test_the_policy_comes_from_flags_variables_and_profiles(
     assert by_variable.answer["failures"] == EXPECTED
     profile = "".join(f'{name} = "{value}"\n' for name, value in OPTIONS.items())
     (command.folder / "drainer.toml").write_text(f"{profile}breaker = false\n")
-    assert command(*what).answer["failures"] == EXPECTED
-    assert command(*what, "--retries", "1").answer["failures"]["retries"] == 1
+    named = ("--config", "drainer.toml", *what)
+    assert command(*named).answer["failures"] == EXPECTED
+    assert command(*named, "--retries", "1").answer["failures"]["retries"] == 1
 
 
 def test_a_value_that_makes_no_sense_is_a_usage_error_that_names_the_option(

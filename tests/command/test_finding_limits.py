@@ -131,8 +131,9 @@ def test_a_profile_names_options_of_limits_and_of_its_commands(command: Command)
         'bytes = "big"\nbootstrap-server = "127.0.0.1:1"\n'
     )
 
-    assert "'big' is not a size" in command("limits", code=2).error
-    assert "127.0.0.1:1" in command("limits", "cleanup", code=3).error
+    named = ("--config", "drainer.toml", "limits")
+    assert "'big' is not a size" in command(*named, code=2).error
+    assert "127.0.0.1:1" in command(*named, "cleanup", code=3).error
 
 
 def test_a_run_that_is_stopped_leaves_nothing_behind_and_is_gone_on_with(

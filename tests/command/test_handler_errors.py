@@ -25,7 +25,7 @@ def test_a_handler_that_raises_halts_the_drain_and_is_named_with_the_place(
     )
     assert f"{topic.name}/0/60[1]" in outcome.error
     assert "LookupError: the document is locked" in outcome.error
-    assert outcome.resume_words == ["resume", command.plan(topic).name]
+    assert outcome.resume_words[:2] == ["resume", command.plan(topic).name]
     answer = outcome.answer
     assert answer["status"] == "halted"
     assert answer["exit_code"] == 5
@@ -85,7 +85,7 @@ def test_a_message_that_can_not_be_split_halts_the_drain_and_is_named(
         ("yield None", "NoneType instead of SubMessage"),
         ("return None", "NoneType"),
         ("return SubMessage('a')", "SubMessage"),
-        ("yield SubMessage(['a'])", "not hashable"),
+        ("yield SubMessage(['a'])", "not the same everywhere: list"),
         ("yield SubMessage('a'); raise LookupError('no such index')", "no such index"),
         ("sub = SubMessage('a'); yield sub; yield sub", "given before"),
         ("raise SystemExit(7)", "SystemExit"),

@@ -61,7 +61,9 @@ def test_a_scrape_during_the_drain_and_one_after_it_agree_with_the_account(
     eventually(all_but_one_lane_is_done, "only the lane that waits is left", 30)
     during = Scrape(running)
     for what in ("messages", "sub_messages"):
-        finished = sum(during(f"{what}_total", outcome=o) or 0 for o in ("done", "dead", "skipped"))
+        finished = sum(
+            during(f"{what}_total", outcome=o) or 0 for o in ("done", "dead", "failed", "skipped")
+        )
         assert during(f"{what}_read_total") == finished + (during(f"{what}_pending") or 0)
     assert during("state", state="running") == 1
     assert (during("sub_messages_pending") or 0) > 0
@@ -78,7 +80,7 @@ def test_a_scrape_during_the_drain_and_one_after_it_agree_with_the_account(
     for what in ("messages", "sub_messages"):
         assert after(f"{what}_read_total") == answer[what]["read"]
         assert after(f"{what}_pending") == 0
-        for outcome in ("done", "dead", "skipped"):
+        for outcome in ("done", "dead", "failed", "skipped"):
             assert after(f"{what}_total", outcome=outcome) == answer[what][outcome]
     for number, part in answer["partitions"].items():
         assert after("watermark_offset", partition=number) == part["watermark"]

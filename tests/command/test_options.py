@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -32,6 +33,7 @@ COMMANDS = [
     "demo",
 ]
 NO_BROKER = ["--topic", "t", "--group", "g", "--handler", "count", "-b", "127.0.0.1:1"]
+NAMED = ("--config", "drainer.toml")
 WIDE = {"COLUMNS": "300", "TERM": "dumb"}
 
 
@@ -113,15 +115,16 @@ def test_every_option_in_the_help_names_its_variable(command: Command) -> None:
         options = set(re.findall(r"[│|] [*]? *--([a-z-]+)", text)) - {"help"}
         assert len(options) > 10
         # A variable is cut at spaces where an option repeats, and these have them inside.
-        for option in options - {"skip", "skip-key"}:
+        # Whoever accepts a gap means the one that was shown.
+        for option in options - {"skip", "skip-key", "accept-gap"}:
             variable = VARIABLES.get(option, option.upper().replace("-", "_"))
             own = name == "redrive" and option in ("group", "plan")
             assert f"DRAINER_{'REDRIVE_' if own else ''}{variable}" in text
 
 
-def test_a_profile_in_this_folder_holds_for_every_drain(command: Command, topic: Topic) -> None:
+def test_a_profile_holds_for_every_drain(command: Command, topic: Topic) -> None:
     write_profile(command, named(command, topic), "concurrency = 7\npartition = [0, 3]\n")
-    answer = dry_run(command)
+    answer = dry_run(command, *NAMED)
     assert answer["concurrency"] == 7
     assert sorted(answer["partitions"]) == ["0", "3"]
 
@@ -129,9 +132,10 @@ def test_a_profile_in_this_folder_holds_for_every_drain(command: Command, topic:
 def test_a_named_profile_goes_on_top(command: Command, topic: Topic) -> None:
     rest = 'concurrency = 7\n[profile.night]\nconcurrency = 70\norder = "key"\n'
     path = write_profile(command, named(command, topic), rest)
-    assert dry_run(command)["concurrency"] == 7
-    assert dry_run(command, "--profile", "night")["concurrency"] == 70
-    assert dry_run(command, env={"DRAINER_PROFILE": "night"})["order"] == "key"
+    assert dry_run(command, *NAMED)["concurrency"] == 7
+    assert dry_run(command, *NAMED, "--profile", "night")["concurrency"] == 70
+    variables = {"DRAINER_PROFILE": "night", "DRAINER_CONFIG": "drainer.toml"}
+    assert dry_run(command, env=variables)["order"] == "key"
     elsewhere = path.rename(command.home / "other.toml")
     assert dry_run(command, "--config", str(elsewhere))["concurrency"] == 7
 
@@ -139,23 +143,59 @@ def test_a_named_profile_goes_on_top(command: Command, topic: Topic) -> None:
 def test_a_profile_reaches_the_handler_and_says_yes(command: Command, topic: Topic) -> None:
     settings = named(command, topic) | {"handler": f"{command.handlers}:OnTheLoop"}
     write_profile(command, settings, f'yes = true\nset = ["record={command.record.path}"]\n')
-    command("run")
+    command(*NAMED, "run")
     assert len(command.record.done()) == 80
+
+
+def test_a_file_that_is_only_found_here_runs_no_code_and_answers_nothing(
+    command: Command, topic: Topic
+) -> None:
+    command.drain(topic)
+    trap = command.home / "trap.py"
+    trap.write_text(f"from pathlib import Path\nPath({str(command.home / 'ran')!r}).touch()\n")
+    for key, value in (
+        ("handler", str(trap)),
+        ("yes", "true"),
+        ("-X", "plugin.library.paths=/tmp/evil"),
+        ("bootstrap-server", "127.0.0.1:1"),
+    ):
+        (command.folder / "drainer.toml").write_text(f'"{key}" = "{value}"\n')
+        where = ["-b", command.bootstrap, "--topic", topic.name, "--group", command.group(topic)]
+        outcome = command("inspect", *where, code=2)
+        assert outcome.error.startswith(f"drainer.toml says {key}, ")
+        assert "--config drainer.toml" in outcome.hint
+    assert not (command.home / "ran").exists()
+
+
+def test_it_is_told_in_one_line_where_options_come_from(command: Command) -> None:
+    path = command.folder / "drainer.toml"
+    path.write_text("concurrency = 7\n[profile.night]\ngrace = '2s'\n")
+    run = ["run", *NO_BROKER, "--dry-run"]
+    told = f"options are taken from {path}"
+
+    by_default, by_name = command(*run, code=3), command("--profile", "night", *run, code=3)
+    assert by_default.err.splitlines()[0] == told
+    assert by_name.err.splitlines()[0] == f"{told} and its profile night"
+    assert told not in command(*run, "--quiet", code=3).err
+    as_log = command(*run, "--log-format", "json", code=3).err.splitlines()
+    assert told in json.loads(as_log[0]).values()
+    path.unlink()
+    assert "options are taken" not in command(*run, code=3).err
 
 
 def test_a_flag_wins_over_a_variable_and_that_over_the_file(command: Command, topic: Topic) -> None:
     write_profile(command, named(command, topic), "concurrency = 1\n")
     variable = {"DRAINER_CONCURRENCY": "2"}
     flag = ["run", "--dry-run", "--json", "--concurrency", "3"]
-    assert dry_run(command)["concurrency"] == 1
-    assert dry_run(command, env=variable)["concurrency"] == 2
-    assert command(*flag, env=variable).answer["concurrency"] == 3
+    assert dry_run(command, *NAMED)["concurrency"] == 1
+    assert dry_run(command, *NAMED, env=variable)["concurrency"] == 2
+    assert command(*NAMED, *flag, env=variable).answer["concurrency"] == 3
 
 
 def test_a_profile_holds_for_the_plan_commands_too(command: Command, topic: Topic) -> None:
     command.drain(topic)
     write_profile(command, {"client-config": "missing.properties"})
-    words = ["plan", "verify", str(command.plan(topic))]
+    words = [*NAMED, "plan", "verify", str(command.plan(topic))]
     assert "missing.properties" in command(*words, code=2).error
 
 

@@ -30,42 +30,70 @@ def held(command: Command, topic: Topic, *more: str, gated: int = 100) -> Runnin
     return running
 
 
-def test_records_that_retention_takes_from_under_it_stop_it_and_are_told(
+def places(*ranges: range) -> set[tuple[int, int, int]]:
+    return {(0, offset, 0) for offsets in ranges for offset in offsets}
+
+
+def test_retention_that_overtakes_a_drain_loses_nothing_that_was_read(
     command: Command, topic: Topic, cluster: Cluster
 ) -> None:
     running = held(command, topic, "--json")
     topic.delete_before(COUNT - 100)
     command.gate.touch()
-    outcome = running.ends(4)
-    assert "retention deleted records" in outcome.error
-    assert "--from earliest" in outcome.hint
-    answer = outcome.answer
-    assert answer["status"] == "interrupted"
-    assert answer["messages"]["done"] < COUNT
-    watermark = answer["partitions"]["0"]["watermark"]
-    assert committed(cluster, topic) == {0: watermark}
-    assert set(command.record.done()) == {(0, offset, 0) for offset in range(watermark)}
 
-
-def test_what_retention_left_is_drained_as_the_hint_says(command: Command, topic: Topic) -> None:
-    running = held(command, topic)
-    topic.delete_before(COUNT - 100)
-    command.gate.touch()
     told = running.ends(4)
+
+    watermark = told.answer["partitions"]["0"]["watermark"]
+    assert watermark > 100, "nothing was read ahead"
+    assert f"offsets {watermark} to {COUNT - 101} are gone" in told.error
+    assert "--accept-gap" in told.resume_words
+    assert committed(cluster, topic) == {0: watermark}
+    assert set(command.record.done()) == places(range(watermark))
+
     refused = command.resume(topic, code=3)
-    assert "retention deleted" in refused.error
-    command.drain(topic, "--plan", "another.json")
-    assert {(0, offset, 0) for offset in range(COUNT - 100, COUNT)} <= set(command.record.done())
-    for outcome in (told, refused):
-        assert "--from earliest" in outcome.hint
-        assert "--plan" in outcome.hint, "without it, the unfinished plan is in the way"
+    verified = command("plan", "verify", str(command.plan(topic)), code=3)
+    gap = f"offsets {watermark}-{COUNT - 101} of partition 0, at most {COUNT - 100 - watermark}"
+    assert gap in refused.error
+    assert gap in verified.out + verified.err
+    assert "--accept-gap" in refused.hint
+
+    outcome = command.resume(topic, "--accept-gap", "--json", code=6)
+    assert gap in outcome.err
+    assert outcome.answer["lost"] == {
+        "0": {
+            "offsets": f"{watermark}-{COUNT - 101}",
+            "records_at_most": COUNT - 100 - watermark,
+        }
+    }
+    assert outcome.answer["messages"]["done"] == watermark + 100
+    assert committed(cluster, topic) == {0: COUNT}
+    assert set(command.record.done()) == places(range(watermark), range(COUNT - 100, COUNT))
+    verified = command("plan", "verify", str(command.plan(topic)))
+    assert gap in verified.out + verified.err
+
+
+def test_what_retention_deletes_between_two_runs_is_lost_by_name(
+    command: Command, topic: Topic, cluster: Cluster
+) -> None:
+    running = held(command, topic)
+    running.kill()
+    topic.delete_before(COUNT)
+
+    assert "--accept-gap" in command.resume(topic, code=3).hint
+    answer = command.resume(topic, "--accept-gap", "--json", code=6).answer
+
+    done, lost = answer["messages"]["done"], answer["lost"]["0"]
+    assert done + lost["records_at_most"] == COUNT
+    assert lost["offsets"].endswith(f"-{COUNT - 1}")
+    assert committed(cluster, topic) == {0: COUNT}
 
 
 def test_a_topic_deleted_while_draining_stops_it(command: Command, topic: Topic) -> None:
     running = held(command, topic)
     topic.delete()
-    outcome = running.ends(4)
+    outcome = running.ends(8)
     assert f"topic {topic.name} was deleted" in outcome.error
+    assert "resume: " not in outcome.err
     assert "was deleted" in command.resume(topic, code=3).error
 
 
@@ -77,7 +105,7 @@ def test_a_topic_made_again_while_draining_stops_it_and_its_records_are_not_hand
     topic.create()
     topic.produce(['["of another topic"]'] * COUNT)
     command.gate.touch()
-    outcome = running.ends(4)
+    outcome = running.ends(8)
     assert f"topic {topic.name} was deleted" in outcome.error
     assert all(line.keys != ("of another topic",) for line in command.record.lines())
     assert committed(cluster, topic) == {0: None}
@@ -106,22 +134,26 @@ def test_a_group_moved_by_someone_else_stops_it_and_is_left_where_it_was_put(
     eventually(lambda: committed(cluster, topic) == {0: 100}, "it has committed", 30)
     cluster.alter_committed(command.group(topic), topic.name, {0: 7})
     command.gate.touch()
-    outcome = running.ends(4)
+    outcome = running.ends(8)
     assert "offset 7" in outcome.error
+    assert "resume: " not in outcome.err
     assert committed(cluster, topic) == {0: 7}
     again = command.resume(topic, code=3)
     assert "somebody else moved it" in again.error or "someone else" in again.error
+    assert again.hint.endswith(f": drainer plan undo {command.plan(topic)}")
     assert committed(cluster, topic) == {0: 7}
 
 
-def test_once_the_group_is_put_back_resume_goes_on(
-    command: Command, topic: Topic, cluster: Cluster
+@pytest.mark.parametrize("offset", [7, COUNT])
+def test_the_command_that_it_prints_puts_the_group_back_and_resume_goes_on(
+    command: Command, topic: Topic, cluster: Cluster, offset: int
 ) -> None:
     running = held(command, topic)
     eventually(lambda: committed(cluster, topic) == {0: 100}, "it has committed", 30)
-    cluster.alter_committed(command.group(topic), topic.name, {0: 7})
-    running.ends(4)
-    cluster.alter_committed(command.group(topic), topic.name, {0: 100})
+    cluster.alter_committed(command.group(topic), topic.name, {0: offset})
+    undo = running.ends(8).way_out("undo")
+    assert command(*undo, "--yes").code == 0
+    assert committed(cluster, topic) == {0: 0}
     command.gate.touch()
     command.resume(topic)
     assert set(command.record.done()) == every_place(distinct(COUNT, BIG))

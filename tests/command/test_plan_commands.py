@@ -234,7 +234,11 @@ def test_a_plan_of_a_topic_that_was_made_again_is_refused(
 def test_a_plan_below_the_log_start_is_refused(command: Command, interrupted: Topic) -> None:
     interrupted.delete_before(HELD + 5)
     each_refuses(
-        command, command.plan(interrupted), "below the log start", "50 to 54", but="plan undo"
+        command,
+        command.plan(interrupted),
+        "retention deleted",
+        f"{HELD} of partition 0",
+        but="plan undo",
     )
 
 
@@ -251,7 +255,8 @@ def test_a_plan_whose_group_was_moved_is_refused(
     command: Command, interrupted: Topic, cluster: Cluster, offset: int
 ) -> None:
     cluster.alter_committed(command.group(interrupted), interrupted.name, {0: offset})
-    each_refuses(command, command.plan(interrupted), "somebody else moved it", str(offset))
+    plan = command.plan(interrupted)
+    each_refuses(command, plan, "somebody else moved it", str(offset), but="plan undo")
     assert committed(cluster, interrupted) == {0: offset}
 
 
@@ -308,7 +313,9 @@ def test_a_resume_does_not_repeat_what_another_did_while_it_asked(
     stop(first)
     words = ["resume", str(command.plan(topic)), *command.options()]
     with TerminalSession(words, command.folder, command.env) as session:
-        session.shows("[y/N]")
+        session.shows("load this handler?")
+        session.types("y\n")
+        session.shows(f"Drain {topic.name} for")
         second = command.start(*words, "--yes", *short, *command.options(**held))
         command.wait_for(second, "done", COUNT - 1)
         stop(second)

@@ -49,7 +49,8 @@ def dead(make_topic: MakeTopic) -> Topic:
 def begin(command: Command, topic: str, *more: str, **options: object) -> Running:
     handler = f"{command.handlers}:OnTheLoop"
     what = ["-b", command.bootstrap, "--dead-letter-topic", topic, "--handler", handler]
-    return command.start("redrive", *what, "--yes", *command.options(**options), *more)
+    what += ["--yes", "--max-doubt", "0"]  # no bad message is taken for an outage
+    return command.start("redrive", *what, *command.options(**options), *more)
 
 
 def redrive(command: Command, topic: str, *more: str, code: int = 0, **options: object) -> Outcome:
@@ -104,6 +105,59 @@ def test_filters_choose_and_what_was_not_meant_is_found_by_the_next_redrive(
     last = redrive(command, dead.name, "--json")
     assert sorted(offsets(command)) == list(range(11))
     accounts(last.answer["messages"], read=11, done=11, pending=0)
+
+
+def outstanding(command: Command, topic: Topic, *more: str) -> list[tuple[int, bool]]:
+    """The messages whose letters the list has, and whether it says that they were redriven."""
+    answer = command(
+        "dead", "list", "-b", topic.bootstrap, "--dead-letter-topic", topic.name, "--json", *more
+    ).answer
+    return sorted((each["origin"]["offset"], each["redriven"]) for each in answer["newest"])
+
+
+def test_the_list_has_what_is_outstanding(command: Command, dead: Topic) -> None:
+    write(dead, *[died(n, key) for n, key in enumerate(["a", "b", "bad", "c"])])
+    more = ("--sub-key", "b", "--sub-key", "bad", "--retries", "0")
+    redrive(command, dead.name, *more, code=6, bad="bad")
+    assert outstanding(command, dead) == [(0, False), (2, False), (3, False)]
+    everything = [(0, False), (1, True), (2, False), (2, True), (3, False)]
+    assert outstanding(command, dead, "--all") == everything
+    listed = command("dead", "list", "-b", dead.bootstrap, "--dead-letter-topic", dead.name)
+    assert f"{dead.name}: 3 dead letters, 2 others redriven" in listed.err
+    assert f"drainer.redrive.{dead.name} and {dead.name}.redrive.plan.json" in listed.err
+
+    redrive(command, dead.name)
+    assert outstanding(command, dead) == []
+    (command.folder / f"{dead.name}.redrive.plan.json").unlink()
+    assert outstanding(command, dead) == [], "the group knows as much"
+    assert len(outstanding(command, dead, "--group", "of-somebody-else")) == 5
+    named = ("dead", "list", "-b", dead.bootstrap, "--dead-letter-topic", dead.name)
+    assert "no plan" in command(*named, "--plan", "not-there.json", code=3).error
+
+
+def test_letters_of_different_drains_are_not_redriven_together_unless_told(
+    command: Command, dead: Topic
+) -> None:
+    write(dead, died(0, "a"), died(1, "b", group="billing"), died(2, "c", handler="mail:Send"))
+    refused = redrive(command, dead.name, code=3)
+    assert "1 of topic orders, group indexer, handler shop:Reindex" in refused.error
+    assert "1 of topic orders, group billing, handler shop:Reindex" in refused.error
+    assert "--mixed" in refused.hint
+    assert command.left_behind == []
+    assert not command.record.path.exists()
+
+    listed = outstanding(command, dead, "--from-group", "indexer", "--from-topic", "orders")
+    assert listed == [(0, False), (2, False)]
+    one = ("--from-group", "indexer", "--from-handler", "shop:Reindex")
+    outcome = redrive(command, dead.name, *one)
+    assert "all letters come from topic orders, group indexer" in outcome.err
+    assert "warning: these letters were given up by the handler shop:Reindex" in outcome.err
+    assert "those with group indexer and handler shop:Reindex" in outcome.err
+    assert offsets(command) == [0]
+
+    assert redrive(command, dead.name, code=3).error
+    redrive(command, dead.name, "--mixed")
+    assert sorted(offsets(command)) == [0, 1, 2]
 
 
 def test_one_that_dies_again_is_written_again_until_that_is_enough(
@@ -211,7 +265,8 @@ def test_letters_keep_their_order_however_often_they_die(
     command: Command, cluster: Cluster, dead: Topic
 ) -> None:
     write(dead, *[died(n, "bad") for n in range(5)])
-    redrive(command, dead.name, "--retries", "0", "--max-dead", "none", code=6, bad="bad")
+    more = ("--retries", "0", "--max-dead", "none", "--no-breaker")
+    redrive(command, dead.name, *more, code=6, bad="bad")
     redrive(command, dead.name)
     assert offsets(command) == list(range(5))
     records = [read_letter(record) for record in read_letters(cluster, dead.name)]

@@ -37,7 +37,7 @@ def test_a_group_without_offsets_is_refused_unless_told_where_to_begin(
 ) -> None:
     outcome = command.drain(topic, "--from", "committed", code=3)
     assert "no committed offset" in outcome.error
-    assert "--from earliest" in outcome.hint
+    assert "--from committed-or-earliest" in outcome.hint
     is_refused(command, outcome)
 
 
@@ -48,7 +48,7 @@ def test_the_groups_that_have_offsets_are_named(
     known = f"indexer-{topic.name}"
     with Cluster.connect(ClientSettings.load(topic.bootstrap)) as cluster:
         cluster.alter_committed(known, topic.name, {0: 5})
-    assert known in own_command.drain(topic, "--from", "committed", code=3).hint
+    assert known in own_command.drain(topic, "--from", "committed", code=3).error
 
 
 def test_an_empty_backlog_is_done_and_says_so(
@@ -135,7 +135,7 @@ def test_the_right_password_drains_and_is_kept_nowhere(
     config.rename(config.with_name("moved"))
     assert "client.properties" in own_command("plan", "verify", str(plan), code=2).error
     moved = ["--client-config", str(config.with_name("moved"))]
-    own_command("plan", "verify", str(plan), *moved)
+    own_command("plan", "verify", str(plan), *moved, "--yes")
 
 
 def test_a_handler_that_can_not_be_found_is_a_usage_error(command: Command) -> None:
@@ -206,9 +206,10 @@ def test_records_deleted_before_the_start_are_counted_and_refused(
     topic.delete_before(30)
     outcome = command.drain(topic, "--from", "committed", code=3)
     assert "retention has deleted up to 25 records" in outcome.error
-    assert "--from earliest" in outcome.hint
+    assert "--from committed-or-earliest" in outcome.hint
     is_refused(command, outcome)
-    command.drain(topic)
+    outcome = command.drain(topic, "--from", "committed-or-earliest")
+    assert "warning: retention has deleted up to 25 records" in outcome.err
     assert len(command.record.done()) == 20
 
 

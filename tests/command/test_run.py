@@ -21,20 +21,29 @@ SUMMARY = {
     "status",
     "exit_code",
     "elapsed_s",
+    "notes",
     "messages",
     "sub_messages",
     "sub_messages_per_s",
     "partitions",
     "plan",
+    "lost",
+    "held_back",
+    "resume",
+    "resume_needs",
+    "undo",
     "failures",
     "retries",
     "timeouts",
     "outages",
     "parked_lanes",
+    "parked_first",
     "dead_letter_topic",
     "errors",
     "latency",
+    "blocked_by",
     "skipped_by",
+    "skipped_for",
     "dead_by",
     "undecided",
 }
@@ -42,7 +51,14 @@ both_kinds = pytest.mark.parametrize("handler", [ON_THE_LOOP, ON_THREADS])
 
 
 def account(done: int, pending: int = 0) -> dict[str, int]:
-    return {"read": done + pending, "done": done, "dead": 0, "skipped": 0, "pending": pending}
+    return {
+        "read": done + pending,
+        "done": done,
+        "dead": 0,
+        "failed": 0,
+        "skipped": 0,
+        "pending": pending,
+    }
 
 
 def test_a_drain_ends_with_0_and_leaves_standard_output_alone(

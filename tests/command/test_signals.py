@@ -32,7 +32,7 @@ def watermark(plan: Path) -> int:
 
 def finishes(command: Command, topic: Topic, outcome: Outcome, places: set[object]) -> None:
     """The command that it gave goes on, and handles what was left, once."""
-    command(*outcome.resume_words, "--yes", *command.options())
+    command(*outcome.resume_words[:2], "--yes", *command.options())
     assert set(command.record.done()) == places
     command.record.check_order()
 
@@ -75,16 +75,68 @@ def test_an_interrupted_drain_accounts_for_what_is_pending(
     assert answer["exit_code"] == 4
     for counts in (answer["messages"], answer["sub_messages"]):
         assert counts["pending"] > 0
-        assert counts["read"] == sum(counts[n] for n in ("done", "dead", "skipped", "pending"))
+        assert counts["read"] == sum(
+            counts[n] for n in ("done", "dead", "failed", "skipped", "pending")
+        )
     assert answer["sub_messages"]["done"] == len(command.record.done())
 
 
-def test_quiet_still_says_how_to_resume(command: Command, make_topic: MakeTopic) -> None:
+IN_THE_BACKGROUND = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")  # as a shell without job control
+ON_SPARK = ("--engine", "spark", "--master", "local[1]")
+
+
+@pytest.mark.parametrize(
+    ("by", "number", "engine"),
+    [
+        (("nohup",), signal.SIGHUP, ()),
+        (("nohup",), signal.SIGHUP, ON_SPARK),
+        (IN_THE_BACKGROUND, signal.SIGINT, ()),
+        (IN_THE_BACKGROUND, signal.SIGINT, ON_SPARK),
+    ],
+    ids=["nohup", "nohup, Spark", "background", "background, Spark"],
+)
+def test_a_signal_that_was_ignored_at_the_start_stays_ignored(
+    command: Command,
+    make_topic: MakeTopic,
+    cluster: Cluster,
+    by: tuple[str, ...],
+    number: signal.Signals,
+    engine: tuple[str, ...],
+) -> None:
+    topic = make_topic(distinct(20))
+    command.by = by
+    running = command.begin(topic, *FAST, *engine, gate=command.gate)
+    command.wait_for(running, "begun", 1, within_s=60)
+    running.signal(number)
+    command.gate.touch()
+    running.ends(0, within_s=60)
+    assert committed(cluster, topic) == {0: 20}
+
+
+def test_metrics_linger_after_nohup_though_the_terminal_is_gone(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    command.by = ("nohup",)
+    linger = ("--metrics-port", "0", "--metrics-linger", "1m")
+    running = command.begin(make_topic(distinct(2)), *linger)
+    running.says("metrics stay")
+    running.signal(signal.SIGHUP)
+    assert running.running
+    running.signal(signal.SIGTERM)
+    running.ends(0)
+
+
+def test_quiet_still_prints_all_that_a_resume_needs(
+    command: Command, make_topic: MakeTopic
+) -> None:
     topic = make_topic(distinct(100))
     running = command.begin(topic, "--quiet", "-c", "4", pause_ms=5)
     command.wait_for(running, "done", 10)
     running.signal(signal.SIGINT)
-    assert running.ends(4).resume_words == ["resume", command.plan(topic).name]
+    words = running.ends(4).resume_words
+    assert words[:2] == ["resume", command.plan(topic).name]
+    assert command(*words, "--yes").code == 0
+    assert sorted(command.record.done()) == sorted(every_place(distinct(100)))
 
 
 @both_kinds

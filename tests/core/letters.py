@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hypothesis import strategies as st
+
 from drainer.core.failing.dead_letter import DeadLetter, Letter, dead_letter, read_letter
-from drainer.message import Message, Origin, SubMessage
+from drainer.message import Barrier, Message, Origin, SubMessage
 
 DEAD = Origin("orders.indexer.dead", "dead-id", 3)
 TIME = "2026-03-14T18:02:12.104+00:00"
@@ -26,6 +28,8 @@ class Sample:
     error: BaseException | None = field(default_factory=lambda: ValueError("no such document"))
     reason: str = "failed"
     handler: str = "shop:Reindex"
+    group: str = "indexer"
+    topic: str = "orders"
     time: str = TIME
     partition: int = 2
     sub: SubMessage | None = None
@@ -33,7 +37,7 @@ class Sample:
     def letter(self, former: Letter | None = None) -> DeadLetter:
         sub = self.sub if self.sub is not None else SubMessage(self.key, self.payload)
         if sub.message is None:
-            origin = Origin("orders", "0pBNPmLQTQ6kMBJIlPOBWg", self.partition)
+            origin = Origin(self.topic, "0pBNPmLQTQ6kMBJIlPOBWg", self.partition)
             headers = self.headers
             sub.message = Message(
                 origin, 104, self.message_key, self.value, self.timestamp, headers
@@ -44,6 +48,7 @@ class Sample:
             reason=self.reason,
             error=self.error,
             attempts=3,
+            group=self.group,
             handler=self.handler,
             drain_id="20260314-180212-9f3a1c",
             time=self.time,
@@ -58,3 +63,62 @@ def as_record(letter: DeadLetter, offset: int = 17) -> Message:
 
 def there_and_back(sample: Sample) -> Letter:
     return read_letter(as_record(sample.letter()))
+
+
+_BASES = [
+    Sample(payload={"a": 1}, headers=[("trace", b"1")]),
+    Sample("half \ud800", b"raw", value=b"raw"),
+    Sample(sub=SubMessage(keys=["a", ("b", 2)], payload=("literal",))),
+    Sample(sub=Barrier("drop"), error=None, timestamp=None),
+]
+_NASTY = st.sampled_from(
+    [
+        None,
+        b"",
+        b"0",
+        b"-1",
+        b" 7",
+        b"1_0",
+        b"9" * 18,
+        b"9" * 5000,
+        "\u0661".encode(),
+        b"'\\ud800'",
+        b"()",
+        b"{'a'}",
+        b"['a']",
+        b"('a', 'a')",
+        b"1e999",
+        b"(" * 3000,
+        b"-" * 9000 + b"1",
+        b"literal",
+        b"json",
+        b"repr",
+        b"left-out",
+        b"barrier",
+        b"true",
+        b"9999-12-31T23:59:59+00:00",
+        b"\n\xe2\x80\xae",
+        b"[" * 9000,
+        b"drainer-dead-letter/2",
+    ]
+)
+
+
+@st.composite
+def mutated_letters(draw: st.DrawFn) -> Message:
+    """Records that are dead letters but for a few headers, or a value, that somebody made up."""
+    letter = draw(st.sampled_from(_BASES)).letter()
+    headers, value = list(letter.headers), letter.value
+    anything = _NASTY | st.binary(max_size=20)
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, len(headers) - 1)) if headers else 0
+        match draw(st.sampled_from(["change", "change", "change", "drop", "double", "value"])):
+            case "change" if headers:
+                headers[at] = (headers[at][0], draw(anything))
+            case "drop":
+                del headers[at : at + 1]
+            case "double" if headers:
+                headers.insert(draw(st.integers(0, len(headers))), (headers[at][0], draw(anything)))
+            case _:
+                value = draw(anything)
+    return Message(DEAD, 17, letter.key, value, 1, headers)

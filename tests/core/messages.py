@@ -57,6 +57,7 @@ def written_and_read(progress: Progress) -> Progress:
         {o: Partial.decode(part.encode()) for o, part in progress.partial.items()},
         progress.messages,
         progress.sub_messages,
+        {o: decode_ranges(encode_ranges(ranges)) for o, ranges in progress.fates.items()},
     )
 
 

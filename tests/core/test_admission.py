@@ -101,7 +101,7 @@ class Setting:
 
     def open(self) -> None:
         for _ in range(FAILURES):
-            self.breaker.failed(SubMessage(), 1, self.now_s)
+            self.breaker.failed(SubMessage(), 1, 999, self.now_s)
 
     def take(self) -> SubMessage:
         sub = self.admission.take()
@@ -243,7 +243,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         setting = self.setting
         for _ in range(len(self.out) if all_of_them else 1):
             sub = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
-            setting.breaker.failed(sub, 1, setting.now_s)
+            setting.breaker.failed(sub, 1, 999, setting.now_s)
             setting.dispatcher.hold(sub)
             setting.retries.push(sub, setting.now_s + 1.0)
             if sub is self.probe:

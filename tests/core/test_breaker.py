@@ -19,7 +19,7 @@ from drainer.message import SubMessage
 
 def fail(breaker: Breaker, times: int, *, done: int = 1, now_s: float = 0.0) -> list[bool]:
     """So many first attempts, each of another sub-message."""
-    return [breaker.failed(SubMessage(), done, now_s) for _ in range(times)]
+    return [breaker.failed(SubMessage(), done, 999, now_s) for _ in range(times)]
 
 
 def opened(now_s: float = 0.0) -> Breaker:
@@ -49,8 +49,8 @@ def test_retries_alone_never_open_it() -> None:
     for attempt in range(2, 50):
         for _ in range(FAILURES):
             sub = SubMessage()
-            sub.failures = attempt - 1
-            assert not breaker.failed(sub, 1, 0.0)
+            breaker.failing(sub, 0.0).failures = attempt - 1
+            assert not breaker.failed(sub, 1, 999, 0.0)
     assert not breaker.open
 
 
@@ -58,7 +58,7 @@ def test_failures_among_enough_successes_do_not_open_it() -> None:
     breaker = Breaker()
     few_enough = int(FAILURES / SHARE) - FAILURES  # successes among which it still opens
     for number in range(10 * FAILURES):
-        breaker.failed(SubMessage(), number * (few_enough + 5) // FAILURES, 0.0)
+        breaker.failed(SubMessage(), number * (few_enough + 5) // FAILURES, 999, 0.0)
     assert not breaker.open
 
 
@@ -66,14 +66,14 @@ def test_failures_among_few_successes_open_it() -> None:
     breaker = Breaker()
     few_enough = int(FAILURES / SHARE) - FAILURES
     for number in range(FAILURES):
-        breaker.failed(SubMessage(), number * few_enough // FAILURES, 0.0)
+        breaker.failed(SubMessage(), number * few_enough // FAILURES, 999, 0.0)
     assert breaker.open
 
 
 def test_failures_far_apart_with_successes_between_do_not_open_it() -> None:
     breaker = Breaker()
     for number in range(10 * FAILURES):
-        breaker.failed(SubMessage(), number // 20, number * (WINDOW_S + 1) / (FAILURES - 1))
+        breaker.failed(SubMessage(), number // 20, 999, number * (WINDOW_S + 1) / (FAILURES - 1))
     assert not breaker.open
 
 
@@ -82,7 +82,7 @@ def test_slow_failures_of_one_lane_with_no_success_at_all_open_it() -> None:
     breaker = Breaker()
     for number in range(FAILURES):
         assert not breaker.open
-        breaker.failed(SubMessage(), 1_000, number * WINDOW_S)
+        breaker.failed(SubMessage(), 1_000, 999, number * WINDOW_S)
     assert breaker.open
 
 
@@ -95,9 +95,9 @@ def test_one_probe_at_a_time() -> None:
     breaker = opened()
     probe = probed(breaker)
     assert breaker.probe_at_s is None
-    breaker.failed(SubMessage(), 1, 1.0)
+    breaker.failed(SubMessage(), 1, 999, 1.0)
     assert breaker.probe_at_s is None, "another one's failure says nothing of the probe"
-    assert not breaker.failed(probe, 1, 1.0)
+    assert not breaker.failed(probe, 1, 999, 1.0)
     assert breaker.probe_at_s is not None
 
 
@@ -106,7 +106,7 @@ def test_probes_back_off_up_to_the_longest_wait() -> None:
     waits = []
     for number in range(8):
         probe = probed(breaker)
-        breaker.failed(probe, 1, float(number))
+        breaker.failed(probe, 1, 999, float(number))
         assert breaker.probe_at_s is not None
         waits.append(breaker.probe_at_s - number)
     assert waits[:3] == [2 * PROBE_FIRST_S, 4 * PROBE_FIRST_S, 8 * PROBE_FIRST_S]
@@ -147,7 +147,7 @@ def test_any_attempt_may_be_the_probe(attempt: int) -> None:
     breaker = opened()
     probe = probed(breaker)
     probe.attempt = attempt
-    breaker.failed(probe, 1, 1.0)
+    breaker.failed(probe, 1, 999, 1.0)
     assert breaker.probe_at_s is not None
 
 
@@ -172,10 +172,11 @@ def test_it_opens_only_when_enough_of_the_last_first_attempts_failed(
             done += 1
             continue
         sub = SubMessage()
-        sub.failures = 1 if kind == "again" else 0
-        if kind != "again":
+        if kind == "again":
+            breaker.failing(sub, now_s).failures = 1
+        else:
             firsts.append((now_s, done))
-        opens = breaker.failed(sub, done, now_s)
+        opens = breaker.failed(sub, done, 999, now_s)
         last = firsts[-FAILURES:]
         enough = kind != "again" and len(last) == FAILURES
         if enough:

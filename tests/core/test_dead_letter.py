@@ -5,15 +5,19 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
+import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from core.letters import DEAD, TIME, Sample, as_record, there_and_back
+from core.letters import DEAD, TIME, Sample, as_record, mutated_letters, there_and_back
 from drainer.core.failing.dead_letter import (
     ERROR_CHARACTERS,
+    TOPIC_CHARACTERS,
     DeadLetter,
     Letter,
     LetterFilter,
@@ -21,8 +25,10 @@ from drainer.core.failing.dead_letter import (
     read_letter,
 )
 from drainer.core.failing.exact import Encoding
+from drainer.core.failing.redrive import Redriven, RedriveSettings
+from drainer.core.overview import whole_letter_as_json
 from drainer.errors import NotADeadLetter
-from drainer.message import Barrier, Message, SubMessage
+from drainer.message import Barrier, HeadersUnreadable, Message, SubMessage
 
 # Text has halves of surrogate pairs here: Python's has them too.
 ATOMS = (
@@ -258,7 +264,7 @@ def test_a_payload_that_is_none_is_not_taken_for_the_value() -> None:
         (SubMessage(("a", 1)), b"('a', 1)"),
         (SubMessage(None), b"None"),
         (SubMessage(keys=["b", "a"]), b"b"),
-        (SubMessage("half \ud800"), b"half \\ud800"),
+        (SubMessage("half \ud800"), b"'half \\ud800'"),
         (Barrier(), b"barrier"),
     ],
 )
@@ -302,6 +308,7 @@ def test_a_redriven_letter_tells_of_the_first_place_and_counts() -> None:
     again = read_letter(as_record(Sample(sub=sub, reason="limit").letter(former=first), 99))
     assert again.redrives == 1
     assert again.id == first.id
+    assert again.from_ == ("orders", "indexer", "shop:Reindex")
     assert again.whole
     assert again.headers == (("trace", b"1"),)
     assert (again.message_key, again.timestamp) == (first.message_key, first.timestamp)
@@ -318,7 +325,7 @@ def changed(name: str, value: bytes | None) -> Message:
 
 
 def test_a_record_of_somebody_else_is_no_dead_letter() -> None:
-    with pytest.raises(NotADeadLetter, match=r"indexer\.dead/3/17 is no dead letter") as told:
+    with pytest.raises(NotADeadLetter, match=r"indexer\.dead/3/17 is not a dead letter") as told:
         read_letter(Message(DEAD, 17, b"key", b"value", 1, [("trace", b"1")]))
     assert told.value.hint
 
@@ -342,6 +349,28 @@ def test_a_later_format_is_not_guessed_at() -> None:
         ("drainer.headers", b"2"),
         ("drainer.headers", b"-1"),
         ("drainer.headers", None),
+        ("drainer.headers", b"9" * 5000),
+        ("drainer.offset", b"9" * 5000),
+        ("drainer.offset", b"9" * 19),
+        ("drainer.offset", b"1_0"),
+        ("drainer.offset", "\u0661\u0662".encode()),
+        ("drainer.partition", b"-1"),
+        ("drainer.redrives", b"-5"),
+        ("drainer.attempts", b"-1"),
+        ("drainer.message-timestamp", b"9" * 200),
+        ("drainer.sub-key", b"9" * 5000),
+        ("drainer.sub-key", b"(" * 3000),
+        ("drainer.sub-key", b"1e999"),
+        ("drainer.sub-key", b'"doc-17"'),
+        ("drainer.sub-keys", b"()"),
+        ("drainer.sub-keys", b"{1, 2}"),
+        ("drainer.sub-keys", b"('a', 'a')"),
+        ("drainer.sub-key-encoding", b"json"),
+        ("drainer.kind", b"barrier"),
+        ("drainer.time", b"zzz"),
+        ("drainer.time", b"2026-03-14"),
+        ("drainer.topic", b"a b"),
+        ("drainer.group", None),
     ],
 )
 def test_a_damaged_letter_is_told_with_its_place(name: str, value: bytes | None) -> None:
@@ -354,6 +383,35 @@ def test_a_letter_that_was_cut_short_is_damaged() -> None:
     for kept in range(1, len(written.headers)):
         with pytest.raises(NotADeadLetter, match="damaged"):
             read_letter(Message(DEAD, 17, b"", written.value, 1, written.headers[:kept]))
+
+
+@given(mutated_letters())
+def test_whatever_stands_in_a_record_it_is_a_letter_or_left_alone(message: Message) -> None:
+    try:
+        letter = read_letter(message)
+    except NotADeadLetter:
+        return
+    orjson.dumps(whole_letter_as_json(letter))
+    (sub,) = RedriveSettings().split(message)
+    if isinstance(sub, Redriven):
+        again = read_letter(as_record(Sample(sub=sub.begin()).letter(former=letter)))
+        assert again.redrives == letter.redrives + 1
+        assert (again.id, again.from_) == (letter.id, letter.from_)
+        assert same(again.sub_message().key, sub.original.key)
+
+
+def test_headers_that_the_client_can_not_read_are_no_letter() -> None:
+    class Unreadable(Message):
+        @property
+        def headers(self) -> Sequence[tuple[str, bytes | None]]:
+            raise HeadersUnreadable("a name is not UTF-8")
+
+    record = Unreadable(DEAD, 17, b"key", b"value")
+    with pytest.raises(NotADeadLetter, match="not UTF-8"):
+        read_letter(record)
+    sub = SubMessage("doc-17", "a payload")
+    sub.message, sub.index = record, 0
+    assert there_and_back(Sample(sub=sub)).headers == ()
 
 
 def test_a_payload_that_is_gone_is_damage() -> None:
@@ -405,6 +463,30 @@ def test_a_sub_key_is_found_as_it_is_typed_and_as_python_has_it() -> None:
     assert not LetterFilter(sub_keys=("None",)).matches(there_and_back(Sample(sub=Barrier())))
 
 
-def test_the_default_topic_has_a_name_that_kafka_takes() -> None:
+def test_the_default_topic_is_named_after_topic_and_group() -> None:
     assert default_dead_letter_topic("orders", "indexer") == "orders.indexer.dead"
-    assert default_dead_letter_topic("orders", "my group/ä") == "orders.my-group--.dead"
+    assert default_dead_letter_topic("shop.orders", "order_indexer-2") == (
+        "shop.orders.order_indexer-2.dead"
+    )
+    odd = default_dead_letter_topic("orders", "my group/ä")
+    assert re.fullmatch(r"orders\.my-group---[0-9a-f]{16}\.dead", odd)
+
+
+@given(
+    st.text("abc._-", min_size=1, max_size=TOPIC_CHARACTERS),
+    st.text(max_size=300) | st.text("abc._-/ ", min_size=1, max_size=300),
+)
+def test_kafka_takes_the_name_of_any_default_topic(topic: str, group: str) -> None:
+    assert re.fullmatch(r"[A-Za-z0-9._-]{1,249}", default_dead_letter_topic(topic, group))
+
+
+NAMED = st.tuples(st.text("ab._", min_size=1, max_size=4), st.text("ab._-/", max_size=5))
+
+
+@given(NAMED, NAMED)
+@example(("orders", "a/b"), ("orders", "a-b"))
+@example(("orders.a", "b"), ("orders", "a.b"))
+@example(("orders", "a"), ("orders", "a."))
+def test_no_two_drains_have_one_default_topic(one: tuple[str, str], other: tuple[str, str]) -> None:
+    names = {default_dead_letter_topic(*one), default_dead_letter_topic(*other)}
+    assert len(names) == len({one, other})

@@ -64,7 +64,7 @@ def test_the_reason_is_what_binds(changes: dict[str, object], reason: Reason) ->
 
 
 def test_a_hot_lane_makes_it_late_though_the_rest_is_quick() -> None:
-    seen = outlook(replace(PACE, eta_s=10.0, hottest=3_000))
+    seen = outlook(replace(PACE, eta_s=300.0, hottest=3_000))
     assert seen.reason is Reason.LANE
     assert seen.lane_s == pytest.approx(300.0)
     assert seen.margin_s == pytest.approx(-200.0)

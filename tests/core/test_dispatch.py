@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
+from drainer.core.parked import KEY_LENGTH, NAMED_MOST
 from drainer.core.progress import Counts, Outcome, Progress, ranges_of
 from drainer.errors import SplitFailed
 from drainer.message import Barrier, Message, Origin, SubMessage
@@ -351,16 +352,22 @@ def test_what_is_no_sub_message_is_refused_and_nothing_is_taken_in(
         pytest.param(["a"], id="list"),
         pytest.param({"a": 1}, id="dict"),
         pytest.param(("a", ["b"]), id="list-in-tuple"),
+        pytest.param(True, id="bool"),
+        pytest.param(1.0, id="float"),
+        pytest.param(("a", False), id="bool-in-tuple"),
+        pytest.param(frozenset("ab"), id="set"),
+        pytest.param(Order.KEY, id="enum"),
+        pytest.param(10**700, id="long-int"),
     ],
 )
 @pytest.mark.parametrize("before", [0, 1], ids=["first", "second"])
 @pytest.mark.parametrize("order", Order)
-def test_a_sub_key_that_is_not_hashable_is_refused_and_nothing_is_taken_in(
+def test_a_sub_key_of_another_type_is_refused_and_nothing_is_taken_in(
     wrong: Any, before: int, order: Order
 ) -> None:
     dispatcher = Dispatcher({0: Ledger(0, 9)}, order)
 
-    with pytest.raises(SplitFailed, match="not hashable at orders/0/4") as error:
+    with pytest.raises(SplitFailed, match=r"at orders/0/4.* not the same everywhere: ") as error:
         dispatcher.deliver(message_at(4), [*subs_of("a")[:before], SubMessage(wrong)])
 
     assert error.value.hint
@@ -634,6 +641,43 @@ def test_what_is_parked_stays_pending_with_all_behind_it() -> None:
     assert finish_all(again)[0] == "0[0]"
 
 
+def test_parked_lanes_are_named_with_the_place_that_they_wait_at() -> None:
+    dispatcher = one_partition(0, 9)
+    deliver(dispatcher, 0, "a", SubMessage(keys=["b", "c"]), "a")
+    taken = take_all(dispatcher)
+    dispatcher.park(taken["0[0]"], "ValueError: no good")
+    dispatcher.park_behind(taken["0[1]"], Outcome.DEAD, "KeyError")
+    named = dispatcher.parked_lanes
+    assert named.total == 3
+    assert [(lane.key, lane.place, lane.error) for lane in named.first] == [
+        ("'a'", str(taken["0[0]"]), "ValueError: no good"),
+        ("'b'", str(taken["0[1]"]), "KeyError"),
+        ("'c'", str(taken["0[1]"]), "KeyError"),
+    ]
+    again = Dispatcher({0: Ledger(0, 9)}, parked=dispatcher.parked, named=named)
+    assert again.parked_lanes.first == named.first[1:], "the lane of a is tried again"
+
+
+def test_a_partition_that_is_parked_behind_a_barrier_is_named() -> None:
+    dispatcher = one_partition(0, 9)
+    deliver(dispatcher, 0, Barrier(), "a")
+    barrier = take_all(dispatcher)["0[0]"]
+    dispatcher.park(barrier, "ValueError")
+    (lane,) = dispatcher.parked_lanes.first
+    assert (lane.key, lane.place) == ("partition 0", str(barrier))
+
+
+def test_more_parked_lanes_than_are_named_are_counted() -> None:
+    dispatcher = one_partition(0, NAMED_MOST + 9)
+    for offset in range(NAMED_MOST + 5):
+        deliver(dispatcher, offset, f"{offset}" * KEY_LENGTH)
+    for sub in take_all(dispatcher).values():
+        dispatcher.park(sub, "ValueError")
+    named = dispatcher.parked_lanes
+    assert (named.total, len(named.first)) == (NAMED_MOST + 5, NAMED_MOST)
+    assert max(len(lane.key) for lane in named.first) == KEY_LENGTH
+
+
 def test_a_lane_parked_behind_a_dead_letter_is_told_once_and_kept() -> None:
     dispatcher = one_partition(0, 9)
     deliver(dispatcher, 0, SubMessage(keys=["a", b"b"]), "a", "c")
@@ -782,7 +826,8 @@ def test_delivering_whole_messages_at_once_is_delivering_them_one_by_one(
         chance = Random(seed + begin)
         for _ in range(chance.randint(0, 2 * chunk)):
             if running and chance.random() < 0.5:
-                end = chance.choice([*[Dispatcher.finish] * 5, Dispatcher.park])
+                ends: list[Callable[[Dispatcher, SubMessage], None]] = [Dispatcher.finish] * 5
+                end = chance.choice([*ends, Dispatcher.park])
                 for dispatcher, sub in zip(both, running.pop(0), strict=True):
                     end(dispatcher, sub)
                 continue

@@ -34,6 +34,12 @@ def new_sub() -> SubMessage:
     return sub
 
 
+def given_up(policy: FailurePolicy, done: int, finished: int) -> str | None:
+    sub = new_sub()
+    policy.failed(sub, done, 999, 0.0)
+    return policy.gave_up(sub, finished)
+
+
 def policy_of(**named: Any) -> FailurePolicy:
     return FailurePolicy(FailureSettings(**named), Breaker(), Random(1))
 
@@ -113,6 +119,7 @@ some_settings = st.builds(
     max_consecutive=st.none() | st.integers(1, 99),
     breaker=st.booleans(),
     max_outage_s=seconds,
+    max_doubt_s=seconds,
     rate=st.none() | st.floats(1e-6, 1e9),
 )
 
@@ -186,7 +193,7 @@ def test_delays_differ_so_that_retries_do_not_come_all_at_once() -> None:
         (OnFailure.HALT, Fate.HALT),
         (OnFailure.DEAD_LETTER, Fate.DEAD),
         (OnFailure.PARK, Fate.PARKED),
-        (OnFailure.SKIP, Fate.SKIPPED),
+        (OnFailure.SKIP, Fate.FAILED),
     ],
 )
 @pytest.mark.parametrize("retries", [0, 1, 3])
@@ -196,19 +203,19 @@ def test_when_retries_are_spent_the_setting_decides(
     policy = policy_of(on_failure=on_failure, retries=retries, retry_delay_s=1.0)
     sub = new_sub()
     for _ in range(retries):
-        verdict = policy.failed(sub, 0, 50.0)
+        verdict = policy.failed(sub, 0, 999, 50.0)
         assert verdict.fate is Fate.RETRY
         assert verdict.at_s >= 50.5
-    assert policy.failed(sub, 0, 50.0).fate is fate
+    assert policy.failed(sub, 0, 999, 50.0).fate is fate
     assert policy.retries == retries
 
 
 def test_retries_are_those_of_each_sub_message() -> None:
     policy = policy_of(retries=1)
     one, other = new_sub(), new_sub()
-    assert policy.failed(one, 0, 0.0).fate is Fate.RETRY
-    assert policy.failed(other, 0, 0.0).fate is Fate.RETRY
-    assert policy.failed(one, 0, 0.0).fate is Fate.HALT
+    assert policy.failed(one, 0, 999, 0.0).fate is Fate.RETRY
+    assert policy.failed(other, 0, 999, 0.0).fate is Fate.RETRY
+    assert policy.failed(one, 0, 999, 0.0).fate is Fate.HALT
 
 
 def test_asking_to_be_called_later_spends_no_retry() -> None:
@@ -217,8 +224,8 @@ def test_asking_to_be_called_later_spends_no_retry() -> None:
     for _ in range(20):
         assert policy.later(10.0, 7.0, sub).at_s == 17.0
         sub.attempt += 1
-    assert policy.failed(sub, 0, 10.0).fate is Fate.RETRY
-    assert policy.failed(sub, 0, 10.0).fate is Fate.HALT
+    assert policy.failed(sub, 0, 999, 10.0).fate is Fate.RETRY
+    assert policy.failed(sub, 0, 999, 10.0).fate is Fate.HALT
     assert policy.retries == 21
 
 
@@ -240,7 +247,7 @@ def test_a_time_that_has_passed_is_now() -> None:
 
 def open_breaker(policy: FailurePolicy, done: int = 1) -> None:
     for _ in range(FAILURES):
-        policy.failed(new_sub(), done, 0.0)
+        policy.failed(new_sub(), done, 999, 0.0)
     assert policy.breaker.open
 
 
@@ -249,16 +256,16 @@ def test_nothing_is_given_up_while_the_downstream_is_away_and_no_retry_is_spent(
     sub = new_sub()
     open_breaker(policy)
     for _ in range(20):
-        assert policy.failed(sub, 1, 1.0).fate is Fate.RETRY
+        assert policy.failed(sub, 1, 999, 1.0).fate is Fate.RETRY
     policy.breaker.start_probe(sub)
     assert policy.breaker.ended(sub)
-    assert policy.failed(sub, 2, 2.0).fate is Fate.RETRY
-    assert policy.failed(sub, 2, 2.0).fate is Fate.DEAD
+    assert policy.failed(sub, 2, 999, 2.0).fate is Fate.RETRY
+    assert policy.failed(sub, 3, 999, 2.0).fate is Fate.DEAD
 
 
 def test_a_run_in_which_nothing_ever_succeeded_halts_with_the_reason() -> None:
     policy = policy_of(retries=3, on_failure=OnFailure.DEAD_LETTER)
-    verdicts = [policy.failed(new_sub(), 0, 0.0) for _ in range(FAILURES)]
+    verdicts = [policy.failed(new_sub(), 0, 999, 0.0) for _ in range(FAILURES)]
     assert {v.fate for v in verdicts[:-1]} == {Fate.RETRY}
     assert verdicts[-1].fate is Fate.HALT
     assert "nothing has succeeded" in (verdicts[-1].why or "")
@@ -266,8 +273,8 @@ def test_a_run_in_which_nothing_ever_succeeded_halts_with_the_reason() -> None:
 
 def test_without_the_breaker_nothing_is_an_outage() -> None:
     policy = policy_of(retries=0, on_failure=OnFailure.SKIP, breaker=False)
-    fates = {policy.failed(new_sub(), 0, 0.0).fate for _ in range(3 * FAILURES)}
-    assert fates == {Fate.SKIPPED}
+    fates = {policy.failed(new_sub(), 0, 999, 0.0).fate for _ in range(3 * FAILURES)}
+    assert fates == {Fate.FAILED}
     assert not policy.breaker.open
 
 
@@ -275,8 +282,8 @@ def test_an_attempt_that_was_overdue_counts_once_when_it_fails_at_last() -> None
     policy = policy_of(retries=9)
     for _ in range(FAILURES - 1):
         sub = new_sub()
-        assert policy.look_for_outage(sub, 1, 0.0) is None
-        policy.failed(sub, 1, 0.0, looked=True)
+        assert policy.look_for_outage(sub, 1, 999, 0.0) is None
+        policy.failed(sub, 1, 999, 0.0, looked=True)
     assert not policy.breaker.open
 
 
@@ -285,20 +292,20 @@ def test_an_attempt_that_was_overdue_counts_once_when_it_fails_at_last() -> None
 
 def test_too_many_given_up_are_a_reason_to_halt() -> None:
     policy = policy_of(max_dead=Limit(count=2))
-    assert policy.gave_up(5, 10) is None
-    assert policy.gave_up(6, 11) is None
-    assert "more than 2" in (policy.gave_up(7, 12) or "")
+    assert given_up(policy, 5, 10) is None
+    assert given_up(policy, 6, 11) is None
+    assert "more than --max-dead 2" in (given_up(policy, 7, 12) or "")
 
 
 def test_so_many_in_a_row_are_a_reason_to_halt() -> None:
     policy = policy_of(max_dead=Limit(), max_consecutive=3)
-    assert [policy.gave_up(done, 0) is None for done in (5, 5, 6, 6)] == [True] * 4
-    assert "3 sub-messages in a row" in (policy.gave_up(6, 0) or "")
+    assert [given_up(policy, done, 0) is None for done in (5, 5, 6, 6)] == [True] * 4
+    assert "3 sub-messages in a row" in (given_up(policy, 6, 0) or "")
 
 
 def test_without_a_limit_any_number_may_be_given_up() -> None:
     policy = policy_of(max_dead=Limit())
-    assert all(policy.gave_up(0, n) is None for n in range(2000))
+    assert all(given_up(policy, 0, n) is None for n in range(2000))
 
 
 def test_a_changed_setting_changes_nothing_else() -> None:

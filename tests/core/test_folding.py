@@ -31,6 +31,7 @@ def plan_of(*ends: int, **fields: object) -> OffsetPlan:
         isolation="read_committed",
         topic="t",
         topic_id="i",
+        topic_partitions=1,
         group="g",
         handler="h:H",
         order="sub-key",

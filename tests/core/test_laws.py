@@ -522,6 +522,7 @@ class LawsMachine(RuleBasedStateMachine):
             outcomes[Outcome.DEAD],
             outcomes[Outcome.SKIPPED],
             pending,
+            outcomes[Outcome.FAILED],
         )
         for ledger in self.dispatcher.ledgers.values():
             assert ledger.tally() == ledger.counts()

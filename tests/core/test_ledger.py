@@ -621,3 +621,25 @@ def test_resting_messages_outlive_a_purge() -> None:
     assert (ledger.watermark, ledger.resting) == (0, 1)
     assert ledger.first_pending is resting
     assert ledger.progress().finished == ((1, 500),)
+
+
+@pytest.mark.parametrize("by_journal", [True, False])
+def test_how_a_part_ended_is_known_after_a_resume(by_journal: bool) -> None:
+    """A message of which a part died before a stop is dead, whoever does the rest of it."""
+    first = Ledger(0, 3)
+    began = first.progress()
+    message = message_at(1)
+    first.deliver(message, ["a", "b", "c"], 1)
+    first.finish(message, 0, Outcome.SKIPPED)
+    first.finish(message, 1, Outcome.DEAD)
+    changes = first.changes()
+    assert changes is not None
+    known = began.merge(changes) if by_journal else first.progress()
+    second = Ledger(0, 3, written_and_read(known))
+    again = message_at(1)
+    second.deliver(again, ["a", "b", "c"], 1)
+    second.finish(again, 2)
+    messages, subs = second.counts()
+    assert (messages.done, messages.dead, messages.skipped) == (0, 1, 0)
+    assert (subs.done, subs.dead, subs.skipped) == (1, 1, 1)
+    assert not any(second.progress().fates.values())

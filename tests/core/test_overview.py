@@ -40,8 +40,8 @@ def test_letters_are_counted_by_error_handler_reason_and_sub_key() -> None:
 
 def test_the_newest_are_kept_newest_first_without_their_payload() -> None:
     found = surveyed([Sample(payload={"n": n}, time=at(n * 7 % 10)) for n in range(10)])
-    assert [letter.time for letter in found.newest] == [at(9), at(8), at(7)]
-    assert {letter.payload for letter in found.newest} == {None}
+    assert [letter.time for letter, _ in found.newest] == [at(9), at(8), at(7)]
+    assert {letter.payload for letter, _ in found.newest} == {None}
     assert surveyed([Sample()] * 3, limit=0).newest == ()
 
 
@@ -49,7 +49,7 @@ def test_only_what_matches_is_counted_by_kind_and_kept() -> None:
     found = surveyed([Sample(f"doc-{n}") for n in range(5)], LetterFilter(sub_keys=("doc-3",)))
     assert (found.letters, found.matching) == (5, 1)
     assert found.by_sub_key == (("doc-3", 1),)
-    assert [letter.key for letter in found.newest] == ["doc-3"]
+    assert [letter.key for letter, _ in found.newest] == ["doc-3"]
 
 
 def test_records_of_others_are_counted_apart() -> None:
@@ -66,3 +66,19 @@ def test_memory_does_not_grow_with_the_sub_keys(monkeypatch: pytest.MonkeyPatch)
         survey.take(as_record(Sample("hot" if n % 2 else f"doc-{n}").letter(), n))
         assert len(survey._by_sub_key._counts) <= 20
     assert survey.overview().by_sub_key[0] == ("hot", 500)
+
+
+def test_what_was_redriven_is_counted_and_only_listed_when_it_is_asked_for() -> None:
+    def found(*, all_: bool) -> Overview:
+        survey = Survey("the.dead", LetterFilter(sub_keys=("a", "b")), 5, all_=all_)
+        for offset, key in enumerate(["a", "b", "a", "c"]):
+            survey.take(as_record(Sample(key).letter(), offset), redriven=offset < 2)
+        return survey.overview()
+
+    outstanding = found(all_=False)
+    assert (outstanding.letters, outstanding.redriven, outstanding.outstanding) == (4, 2, 2)
+    assert (outstanding.asked, outstanding.matching) == (2, 1)
+    assert [(letter.offset, redriven) for letter, redriven in outstanding.newest] == [(2, False)]
+    everything = found(all_=True)
+    assert (everything.asked, everything.matching) == (4, 3)
+    assert [redriven for _, redriven in everything.newest] == [False, True, True]

@@ -319,6 +319,8 @@ def test_of_an_object_only_what_it_holds_in_public_is_shown(name: str) -> None:
         ("index", "gives float", "compare it"),
         ("$split(key, 'a')", "gives array", "compare it"),
         ("payload.x =~ '('", "'(' is no regular expression", "backslash"),
+        ("payload.x =~ 'a(?=b)'", "'a(?=b)' is no regular expression of RE2", "look-around"),
+        ("payload.x =~~ '(a)\\\\1'", "is no regular expression of RE2", "backreferences"),
         ("{'a': 1} == payload", "a whole mapping", "one by one"),
         ("b'a' in payload.x", "bytes are shown as text", "leave out the b"),
         ("key == b'a'", "mismatch", "their like"),
@@ -348,6 +350,33 @@ def test_what_differs_from_run_to_run_or_takes_any_memory_is_not_there(name: str
     assert name not in FUNCTIONS
     with pytest.raises(BadExpression, match=f"there is no \\${name}"):
         Predicate("$" + name + " == index")
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a+)+b", "(a|a)*b", "(.*a){25}b", "([a-z]+)*=", "a{1,50}" * 9]
+)
+def test_a_regular_expression_takes_no_longer_than_its_text(pattern: str) -> None:
+    """One step a character and not 2 to the power of them: with Python's `re` this never ends."""
+    text = "a" * 5_000
+    for expression in (f"payload.x =~ '{pattern}'", f"payload.x !~~ '{pattern}'"):
+        told(expression, sub_of({"x": text}))
+    told("payload.x =~ payload.pattern", sub_of({"x": text, "pattern": pattern}))
+    inside = f"$any([x =~ '{pattern}' for x in payload.all])"
+    told(inside, sub_of({"all": [text]}))
+
+
+def test_a_pattern_from_a_payload_that_is_none_can_not_be_told() -> None:
+    with pytest.raises(CannotTell, match=r"missing \)"):
+        told("payload.x =~ payload.pattern", sub_of({"x": "a", "pattern": "("}))
+
+
+def test_what_is_no_unicode_text_can_not_be_told() -> None:
+    with pytest.raises(CannotTell, match="surrogates"):
+        told("payload.x =~ 'a'", sub_of({"x": "\ud800"}))
+
+
+def test_groups_of_a_match_are_known() -> None:
+    assert told("payload.kind =~ '(.*)_(.*)' and $re_groups[1] == 'email'")
 
 
 def test_of_several_sub_keys_there_is_no_single_one() -> None:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
+from drainer.cli.app import app
 from drainer.loader import load_handler
 from drainer.message import SubMessage
+from scenarios.trust.rights import ATTEMPTS, rights_by_command
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
     ROOT / "README.md",
+    ROOT / "SECURITY.md",
     *sorted((ROOT / "docs").glob("*.md")),
     ROOT / "scenarios/README.md",
 ]
@@ -29,6 +35,23 @@ def test_every_command_and_option_is_documented() -> None:
         "docs/cli.md is not what the commands say. To make it again: python -m typer drainer.cli"
         " utils docs --name drainer --output docs/cli.md"
     )
+
+
+def test_the_rights_of_every_command_are_documented() -> None:
+    def words(command: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
+        if not (children := getattr(command, "commands", {})) or path == ("limits",):
+            yield " ".join(path)
+        for name, child in children.items():
+            yield from words(child, (*path, name))
+
+    table = rights_by_command()
+
+    assert set(words(get_command(app))) <= set(table)
+    assert {attempt.command for attempt in ATTEMPTS} == {
+        command
+        for command, rights in table.items()
+        if rights and not command.startswith("limits")  # takes minutes
+    }
 
 
 def anchors(document: Path) -> set[str]:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from random import Random
 from types import FrameType
@@ -20,13 +21,13 @@ import pytest
 from drainer.core.dispatch import Dispatcher
 from drainer.core.failing.failures import FailureSettings, OnFailure
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
-from drainer.core.progress import Progress, Range
+from drainer.core.progress import Progress
 from drainer.core.rules.settings import RuleSettings
 from drainer.engine.local import LocalDrain
 from drainer.engine.outside import Outside
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
-from drainer.errors import DrainerError, OffsetMoved
+from drainer.errors import DrainerError, OffsetMoved, RecordsDeleted
 from drainer.handler import Handler
 from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, Origin, SubMessage
@@ -62,7 +63,10 @@ class Slice:
 
 
 class BacklogSource:
-    """Hands out logs in batches, from where the ledgers stand; partitions take turns."""
+    """Hands out logs in batches, from where the ledgers stand; partitions take turns.
+
+    What stands at ``gone_from`` and behind it was deleted, which it tells once all else is taken.
+    """
 
     def __init__(
         self,
@@ -73,6 +77,7 @@ class BacklogSource:
         batch: int = 50,
         message_bytes: int = 100,
         during_stop: Callable[[], None] = lambda: None,
+        gone_from: int | None = None,
     ) -> None:
         self.trouble: str | None = None
         self.failure: DrainerError | None = None
@@ -82,6 +87,7 @@ class BacklogSource:
         self.notify = notify
         self._message_bytes = message_bytes
         self._during_stop = during_stop
+        self._gone_from = gone_from
         self._batches = self._cut(logs, dispatcher, batch)
 
     def start(self) -> None:
@@ -89,7 +95,12 @@ class BacklogSource:
 
     def next_batch(self) -> Slice | None:
         self.asked += 1
-        return None if self.stalled else next(self._batches, None)
+        if self.stalled:
+            return None
+        found = next(self._batches, None)
+        if found is None and self._gone_from is not None:
+            self.failure = RecordsDeleted(f"offsets from {self._gone_from} on are gone")
+        return found
 
     def stop(self) -> None:
         self._during_stop()
@@ -97,8 +108,9 @@ class BacklogSource:
 
     def _cut(self, logs: Mapping[int, Log], dispatcher: Dispatcher, batch: int) -> Iterator[Slice]:
         ledgers = {n: ledger for n, ledger in dispatcher.ledgers.items() if not ledger.complete}
+        gone_from = inf if self._gone_from is None else self._gone_from
         waiting = {
-            n: [o for o in logs[n].records if ledger.watermark <= o < ledger.end]
+            n: [o for o in logs[n].records if ledger.watermark <= o < min(ledger.end, gone_from)]
             for n, ledger in ledgers.items()
         }
         while waiting:
@@ -108,7 +120,7 @@ class BacklogSource:
                 reached = offsets[-1] + 1 if offsets else logs[number].start
                 if not waiting[number]:
                     del waiting[number]
-                    reached = logs[number].end
+                    reached = logs[number].end if self._gone_from is None else reached
                 origin = Origin(TOPIC, TOPIC_ID, number)
                 yield Slice(
                     [self._message(origin, logs[number], o) for o in offsets],
@@ -127,7 +139,6 @@ class Group:
     def __init__(self, committed: Mapping[int, int | None]) -> None:
         self.committed = dict(committed)
         self.tries = 0
-        self.told: list[Mapping[int, Sequence[Range]] | None] = []  # beside the offsets
         self.trouble: Callable[[], DrainerError | None] = lambda: None
         self.allowed: Callable[[Mapping[int, int]], None] = lambda offsets: None
 
@@ -135,10 +146,7 @@ class Group:
         assert topic_id == TOPIC_ID
 
     def commit(
-        self,
-        offsets: Mapping[int, int],
-        expected: Mapping[int, Set[int | None]],
-        finished: Mapping[int, Sequence[Range]] | None = None,
+        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
     ) -> dict[int, int]:
         self.tries += 1
         error = self.trouble()
@@ -148,7 +156,6 @@ class Group:
             if found not in expected[number]:
                 raise OffsetMoved(f"found {found}, not {set(expected[number])}")
         self.allowed(offsets)
-        self.told.append(finished)
         for number, offset in offsets.items():
             found = self.committed[number]
             if found is None or offset > found:
@@ -343,6 +350,7 @@ def new_plan(logs: Mapping[int, Log], order: str = "sub-key") -> OffsetPlan:
         isolation="read_committed",
         topic=TOPIC,
         topic_id=TOPIC_ID,
+        topic_partitions=1,
         group="billing",
         handler="handlers.py:Accounting",
         order=order,

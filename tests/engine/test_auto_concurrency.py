@@ -199,7 +199,7 @@ def test_a_worker_that_came_later_is_timed_out_too(script: Script, tmp_path: Pat
     summary = rehearsal.drain(OnTheLoop(hang))
 
     assert len(hung) == 4
-    assert summary.sub_messages.skipped == summary.failures.timeouts == 4
+    assert summary.sub_messages.failed == summary.failures.timeouts == 4
 
 
 @both_kinds

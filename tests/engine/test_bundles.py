@@ -96,7 +96,9 @@ def test_a_hot_row_takes_a_few_calls_when_it_is_folded(tmp_path: Path) -> None:
 def test_a_folded_call_that_fails_ends_with_the_bad_one_alone(tmp_path: Path) -> None:
     handler = Folding(poison(77))
     rehearsal = Rehearsal(
-        tmp_path, {0: HOT}, failures=replace(QUICK, on_failure=OnFailure.DEAD_LETTER)
+        tmp_path,
+        {0: HOT},
+        failures=replace(QUICK, on_failure=OnFailure.DEAD_LETTER, max_doubt_s=0),
     )
     summary = rehearsal.drain(handler)
 

@@ -21,7 +21,7 @@ from drainer.handler import Retry
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
 
-QUICK = FailureSettings(retry_delay_s=0.001, retry_max_delay_s=0.004)
+QUICK = FailureSettings(retry_delay_s=0.001, retry_max_delay_s=0.004, max_doubt_s=0)
 BARRIER = {0: log_of(["a"], ["b", None, "c"], ["a"], start=5), 1: log_of(["d"])}
 
 

@@ -22,6 +22,7 @@ from made_up_kafka import (
 )
 
 from drainer.core.failing.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.core.parked import ParkedLanes
 from drainer.engine.settings import LocalSettings
 from drainer.errors import Interrupted, LockLost
 from drainer.handler import Fatal, Retry, Skip
@@ -194,9 +195,15 @@ def test_a_parked_lane_is_pending_and_all_others_are_drained(kind: Kind, tmp_pat
     assert summary.messages.pending == len(lane)
     assert summary.conserved
     assert rehearsal.group.committed == {0: 13}
+    plan = rehearsal.file.load().plan
+    (named,) = plan.parked_lanes.first
+    assert (named.key, named.place) == ("'k3'", f"{plan.topic}/0/13[0]")
+    assert named.error.startswith("ValueError")
+    assert summary.parked == plan.parked_lanes
     mended = handler_of(kind, poison())
     assert rehearsal.drain(mended).exit_code == 0
     assert set(mended.account.began) == lane
+    assert rehearsal.file.load().plan.parked_lanes == ParkedLanes()
 
 
 def test_a_lane_parked_behind_a_dead_letter_stays_so_in_the_next_run(tmp_path: Path) -> None:
@@ -211,8 +218,11 @@ def test_a_lane_parked_behind_a_dead_letter_stays_so_in_the_next_run(tmp_path: P
     assert rehearsal.file.load().plan.parked == ("'k3'",)
 
     again = handler_of(OnTheLoop, poison())
-    assert rehearsal.drain(again).exit_code == 5
+    later = rehearsal.drain(again)
+    assert later.exit_code == 5
     assert not again.account.began
+    assert later.parked == summary.parked
+    assert [lane.key for lane in later.parked.first] == ["'k3'"]
 
 
 def test_a_lane_parked_behind_a_dead_letter_is_in_the_journal_with_it(tmp_path: Path) -> None:
@@ -251,17 +261,18 @@ def test_several_sub_keys_and_barriers_behind_a_parked_lane_stay_pending(tmp_pat
     assert not mended.account.breaches
 
 
-def test_on_failure_skip_counts_as_skipped(tmp_path: Path) -> None:
+def test_on_failure_skip_counts_apart_from_skips(tmp_path: Path) -> None:
     rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=_with(on_failure=OnFailure.SKIP))
     summary = rehearsal.drain(handler_of(OnTheLoop, poison(13)))
-    assert (summary.exit_code, summary.sub_messages.skipped) == (0, 1)
+    assert (summary.exit_code, summary.sub_messages.failed) == (6, 1)
+    assert (summary.messages.failed, summary.sub_messages.skipped) == (1, 0)
 
 
 @both_kinds
 def test_a_handler_may_skip_ask_for_later_and_halt(kind: Kind, tmp_path: Path) -> None:
     def step(sub: SubMessage) -> None:
         if sub.message.offset == 3:
-            raise Skip("an old format")
+            raise Skip("an old \ud800 format")
         if sub.message.offset == 4 and sub.attempt < 6:
             raise Retry("busy", after=0.001)  # oftener than there are retries
         if sub.message.offset == 94:
@@ -274,7 +285,8 @@ def test_a_handler_may_skip_ask_for_later_and_halt(kind: Kind, tmp_path: Path) -
 
     assert summary.exit_code == 5
     assert "wrong database" in (summary.error or "")
-    assert summary.sub_messages.skipped == 1
+    assert (summary.sub_messages.skipped, summary.sub_messages.failed) == (1, 0)
+    assert summary.rules.skipped_for == {"an old \\ud800 format": 1}
     assert handler.account.failed.count((0, 4, 0)) == 5
     assert (0, 4, 0) in handler.account.finished
     assert handler.account.failed.count((0, 94, 0)) == 1
@@ -286,7 +298,7 @@ def test_too_many_dead_letters_halt_and_the_one_too_many_is_pending(tmp_path: Pa
     summary = rehearsal.drain(handler_of(OnTheLoop, poison(*range(0, 100, 7))))
 
     assert summary.exit_code == 5
-    assert "more than 3" in (summary.error or "")
+    assert "more than --max-dead 3" in (summary.error or "")
     assert summary.sub_messages.dead == 3
     assert len(rehearsal.letters.written) == 3
     assert summary.conserved
@@ -301,7 +313,7 @@ def test_so_many_in_a_row_halt(tmp_path: Path) -> None:
 
     assert summary.exit_code == 5
     assert "4 sub-messages in a row" in (summary.error or "")
-    assert summary.sub_messages.skipped == 7
+    assert summary.sub_messages.failed == 7
 
 
 def test_a_coroutine_that_takes_too_long_is_cancelled_and_tried_again(tmp_path: Path) -> None:
@@ -434,6 +446,40 @@ def test_an_outage_stops_new_work_until_a_probe_succeeds(kind: Kind, tmp_path: P
     assert not handler.account.breaches
 
 
+@both_kinds
+@pytest.mark.parametrize("retries", [0, 2])
+@pytest.mark.parametrize("lanes", [1, 20])
+def test_an_outage_of_a_few_lanes_gives_nothing_up(
+    lanes: int, retries: int, kind: Kind, tmp_path: Path
+) -> None:
+    since: list[float] = []
+
+    def step(sub: SubMessage) -> None:
+        if sub.message.offset >= 40:
+            since.append(time.monotonic())
+            if since[-1] - since[0] < 0.3:
+                raise ConnectionError("refused")
+
+    log = log_of(*([f"k{n % lanes}"] for n in range(100)))
+    settings = _with(on_failure=OnFailure.DEAD_LETTER, retries=retries)
+    summary = Rehearsal(tmp_path, {0: log}, failures=settings).drain(handler_of(kind, step))
+
+    assert summary.exit_code == 0, "nothing became a dead letter"
+    assert (summary.failures.outages, summary.sub_messages.done) == (1, 100)
+
+
+def test_in_doubt_the_drain_says_what_it_waits_for(tmp_path: Path) -> None:
+    log = log_of(*(["hot"] for _ in range(100)))
+    settings = _with(on_failure=OnFailure.DEAD_LETTER, max_doubt_s=0.2)
+    rehearsal = Rehearsal(tmp_path, {0: log}, failures=settings)
+    summary = rehearsal.drain(handler_of(OnTheLoop, poison(40)))
+
+    assert (summary.exit_code, summary.sub_messages.dead) == (6, 1)
+    told = {status.trouble for status in rehearsal.statuses if status.trouble}
+    assert len(told) == 1
+    assert "dead letters (--max-doubt)" in told.pop()
+
+
 def test_an_outage_that_lasts_too_long_halts(tmp_path: Path) -> None:
     def step(sub: SubMessage) -> None:
         if sub.message.offset >= 500:
@@ -523,3 +569,29 @@ def test_nothing_is_started_while_the_lock_is_not_confirmed(tmp_path: Path) -> N
 def _with(**named: object) -> FailureSettings:
     settings = {f: getattr(QUICK, f) for f in FailureSettings.__dataclass_fields__}
     return FailureSettings(**{**settings, **named})
+
+
+class Mute(Exception):
+    """An error that can't say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+@both_kinds
+def test_an_error_without_a_text_is_a_failure_like_any_other(
+    kind: type[OnTheLoop | OnThreads], tmp_path: Path
+) -> None:
+    def fail(sub: SubMessage) -> None:
+        raise Mute
+
+    async def fail_on_the_loop(sub: SubMessage) -> None:
+        raise Mute
+
+    rehearsal = Rehearsal(tmp_path, {0: log_of(["a"], ["b"])}, failures=FailureSettings(retries=0))
+    summary = rehearsal.drain(OnTheLoop(fail_on_the_loop) if kind is OnTheLoop else OnThreads(fail))
+
+    assert summary.exit_code == 5
+    assert "Mute: its text can't be had (RuntimeError)" in (summary.error or "")

@@ -22,6 +22,7 @@ from made_up_kafka import (
     tick,
 )
 
+from drainer.core.failing.failures import FailureSettings
 from drainer.core.lanes import Lanes
 from drainer.engine.settings import LocalSettings
 from drainer.engine.threads import ThreadWorkers
@@ -95,7 +96,8 @@ def test_a_resume_after_a_failure_handles_exactly_what_is_unfinished(
 def test_what_is_behind_the_failed_one_on_its_lane_is_not_begun(
     kind: type[OnTheLoop | OnThreads], tmp_path: Path
 ) -> None:
-    rehearsal = Rehearsal(tmp_path, {0: log_of(["a"], ["a", "a"], ["a"])})
+    logs = {0: log_of(["a"], ["a", "a"], ["a"])}
+    rehearsal = Rehearsal(tmp_path, logs, failures=FailureSettings(max_doubt_s=0))
     handler = failing(kind, ValueError("no"), at=1)
 
     rehearsal.drain(handler)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,10 +22,10 @@ from made_up_kafka import (
 
 from drainer.core.progress import Progress
 from drainer.core.rules.settings import RuleAccount
-from drainer.engine import local
+from drainer.engine import coroutines, local
 from drainer.engine.settings import LocalSettings
 from drainer.handler import Context, Handler
-from drainer.message import SubMessage
+from drainer.message import Barrier, SubMessage
 from drainer.store.plan_file import PlanFile
 
 both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
@@ -129,6 +130,32 @@ def test_no_order_at_all_handles_one_key_at_once(tmp_path: Path) -> None:
 
 
 @both_kinds
+def test_all_that_a_finish_makes_ready_starts_at_once(
+    kind: type[OnTheLoop | OnThreads], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the handler has kept the event loop for so long that others are due."""
+    monkeypatch.setattr(coroutines, "SLICE_S", 0.0)
+    together, on_threads = asyncio.Barrier(8), threading.Barrier(8)
+
+    async def meet(sub: SubMessage) -> None:
+        if sub.key != "one" and not isinstance(sub, Barrier):
+            await together.wait()
+
+    def meet_on_a_thread(sub: SubMessage) -> None:
+        if sub.key != "one" and not isinstance(sub, Barrier):
+            on_threads.wait()
+
+    rehearsal = Rehearsal(
+        tmp_path,
+        {0: log_of(["one"], ["one"], [None], [f"k{n}" for n in range(8)])},
+        LocalSettings(concurrency=8),
+    )
+    handler = OnTheLoop(meet) if kind is OnTheLoop else OnThreads(meet_on_a_thread)
+
+    assert rehearsal.drain(handler).exit_code == 0
+
+
+@both_kinds
 def test_a_backlog_that_ends_on_a_hole_still_completes(
     kind: type[OnTheLoop | OnThreads], tmp_path: Path
 ) -> None:
@@ -208,8 +235,10 @@ def test_handlers_that_never_wait_let_the_plan_be_written(tmp_path: Path) -> Non
     assert rehearsal.group.tries >= 2, "only once all was over"
 
 
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize(("blocks_s", "count"), [(0.0005, 1500), (0.01, 100)])
 def test_handlers_that_hold_the_loop_leave_little_unwritten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    blocks_s: float, count: int, waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kill repeats what finished in the last 50 ms or so, however busy the loop is."""
     unwritten = most = 0
@@ -227,20 +256,22 @@ def test_handlers_that_hold_the_loop_leave_little_unwritten(
 
     async def hold(sub: SubMessage) -> None:
         nonlocal unwritten, most
-        time.sleep(0.0005)  # noqa: ASYNC251
+        if waits:  # then all go on at once, whatever their workers would rather do
+            await asyncio.sleep(0.05)
+        time.sleep(blocks_s)  # noqa: ASYNC251
         unwritten += 1
         most = max(most, unwritten)
 
     monkeypatch.setattr(PlanFile, "append", note)
     rehearsal = Rehearsal(
         tmp_path,
-        {0: log_of(*([f"k{n}"] for n in range(1500)))},
+        {0: log_of(*([f"k{n}"] for n in range(count)))},
         LocalSettings(concurrency=50),
         source_options={"batch": 2000},
     )
     rehearsal.drain(OnTheLoop(hold))
 
-    assert most <= 400, "more than 200 ms of work"
+    assert most <= 0.2 / blocks_s, "more than 200 ms of work"
 
 
 def test_open_is_told_what_it_works_for(tmp_path: Path) -> None:

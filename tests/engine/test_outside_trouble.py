@@ -38,8 +38,8 @@ from drainer.errors import (
     LockLost,
     OffsetMoved,
     PlanNotWritten,
-    RecordsDeleted,
     TopicGone,
+    Unresumable,
 )
 from drainer.message import SubMessage
 from drainer.store.plan_file import PlanFile
@@ -170,9 +170,7 @@ def test_a_lost_answer_to_a_commit_that_arrived_is_no_trouble_at_the_end(
     commit = rehearsal.group.commit
     lost = False
 
-    def lose_the_first(
-        offsets: dict[int, int], expected: dict[int, set[int | None]], _: object
-    ) -> object:
+    def lose_the_first(offsets: dict[int, int], expected: dict[int, set[int | None]]) -> object:
         nonlocal lost
         if lost:
             return commit(offsets, {0: {rehearsal.group.committed[0]}})
@@ -210,7 +208,10 @@ def test_nothing_is_committed_once_the_group_is_not_ours(
 
     summary = rehearsal.drain(handler)
 
-    assert (summary.status, summary.exit_code) == ("interrupted", 4)
+    assert (summary.status, summary.exit_code) == (
+        "failed" if issubclass(error, Unresumable) else "interrupted",
+        error.exit_code,
+    )
     assert (summary.error, summary.hint) == ("what happened", "what to do")
     assert rehearsal.group.tries == tries_then, "committed once more"
     assert summary.conserved
@@ -395,16 +396,31 @@ def test_commits_go_on_once_the_lock_is_confirmed_again(
 
 def test_a_source_that_fails_ends_the_drain_with_its_reason(tmp_path: Path) -> None:
     def fail(status: Status) -> None:
-        rehearsal.source.failure = RecordsDeleted("offsets 7 to 9 are gone", hint="no way back")
+        rehearsal.source.failure = TopicGone("the topic was deleted")
 
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, observe=fail)
     handler = paced(OnTheLoop)
 
     summary = rehearsal.drain(handler)
 
-    assert (summary.exit_code, summary.error) == (4, "offsets 7 to 9 are gone")
+    assert (summary.exit_code, summary.error) == (8, "the topic was deleted")
     assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
-    assert rehearsal.group.committed[0] == summary.partitions[0].watermark
+    resumes(rehearsal, handler)
+
+
+@both_kinds
+def test_what_was_read_before_the_rest_was_deleted_is_finished_and_committed(
+    tmp_path: Path, kind: type[OnTheLoop | OnThreads]
+) -> None:
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, source_options={"gone_from": 120, "batch": 7})
+    handler = paced(kind)
+
+    summary = rehearsal.drain(handler)
+
+    assert (summary.exit_code, summary.error) == (4, "offsets from 120 on are gone")
+    assert set(handler.account.finished) == {p for p in rehearsal.places if p[1] < 120}
+    assert rehearsal.group.committed == {0: 120}
+    rehearsal.source_options = {}
     resumes(rehearsal, handler)
 
 
@@ -619,7 +635,7 @@ def test_a_moved_group_at_the_end_is_told_beside_the_interruption(
 
     summary = rehearsal.drain(handler)
 
-    assert (summary.status, summary.exit_code) == ("interrupted", 4)
+    assert (summary.status, summary.exit_code) == ("failed", 8)
     assert "SIGINT" in (summary.error or "")
     assert "the group is at 7" in (summary.error or "")
     assert summary.hint == "find out who"

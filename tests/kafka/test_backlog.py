@@ -14,6 +14,7 @@ from drainer.kafka.backlog import (
     Committed,
     Earliest,
     End,
+    Otherwise,
     freeze,
     parse_from,
     parse_until,
@@ -40,6 +41,8 @@ def span(backlog: Backlog, partition: int = 0) -> tuple[int, int]:
     ("text", "parsed"),
     [
         ("committed", Committed()),
+        ("committed-or-earliest", Committed(Otherwise.EARLIEST)),
+        ("committed-or-end", Committed(Otherwise.END)),
         ("earliest", Earliest()),
         ("12", AtOffset(12)),
         ("@2026-11-20T18:00Z", AtTime(1795197600000)),
@@ -89,8 +92,8 @@ def test_without_a_committed_offset_the_start_is_never_guessed(
     cluster.alter_committed(f"{group}-other", topic.name, {0: 4})
     with pytest.raises(OffsetMissing, match="no committed offset") as raised:
         freeze(cluster, topic.name, group)
-    assert "--from earliest" in (raised.value.hint or "")
-    assert f"{group}-other" in (raised.value.hint or "")
+    assert "committed-or-earliest" in (raised.value.hint or "")
+    assert f"{group}-other" in str(raised.value)
 
 
 def test_partitions_without_a_committed_offset_are_named(
@@ -100,7 +103,7 @@ def test_partitions_without_a_committed_offset_are_named(
     topic.produce("ab", partition=0)
     topic.produce("ab", partition=1)
     cluster.alter_committed(group, topic_name, {0: 1})
-    with pytest.raises(OffsetMissing, match=f"{topic_name}/1:"):
+    with pytest.raises(OffsetMissing, match=rf"on 1 of 3 partitions \({topic_name}/1\)"):
         freeze(cluster, topic_name, group)
     backlog = freeze(cluster, topic_name, group, [0, 2])
     assert span(backlog, 0) == (1, 2)
@@ -114,8 +117,44 @@ def test_records_deleted_before_the_start_are_refused_and_counted(
     topic.delete_before(6)
     with pytest.raises(Refused, match="up to 4 records") as raised:
         freeze(cluster, topic.name, group)
-    assert "--from earliest" in (raised.value.hint or "")
+    assert "--from committed-or-earliest" in (raised.value.hint or "")
     assert span(freeze(cluster, topic.name, group, from_=Earliest())) == (6, 10)
+    with pytest.raises(Refused, match="up to 4 records"):
+        freeze(cluster, topic.name, group, from_=Committed(Otherwise.END))
+
+
+def test_a_group_that_committed_on_some_partitions_begins_elsewhere_as_it_is_said(
+    cluster: Cluster, bootstrap: str, topic_name: str, group: str
+) -> None:
+    topic = Topic(bootstrap, topic_name, partitions=200)
+    for partition in (0, 1, 2, 150):
+        topic.produce("abcde", partition=partition)
+    topic.delete_before(2, partition=1)
+    topic.delete_before(1, partition=2)
+    cluster.alter_committed(group, topic_name, {0: 3, 1: 1, **dict.fromkeys(range(50, 100), 0)})
+
+    begun = freeze(cluster, topic_name, group, from_=Committed(Otherwise.EARLIEST))
+    looked = freeze(cluster, topic_name, group, to_look=True)
+    ended = freeze(cluster, topic_name, group, [0, 2, 150], from_=Committed(Otherwise.END))
+
+    assert [span(begun, number) for number in (0, 1, 2, 150)] == [(3, 5), (2, 5), (1, 5), (0, 5)]
+    assert [span(ended, number) for number in (0, 2, 150)] == [(3, 5), (5, 5), (5, 5)]
+    assert begun == looked
+    lost, without = begun.remarks
+    assert lost.endswith(f"{topic_name}/1 (offsets 1 to 1)")
+    assert "on 2 of 200 partitions" in without
+    assert without.endswith("the backlog begins at the earliest record there")
+
+
+def test_a_long_list_of_partitions_is_shortened(
+    cluster: Cluster, bootstrap: str, topic_name: str, group: str
+) -> None:
+    topic = Topic(bootstrap, topic_name, partitions=20)
+    for partition in range(20):
+        topic.produce("a", partition=partition)
+    cluster.alter_committed(group, topic_name, {0: 0})
+    with pytest.raises(OffsetMissing, match=f"{topic_name}/5 and 14 more"):
+        freeze(cluster, topic_name, group)
 
 
 def test_an_offset_beyond_the_log_tells_of_another_topic(

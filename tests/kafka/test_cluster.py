@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +13,7 @@ from drainer.errors import BrokerUnreachable, TopicMissing
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
-from kafka.topic import PASSWORD, USER, Topic, eventually
+from kafka.topic import PASSWORD, USER, WAIT_S, Topic, eventually
 
 AT_MOST_S = 10.5
 SASL = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", f"sasl.username={USER}")
@@ -137,3 +139,16 @@ def test_a_coordinator_that_has_only_begun_is_waited_for(
         with Cluster.connect(settings, 60) as cluster:
             for number in range(20):
                 assert cluster.committed(f"g-{number}", "nothing", [0]) == {0: None}
+
+
+def test_each_of_several_brokers_is_asked_how_long_offsets_are_kept(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The sandbox has one broker, so it is named twice.
+    admin = cluster.connection.admin
+    (node,) = admin.describe_cluster().result(WAIT_S).nodes
+    found: Future[SimpleNamespace] = Future()
+    found.set_result(SimpleNamespace(nodes=[node, node]))
+    monkeypatch.setattr(admin, "describe_cluster", lambda **_: found)
+
+    assert cluster.offsets_kept_s() == 7 * 24 * 3600

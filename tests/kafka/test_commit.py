@@ -53,9 +53,18 @@ def test_a_foreign_commit_is_found_out_and_not_overwritten(
     assert committed(cluster, committer) == 2
 
 
-def test_an_offset_that_vanished_is_found_out(committer: Committer) -> None:
-    with pytest.raises(OffsetMoved, match="no offset committed"):
-        committer.commit({0: 5}, {0: {3}})
+def test_offsets_that_expired_are_written_again_and_it_says_so_once(
+    cluster: Cluster, topic: Topic
+) -> None:
+    said: list[str] = []
+    committer = Committer(cluster, f"g-{topic.name}", topic.name, say=said.append)
+    committer.commit({0: 3, 1: 2}, {0: {None}, 1: {None}})
+    for _ in range(2):
+        cluster.delete_group(committer.group)
+        assert committer.commit({0: 5, 1: 2}, {0: {3, 5}, 1: {2}}) == {0: 5, 1: 2}
+        assert cluster.committed(committer.group, topic.name, [0, 1]) == {0: 5, 1: 2}
+    assert len(said) == 1
+    assert "offsets.retention.minutes" in said[0]
 
 
 def test_a_live_member_refuses_the_commit_and_is_named(

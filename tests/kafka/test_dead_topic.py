@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports without saying so
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
     AdminClient,
     ConfigResource,
-    ResourcePatternType,
     ResourceType,
 )
 
 from core.letters import Sample
+from drainer.core.failing.failures import FailureSettings
 from drainer.errors import DeadLetterNotWritten, Refused, TopicMissing
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.dead_topic import (
@@ -25,9 +20,11 @@ from drainer.kafka.dead_topic import (
 )
 from drainer.kafka.letters import read_letters
 from drainer.kafka.settings import ClientSettings
+from drainer.operations.policy import Policy
 from drainer.sandbox import Broker
 from kafka.sender import sending
-from kafka.topic import PASSWORD, USER, WAIT_S, Topic, eventually
+from kafka.topic import WAIT_S, Topic, eventually
+from scenarios.trust.rights import LEAST, Right, grant
 
 
 def look(cluster: Cluster, name: str, partitions: int = 3) -> DeadLetterTopicInfo:
@@ -80,36 +77,6 @@ def test_a_name_that_kafka_does_not_take_is_refused(cluster: Cluster, name: str)
 # Rights, and a broker's own defaults.
 
 
-@pytest.fixture(scope="module")
-def strict_broker(
-    kafka_installed: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Broker]:
-    """A broker where ann may do only what she is granted, and letters would not stay by default."""
-    with Broker(
-        tmp_path_factory.mktemp("strict"),
-        sasl_users={USER: PASSWORD},
-        properties={
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:ANONYMOUS",
-            "log.retention.ms": "3600000",
-            "log.retention.bytes": "1000000",
-            "log.cleanup.policy": "compact",
-        },
-        die_with_parent=True,
-    ) as running:
-        yield running
-
-
-@pytest.fixture
-def ann(strict_broker: Broker) -> Iterator[Cluster]:
-    login = ["security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", f"sasl.username={USER}"]
-    settings = ClientSettings.load(
-        strict_broker.sasl_bootstrap_servers, None, [*login, f"sasl.password={PASSWORD}"]
-    )
-    with Cluster.connect(settings, 60) as connected:
-        yield connected
-
-
 def test_it_is_made_so_that_no_letter_vanishes(strict_broker: Broker, topic_name: str) -> None:
     with Cluster.connect(ClientSettings.load(strict_broker.bootstrap_servers), 60) as cluster:
         make_dead_letter_topic(cluster, topic_name, 5)
@@ -120,22 +87,8 @@ def test_it_is_made_so_that_no_letter_vanishes(strict_broker: Broker, topic_name
     assert config["retention.ms"] == config["retention.bytes"] == "-1"
 
 
-def grant(broker: Broker, topic: str, *operations: AclOperation) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    rights = [
-        AclBinding(
-            ResourceType.TOPIC,
-            topic,
-            ResourcePatternType.LITERAL,
-            f"User:{USER}",
-            "*",
-            operation,
-            AclPermissionType.ALLOW,
-        )
-        for operation in operations
-    ]
-    for future in admin.create_acls(rights).values():
-        future.result(WAIT_S)
+def may(broker: Broker, topic: str, operation: str) -> None:
+    grant(broker, LEAST, [Right(operation, "topic", topic)])
 
 
 def holds(cluster: Cluster, name: str, words: str) -> bool:
@@ -159,22 +112,22 @@ def test_a_user_who_may_not_even_see_the_topic_is_told_what_to_grant(
     Topic(strict_broker.bootstrap_servers, topic_name)
     with pytest.raises(Refused, match="may not") as raised:
         look(ann, topic_name)
-    assert "DESCRIBE and WRITE" in (raised.value.hint or "")
+    assert "grant WRITE" in (raised.value.hint or "")
 
 
 def test_a_topic_that_this_user_may_only_read_is_refused(
     ann: Cluster, strict_broker: Broker, topic_name: str
 ) -> None:
     Topic(strict_broker.bootstrap_servers, topic_name)
-    grant(strict_broker, topic_name, AclOperation.READ)
-    eventually(lambda: holds(ann, topic_name, "may not write dead letters"), "it is refused")
+    may(strict_broker, topic_name, "READ")
+    eventually(lambda: holds(ann, topic_name, "no dead letter can be written"), "it is refused")
 
 
 def test_who_may_write_but_not_see_the_configuration_can_use_it(
     ann: Cluster, strict_broker: Broker, topic_name: str
 ) -> None:
     Topic(strict_broker.bootstrap_servers, topic_name)
-    grant(strict_broker, topic_name, AclOperation.WRITE)
+    may(strict_broker, topic_name, "WRITE")
 
     def usable() -> bool:
         try:
@@ -186,7 +139,11 @@ def test_who_may_write_but_not_see_the_configuration_can_use_it(
     with sending(ann.settings, topic_name) as sender:
         sender.send(Sample().letter())
         assert sender.all_told() == [None]
-    with pytest.raises(Refused, match="can't be read") as raised:
+    found = look(ann, topic_name)
+    assert found.hidden
+    (warning,) = Policy(FailureSettings(), found).warnings
+    assert f"grant DESCRIBE_CONFIGS on topic {topic_name}" in warning
+    with pytest.raises(Refused, match="may not read") as raised:
         list(read_letters(ann, topic_name))
     assert "READ" in (raised.value.hint or "")
 

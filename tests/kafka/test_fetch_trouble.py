@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drainer.errors import Interrupted, RecordsDeleted, TopicGone
+from drainer.errors import Interrupted, LogCut, RecordsDeleted, TopicGone
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
@@ -82,7 +82,7 @@ def test_a_log_that_ends_before_the_position_ends_it(
 ) -> None:
     with (
         Reader(settings, topic.name, {0: (4005, 4010)}) as reader,
-        pytest.raises(Interrupted, match="truncated"),
+        pytest.raises(LogCut, match="its log was cut"),
     ):
         reader.read()
 

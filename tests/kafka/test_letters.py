@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import cast
 
+import confluent_kafka
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.letters import Sample, as_record, mutated_letters
+from drainer.core.failing.dead_letter import LetterFilter, read_letter
+from drainer.core.failing.redrive import Redriven, RedriveSettings
+from drainer.core.overview import Survey
 from drainer.errors import BrokerUnreachable, NotADeadLetter, TopicMissing
 from drainer.kafka import spans
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.letters import letter_at, read_letters
 from drainer.kafka.settings import ClientSettings
+from drainer.message import HeadersUnreadable, Message
 from drainer.sandbox import Broker
+from kafka.raw import produce_with_header
 from kafka.topic import Topic
 
 
@@ -95,3 +107,45 @@ def test_a_broker_that_falls_silent_is_told(
                 list(reading)
         finally:
             own_broker.resume()
+
+
+def produce_as_they_are(bootstrap: str, topic: str, records: list[Message]) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
+    for record in records:
+        headers = cast(list[tuple[str, str | bytes | None]], list(record.headers))
+        producer.produce(topic, record.value, record.key, headers=headers)
+    assert producer.flush(30) == 0
+
+
+def test_no_record_breaks_the_list_or_the_redrive_of_the_others(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    Topic(bootstrap, topic_name)
+
+    @settings(max_examples=10, deadline=None)
+    @given(st.lists(mutated_letters(), min_size=1, max_size=60))
+    def check(records: list[Message]) -> None:
+        produce_as_they_are(bootstrap, topic_name, [*records, as_record(Sample().letter())])
+        survey = Survey(topic_name, LetterFilter(), 1000)
+        redriven = 0
+        for message in read_letters(cluster, topic_name):
+            survey.take(message)
+            (sub,) = RedriveSettings().split(message)
+            redriven += isinstance(sub, Redriven)
+        orjson.dumps(survey.overview().as_json())
+        assert survey.overview().letters >= redriven >= 1
+
+    check()
+
+
+def test_a_record_with_a_header_that_no_client_can_read_is_left_alone(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    Topic(bootstrap, topic_name)
+    produce_with_header(bootstrap, topic_name, b"value", b"\xff\xfe")
+    (message,) = read_letters(cluster, topic_name)
+    for _ in range(10):  # the client is another at each look
+        with pytest.raises(HeadersUnreadable, match=f"{topic_name}/0/0"):
+            _ = message.headers
+    with pytest.raises(NotADeadLetter, match="not UTF-8"):
+        read_letter(message)

@@ -14,6 +14,7 @@ from drainer.kafka import lock as lock_module
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import GroupLock, lock_group
 from drainer.sandbox import Broker
+from drainer.uptime import uptime_s
 from kafka.conftest import SESSION_TIMEOUT_MS
 from kafka.topic import Topic, eventually
 
@@ -256,3 +257,32 @@ def test_the_lock_outlives_a_restart_of_the_broker(
     assert held.lost is None
     (member,) = own_cluster.group(lock_group(group), 30).members
     assert member.client_id == held.client_id
+
+
+def test_a_machine_that_slept_is_not_sure_of_its_lock_until_it_has_looked(
+    lock: MakeLock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of the lock goes on then, and the monotonic one of the process does not."""
+    slept_s = 0.0
+    monkeypatch.setattr(lock_module, "uptime_s", lambda: uptime_s() + slept_s)
+    held, looked = lock("a"), threading.Event()
+    unsure: list[bool] = []
+    look = held._look_for_others
+
+    def note() -> None:
+        unsure.append(held.unsure_since_s is not None)
+        look()
+        looked.set()
+
+    monkeypatch.setattr(held, "_look_for_others", note)
+    held.acquire()
+    slept_s = SESSION_TIMEOUT_MS / 1000 + 1
+
+    assert looked.wait(20)
+    assert unsure[0]
+    eventually(lambda: held.unsure_since_s is None, "the lock is sure again")
+    assert held.lost is None
+
+
+def test_the_clock_of_leases_goes_on_while_the_machine_sleeps() -> None:
+    assert abs(uptime_s() - time.clock_gettime(time.CLOCK_BOOTTIME)) < 60

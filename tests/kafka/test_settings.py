@@ -71,6 +71,33 @@ def test_properties_that_drainer_owns_are_refused(name: str) -> None:
         ClientSettings.load("a:1", None, [f"{name}=x"])
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("plugin.library.paths", "/tmp/evil"),
+        ("ssl.engine.location", "/tmp/evil.so"),
+        ("ssl.providers", "default,../../tmp/evil"),
+        ("sasl.kerberos.kinit.cmd", "touch /tmp/evil"),
+        ("sasl.kerberos.principal", "$(touch /tmp/evil)"),
+        ("sasl.kerberos.keytab", 'x"; touch /tmp/evil; "'),
+    ],
+)
+def test_what_runs_code_is_taken_from_nowhere(properties: Path, name: str, value: str) -> None:
+    properties.write_text(f"{name}={value}\n")
+    with pytest.raises(
+        UsageError, match=rf"client\.properties:1: {name} (names|is|goes)"
+    ) as raised:
+        ClientSettings.load("a:1", properties)
+    assert raised.value.hint
+    with pytest.raises(UsageError, match=name):
+        ClientSettings.load("a:1", None, [f"{name}={value}"])
+
+
+def test_a_plain_principal_and_keytab_are_taken() -> None:
+    login = ("principal=drainer/host-1.example@EXAMPLE.COM", "keytab=/etc/drainer/my_key.tab")
+    ClientSettings.load("a:1", None, [f"sasl.kerberos.{each}" for each in login])
+
+
 def test_a_file_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
         ClientSettings.load("a:1", tmp_path / "none")

@@ -108,6 +108,17 @@ class Topic:
                 producer.flush(WAIT_S)
         assert producer.flush(WAIT_S) == 0
 
+    def stamp(
+        self, stamps: Iterable[tuple[str, int]], value: bytes = b"v", partition: int = 0
+    ) -> None:
+        """Produce a record for each (key, milliseconds since 1970), by an idempotent producer."""
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "log_level": 0}
+        )
+        for key, at_ms in stamps:
+            producer.produce(self.name, value, key, partition=partition, timestamp=at_ms)
+        assert producer.flush(WAIT_S) == 0
+
     def transact(self, values: Iterable[str], *, commit: bool, partition: int = 0) -> None:
         """Produce in a transaction and end it: a marker takes an offset, and aborted ones too."""
         producer = self.open_transaction(values, partition=partition)

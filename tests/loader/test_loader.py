@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import importlib.util
 import re
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,14 @@ from drainer.core.bundles import BatchOf
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.handler import Context, Handler
 from drainer.handlers import Count, Print
-from drainer.loader import LoadedHandler, as_handler, describe, load_function, load_handler
+from drainer.loader import (
+    OWN_NAME,
+    LoadedHandler,
+    as_handler,
+    describe,
+    load_function,
+    load_handler,
+)
 from drainer.message import Message, Origin, SubMessage
 
 CONTEXT = Context("orders", "billing", "drain", 7, {"url": "http://x"})
@@ -719,3 +727,114 @@ def test_a_function_that_is_not_there_is_a_usage_error(reference: str) -> None:
 
     with pytest.raises(UsageError):
         load_function(reference)
+
+
+def code_of(reference: str) -> str:
+    for name in ("mine", "parent", "aside", f"{OWN_NAME}mine"):
+        sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+    found = load_handler(reference).code
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("reference", ["mine.py:Reindex", "mine:Reindex"])
+def test_the_digest_of_the_code_tells_whether_it_is_the_same(reference: str) -> None:
+    write("parent.py", CLASS)
+    write("aside.py", "x = 1")
+    write(
+        "mine.py", "import aside\nfrom parent import Reindex as Parent\nclass Reindex(Parent): ..."
+    )
+    known = code_of(reference)
+    assert code_of(reference) == known
+
+    write("aside.py", "x = 2")
+    assert code_of(reference) == known, "only what it is derived from counts"
+    write("parent.py", f"{dedent(CLASS)}\n# changed")
+    changed = code_of(reference)
+    assert changed != known
+    write("mine.py", "from parent import Reindex as Parent\nclass Reindex(Parent): ...")
+    assert code_of(reference) not in (known, changed)
+
+
+def test_functions_have_a_digest_too() -> None:
+    write("mine.py", FUNCTIONS)
+    known = code_of("mine.py")
+    write("mine.py", f"{dedent(FUNCTIONS)}\n# changed")
+    assert code_of("mine.py") != known
+
+
+def test_a_file_has_the_same_digest_under_whatever_name_it_is_loaded() -> None:
+    write("mine.py", FUNCTIONS)
+    known = code_of("mine.py")
+    sys.modules["mine"] = sys  # the name is taken
+    assert load_handler("mine.py").code == known
+    del sys.modules["mine"]
+
+
+def test_what_is_in_no_file_has_no_digest() -> None:
+    class Base:
+        def handle(self, sub: SubMessage) -> None: ...
+
+    Base.__module__ = "__main__of_a_notebook"
+    assert as_handler(Base, "Base").code is None
+    assert load_handler("count").code is not None
+
+
+# What lies beside a handler.
+
+
+@pytest.mark.parametrize("reference", ["mine.py:Reindex", "mine:Reindex", "shop/mine.py:Reindex"])
+def test_what_lies_beside_a_handler_takes_no_library_s_place(
+    reference: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """drainer imports some of its libraries late: they would come from the handler's folder."""
+    for name in ("colorsys", "rule_engine"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        write(f"{name}.py", "raise AssertionError('the wrong one')")
+        write(f"shop/{name}.py", "raise AssertionError('the wrong one')")
+    write("mine.py", CLASS)
+    write("shop/mine.py", CLASS)
+
+    load_handler(reference)
+
+    for name in ("colorsys", "rule_engine"):
+        found = importlib.util.find_spec(name)
+        assert found is not None
+        assert found.origin is not None
+        assert not Path(found.origin).is_relative_to(folder)
+
+
+def test_a_neighbour_with_a_library_s_name_is_told_when_the_library_won_t_do() -> None:
+    write("colorsys.py", "def my_own(): ...")
+    write("mine.py", f"from colorsys import my_own\n{dedent(CLASS)}")
+
+    error = fails("mine.py:Reindex", Refused)
+    assert "cannot import name 'my_own' from 'colorsys'" in str(error)
+    assert "'colorsys' comes before" in (error.hint or "")
+
+
+def test_a_module_in_a_folder_with_a_library_s_name_is_told() -> None:
+    write("app/colorsys.py", CLASS)
+
+    error = fails("app/colorsys:Reindex", UsageError)
+    assert "an installed module 'colorsys' comes before" in str(error)
+    assert keys_of(load_handler("app/colorsys.py:Reindex")) == ["from the class"]
+
+
+@pytest.mark.parametrize("inits", [("shop/__init__.py", "shop/deep/__init__.py"), ()])
+def test_a_relative_import_by_file_gets_the_reference_that_works(
+    inits: tuple[str, ...], folder: Path
+) -> None:
+    for name in inits:
+        write(name, "")
+    write("shop/deep/prices.py", "PRICE = 7")
+    write("shop/deep/orders.py", f"from .prices import PRICE\n{dedent(CLASS)}")
+
+    error = fails("shop/deep/orders.py:Reindex", Refused)
+
+    assert "relative import" in str(error)
+    reference = (error.hint or "").rpartition("--handler ")[2]
+    inner = "shop.deep.orders" if inits else "shop/deep.orders"
+    assert reference == f"{folder}/{inner}:Reindex"
+    assert keys_of(load_handler(reference)) == ["from the class"]

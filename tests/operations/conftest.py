@@ -54,24 +54,21 @@ class Story:
         """The names of what lies in the plan's folder."""
         return sorted(path.name for path in self.file.path.parent.iterdir())
 
-    @property
-    def metadata(self) -> str:
-        """The text beside the committed offset."""
-        commit = self.cluster.commits(self.group, self.topic.name, (0,))[0]
-        assert commit is not None
-        return commit.metadata
-
-    def put_group(self, offset: int, metadata: str = "") -> None:
-        texts = {0: metadata}
-        self.cluster.alter_committed(self.group, self.topic.name, {0: offset}, metadata=texts)
+    def put_group(self, offset: int) -> None:
+        self.cluster.alter_committed(self.group, self.topic.name, {0: offset})
 
     def prepared(
-        self, handler: Handler | None = None, from_: str | None = None, until: str = "end"
+        self,
+        handler: Handler | None = None,
+        from_: str | None = None,
+        until: str = "end",
+        partitions: tuple[int, ...] = (),
     ) -> Prepared:
         request = Request(
             self.topic.name,
             self.group,
             LoadedHandler(REFERENCE, handler or Count()),
+            partitions,
             from_=from_ or ("earliest" if self.committed is None else "committed"),
             until=until,
             plan_path=self.file.path,

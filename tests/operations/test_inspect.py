@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Producer
 
-from drainer.errors import OffsetMissing, TopicMissing
+from drainer.errors import TopicMissing
 from drainer.handler import Handler
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.topic import TopicInfo
@@ -122,13 +122,13 @@ def test_the_group_is_as_it_was(
     topic = Topic(bootstrap, topic_name)
     topic.produce(values(50))
     group = f"g-{topic_name}"
-    cluster.alter_committed(group, topic_name, {0: 20}, metadata={0: "mine"})
-    before = cluster.commits(group, topic_name, [0]), cluster.group(group)
+    cluster.alter_committed(group, topic_name, {0: 20})
+    before = cluster.committed(group, topic_name, [0]), cluster.group(group)
 
     inspect(cluster, Look(topic_name, group, documents, messages=None))
     inspect(cluster, Look(topic_name, group, documents))
 
-    assert (cluster.commits(group, topic_name, [0]), cluster.group(group)) == before
+    assert (cluster.committed(group, topic_name, [0]), cluster.group(group)) == before
 
 
 def test_an_active_group_is_inspected_and_its_members_are_told(
@@ -350,13 +350,29 @@ def test_what_is_not_there_is_refused_with_a_way_out(
         inspect(cluster, Look(topic_name, "g"))
     topic = Topic(bootstrap, topic_name)
     topic.produce(["a"])
-    cluster.alter_committed(f"other-{topic_name}", topic_name, {0: 1})
     with pytest.raises(TopicMissing, match=f"{topic_name}/4"):
         inspect(cluster, Look(topic_name, "g", partitions=(4,)))
-    with pytest.raises(OffsetMissing, match="no committed offset") as raised:
-        inspect(cluster, Look(topic_name, f"othr-{topic_name}"))
-    assert "--from earliest" in (raised.value.hint or "")
-    assert f"other-{topic_name}" in (raised.value.hint or "")
+
+
+def test_without_committed_offsets_it_is_counted_from_the_earliest_record_and_says_so(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    topic = Topic(bootstrap, topic_name, partitions=10)
+    for partition in range(10):
+        topic.produce("abc", partition=partition)
+    cluster.alter_committed(f"other-{topic_name}", topic_name, {0: 2, 1: 2})
+
+    none = inspect(cluster, Look(topic_name, f"othr-{topic_name}"))
+    some = inspect(cluster, Look(topic_name, f"other-{topic_name}"))
+    said = inspect(cluster, Look(topic_name, f"other-{topic_name}", from_="committed-or-end"))
+
+    assert (none.messages, some.messages, said.messages) == (30, 26, 2)
+    assert f"(groups with offsets on it: other-{topic_name})" in warnings(none)[0]
+    assert f"on 8 of 10 partitions ({topic_name}/2, " in warnings(some)[0]
+    assert warnings(some)[0].endswith(
+        f"{topic_name}/6 and 3 more): the backlog begins at the earliest record there"
+    )
+    assert warnings(said)[0].endswith("the backlog begins at the end there")
 
 
 def test_from_until_and_partition_choose_as_for_a_drain(

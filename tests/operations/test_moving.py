@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from drainer.core.plan import ALL
+from drainer.core.progress import Counts
 from drainer.errors import (
     BrokerUnreachable,
     CommitDelayed,
@@ -17,7 +19,7 @@ from drainer.errors import (
 )
 from drainer.kafka.lock import GroupLock
 from drainer.operations.commit import FindMoves, Move, commit_moves, move, undo_moves
-from drainer.operations.examine import examine
+from drainer.operations.examine import examine, insist
 from operations.conftest import MESSAGES, Story, finished
 
 both = pytest.mark.parametrize("find_moves", [commit_moves, undo_moves])
@@ -95,19 +97,25 @@ def test_commit_never_moves_the_group_back(story: Story) -> None:
     assert story.committed == MESSAGES
 
 
-def test_a_group_that_lost_its_offsets_is_put_back_by_commit_alone(story: Story) -> None:
-    """Kafka forgets the offsets of a group that nobody has used for a week."""
+def test_a_group_whose_offsets_expired_is_resumed_and_put_back(story: Story) -> None:
+    """Brokers drop the offsets of a group that has been empty for a week."""
+    story.put_group(10)
     story.write_plan(20)
     do(story, commit_moves)
     story.cluster.delete_group(story.group)
 
-    with pytest.raises(PlanRefused, match="no offset any more") as caught:
-        story.prepared_to_resume()
-    assert "drainer plan commit" in (caught.value.hint or "")
+    prepared = story.prepared_to_resume()
+    assert [text for text in prepared.action.warnings if "has no offset on" in text]
     do(story, commit_moves)
-
     assert story.committed == 20
-    assert is_accepted(story)
+
+    story.cluster.delete_group(story.group)
+    assert story.drain(story.prepared_to_resume()).exit_code == 0
+    assert story.committed == MESSAGES
+
+    story.cluster.delete_group(story.group)
+    do(story, undo_moves)
+    assert story.committed == 10
 
 
 def test_undo_gives_a_group_no_offset_that_had_none(story: Story) -> None:
@@ -123,6 +131,40 @@ def test_an_offset_below_the_start_is_not_this_drains(story: Story) -> None:
 
     with pytest.raises(PlanRefused, match="somebody else moved it"):
         commit_moves(story.cluster, story.file.load())
+
+
+@pytest.mark.parametrize("offset", [5, MESSAGES])
+def test_undo_puts_a_group_back_that_somebody_else_moved(story: Story, offset: int) -> None:
+    story.put_group(10)
+    story.write_plan(20)
+    story.put_group(offset)
+    with pytest.raises(PlanRefused, match="somebody else moved it"):
+        insist(examine(story.cluster, story.file.load()))
+
+    loaded = story.file.load()
+    moves = undo_moves(story.cluster, loaded)
+    move(story.cluster, story.file, loaded, moves, undo_moves, print)
+    assert story.committed == 10
+    assert is_accepted(story)
+
+
+def test_a_plan_whose_account_does_not_add_up_is_not_resumed_and_can_be_undone(
+    story: Story,
+) -> None:
+    story.put_group(10)
+    story.write_plan(20)
+    plan = story.file.load().plan
+    progress = replace(plan.claims[ALL][0], messages=Counts(9, 1, 1, 1, 1))
+    story.file.write(replace(plan, claims={ALL: {0: progress}}))
+    story.put_group(20)
+
+    loaded = story.file.load()
+    with pytest.raises(PlanRefused, match="does not add up") as refused:
+        insist(examine(story.cluster, loaded))
+    assert "drainer plan undo" in (refused.value.hint or "")
+    moves = undo_moves(story.cluster, loaded)
+    move(story.cluster, story.file, loaded, moves, undo_moves, print)
+    assert story.committed == 10
 
 
 @both

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from drainer.errors import SandboxRefused
+from drainer.sandbox import jars
 from drainer.sandbox.jars import KAFKA_VERSION, classpath, kafka_jars
 from drainer.sandbox.java import find_java
 
@@ -24,6 +26,7 @@ while [ "$1" != -retrieve ]; do shift; done
 jars="${2%/*}"
 """
 _GOOD_FETCH = f'echo jar > "$jars/kafka_2.13-{KAFKA_VERSION}.jar"\necho jar > "$jars/other-1.jar"\n'
+_JAR = hashlib.sha256(b"jar\n").hexdigest()
 
 
 @pytest.fixture
@@ -37,8 +40,15 @@ def no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def fake_java(no_java: Path) -> FakeJava:
-    """Put a script on PATH that calls itself Java 17 and does this instead of running Ivy."""
+def fake_java(no_java: Path, monkeypatch: pytest.MonkeyPatch) -> FakeJava:
+    """Put a script on PATH that calls itself Java 17 and does this instead of running Ivy.
+
+    Two jars are published.
+    """
+
+    hashes = no_java / "published.sha256"
+    hashes.write_text(f"{_JAR}  kafka_2.13-{KAFKA_VERSION}.jar\n{_JAR}  other-1.jar\n")
+    monkeypatch.setattr(jars, "_HASHES", hashes)
 
     def install(body: str) -> None:
         version = 'if [ "$1" = -version ]; then echo \'openjdk version "17.0.1"\' >&2; exit 0; fi'
@@ -142,6 +152,32 @@ def test_a_fetch_that_claims_success_without_kafka_does_not_count(
     fake_java('echo jar > "$jars/other-1.jar"')
     with pytest.raises(SandboxRefused, match="could not fetch Kafka's jars"):
         kafka_jars(cache=tmp_path / "new" / "kafka")
+
+
+def test_a_fetched_jar_that_is_not_the_published_one_is_refused_and_not_kept(
+    fake_java: FakeJava, tmp_path: Path
+) -> None:
+    fake_java(_GOOD_FETCH + 'echo evil > "$jars/other-1.jar"\n')
+    cache = tmp_path / "new" / "kafka"
+    with pytest.raises(
+        SandboxRefused, match=rf"other-1\.jar has the SHA-256 \w+ instead of {_JAR}"
+    ):
+        kafka_jars(cache=cache)
+    assert _leftovers(cache) == []
+
+
+def test_a_jar_that_was_changed_since_is_refused_and_left_where_it_is(
+    fake_java: FakeJava, tmp_path: Path
+) -> None:
+    fake_java(_GOOD_FETCH)
+    cache = tmp_path / "new" / "kafka"
+    _, other = kafka_jars(cache=cache)
+    other.write_text("evil\n")
+    (cache / "mine.txt").write_text("kept")
+    with pytest.raises(SandboxRefused, match=r"other-1\.jar") as refused:
+        kafka_jars(cache=cache)
+    assert "removed" in (refused.value.hint or "")
+    assert (other.read_text(), (cache / "mine.txt").read_text()) == ("evil\n", "kept")
 
 
 def test_a_full_disk_is_called_so(fake_java: FakeJava, tmp_path: Path) -> None:

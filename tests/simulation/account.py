@@ -6,14 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import inf
 
-from drainer.core import handover
 from drainer.core.dispatch import Dispatcher
 from drainer.core.failing.admission import BURST_S
 from drainer.core.failing.failures import JITTER, AfterDead, FailureSettings, OnFailure
 from drainer.core.plan import ALL, OffsetPlan
-from drainer.core.progress import Outcome, Range
+from drainer.core.progress import Counts, Outcome
 from drainer.engine.local import WATCH_INTERVAL_S
-from drainer.kafka.offsets import CommittedOffset
 from drainer.message import SubMessage
 from simulation.backlog import Act, Backlog, Place, Script
 from simulation.world import World
@@ -178,9 +176,10 @@ class Account:
         if outcome is Outcome.DEAD:
             insist(policy.on_failure is OnFailure.DEAD_LETTER and spent, f"{place} is dead: why?")
             insist(self.letters[place], f"{place} is dead before its letter is written")
+        elif outcome is Outcome.FAILED:
+            insist(policy.on_failure is OnFailure.SKIP and spent, f"{place} has failed: why?")
         else:
-            by_policy = policy.on_failure is OnFailure.SKIP and spent
-            insist(by_policy or place in self._skipped, f"{place} is skipped: why?")
+            insist(place in self._skipped, f"{place} is skipped: why?")
         self._world.note(f"{outcome.value} {place}")
         self._finished(place, outcome)
 
@@ -258,7 +257,7 @@ class Account:
         insist(messages.conserved and subs.conserved, f"not conserved: {messages}, {subs}")
         outcomes = Counter(o for place, o in found.items() if place not in self.forgotten)
         insist(
-            (subs.done, subs.dead, subs.skipped) == tuple(outcomes[each] for each in Outcome),
+            all(getattr(subs, each.value) == outcomes[each] for each in Outcome),
             f"the files count {subs}, and say that {len(found)} are finished",
         )
         ruled_out = sum(p in self._backlog.ruled_out for p in found if p not in self.forgotten)
@@ -270,7 +269,22 @@ class Account:
         )
         counted -= self.forgotten_messages
         insist(messages.finished == counted, f"the files count {messages}, {counted} are finished")
+        if not self.forgotten_messages:
+            self._check_fates(plan, messages)
         return found
+
+    def _check_fates(self, plan: OffsetPlan, messages: Counts) -> None:
+        """A message ended as the worst of its parts, whichever process had them."""
+        fates: Counter[Outcome] = Counter()
+        for (number, offset), places in self._backlog.parts.items():
+            if offset < plan.claims[ALL][number].watermark or _in_range(plan, number, offset):
+                ends = [self.known[place] for place in places]
+                fates[max(ends, key=list(Outcome).index, default=Outcome.DONE)] += 1
+        found = {each: getattr(messages, each.value) for each in Outcome}
+        self._world.insist(
+            all(found[each] == fates[each] for each in Outcome),
+            f"the files count {messages}, and messages ended as {fates}",
+        )
 
     def check_closed(self, kept: Mapping[Place, Outcome]) -> None:
         """With a sub-message, the files hold all that came before it in its lanes: else the next
@@ -283,34 +297,12 @@ class Account:
         """How what the plan counts has ended."""
         return {o for place, o in self.known.items() if place not in self.forgotten}
 
-    def check_told(self, number: int, commit: CommittedOffset) -> None:
-        """What a commit's metadata says is finished, is; and what comes behind it on a lane is not
-        said to be without it."""
-        ranges = handover.decode(commit.offset, commit.metadata)
-        self._world.insist(ranges is not None, "nobody can read the metadata")
-        told: dict[Place, Outcome] = {}
-        for place in self._backlog.specs:
-            offset = place[1]
-            below = offset < commit.offset or any(a <= offset < b for a, b in ranges or ())
-            if place[0] == number and below:
-                self._world.insist(place in self.known, f"the metadata says that {place} is done")
-                told[place] = self.known[place]
-        self.check_closed(told)
-
-    def forget(self, told: Mapping[int, Sequence[Range]]) -> None:
-        """The plan is lost; by partition, the finished offsets that are known without it."""
-
-        def known(number: int, offset: int) -> bool:
-            return any(first <= offset < end for first, end in told[number])
-
-        kept = {place: o for place, o in self.known.items() if known(place[0], place[1])}
-        for place in self._backlog.specs:
-            told_of = known(place[0], place[1])
-            self._world.insist(place in kept or not told_of, f"{place} is not done")
-        self.check_closed(kept)
+    def forget(self, committed: Mapping[int, int]) -> None:
+        """The plan is lost; what is known without it lies below the group's offsets."""
+        kept = {place: o for place, o in self.known.items() if place[1] < committed[place[0]]}
         self.end_life(kept)
         self.forgotten = set(kept)
-        self.forgotten_messages = sum(known(*at) for at in self._backlog.parts)
+        self.forgotten_messages = sum(at < committed[n] for n, at in self._backlog.parts)
 
     def end_life(self, kept: Mapping[Place, Outcome]) -> None:
         """A process has ended; ``kept`` is what the next one will know."""
@@ -362,7 +354,7 @@ class Account:
             if self.policy.on_failure is OnFailure.DEAD_LETTER:
                 expected.add(Outcome.DEAD)
             elif self.policy.on_failure is OnFailure.SKIP:
-                expected.add(Outcome.SKIPPED)
+                expected.add(Outcome.FAILED)
         return expected
 
 

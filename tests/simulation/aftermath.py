@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from drainer.core import handover
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Outcome
 from drainer.engine.keeper import JOURNAL_INTERVAL_S
@@ -22,7 +21,9 @@ from drainer.errors import (
     OffsetMoved,
     PlanNotWritten,
     PlanRefused,
+    RecordsDeleted,
     Refused,
+    Signalled,
 )
 from drainer.store.plan_file import PlanFile
 from simulation.account import INSTANT_S
@@ -92,17 +93,25 @@ class Aftermath:
         insist("bug of drainer" not in str(summary.hint), f"{summary.error}")
         if self._broker.unanswered or self._broker.unread:
             may_end.add(Interrupted)  # when the last commit stays in doubt
+        if Signalled in may_end:
+            may_end.add(Interrupted)  # when something went wrong after that
         if self._broker.letters_lost:
             may_end.add(DeadLetterNotWritten)
-        done = EXIT_DEAD_LETTERS if Outcome.DEAD in self._account.counted() else EXIT_DONE
+        gave_up = self._account.counted() & {Outcome.DEAD, Outcome.FAILED}
+        done = EXIT_DEAD_LETTERS if gave_up else EXIT_DONE
         insist(code == done or type(summary.cause) in may_end, f"exit {code}: {summary.error}")
         insist((summary.cause is None) == (code == done), f"exit {code}, {summary.error}")
+        if isinstance(summary.cause, RecordsDeleted):
+            insist(
+                not summary.messages.pending or summary.failures.parked_lanes,
+                f"{summary.messages.pending} messages were read and are left",
+            )
 
     def _nothing_to_drain(self) -> None:
         ends, starts = self._it.backlog.ends, self._it.backlog.starts
         for number, end in ends.items():
-            commit = self._broker.committed[number]
-            start = starts[number] if commit is None else commit.offset
+            committed = self._broker.committed[number]
+            start = starts[number] if committed is None else committed
             self._world.insist(start >= end, "it finds no backlog")
         self._it.over = True
 
@@ -155,10 +164,10 @@ class Aftermath:
                 place in kept or at_s >= since_s - INSTANT_S,
                 f"{place} finished at {at_s:.3f}, and is not in the files: {since_s:.3f} is safe",
             )
-        for number, commit in self._broker.ours.items():
-            if commit is not None:
+        for number, offset in self._broker.ours.items():
+            if offset is not None:
                 start = it.backlog.starts[number]
-                account.check_below(number, start, commit.offset, kept, "the group's offset")
+                account.check_below(number, start, offset, kept, "the group's offset")
         return kept
 
     def _mend(self) -> None:
@@ -175,13 +184,13 @@ class Aftermath:
 
     def _loses_plan(self) -> bool:
         it, broker = self._it, self._broker
-        committed = all(commit is not None for commit in broker.ours.values())
+        committed = all(offset is not None for offset in broker.committed.values())
         may = committed and it.path.exists() and not broker.late and not it.doomed
         may = may and not it.backlog.grown  # a new plan would have those, too
         return it.random.random() < PLAN_IS_LOST and may
 
     def _lose_plan(self) -> None:
-        """Plan and journals are gone; the group's offsets, and what is beside them, remain."""
+        """Plan and journals are gone; the group's offsets remain."""
         it = self._it
         self._world.note("the plan is lost")
         self._world.tally["plan lost"] += 1
@@ -189,19 +198,12 @@ class Aftermath:
             if name.startswith(it.path.name):
                 it.disk.unlink(name)
         it.disk.sync_folder()
-        told: dict[int, list[tuple[int, int]]] = {}
-        for number, commit in self._broker.ours.items():
-            assert commit is not None
-            ranges = handover.decode(commit.offset, commit.metadata)
-            self._world.insist(ranges is not None, "the metadata can't be read")
-            told[number] = [(0, commit.offset), *(ranges or ())]
-            self._world.tally["metadata"] += bool(ranges)
-        self._account.forget(told)
+        self._account.forget({n: o for n, o in self._broker.ours.items() if o is not None})
 
     def _check_end(self) -> None:
         it, insist = self._it, self._world.insist
         it.over = True
         self._account.check_end(PlanFile(it.path).load().plan)
-        group = {n: None if o is None else o.offset for n, o in self._broker.ours.items()}
+        group = self._broker.ours
         insist(group == it.backlog.ends, f"done, and the group is at {group}")
         insist(list(it.disk.files) == [it.path.name], f"files are left: {list(it.disk.files)}")

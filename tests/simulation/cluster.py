@@ -10,9 +10,9 @@ from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Message as Answer
 
 from drainer.errors import BrokerUnreachable, DrainerError
+from drainer.kafka.answers import Right
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.group import GroupInfo, Member
-from drainer.kafka.offsets import CommittedOffset
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.topic import LogBounds, TopicInfo
 from simulation.backlog import GROUP, TOPIC, TOPIC_ID, Backlog
@@ -23,7 +23,7 @@ CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
 ANSWER_S = 5.0  # how long an answer is waited for that does not come
 FETCH_MOST = 16
 
-Commits = Mapping[int, CommittedOffset]
+Commits = Mapping[int, int]
 
 
 class Broker:
@@ -34,7 +34,7 @@ class Broker:
         self.backlog = backlog
         self.topic_id = TOPIC_ID
         self.dead_letter_topic = False  # whether it is there
-        self.committed = {n: _bare(offset) for n, offset in backlog.committed.items()}
+        self.committed: dict[int, int | None] = dict(backlog.committed)
         self.ours = dict(self.committed)  # where the drain put the group
         self.moved = False  # and somebody else moved it after that
         self.stranger = False  # a consumer is in the group
@@ -78,21 +78,27 @@ class Broker:
             self.later(self.random.choice([0.01, 1.0, 7.0]))
         elif way != "request":
             self._move(commits)
-        self.world.note(f"commit {_told(commits)}: {way}")
+        self.world.note(f"commit {dict(commits)}: {way}")
         return way
 
     def arrive(self) -> None:
         """A commit that was on its way is done."""
         late, self.late = self.late, {}
         if late and not self.stranger:
-            self.world.note(f"commit {_told(late)} arrives")
+            self.world.note(f"commit {dict(late)} arrives")
             self._move(late)
 
     def move(self, number: int, offset: int | None) -> None:
         """Somebody else moves the group."""
         self.world.note(f"somebody moves the group to {number}/{offset}")
-        self.committed[number] = _bare(offset)
+        self.committed[number] = offset
         self.moved = True
+
+    def expire(self) -> None:
+        """Drops the offsets of a group that has been empty for long."""
+        self.arrive()
+        self.committed = dict.fromkeys(self.committed)
+        self.moved = False  # nothing is left of that
 
     def put_back(self) -> None:
         """A person puts the group back to where the drain left it."""
@@ -101,13 +107,12 @@ class Broker:
         self.moved = False
 
     def _move(self, commits: Commits) -> None:
-        for number, commit in commits.items():
+        for number, offset in commits.items():
             before = self.ours[number]
             self.world.insist(
-                self.moved or before is None or commit.offset >= before.offset,
-                "the group went backwards",
+                self.moved or before is None or offset >= before, "the group went backwards"
             )
-            self.committed[number] = self.ours[number] = commit
+            self.committed[number] = self.ours[number] = offset
 
 
 class SimCluster(Cluster):
@@ -128,26 +133,29 @@ class SimCluster(Cluster):
     def cluster_id(self) -> str:
         return CLUSTER_ID
 
-    def topic(self, name: str) -> TopicInfo:
+    def topic(self, name: str, right: Right = "READ") -> TopicInfo:
         self.broker.ask("topic")
         numbers = tuple(self.broker.backlog.logs)
         return TopicInfo(name, self.broker.topic_id, numbers, dict.fromkeys(numbers, "sim:9092"))
 
-    def group(self, name: str, timeout_s: float | None = None) -> GroupInfo:
+    def group(self, name: str, timeout_s: float | None = None, right: Right = "READ") -> GroupInfo:
         self.broker.ask("group")
         if name == GROUP and self.broker.stranger:
             self._see("a consumer is in the group")
             return GroupInfo(name, "stable", "classic", (STRANGER,))
         return GroupInfo(name, "empty", "classic", ())
 
-    def commits(
+    def committed(
         self, group: str, topic: str, partitions: Iterable[int], timeout_s: float | None = None
-    ) -> dict[int, CommittedOffset | None]:
+    ) -> dict[int, int | None]:
         self.broker.ask("offsets")
         found = {number: self.broker.committed[number] for number in partitions}
         if self.broker.moved and any(o != self.broker.ours[n] for n, o in found.items()):
             self._see("the group was moved")
         return found
+
+    def offsets_kept_s(self) -> float | None:
+        return None
 
     def alter_committed(
         self,
@@ -155,13 +163,11 @@ class SimCluster(Cluster):
         topic: str,
         offsets: Mapping[int, int],
         timeout_s: float | None = None,
-        metadata: Mapping[int, str] | None = None,
-    ) -> set[int]:
+    ) -> None:
         broker = self.broker
         broker.world.insist(not broker.seen, f"a commit after it was seen that {broker.seen}")
         broker.ask("commit")
-        texts = metadata or {}
-        way = broker.commit({n: CommittedOffset(o, texts.get(n, "")) for n, o in offsets.items()})
+        way = broker.commit(dict(offsets))
         if way == "refused":
             self._see("a consumer is in the group")
             raise self.group_active(group)
@@ -169,7 +175,6 @@ class SimCluster(Cluster):
             broker.pause(ANSWER_S)
             raise BrokerUnreachable("the commit of group billing got no answer")
         broker.world.step("ask after the commit")
-        return set()
 
     def groups_with_offsets(
         self, topic: str, partitions: Iterable[int], near: str = ""
@@ -282,14 +287,6 @@ class SimLock:
     def release(self) -> None:
         if self._world.alive:
             self._world.step("unlock")
-
-
-def _bare(offset: int | None) -> CommittedOffset | None:
-    return None if offset is None else CommittedOffset(offset)
-
-
-def _told(commits: Commits) -> dict[int, int]:
-    return {number: commit.offset for number, commit in commits.items()}
 
 
 def _answer(number: int, offset: int, code: int) -> Answer:

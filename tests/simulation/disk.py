@@ -43,6 +43,8 @@ class Disk:
 
     O_RDONLY, O_WRONLY, O_CREAT = os.O_RDONLY, os.O_WRONLY, os.O_CREAT
     O_TRUNC, O_APPEND, O_CLOEXEC = os.O_TRUNC, os.O_APPEND, os.O_CLOEXEC
+    fsencode = staticmethod(os.fsencode)
+    O_EXCL, O_NOFOLLOW = os.O_EXCL, os.O_NOFOLLOW
     R_OK, W_OK, X_OK = os.R_OK, os.W_OK, os.X_OK
 
     def __init__(self, world: World, pause: Callable[[str], None]) -> None:
@@ -58,6 +60,7 @@ class Disk:
         self._open: dict[int, str | File] = {}
         self._next_descriptor = 100
         self._made = 0
+        self._names = 0
 
     def open(self, path: Path | str, flags: int, mode: int = 0o777) -> int:
         name = _name(path)
@@ -73,6 +76,8 @@ class Disk:
             self._made += 1
             file = File(self._made)
             self._change({name: file})
+        elif flags & os.O_EXCL:
+            raise FileExistsError(errno.EEXIST, "File exists", name)
         elif flags & os.O_TRUNC:
             file.data = b""
         return self._opened(file)
@@ -108,6 +113,11 @@ class Disk:
 
     def access(self, path: Path | str, mode: int) -> bool:
         return True
+
+    def unforeseen(self, size: int) -> str:
+        """Stands in for ``secrets.token_hex``: the same in each run of a simulation."""
+        self._names += 1
+        return f"{self._names}"
 
     # What paths do.
 
@@ -278,6 +288,9 @@ class DiskPath(PosixPath):
     def rename(self, target: str | os.PathLike[str]) -> Self:
         self.disk.rename(self.name, _name(target))
         return type(self)(target)
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        return os.stat_result([0] * 10)
 
     def unlink(self, missing_ok: bool = False) -> None:
         if not missing_ok or self.exists():

@@ -35,6 +35,7 @@ def draw_policy(random: Random) -> FailureSettings:
         breaker=random.random() < 0.6,
         max_outage_s=random.choice([2.0, 3600.0]),
         rate=random.choice([None, None, None, None, 50.0]),
+        max_doubt_s=random.choice([0.0, 0.0, 1.0, 60.0]),
     )
 
 

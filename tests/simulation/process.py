@@ -30,7 +30,8 @@ from drainer.engine import (
     pump,
     threads,
 )
-from drainer.kafka import dead_letters, fetch, loss
+from drainer.errors import Refused
+from drainer.kafka import dead_letters, fetch, loss, transactions
 from drainer.kafka.dead_topic import DeadLetterTopicInfo
 from drainer.message import Message, SubMessage
 from drainer.operations import drain, hold, policy, resume, start
@@ -156,6 +157,9 @@ def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
         now().gave_up_s = world.now_s
         await abandon(workers)
 
+    def unread(*_: object) -> None:
+        raise Refused("nobody asks since when a transaction is open")
+
     def connect(*args: Any) -> SimCluster:
         return now().cluster.connected(*args)
 
@@ -185,8 +189,11 @@ def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
         (meter.Meter.__init__, "__kwdefaults__", {"clock": world.monotonic}),
         (loader, "aside", aside),
         (whole, "os", disk),
+        (whole, "token_hex", disk.unforeseen),
         (plan_file, "filelock", filelock),
         (plan_file, "Path", DiskPath),
+        (plan_file, "read_own", DiskPath.read_bytes),
+        (plan_file, "insist_new_files_own", lambda folder: None),
         (journal, "os", disk),
         (breaker, "FAILURES", it.outages_after),
         (dead_letters, "Producer", producer),
@@ -194,6 +201,7 @@ def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
         (dead_letters, "time", SimpleNamespace(monotonic=world.monotonic)),
         (policy, "look_at_dead_letter_topic", look_at_dead_letter_topic),
         (policy, "make_dead_letter_topic", make_dead_letter_topic),
+        (transactions, "SpanReader", unread),
         (fetch, "Consumer", consumer),
         (fetch, "time", SimpleNamespace(monotonic=world.monotonic)),
         (fetch, "threading", threading),
@@ -224,9 +232,9 @@ def watch(dispatcher: Dispatcher, account: Account) -> None:
             account.conclude(place_of(sub), outcome)
         finish(sub, outcome)
 
-    def watched_park_behind(sub: SubMessage, outcome: Outcome) -> None:
+    def watched_park_behind(sub: SubMessage, outcome: Outcome, error: str = "") -> None:
         account.conclude(place_of(sub), outcome)
-        park_behind(sub, outcome)
+        park_behind(sub, outcome, error)
 
     if (sift := dispatcher._sift) is not None:
 

@@ -27,6 +27,7 @@ SEEN = {
     "torn": 25,
     "stranger": 12,
     "move": 6,
+    "expiry": 6,
     "stopped for others": 16,
     "refused": 30,
     "lock": 2,
@@ -42,9 +43,8 @@ SEEN = {
     "skips": 8,
     "ruled out": 100,
     "downstream": 6,
-    "letters": 6,
+    "letters": 3,  # an outage makes none
     "plan lost": 6,
-    "metadata": 0.5,
     "commits: answer lost": 12,
     "commits: request lost": 12,
     "commits: late": 12,

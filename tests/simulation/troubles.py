@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from drainer.engine.local import Signalled
 from drainer.errors import (
     GroupJoined,
     Interrupted,
@@ -13,6 +12,7 @@ from drainer.errors import (
     OffsetMoved,
     PlanNotWritten,
     RecordsDeleted,
+    Signalled,
     TopicGone,
 )
 from simulation.world import Fate
@@ -25,6 +25,7 @@ TROUBLES = {
     "signal": 3,
     "stranger": 3,
     "move": 2,
+    "expiry": 2,
     "lock": 1,
     "unsure": 2,
     "outage": 2,
@@ -136,6 +137,10 @@ class Troubles:
             places.append(self._it.backlog.starts[number] - 1)
         self._broker.move(number, self._random.choice(places))
 
+    def _expiry(self) -> None:
+        if self._it.path.exists():  # without a plan it would be another backlog
+            self._broker.expire()
+
     def _lock(self) -> None:
         self._it.may_end.add(LockLost)
         self._it.process.lock.lost = LockLost("another drain took the lock on group billing")
@@ -179,7 +184,7 @@ class Troubles:
         log = self._it.backlog.logs[number]
         ours = self._broker.ours[number]
         if ours is not None:
-            log.start = max(log.start, min(ours.offset, log.end))
+            log.start = max(log.start, min(ours, log.end))
         end = self._it.backlog.ends[number]
         if log.start + 1 < end and self._random.random() < 0.2:
             self._world.tally["records deleted"] += 1

@@ -38,6 +38,13 @@ def test_workers_run_the_python_of_the_driver(spark: SparkSession) -> None:
     assert spark.sparkContext.parallelize([0], 1).map(environment).collect() == [sys.prefix]
 
 
+def test_another_user_of_the_machine_can_not_speak_to_a_local_session(spark: SparkSession) -> None:
+    known = dict(spark.sparkContext.getConf().getAll())
+    assert known["spark.authenticate"] == "true"
+    assert known["spark.driver.bindAddress"] == "127.0.0.1"
+    assert not [name for name in known if "secret" in name], "Spark keeps it to itself"
+
+
 def test_a_jvm_that_dies_in_a_call_writes_no_traceback(
     spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:

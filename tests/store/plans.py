@@ -14,6 +14,7 @@ from drainer.core.failing.dead_letter import LetterFilter
 from drainer.core.failing.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.core.failing.redrive import RedriveSettings
 from drainer.core.latency import Latency
+from drainer.core.parked import ParkedLane, ParkedLanes
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
 from drainer.core.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
@@ -49,11 +50,14 @@ PLAN = OffsetPlan(
     isolation="read_committed",
     topic="orders",
     topic_id="dIkSx5TTQh6HQ0uPNjkvDA",
+    topic_partitions=3,
     group="billing",
     handler="/srv/handlers.py:Reindex",
     order="sub-key",
     partitions={
-        0: PartitionPlan(START, END, prior=START, committed=120, leader_epoch=3),
+        0: PartitionPlan(
+            START, END, prior=START, committed=120, leader_epoch=3, lost=((105, 107),)
+        ),
         2: PartitionPlan(0, 50, prior=None, committed=None),
     },
     claims={
@@ -74,6 +78,7 @@ PLAN = OffsetPlan(
         rate=250.5,
     ),
     parked=("'doc-17'", "(b'eu', 4)"),
+    parked_lanes=ParkedLanes(2, (ParkedLane("'doc-17'", "orders/0/118[2]", "ValueError: no"),)),
     redrive=RedriveSettings(LetterFilter(reasons=("timeout",), errors=("refused",)), 2),
     latency=Latency.of(4_711, 0.0105, [n / 5_000 for n in range(101)]),
     rules=RuleSettings(
@@ -81,6 +86,7 @@ PLAN = OffsetPlan(
         limit_per_key=50,
         over_limit=OverLimit.DEAD_LETTER,
     ),
+    handler_code="sha256:0123",
     ruled=RuleAccount({"e-mails": 2}, {LIMIT: 1}, {0: 145}, {"'doc-4'": 50}),
 )
 

@@ -4,7 +4,7 @@ nothing."""
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -212,12 +212,12 @@ def test_a_drain_that_writes_its_plan_while_it_is_read_hides_nothing(
     running = PlanFile(file.path)
     read = read_journal
 
-    def save_first(path: Path) -> JournalContent:
+    def save_first(path: Path, look: Callable[[Path], bytes]) -> JournalContent:
         monkeypatch.setattr(plan_file, "read_journal", read)
         file.start_journal(PLAN.drain_id, PLAN.generation + 1)
         running.write(replace(merged(RECORDS[:1]), generation=PLAN.generation + 1))
         file.append(RECORDS[1])
-        return read(path)
+        return read(path, look)
 
     monkeypatch.setattr(plan_file, "read_journal", save_first)
     loaded = file.load()

@@ -15,6 +15,7 @@ from pyarrow.fs import FileSystem, LocalFileSystem, SubTreeFileSystem, _MockFile
 from stores import bucket, folder
 
 from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
+from drainer.store import whole
 from drainer.store.bucket import Bucket
 from drainer.store.objects import Folder, Objects
 
@@ -258,3 +259,29 @@ def test_a_folder_needs_no_pyarrow() -> None:
         "sys.exit('pyarrow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    """They could say that all is finished."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(StateRefused, match="can be written by anybody"):
+        Objects.open(str(folder))
+    folder.chmod(0o1777)
+    objects = Objects.open(str(folder))
+    objects.put("drain/x", b"1")
+    assert objects.get("drain/x") == b"1"
+    assert mode_of(folder / "drain") == 0o700
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (tmp_path / "state").mkdir()
+    objects = Objects.open(str(tmp_path / "state"))
+    monkeypatch.setattr(whole, "token_hex", lambda size: "known")
+    whole.new_beside(tmp_path / "state" / "x").symlink_to(precious)
+    with pytest.raises(PlanNotWritten):
+        objects.put("x", b"1")
+    assert precious.read_text() == "mine"

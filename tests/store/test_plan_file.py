@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,7 +20,8 @@ from plans import PLAN, mode_of, progress, with_progress
 
 from drainer.core.progress import Progress
 from drainer.errors import PlanNotWritten, PlanRefused
-from drainer.store.plan_file import PlanFile
+from drainer.store import plan_file, whole
+from drainer.store.plan_file import PlanFile, default_path
 
 LATER = replace(with_progress(PLAN, p0=progress(160)), generation=8)
 CHANGES = {0: progress(121)}
@@ -176,12 +178,47 @@ def test_a_failed_write_keeps_the_journals(file: PlanFile, monkeypatch: pytest.M
 
 def test_a_half_written_new_plan_is_no_obstacle(file: PlanFile) -> None:
     """What a kill leaves behind."""
-    file.path.with_name(".orders.plan.json.new").write_bytes(LATER.encode()[:100])
+    left = file.path.with_name(f"{whole.prefix_of_new(file.path)}1.new")
+    left.write_bytes(LATER.encode()[:100])
 
     assert file.load().plan == PLAN
     file.write(LATER)
     assert file.load().plan == LATER
     assert names(file.path.parent) == ["orders.plan.json"]
+
+
+def test_a_link_in_the_way_is_not_followed(file: PlanFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder like /tmp somebody else may have put it there, to have a file written over."""
+    precious = file.path.with_name("precious")
+    precious.write_text("mine")
+    monkeypatch.setattr(whole, "token_hex", lambda size: "known")
+    for name in (".orders.plan.json.new", f"{whole.prefix_of_new(file.path)}known.new"):
+        file.path.with_name(name).symlink_to(precious)
+    with pytest.raises(PlanNotWritten, match="File exists"):
+        file.write(LATER)
+    journal = file.path.with_name("orders.plan.json.journal-8")
+    journal.symlink_to(precious)
+    file.start_journal(PLAN.drain_id, 8)
+    file.append(CHANGES)
+    file.release()
+
+    assert precious.read_text() == "mine"
+    assert not journal.is_symlink()
+    assert mode_of(journal) == 0o600
+
+
+def test_what_lay_there_with_another_mode_is_private_in_the_end(file: PlanFile) -> None:
+    journal = file.path.with_name("orders.plan.json.journal-8")
+    for path in (file.path, file.path.with_name(".orders.plan.json.new"), journal):
+        path.write_bytes(b"")
+        path.chmod(0o666)
+    file.write(LATER)
+    file.start_journal(PLAN.drain_id, 8)
+    file.append(CHANGES)
+    file.release()
+
+    assert {mode_of(path) for path in (file.path, journal)} == {0o600}
+    assert file.load().plan.watermark(0) == LATER.merge(CHANGES).watermark(0)
 
 
 def test_the_plan_is_synced_before_it_takes_its_name(
@@ -205,8 +242,9 @@ def test_the_plan_is_synced_before_it_takes_its_name(
     file.write(LATER)
 
     folder = file.path.parent.name
+    first = events.pop(0)
+    assert re.fullmatch(r"sync \.drainer-[0-9a-f]{8}-[0-9a-f]{16}\.new", first)
     assert events == [
-        "sync .orders.plan.json.new",
         "replace orders.plan.json",
         f"sync {folder}",
     ]
@@ -639,3 +677,84 @@ def test_plans_in_one_folder_do_not_disturb_each_other(file: PlanFile) -> None:
     assert other.load().plan.watermark(2) == 8
     file.release()
     other.release()
+
+
+def test_an_older_plan_beside_a_newer_journal_is_refused(file: PlanFile) -> None:
+    """As after a copy is put back: its own journals went when newer plans took them in."""
+    file.write(PLAN)
+    older = file.path.read_bytes()
+    for generation in range(PLAN.generation, PLAN.generation + 3):
+        file.start_journal(PLAN.drain_id, generation)
+        file.write(with_progress(replace(PLAN, generation=generation), p0=progress(130)))
+        file.append({0: progress(131)})
+    assert file.load().plan.watermark(0) == 131
+    file.path.write_bytes(older)
+
+    with pytest.raises(PlanRefused, match="is older than its journal") as caught:
+        file.load()
+
+    assert "put the newer plan back" in (caught.value.hint or "")
+
+
+def test_a_holder_has_a_name_that_no_holder_of_a_copy_has(
+    file: PlanFile, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.hold()
+    mine = file.holder
+    file.release()
+    copy = PlanFile(tmp_path_factory.mktemp("copy") / file.path.name)
+    copy.hold()
+    assert copy.holder != mine
+    copy.release()
+    with another_process(HOLD, file.path) as holder:
+        assert line(holder) == "held"
+        theirs = PlanFile(file.path).holder
+        holder.send_signal(signal.SIGKILL)
+        holder.wait(20)
+        file.hold()
+        assert file.holder == theirs, "the lock of a dead holder is taken over at once"
+    monkeypatch.setattr(plan_file, "this_machine", lambda: "another container of this host name")
+    assert file.holder != theirs
+    file.release()
+
+
+# The name of a plan for which none was said.
+
+
+def test_a_plan_is_named_after_topic_and_group() -> None:
+    assert default_path("orders.v1", "indexer") == Path("orders.v1.indexer.plan.json")
+
+
+@pytest.mark.parametrize(
+    ("topic", "group"),
+    [
+        ("t" * 249, "g" * 249),
+        ("orders", "a/b"),
+        ("orders", "../../x"),
+        ("t", "ä" * 5000 + "\n\0"),
+    ],
+)
+def test_any_topic_and_group_have_a_plan_in_this_folder(
+    topic: str, group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = PlanFile(default_path(topic, group))
+    file.hold()
+    file.write(PLAN)
+    file.start_journal(PLAN.drain_id, 10**9)
+    aside = file.set_aside(PLAN)
+    file.release()
+
+    assert names(tmp_path) == [aside.name]
+
+
+def test_no_two_drains_have_one_default_plan() -> None:
+    pairs = [
+        ("a.b", "c"),
+        ("a", "b.c"),
+        ("a", "b/c"),
+        ("a", "b-c"),
+        ("a", "b" * 300),
+        ("a", "b" * 301),
+    ]
+    assert len({default_path(*pair) for pair in pairs}) == len(pairs)

@@ -12,7 +12,7 @@ import orjson
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from plans import PLAN, START, edited, leaves, progress, put, remove, signed, with_progress
+from plans import END, PLAN, START, edited, leaves, progress, put, remove, signed, with_progress
 
 from drainer.core.claims import Claim
 from drainer.core.failing.dead_letter import LetterFilter
@@ -118,6 +118,7 @@ failures = st.builds(
     max_consecutive=st.none() | st.integers(1, 99),
     breaker=st.booleans(),
     max_outage_s=seconds,
+    max_doubt_s=seconds,
     rate=st.none() | st.floats(1e-3, 1e9),
 )
 
@@ -269,18 +270,18 @@ def claim_0(**fields: object) -> Callable[[dict[str, Any]], None]:
         (claim_0(partial={"131": "5:deadbeef:1f"}), "finishes none or all"),
         (claim_0(partial={"131": "5:deadbeef:ff"}), "finishes none or all"),
         (
-            claim_0(messages={"read": 3, "done": 3, "dead": 0, "skipped": 0, "pending": 1}),
-            r"partition 0: read is not done \+ dead \+ skipped \+ pending",
-        ),
-        (
-            claim_0(sub_messages={"read": 9, "done": 3, "dead": 3, "skipped": 0, "pending": 1}),
-            r"partition 0: read is not done \+ dead \+ skipped \+ pending",
-        ),
-        (
             claim_0(messages={"read": -2, "done": -2, "dead": 0, "skipped": 0, "pending": 0}),
             "partition 0",
         ),
         (partition_0(prior=-1), "partition 0: an offset is below zero"),
+        (
+            lambda body: put(body, ("partitions", "0", "lost"), "119-120"),
+            "partition 0: what is lost is not below the watermark",
+        ),
+        (
+            lambda body: put(body, ("partitions", "0", "lost"), "99"),
+            "partition 0: what is lost is not below the watermark",
+        ),
         (lambda body: put(body, ("generation",), -1), "generation -1 is below zero"),
         (lambda body: body["partitions"].pop("2"), "not the same partitions"),
         (lambda body: body["claims"]["all"].pop("2"), "not the same partitions"),
@@ -367,6 +368,10 @@ def test_a_partition_without_news_keeps_what_it_had() -> None:
         (("parked",), {"'doc-17'": 1}),
         (("parked",), ["'doc-17'", 4]),
         (("parked",), None),
+        (("parked_lanes",), []),
+        (("parked_lanes", "total"), "1"),
+        (("parked_lanes", "first"), "'a'"),
+        (("parked_lanes", "first"), [{"key": "'a'", "place": 4, "error": ""}]),
         (("failures",), None),
         (("failures", "on_failure"), "explode"),
         (("failures", "rate"), 0),
@@ -423,3 +428,28 @@ def test_rules_that_took_out_more_than_there_was_are_refused(kind: str) -> None:
 def test_rules_that_make_no_sense_are_refused(rules: dict[str, Any]) -> None:
     whole: dict[str, Any] = {"skip": [], "limit_per_key": None, "over_limit": "skip"}
     refused(edited(PLAN, lambda body: put(body, ("rules",), {**whole, **rules})))
+
+
+def test_what_is_pending_before_the_start_of_a_log_is_lost_by_name() -> None:
+    plan = with_progress(PLAN, p0=progress(120, (125, 130), (140, 141)), p2=Progress(0))
+
+    gaps = plan.gaps({0: 135, 2: 0})
+    past = plan.past(gaps)
+
+    assert gaps == {0: ((120, 125), (130, 135))}
+    assert past.lost == {0: ((105, 107), (120, 125), (130, 135))}
+    assert past.claims[ALL][0].watermark == 135
+    assert past.claims[ALL][0].finished == ((140, 141),)
+    assert past.counts() == plan.counts()
+    assert past.gaps({0: 135, 2: 0}) == {}
+    past.check()
+    assert OffsetPlan.decode(past.encode()) == past
+
+
+def test_a_log_that_starts_behind_the_backlog_leaves_nothing_to_do() -> None:
+    past = PLAN.past(PLAN.gaps({0: 10_000, 2: 10_000}))
+
+    assert past.complete
+    assert past.watermarks == {0: END, 2: 50}
+    assert past.claims[ALL][0].partial == {}
+    past.check()

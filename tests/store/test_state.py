@@ -343,10 +343,10 @@ def test_a_process_is_dead_when_another_one_has_its_id(monkeypatch: pytest.Monke
     assert not is_dead({**me, "started": None})
     assert not is_dead({**me, "host": "elsewhere", "pid": 2**22 + 1})
     assert is_dead({**me, "pid": 2**22 + 1})
-    alive._host.cache_clear()
+    alive.this_machine.cache_clear()
     monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
     assert not is_dead({**me, "started": "1"})
-    alive._host.cache_clear()
+    alive.this_machine.cache_clear()
 
 
 # --- the end ---

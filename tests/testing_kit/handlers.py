@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from drainer import Barrier, Context, Handler, Message, SubMessage
@@ -246,3 +248,25 @@ class KeepsItsState(Documents):
 class ReturnsACoroutine(Documents):
     def handle(self, sub: SubMessage) -> Any:
         return asyncio.sleep(0)
+
+
+class ByTheDay(Documents):
+    def split(self, message: Message) -> Iterator[SubMessage]:
+        for sub in super().split(message):
+            yield SubMessage((datetime.now(UTC).date().isoformat(), sub.key), sub.payload)
+
+
+class ByTheMinute(Documents):
+    def split(self, message: Message) -> Iterator[SubMessage]:
+        for sub in super().split(message):
+            yield SubMessage(sub.key, [time.strftime("%M"), sub.payload])
+
+
+class ByTheAge(Documents):
+    def open(self, context: Context) -> None:
+        super().open(context)
+        self.now_ms = time.time() * 1000
+
+    def split(self, message: Message) -> Iterator[SubMessage]:
+        if self.now_ms - (message.timestamp or 0) < 24 * 3600 * 1000:
+            yield from super().split(message)

@@ -171,6 +171,7 @@ def plan(partitions: int = 1) -> OffsetPlan:
         isolation="read_committed",
         topic="orders",
         topic_id="m7AfP2dQSNq0kYl3ZcTJmA",
+        topic_partitions=1,
         group="reindexer",
         handler="reindex.py:Reindex",
         order="sub-key",

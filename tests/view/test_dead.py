@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from core.letters import Sample, as_record, there_and_back
 from drainer.core.failing.dead_letter import LetterFilter, read_letter
+from drainer.core.failing.redrive import RedriveProgress
 from drainer.core.overview import Overview, Survey
 from drainer.message import Barrier, SubMessage
 from drainer.view.dead import show_letter, show_overview
 
 from . import samples
+
+NONE = RedriveProgress("drainer.redrive.orders.dead", None, {}, begun=False)
 
 
 def overview(*given: Sample) -> Overview:
@@ -32,7 +36,7 @@ def test_an_offset_is_never_cut_however_wide_the_rest_is() -> None:
     survey = Survey("orders.dead", LetterFilter(), 20)
     long = Sample("key/" * 100, error=ValueError("text " * 100))
     survey.take(as_record(long.letter(), 123_456_789_012))
-    show_overview(terminal, survey.overview())
+    show_overview(terminal, survey.overview(), NONE)
     row = next(line for line in err.getvalue().splitlines() if "3:123456789012" in line)
     assert "orders/2/104[1]" in row
     assert row.count("…") == 2
@@ -41,14 +45,14 @@ def test_an_offset_is_never_cut_however_wide_the_rest_is() -> None:
 def test_control_characters_do_not_steer_the_terminal() -> None:
     terminal, _, err = samples.terminal()
     nasty = Sample("\x1b[2J", payload="\x1b[31m", error=ValueError("\x1b]0;x"), reason="\x1b")
-    show_overview(terminal, overview(nasty))
+    show_overview(terminal, overview(nasty), NONE)
     show_letter(terminal, there_and_back(nasty))
     assert "\x1b" not in err.getvalue()
 
 
 def test_no_letters_is_good_news() -> None:
     terminal, _, err = samples.terminal()
-    show_overview(terminal, overview())
+    show_overview(terminal, overview(), NONE)
     assert err.getvalue() == "✓ no dead letters in orders.dead\n"
 
 
@@ -60,7 +64,8 @@ def test_no_letters_is_good_news() -> None:
         (b'"quoted"', '"quoted"'),
         (b"12345678901234567890123", "12345678901234567890123"),
         (b"\xff\x00", r"b'\xff\x00'"),
-        ("two\nlines", "two\nlines"),
+        ("two\nlines", r'"two\nlines"'),
+        (b"plain \xe2\x80\xae", r'"plain \u202e"'),
         ({"a": 1}, '{\n  "a": 1\n}'),
         ((1, b"x"), "(1, b'x')"),
         (1.5, "1.5"),
@@ -82,3 +87,30 @@ def test_why_a_letter_can_not_be_redriven_is_shown() -> None:
 def test_several_sub_keys_and_barriers_are_named() -> None:
     assert "a, b" in shown(Sample(sub=SubMessage(keys=["a", "b"])))
     assert "barrier" in shown(Sample(sub=Barrier()))
+
+
+@pytest.mark.parametrize(
+    ("redriven", "key", "all_", "headline"),
+    [
+        (0, None, False, "orders.dead: 3 dead letters"),
+        (0, "a", False, "orders.dead: 1 of 3 dead letters match"),
+        (2, None, False, "orders.dead: 1 dead letter, 2 others redriven"),
+        (2, None, True, "orders.dead: 3 dead letters, 2 of them redriven"),
+        (2, "a", True, "orders.dead: 1 of 3 dead letters match, 2 of them redriven"),
+        (3, None, False, "✓ no dead letters outstanding in orders.dead, 3 redriven"),
+    ],
+)
+def test_the_first_line_tells_how_many_are_outstanding(
+    redriven: int, key: str | None, all_: bool, headline: str
+) -> None:
+    terminal, _, err = samples.terminal()
+    survey = Survey("orders.dead", LetterFilter(sub_keys=(key,) if key else ()), 20, all_=all_)
+    for offset, each in enumerate("abc"):
+        survey.take(as_record(Sample(each).letter(), offset), redriven=offset < redriven)
+    plan = Path("it.json") if redriven == 2 else None
+    progress = RedriveProgress("drainer.redrive.orders.dead", plan, {}, begun=redriven > 0)
+    show_overview(terminal, survey.overview(), progress)
+    lines = err.getvalue().splitlines()
+    assert lines[0] == headline
+    assert lines[1].startswith("redriven: as group drainer.redrive.orders.dead") == (redriven > 0)
+    assert ("attempts  redriven" in err.getvalue()) == (all_ and redriven > 0)

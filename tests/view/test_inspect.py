@@ -107,15 +107,18 @@ def test_trouble_is_told_in_the_order_of_its_urgency_also_when_quiet() -> None:
         partition(2, replicas=Replicas((1, 2, 3), (1,))),
         partition(3, replicas=Replicas((1, 2, 3), (1, 2))),
     )
-    found = replace(found, failures=SplitFailures(3, "split failed at orders/0/4: no", "mend it"))
+    found = replace(
+        found,
+        failures=SplitFailures(3, "split failed at orders/0/4: no", "mend it"),
+        remarks=("retention has deleted up to 50 records: orders/0",),
+    )
 
     lines = lines_of(found, quiet=True)
 
     assert lines == [
         "warning: retention may delete the head of the backlog in 10m 00s: retention.ms, offset 100"
         " of partition 0",
-        "warning: retention has deleted up to 50 records that group indexer never handled, of"
-        " partition 0",
+        "warning: retention has deleted up to 50 records: orders/0",
         "warning: partition 1: no leader, and so not counted here",
         "warning: partition 2: fewer replicas in sync than min.insync.replicas (2): no write with"
         " acks=all is taken",

@@ -254,26 +254,6 @@ def test_a_printing_handler_holds_bounded_memory_and_loses_nothing() -> None:
     assert sorted(lines) == sorted([str(number) for number in range(1_000)] * 4)
 
 
-class HungUp(samples.Screen):
-    gone = False
-
-    def write(self, text: str) -> int:
-        if self.gone:
-            raise OSError(5, "Input/output error")
-        return super().write(text)
-
-
-def test_a_terminal_that_hangs_up_ends_no_drain() -> None:
-    err = HungUp()
-    terminal = Terminal(stdin=io.StringIO(), stdout=io.StringIO(), stderr=err, width=80, height=24)
-    with LiveView(terminal) as view:
-        view.update(samples.status())
-        err.gone = True
-        view.update(samples.status())
-        view.update(samples.status())
-    terminal.say("no one hears this")
-
-
 @pytest.mark.parametrize("partitions", [1, 12, 200])
 def test_a_frame_costs_less_than_five_milliseconds(partitions: int) -> None:
     terminal, _ = on_screen()

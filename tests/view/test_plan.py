@@ -5,6 +5,7 @@ from pathlib import Path
 
 from drainer.core.failing.failures import AfterDead, FailureSettings, OnFailure
 from drainer.core.failing.redrive import RedriveSettings
+from drainer.core.parked import ParkedLane, ParkedLanes
 from drainer.core.plan import ALL
 from drainer.core.progress import Progress
 from drainer.view.plan import show_checks, show_plan
@@ -16,9 +17,9 @@ def test_a_plan_shows_how_far_it_came_and_how_to_go_on() -> None:
     terminal, out, err = samples.terminal()
     show_plan(terminal, samples.plan(), Path("orders.plan"))
     text = err.getvalue()
-    assert text.startswith("orders, for group reindexer: at most 4,000 offsets to go\n")
+    assert text.startswith("orders, for group reindexer: at most 3,949 offsets to go\n")
     row = next(line for line in text.splitlines() if "[1000, 9000)" in line)
-    assert " ".join(row.split()) == "0 [1000, 9000) 1000 5000 5000 51 + 1 part 4,000"
+    assert " ".join(row.split()) == "0 [1000, 9000) 1000 5000 5000 51 + 1 part 3,949"
     assert text.count("✓ adds up") == 2
     assert "drainer resume orders.plan" in text
     assert "drainer plan undo orders.plan" in text
@@ -37,7 +38,7 @@ def test_a_complete_plan_is_not_resumed() -> None:
 def test_two_hundred_partitions_stay_readable() -> None:
     terminal, _, err = samples.terminal()
     show_plan(terminal, samples.plan(200))
-    assert "and 188 more partitions, 769,578 offsets to go" in err.getvalue()
+    assert "and 188 more partitions, 759,990 offsets to go" in err.getvalue()
     assert len(err.getvalue().splitlines()) < 40
 
 
@@ -88,14 +89,18 @@ def test_the_failure_policy_and_what_is_parked_are_shown() -> None:
         dead_letter_topic="orders.dead",
     )
     parked = tuple(f"'doc-{n}'" for n in range(5))
+    named = ParkedLanes(5, (ParkedLane("'doc-0'", "orders/0/4[1]", "ValueError: no"),))
     terminal, _, err = samples.terminal()
-    show_plan(terminal, replace(samples.plan(), failures=policy, parked=parked))
+    plan = replace(samples.plan(), failures=policy, parked=parked, parked_lanes=named)
+    show_plan(terminal, plan)
     lines = err.getvalue().splitlines()
     assert "  retries       5, after 0.2s to 3.2s  (an attempt may take 30s)" in lines
     assert "  on failure    dead letter to orders.dead; its lane is parked behind it" in lines
-    (shown,) = [line for line in lines if line.startswith("  parked ")]
+    (shown,) = [line for line in lines if line.startswith("  parked  ")]
     assert "5 lanes: 'doc-0', 'doc-1', 'doc-2', …" in shown
     assert "--after-dead continue" in shown
+    place = lines.index("    'doc-0' at orders/0/4[1]: ValueError: no")
+    assert lines[place + 1] == "    and 4 more"
 
 
 def test_the_plan_of_a_redrive_says_which_letters_it_is_about() -> None:

@@ -85,7 +85,7 @@ def test_the_headline_tells_how_it_ended_how_long_and_how_much() -> None:
     assert "Sub-messages finished 5,000" in text
     assert "This run took 1h 02m" in text
     assert "The account ✓ adds up" in text
-    assert "sub-messages 5,000 4,990 0 10 0" in text
+    assert "sub-messages 5,000 4,990 0 0 10 0" in text
 
 
 def test_the_times_are_told_here_and_in_utc() -> None:

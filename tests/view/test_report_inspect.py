@@ -6,10 +6,10 @@ import re
 from dataclasses import replace
 
 from drainer.core.survey.contents import Bin
+from drainer.escape import printable
 from drainer.kafka.topic import Replicas
 from drainer.operations.inspection import Inspection, SplitFailures
 from drainer.view.inspect import fields, hot_row, warnings
-from drainer.view.layout import printable
 from drainer.view.report.inspect import inspection_page
 
 from .test_inspect import inspection, partition
@@ -30,6 +30,7 @@ def test_the_headline_and_the_hot_row_come_first() -> None:
 
 def test_warnings_come_before_all_figures() -> None:
     found = inspection(partition(0, leader=""), partition(1, lost=7))
+    found = replace(found, remarks=("retention has deleted up to 7 records",))
     text = shown(found)
     assert len(warnings(found)) == 2
     for warning in warnings(found):

@@ -3,11 +3,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 import orjson
+import pytest
 
 from drainer.core.latency import Latency
+from drainer.core.parked import ParkedLane, ParkedLanes
 from drainer.core.progress import Counts
-from drainer.engine.status import FailureStatus, PartitionResult, Summary
-from drainer.errors import Halted, Interrupted
+from drainer.core.transaction import HeldBack
+from drainer.engine.conclusion import concluded
+from drainer.engine.status import FailureStatus, PartitionResult, Resuming, Summary
+from drainer.errors import (
+    Halted,
+    Interrupted,
+    OffsetMoved,
+    RecordsDeleted,
+    Signalled,
+    TopicGone,
+)
+from drainer.mask import VARIABLE, mask_text
 from drainer.view.summary import show_summary
 
 from . import samples
@@ -83,6 +95,49 @@ def test_a_halted_drain_says_why_and_how_to_go_on() -> None:
     assert "error: orders/0 offset 7 [x]: ValueError\nhint: mend it\nresume: drainer" in text
 
 
+def test_a_stop_that_was_asked_for_is_no_error() -> None:
+    text = shown(replace(STOPPED, cause=Signalled("interrupted by SIGINT")))
+    assert "error" not in text
+    assert text.endswith("■ interrupted by SIGINT\nresume: drainer resume 'my orders.plan'\n")
+
+
+def test_the_command_to_resume_has_what_was_given_and_names_what_may_be_secret() -> None:
+    resuming = Resuming(("--set", "index=my orders", "-c", "500"), ("--set api_token=…",))
+    text = shown(replace(STOPPED, resuming=resuming))
+    assert text.endswith(
+        "resume: drainer resume 'my orders.plan' --set 'index=my orders' -c 500\n"
+        "  with --set api_token=… as before: what may be secret is not shown\n"
+    )
+
+
+def test_an_end_that_no_resume_gets_over_tells_the_way_out() -> None:
+    ended = replace(STOPPED, status="failed", exit_code=8)
+    text = shown(replace(ended, cause=OffsetMoved("the group is at 7")))
+    assert "resume:" not in text
+    assert text.endswith("undo: drainer plan undo 'my orders.plan'\n")
+    text = shown(replace(ended, cause=TopicGone("topic orders was deleted")))
+    assert "resume:" not in text
+    assert "undo:" not in text
+
+
+def test_an_account_that_does_not_add_up_is_not_resumed_and_can_be_undone() -> None:
+    status, code, cause = concluded(None, Counts(9, 1, 1, 1, 1), Counts(), gave_up=0, lost=False)
+    wrong = replace(STOPPED, status=status, exit_code=code, cause=cause, messages=Counts(9))
+    assert code == 8
+    text = shown(wrong)
+    assert "DOES NOT ADD UP" in text
+    assert "resume:" not in text
+    assert "undo: drainer plan undo" in text
+    assert wrong.as_json()["resume"] is None
+
+
+def test_what_is_finished_above_the_watermark_is_not_to_go() -> None:
+    part = PartitionResult(1_000, 9_000, 5_000, 5_000, above=2_796)
+    text = shown(replace(STOPPED, partitions={0: part}))
+    assert text.startswith("■ Interrupted, at most 1,204 offsets to go\n")
+    assert text.count("1,204 offsets to go") == 2
+
+
 def test_quiet_keeps_the_way_on() -> None:
     text = shown(replace(STOPPED, cause=Interrupted("stopped")), quiet=True)
     assert "error: stopped" in text
@@ -120,6 +175,29 @@ def test_a_committed_offset_that_is_not_the_watermark_comes_first() -> None:
     assert "50 offsets to go" in rows[3]
     assert "100 offsets to go" in rows[4]
     assert "and 188 more partitions, ✓ all at their end" in text
+
+
+def test_what_retention_took_unread_is_named_beside_the_account() -> None:
+    parts = {0: PartitionResult(0, 900, 900, 900, ((100, 200), (205, 206)))}
+    summary = replace(samples.summary(), exit_code=6, partitions=parts)
+
+    assert "offsets 100-199 205 of partition 0, at most 101 records" in shown(summary)
+    assert shown(summary, quiet=True).startswith("! Drained, at most 101 records lost:")
+    assert summary.as_json()["lost"] == {"0": {"offsets": "100-199 205", "records_at_most": 101}}
+
+
+def test_a_drain_that_ends_at_an_open_transaction_says_so() -> None:
+    held = (HeldBack("orders", 3, 700, 50, 1_772_366_400_000), HeldBack("orders", 4, 9, 1, None))
+    text = shown(replace(samples.summary(), held=held))
+
+    assert "51 offsets behind an open transaction" in text
+    assert "orders/3 from offset 700 on (50, open since 2026-03-01T12:00:00+00:00)" in text
+    assert "orders/4 from offset 9 on (1)" in text
+
+
+def test_records_that_were_deleted_meanwhile_need_a_word_to_resume() -> None:
+    text = shown(replace(STOPPED, cause=RecordsDeleted("offsets 5 to 9 are gone")))
+    assert text.endswith("resume: drainer resume 'my orders.plan' --accept-gap\n")
 
 
 def test_json_is_alone_on_stdout() -> None:
@@ -176,6 +254,25 @@ def test_dead_letters_come_with_the_commands_for_them() -> None:
 def test_lanes_that_are_still_parked_are_told_though_nothing_failed_in_this_run() -> None:
     text = shown(replace(STOPPED, failures=FailureStatus(parked_lanes=2)))
     assert "2 parked lanes  (in this run)" in text
+
+
+def test_parked_lanes_are_named_and_the_rest_are_counted() -> None:
+    lanes = tuple(ParkedLane(f"'k{n}'", f"t/0/{n}[0]", "ValueError: no") for n in range(30))
+    text = shown(replace(STOPPED, parked=ParkedLanes(1_030, lanes)))
+    assert "  parked lanes  1,030 " in text
+    assert "    'k0' at t/0/0[0]: ValueError: no\n" in text
+    assert "'k19'" in text
+    assert "'k20'" not in text
+    assert "    and 1,010 more\n" in text
+
+
+def test_parked_lanes_are_masked_with_their_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "secret")
+    lane = ParkedLane("'ann@example.com'", "t/0/4[0]", "ValueError: ann")
+    summary = replace(STOPPED, parked=ParkedLanes(1, (lane,)))
+    text = shown(summary)
+    assert f"    {mask_text(lane.key)} at t/0/4[0]: ValueError\n" in text
+    assert "ann" not in text + repr(summary.as_json()["parked_first"])
 
 
 def test_a_redrive_tells_what_it_left_alone_and_why() -> None:

@@ -17,16 +17,66 @@ PROBE_FIRST_S = 0.5
 PROBE_MOST_S = 5.0
 
 
+class Streak:
+    """What failed since something last succeeded.
+
+    Attributes:
+        done: how many had succeeded in this run when it began.
+        at_work: sub-messages in the handler then, or ready for it.
+        since_s: when it began.
+        failed: sub-messages that failed in it.
+        new: of these, for the first time.
+    """
+
+    __slots__ = ("at_work", "done", "failed", "new", "since_s")
+
+    def __init__(self, done: int, at_work: int, since_s: float) -> None:
+        self.done = done
+        self.at_work = at_work
+        self.since_s = since_s
+        self.failed = self.new = 0
+
+    @property
+    def of_all(self) -> bool:
+        """Whether as many failed as could be worked on when it began."""
+        return self.failed >= min(FAILURES, self.at_work)
+
+
+class Failing:
+    """What is known of a sub-message that has failed and not ended.
+
+    Attributes:
+        failures: attempts that failed since the breaker last opened or closed.
+        done: how many had succeeded in this run when the first of these failed.
+        since_s: when the first attempt failed.
+        streak: the last one in which it failed.
+        turn: of the breaker, that ``failures`` are counted in.
+        expected: whether it is behind a bad one.
+    """
+
+    __slots__ = ("done", "expected", "failures", "since_s", "streak", "turn")
+
+    def __init__(self, since_s: float) -> None:
+        self.failures = self.done = 0
+        self.turn = -1
+        self.since_s = since_s
+        self.streak: Streak | None = None
+        self.expected = False
+
+
 class Breaker:
     """Closed while all is well. Open, it lets one sub-message at a time through: a probe.
 
-    Only what never failed before counts: the retries of a few bad messages, which are all that is
-    left at the end of a backlog, are no outage.
+    Of a streak only what failed for the first time says anything of the downstream: the retries of
+    a few bad messages, which are all that is left at the end of a backlog, are no outage. What
+    failed before the breaker opened or closed counts as new after that.
     """
 
     def __init__(self) -> None:
         self.open_since_s: float | None = None
         self.opened = 0  # times
+        self.streak = Streak(0, 0, 0.0)
+        self._turn = 0  # rises when it opens and when it closes
         self._failures: deque[tuple[float, int]] = deque(maxlen=FAILURES)  # when, and done by then
         self._probe: SubMessage | None = None
         self._probe_at_s = 0.0
@@ -41,15 +91,31 @@ class Breaker:
         """When the next probe may start; None while one is under way, or none is needed."""
         return self._probe_at_s if self.open and self._probe is None else None
 
-    def failed(self, sub: SubMessage, done: int, now_s: float) -> bool:
-        """Hears of a failed attempt. Whether that opened it."""
-        if self.open:
-            if sub is self._probe:
-                self._probe = None
-                self._wait_s = min(PROBE_MOST_S, self._wait_s * 2)
-                self._probe_at_s = now_s + self._wait_s
-            return False
-        if getattr(sub, "failures", 0):
+    def is_new(self, sub: SubMessage) -> bool:
+        """Whether a sub-message has not failed since it last opened or closed."""
+        known: Failing | None = getattr(sub, "failing", None)
+        return known is None or known.turn != self._turn
+
+    def failing(self, sub: SubMessage, now_s: float) -> Failing:
+        """What is known of a sub-message that fails."""
+        known: Failing | None = getattr(sub, "failing", None)
+        if known is None:
+            known = sub.failing = Failing(now_s)
+        if known.turn != self._turn:
+            known.turn, known.failures, known.expected = self._turn, 0, False
+        return known
+
+    def failed(self, sub: SubMessage, done: int, at_work: int, now_s: float) -> bool:
+        """Hears of a failed attempt. Whether that opened it.
+
+        ``at_work`` is how many sub-messages are in the handler or could be, with this one.
+        """
+        if self.open and sub is self._probe:
+            self._probe = None
+            self._wait_s = min(PROBE_MOST_S, self._wait_s * 2)
+            self._probe_at_s = now_s + self._wait_s
+        failing = self._note(sub, done, at_work, now_s)
+        if self.open or failing.failures or failing.expected:
             return False
         self._failures.append((now_s, done))
         if len(self._failures) < FAILURES:
@@ -60,11 +126,16 @@ class Breaker:
             return False  # with none at all, a lane or two that fail slowly are an outage too
         if SHARE * (FAILURES + succeeded) > FAILURES:
             return False
+        self.start(now_s)
+        return True
+
+    def start(self, now_s: float) -> None:
+        """Opens it."""
         self.open_since_s = now_s
         self.opened += 1
+        self._turn += 1
         self._wait_s = PROBE_FIRST_S
         self._probe_at_s = now_s + PROBE_FIRST_S
-        return True
 
     def undecided(self, sub: SubMessage, now_s: float) -> None:
         """Hears of one that asked to be called later, which tells nothing."""
@@ -81,5 +152,17 @@ class Breaker:
         if not self.open or sub is not self._probe:
             return False
         self._probe = self.open_since_s = None
+        self._turn += 1
         self._failures.clear()
         return True
+
+    def _note(self, sub: SubMessage, done: int, at_work: int, now_s: float) -> Failing:
+        if done != self.streak.done or not self.streak.failed:
+            self.streak = Streak(done, at_work, now_s)
+        is_new = self.is_new(sub)
+        failing = self.failing(sub, now_s)
+        if failing.streak is not self.streak:
+            failing.streak = self.streak
+            self.streak.failed += 1
+            self.streak.new += is_new
+        return failing

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from drainer.core.failing.exact import (
@@ -13,19 +15,54 @@ from drainer.core.failing.exact import (
     encode_payload,
     from_literal,
 )
+from drainer.core.naming import name_of
 from drainer.errors import NotADeadLetter
-from drainer.message import Barrier, Message, Origin, SubMessage
+from drainer.mask import MASKED, key_repr, mask_text, masking
+from drainer.message import Barrier, HeadersUnreadable, Message, Origin, SubMessage
 
 FORMAT = "drainer-dead-letter/1"
 ERROR_CHARACTERS = 1000
 TYPE_CHARACTERS = 200
+COUNT_MOST = 2**31 - 1  # of attempts and redrives
+TOPIC_CHARACTERS = 249  # that Kafka allows in a topic's name
 
 Header = tuple[str, bytes | None]
+From = tuple[str, str, str]  # the topic, group and handler of the drain that gave it up first
 
 _FORMAT = "drainer.format"  # the first of our headers
 _HEADERS = "drainer.headers"  # the last: how many follow that were the message's own
 _PAYLOAD_ENCODING = "drainer.payload-encoding"
 _SUB_MESSAGE, _BARRIER = "sub-message", "barrier"
+_OWN = (  # all of our headers, in the order in which they are written
+    _FORMAT,
+    "drainer.topic",
+    "drainer.topic-id",
+    "drainer.partition",
+    "drainer.offset",
+    "drainer.index",
+    "drainer.group",
+    "drainer.kind",
+    "drainer.sub-key",
+    "drainer.sub-keys",
+    "drainer.sub-key-encoding",
+    _PAYLOAD_ENCODING,
+    "drainer.whole",
+    "drainer.attempts",
+    "drainer.reason",
+    "drainer.error-type",
+    "drainer.error",
+    "drainer.handler",
+    "drainer.drain-id",
+    "drainer.time",
+    "drainer.redrives",
+    "drainer.message-key",
+    "drainer.message-timestamp",
+    _HEADERS,
+)
+_INT64_MOST = 2**63 - 1
+_PARTITION_MOST = 2**31 - 1
+_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{TOPIC_CHARACTERS}}}", re.ASCII)
+_NUMBER = re.compile(rb"-?[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +95,7 @@ class Letter:
         origin: where the message was read from when it was drained first.
         message_offset: its offset there.
         index: the place of the sub-message in its message.
+        group: whose drain gave it up first.
         kind: ``sub-message``, ``barrier``, or the name of a class of the handler's own.
         key: the sub-key; its repr when ``key_encoding`` is not ``literal``.
         keys: all sub-keys when there were several; else None.
@@ -69,8 +107,8 @@ class Letter:
         attempts: how often the handler was asked, in all redrives before too.
         reason: one word for why it was given up.
         error_type, error_text: of the last error, cut to a sane length; None when there was none.
-        handler: the handler's reference.
-        drain_id: the drain that gave it up.
+        handler: the reference of the handler that it was given up by first.
+        drain_id: the drain or redrive that gave it up.
         time: when it did, ISO 8601.
         redrives: how often it had been redriven before.
         message_key, timestamp, headers: of the message.
@@ -81,6 +119,7 @@ class Letter:
     origin: Origin
     message_offset: int
     index: int
+    group: str
     kind: str
     key: Any
     keys: tuple[Hashable, ...] | None
@@ -105,6 +144,11 @@ class Letter:
         """The id of the sub-message, as it was in the drain that gave it up."""
         place = f"{self.origin.partition}:{self.message_offset}:{self.index}"
         return f"{self.origin.topic_id}:{place}"
+
+    @property
+    def from_(self) -> From:
+        """Topic, group and handler that it comes from, however often it was redriven since."""
+        return self.origin.topic, self.group, self.handler
 
     @property
     def error(self) -> str:
@@ -142,6 +186,25 @@ class Letter:
             return Barrier(self.payload)
         return SubMessage(self.key, self.payload, keys=self.keys)
 
+    def masked(self) -> Letter:
+        """To be shown: without personal data, if masking was asked for."""
+        if not masking():
+            return self
+        literal = self.key_encoding is Encoding.LITERAL
+        key = (
+            self.message_key
+            and mask_text(self.message_key.decode(errors="backslashreplace")).encode()
+        )
+        return replace(
+            self,
+            key=key_repr(self.key) if literal else mask_text(str(self.key)),
+            keys=None if self.keys is None else tuple(map(key_repr, self.keys)),
+            payload=None if self.payload is None else MASKED,
+            error_text=self.error_text and MASKED,
+            message_key=key,
+            headers=tuple((name, value and MASKED.encode()) for name, value in self.headers),
+        )
+
     def message(self) -> Message:
         """The message; its value is None unless the sub-message was the whole of it."""
         raw = self.payload_encoding in (Encoding.BYTES, Encoding.NULL)
@@ -159,15 +222,24 @@ class LetterFilter:
         reasons: words that the reason is one of.
         sub_keys: texts that one of its sub-keys is, as ``key_text`` has it or as its repr.
         errors: texts that ``Type: text`` of its error contains; upper and lower case are one.
+        topics: topics that it comes from.
+        groups: groups whose drain gave it up first.
+        handlers: references of handlers that it was given up by first.
     """
 
     reasons: tuple[str, ...] = ()
     sub_keys: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    handlers: tuple[str, ...] = ()
 
     def matches(self, letter: Letter) -> bool:
         return (
             (not self.reasons or letter.reason in self.reasons)
+            and (not self.topics or letter.origin.topic in self.topics)
+            and (not self.groups or letter.group in self.groups)
+            and (not self.handlers or letter.handler in self.handlers)
             and (not self.sub_keys or any(key in self.sub_keys for key in _written_keys(letter)))
             and (
                 not self.errors
@@ -177,20 +249,22 @@ class LetterFilter:
 
 
 def default_dead_letter_topic(topic: str, group: str) -> str:
-    """``TOPIC.GROUP.dead``; what a topic's name may not hold becomes a hyphen."""
-    allowed = (c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in group)
-    return f"{topic}.{''.join(allowed)}.dead"
+    """``TOPIC.GROUP.dead``: one name for each topic and group."""
+    return name_of(topic, group, ".dead", TOPIC_CHARACTERS)
 
 
 def key_text(key: Hashable) -> str:
-    """A sub-key as a person types it: text as it is, bytes as UTF-8, others as Python has them."""
-    if type(key) is str:
-        return key
-    if type(key) is bytes:
-        try:
+    """A sub-key as a person types it: text as it is, bytes as UTF-8, others as Python has them.
+
+    Text that isn't Unicode, with half of a surrogate pair, is one of the others.
+    """
+    try:
+        if type(key) is str:
+            return key.encode().decode()
+        if type(key) is bytes:
             return key.decode()
-        except UnicodeDecodeError:
-            return repr(key)
+    except UnicodeError:
+        return repr(key)
     return as_literal(key)[0]
 
 
@@ -200,6 +274,7 @@ def dead_letter(
     reason: str,
     error: BaseException | None,
     attempts: int,
+    group: str,
     handler: str,
     drain_id: str,
     time: str,
@@ -208,93 +283,100 @@ def dead_letter(
     """The letter of a sub-message that was given up on; never raises for what it holds.
 
     ``former`` is the letter that a redriven sub-message was made from: the new one tells of the
-    same place, and of one redrive more.
+    same place, group and handler, and of one redrive more.
     """
     message = former.message() if former is not None else sub.message
+    headers = _headers_of(message)
     key, key_is_exact = as_literal(sub.key)
     keys, keys_are_exact = as_literal(sub.keys)
     exact = key_is_exact and keys_are_exact
     value, encoding = encode_payload(sub.payload)
     whole = former.whole if former is not None else sub.payload is message.value
-    own: list[tuple[str, str | bytes | int | None]] = [
-        (_FORMAT, FORMAT),
-        ("drainer.topic", message.topic),
-        ("drainer.topic-id", message.origin.topic_id),
-        ("drainer.partition", message.partition),
-        ("drainer.offset", message.offset),
-        ("drainer.index", former.index if former is not None else sub.index),
-        ("drainer.kind", _KINDS.get(type(sub), type(sub).__name__)),
-        ("drainer.sub-key", key),
-        ("drainer.sub-keys", None if sub.keys is None else keys),
-        ("drainer.sub-key-encoding", Encoding.LITERAL if exact else Encoding.REPR),
-        (_PAYLOAD_ENCODING, encoding),
-        ("drainer.whole", "true" if whole else "false"),
-        ("drainer.attempts", attempts),
-        ("drainer.reason", reason),
-        ("drainer.error-type", None if error is None else type(error).__name__[:TYPE_CHARACTERS]),
-        ("drainer.error", None if error is None else _text_of(error)),
-        ("drainer.handler", handler),
-        ("drainer.drain-id", drain_id),
-        ("drainer.time", time),
-        ("drainer.redrives", 0 if former is None else former.redrives + 1),
-        ("drainer.message-key", message.key),
-        ("drainer.message-timestamp", message.timestamp),
-        (_HEADERS, len(message.headers)),
+    topic, group, handler = (message.topic, group, handler) if former is None else former.from_
+    own: list[str | bytes | int | None] = [
+        FORMAT,
+        topic,
+        message.origin.topic_id,
+        message.partition,
+        message.offset,
+        former.index if former is not None else sub.index,
+        group,
+        _KINDS.get(type(sub), type(sub).__name__),
+        key,
+        None if sub.keys is None else keys,
+        Encoding.LITERAL if exact else Encoding.REPR,
+        encoding,
+        "true" if whole else "false",
+        min(attempts, COUNT_MOST),
+        reason,
+        None if error is None else type(error).__name__[:TYPE_CHARACTERS],
+        None if error is None else _text_of(error),
+        handler,
+        drain_id,
+        time,
+        0 if former is None else min(former.redrives + 1, COUNT_MOST),
+        message.key,
+        message.timestamp,
+        len(headers),
     ]
-    headers = [(name, _as_bytes(content)) for name, content in own]
-    return DeadLetter(_kafka_key(sub), value, (*headers, *message.headers))
+    named = [(name, _as_bytes(content)) for name, content in zip(_OWN, own, strict=True)]
+    return DeadLetter(_kafka_key(sub), value, (*named, *headers))
 
 
 def read_letter(message: Message) -> Letter:
     """The dead letter that a record of a dead-letter topic is.
 
-    Raises NotADeadLetter when it is none of drainer's, or damaged.
+    Raises NotADeadLetter unless drainer could have written it as it is: whoever may write to the
+    topic can make up anything.
     """
-    own, headers = _own_headers(message)
     try:
+        own, headers = _own_headers(message)
+        kind = _text(own, "kind")
         key_encoding = Encoding(_text(own, "sub-key-encoding"))
-        key: Any = _text(own, "sub-key")
-        keys_text = _optional(own, "sub-keys")
-        keys = None
-        if key_encoding is Encoding.LITERAL:
-            key = from_literal(key)
-            keys = None if keys_text is None else tuple(from_literal(keys_text))
-            hash((key, keys))
-        else:
-            key = keys_text or key
+        key, keys = _sub_keys(own, key_encoding)
+        if kind == _BARRIER and (key, keys) != (None, None):
+            raise ValueError("a barrier has no sub-key")
         payload_encoding = Encoding(_text(own, "payload-encoding"))
-        timestamp = _optional(own, "message-timestamp")
+        time = _text(own, "time")
+        if datetime.fromisoformat(time).tzinfo is None:
+            raise ValueError(f"{time} has no time zone")
         return Letter(
             partition=message.partition,
             offset=message.offset,
             origin=Origin(
-                _text(own, "topic"), _text(own, "topic-id"), int(_text(own, "partition"))
+                _name(own, "topic"),
+                _name(own, "topic-id"),
+                _number(own, "partition", _PARTITION_MOST),
             ),
-            message_offset=int(_text(own, "offset")),
-            index=int(_text(own, "index")),
-            kind=_text(own, "kind"),
+            message_offset=_number(own, "offset"),
+            index=_number(own, "index"),
+            group=_text(own, "group"),
+            kind=kind,
             key=key,
             keys=keys,
             key_encoding=key_encoding,
             payload=decode_payload(message.value, payload_encoding),
             payload_encoding=payload_encoding,
-            whole=_text(own, "whole") == "true",
-            attempts=int(_text(own, "attempts")),
+            whole={"true": True, "false": False}[_text(own, "whole")],
+            attempts=_number(own, "attempts", COUNT_MOST),
             reason=_text(own, "reason"),
             error_type=_optional(own, "error-type"),
             error_text=_optional(own, "error"),
             handler=_text(own, "handler"),
             drain_id=_text(own, "drain-id"),
-            time=_text(own, "time"),
-            redrives=int(_optional(own, "redrives") or 0),
-            message_key=own.get("drainer.message-key"),
-            timestamp=None if timestamp is None else int(timestamp),
+            time=time,
+            redrives=_number(own, "redrives", COUNT_MOST),
+            message_key=own["drainer.message-key"],
+            timestamp=None
+            if own["drainer.message-timestamp"] is None
+            else _number(own, "message-timestamp", least=-_INT64_MOST),
             headers=headers,
         )
-    except KeyError as error:
-        raise _damaged(message, f"it has no header {error.args[0]}") from None
-    except (ValueError, TypeError) as error:
-        raise _damaged(message, str(error)) from None
+    except (ValueError, TypeError, LookupError, RecursionError, MemoryError) as error:
+        raise NotADeadLetter(
+            f"the dead letter at {message} is damaged: {_text_of(error)}",
+            hint="look at the record with another tool; it is left alone",
+        ) from None
 
 
 _KINDS: dict[type, str] = {SubMessage: _SUB_MESSAGE, Barrier: _BARRIER}
@@ -306,6 +388,13 @@ def _kafka_key(sub: SubMessage) -> bytes:
         return _BARRIER.encode()
     key = sub.key if sub.keys is None else sub.keys[0]
     return key if type(key) is bytes else _as_bytes(key_text(key)) or b""
+
+
+def _headers_of(message: Message) -> Sequence[Header]:
+    try:
+        return message.headers
+    except HeadersUnreadable:  # they are still where the message came from
+        return ()
 
 
 def _text_of(error: BaseException) -> str:
@@ -323,41 +412,85 @@ def _as_bytes(content: str | bytes | int | None) -> bytes | None:
     return str(content).encode("utf-8", "backslashreplace")
 
 
-def _own_headers(message: Message) -> tuple[dict[str, bytes | None], tuple[Header, ...]]:
+def _own_headers(message: Message) -> tuple[Mapping[str, bytes | None], tuple[Header, ...]]:
     # What stands before our headers, or behind the message's, somebody else put there.
     headers = list(message.headers)
     names = [name for name, _ in headers]
     if _FORMAT not in names:
         raise NotADeadLetter(
-            f"the record at {message} is no dead letter of drainer's",
+            f"the record at {message} is not a dead letter of drainer's",
             hint="somebody else writes to this topic too; such records are left alone",
         )
     first = names.index(_FORMAT)
     if headers[first][1] != FORMAT.encode():
-        said = (headers[first][1] or b"").decode("utf-8", "replace")
+        said = (headers[first][1] or b"")[:TYPE_CHARACTERS].decode("utf-8", "replace")
         raise NotADeadLetter(
             f"the dead letter at {message} has the format {said}, and this version reads {FORMAT}",
             hint="read it with the version that wrote it",
         )
-    if _HEADERS not in names[first:]:
-        raise _damaged(message, f"it has no header {_HEADERS}")
-    last = names.index(_HEADERS, first) + 1
+    last = first + len(_OWN)
+    if tuple(names[first:last]) != _OWN:
+        odd = next(name for at, name in enumerate(_OWN, first) if names[at : at + 1] != [name])
+        raise ValueError(f"its header {odd} is missing or not in its place")
     own = dict(headers[first:last])
-    count = own[_HEADERS] or b""
-    if not count.isdigit() or last + int(count) > len(headers):
-        raise _damaged(message, "headers of its message are missing")
-    return own, tuple(headers[last : last + int(count)])
+    behind = last + _number(own, "headers")
+    if behind > len(headers):
+        raise ValueError("headers of its message are missing")
+    return own, tuple(headers[last:behind])
 
 
-def _text(own: dict[str, bytes | None], name: str) -> str:
-    found = _optional(own, name)
-    if found is None:
-        raise KeyError(f"drainer.{name}")
+def _sub_keys(
+    own: Mapping[str, bytes | None], encoding: Encoding
+) -> tuple[Any, tuple[Hashable, ...] | None]:
+    text, several = _text(own, "sub-key"), _optional(own, "sub-keys")
+    if encoding is Encoding.REPR:
+        return several or text, None
+    if encoding is not Encoding.LITERAL:
+        raise ValueError(f"a sub-key is never written as {encoding}")
+    key = _as_written(text)
+    keys = None if several is None else _as_written(several)
+    hash((key, keys))
+    if keys is not None and (
+        type(keys) is not tuple or not keys or tuple(dict.fromkeys(keys)) != keys
+    ):
+        raise ValueError("its sub-keys must be different ones in a tuple")
+    return key, keys
+
+
+def _as_written(text: str) -> Any:
+    # repr() is what wrote it: other words for the same value are not drainer's.
+    value = from_literal(text)
+    if as_literal(value) != (text, True):
+        raise ValueError("a sub-key is not written as drainer writes it")
+    return value
+
+
+def _number(
+    own: Mapping[str, bytes | None], name: str, most: int = _INT64_MOST, least: int = 0
+) -> int:
+    # int() takes signs, blanks, underscores and other alphabets; above 4,300 digits it raises.
+    found = own[f"drainer.{name}"] or b""
+    if _NUMBER.fullmatch(found) is None or not least <= int(found) <= most:
+        raise ValueError(f"its header drainer.{name} must be a number from {least} to {most}")
+    return int(found)
+
+
+def _name(own: Mapping[str, bytes | None], name: str) -> str:
+    found = _text(own, name)
+    if _NAME.fullmatch(found) is None:
+        raise ValueError(f"its header drainer.{name} must be letters, digits, dots, _ and -")
     return found
 
 
-def _optional(own: dict[str, bytes | None], name: str) -> str | None:
-    found = own.get(f"drainer.{name}")
+def _text(own: Mapping[str, bytes | None], name: str) -> str:
+    found = _optional(own, name)
+    if found is None:
+        raise ValueError(f"its header drainer.{name} is null")
+    return found
+
+
+def _optional(own: Mapping[str, bytes | None], name: str) -> str | None:
+    found = own[f"drainer.{name}"]
     return None if found is None else found.decode()
 
 
@@ -366,10 +499,3 @@ def _written_keys(letter: Letter) -> Iterator[str]:
     if letter.key_texts and letter.key_encoding is Encoding.LITERAL:
         keys: Sequence[Hashable] = (letter.key,) if letter.keys is None else letter.keys
         yield from map(repr, keys)
-
-
-def _damaged(message: Message, what: str) -> NotADeadLetter:
-    return NotADeadLetter(
-        f"the dead letter at {message} is damaged: {what}",
-        hint="look at the record with another tool; it is left alone",
-    )

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from dataclasses import fields as fields_of
+from pathlib import Path
 from typing import Any
 
 from drainer.core import fields
 from drainer.core.failing.dead_letter import Letter, LetterFilter, read_letter
+from drainer.core.progress import RangeSet
 from drainer.errors import NotADeadLetter
 from drainer.message import Message, SubMessage
+
+_FILTERS = tuple(each.name for each in fields_of(LetterFilter))
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +35,7 @@ class RedriveSettings:
         """Raises KeyError, TypeError or ValueError when the body is not what was written."""
         letters = body["letters"]
         return cls(
-            LetterFilter(
-                reasons=fields.texts(letters["reasons"]),
-                sub_keys=fields.texts(letters["sub_keys"]),
-                errors=fields.texts(letters["errors"]),
-            ),
+            LetterFilter(**{name: fields.texts(letters[name]) for name in _FILTERS}),
             fields.whole(body["max_redrives"]),
         )
 
@@ -92,3 +93,25 @@ class Redriven(SubMessage):
 def selects(sub: SubMessage) -> bool:
     """Whether a sub-message of a redrive goes to the handler."""
     return not isinstance(sub, LeftAlone)
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveProgress:
+    """What of a dead-letter topic redrives are done with: what the next one leaves out.
+
+    Attributes:
+        group: that keeps track of it.
+        plan: of a redrive that left some letters alone; None when there is none to be seen.
+        finished: offsets by partition.
+        begun: whether there is a plan, or the group has committed anything.
+    """
+
+    group: str
+    plan: Path | None
+    finished: Mapping[int, RangeSet]
+    begun: bool
+
+    def __contains__(self, message: Message) -> bool:
+        """Asked for the messages of a partition in their order."""
+        known = self.finished.get(message.partition)
+        return known is not None and message.offset in known

@@ -29,7 +29,8 @@ class Reason(Enum):
 class Pace:
     """What is looked at in a moment of a drain. Rates are sub-messages per second.
 
-    ``eta_s`` is None when nothing is known yet; ``hottest`` is how many wait in the longest lane.
+    ``eta_s`` is when all of it ends, the hottest lane too; None when nothing is known yet.
+    ``hottest`` is how many wait in the longest lane.
     """
 
     elapsed_s: float
@@ -66,23 +67,26 @@ class Outlook:
         return self.reason is not None
 
 
+def lane_time_s(running: int, rate: float, waiting: int) -> float | None:
+    """What ``waiting`` sub-messages of one lane take, one after the other, when so many that are in
+    the handler make that rate (Little's law); None when nothing moves."""
+    return waiting * running / rate if rate > 0 else None
+
+
 def outlook(pace: Pace) -> Outlook:
     """The outlook in this moment."""
     left_s = pace.left_s
-    call_s = pace.running / pace.rate_now if pace.rate_now > 0 else None  # Little's law
-    lane_s = None if call_s is None else pace.hottest * call_s
+    lane_s = lane_time_s(pace.running, pace.rate_now, pace.hottest)
     if pace.eta_s is None:
         stuck = left_s <= 0
         return Outlook(left_s, None, Reason.PASSED if stuck else None)
-    # What waits in one lane goes one by one, however fast the rest is.
-    ends_s = max(pace.eta_s, lane_s or 0.0)
-    margin_s = left_s - ends_s
+    margin_s = left_s - pace.eta_s
     if margin_s >= 0:
         return Outlook(left_s, margin_s)
-    reason = _reason(pace, ends_s, lane_s)
+    reason = _reason(pace, pace.eta_s, lane_s)
     enough = None
     if reason is Reason.CONCURRENCY and left_s > 0:
-        enough = max(pace.concurrency + 1, round(pace.concurrency * ends_s / left_s * 1.1))
+        enough = max(pace.concurrency + 1, round(pace.concurrency * pace.eta_s / left_s * 1.1))
     return Outlook(left_s, margin_s, reason, lane_s, enough)
 
 

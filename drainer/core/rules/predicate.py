@@ -100,6 +100,7 @@ def _parse(text: str) -> tuple[Any, frozenset[str]]:
         ) from None
     tree = rule.statement.expression
     _insist_on_sense(text, tree)
+    _make_linear(text, tree)
     return rule, frozenset(context.symbols)
 
 
@@ -129,6 +130,44 @@ def _insist_on_sense(text: str, tree: _Node) -> None:
                 f"a whole mapping can't be compared: {text}",
                 hint="compare its fields one by one",
             )
+
+
+def _make_linear(text: str, tree: _Node) -> None:
+    """Has regular expressions done by RE2, in time that grows with the text and no faster.
+
+    Python's own may take for ever, on ``(a+)+b`` and a text of thirty letters, and nothing can
+    interrupt it.
+    """
+    from rule_engine.ast import (  # noqa: PLC0415
+        FuzzyComparisonExpression,
+        StringExpression,
+    )
+
+    for node in _nodes(tree):
+        if isinstance(node, FuzzyComparisonExpression):
+            node._compile_regex = _linear
+            if isinstance(node.right, StringExpression):
+                pattern = node.right.evaluate(None)
+                try:
+                    node._right = _linear(pattern)
+                except ValueError as error:
+                    raise BadExpression(
+                        f"{pattern!r} is no regular expression of RE2: {error}{_at(text, pattern)}",
+                        hint="there are no look-arounds and backreferences; see"
+                        " https://github.com/google/re2/wiki/Syntax",
+                    ) from None
+
+
+def _linear(pattern: str) -> Any:
+    import re2  # noqa: PLC0415 - as for the context
+
+    options = re2.Options()
+    options.log_errors = False  # they are raised
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else error
+        raise ValueError(reason.decode() if isinstance(reason, bytes) else reason) from None
 
 
 def _nodes(node: _Node) -> Iterator[_Node]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from dataclasses import fields as dataclass_fields
 from enum import Enum
 from typing import Any
 
@@ -125,7 +126,7 @@ class RuleSettings:
 
 @dataclass(frozen=True, slots=True)
 class RuleAccount:
-    """What rules have done to a backlog, over all runs, and what the limit remembers.
+    """What was taken out of a backlog on purpose, over all runs, and what the limit remembers.
 
     Attributes:
         skipped_by: sub-messages skipped, by the rule's name.
@@ -134,6 +135,7 @@ class RuleAccount:
             and what is still pending of it is to be handled.
         counts: how many have passed, of the sub-keys with the most (``limit_text``).
         asked_by: by claim, what ``asked_below`` is for its sub-messages alone, where that is more.
+        skipped_for: sub-messages that the handler skipped, by the reason that it gave.
     """
 
     skipped_by: Mapping[str, int] = field(default_factory=dict)
@@ -141,11 +143,10 @@ class RuleAccount:
     asked_below: Mapping[int, int] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     asked_by: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    skipped_for: Mapping[str, int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(
-            self.skipped_by or self.dead_by or self.asked_below or self.counts or self.asked_by
-        )
+        return any(getattr(self, each.name) for each in dataclass_fields(self))
 
     def merge(self, later: RuleAccount) -> RuleAccount:
         """With a later record added: its accounts are whole, of the limit it tells what is new."""
@@ -156,12 +157,14 @@ class RuleAccount:
             below,
             {**self.counts, **later.counts},
             asked_beyond(below, (self.asked_by, later.asked_by)),
+            {**self.skipped_for, **later.skipped_for},
         )
 
     def as_json(self) -> dict[str, Any]:
         body: dict[str, Any] = {
             "skipped_by": dict(self.skipped_by),
             "dead_by": dict(self.dead_by),
+            "skipped_for": dict(self.skipped_for),
             "asked_below": _offsets_as_json(self.asked_below),
             "counts": dict(self.counts),
         }
@@ -183,6 +186,7 @@ class RuleAccount:
                 str(Claim.parse(selector)): _offsets(below)
                 for selector, below in body.get("asked_by", {}).items()
             },
+            _counts(body["skipped_for"]),
         )
 
 

@@ -23,6 +23,8 @@ from drainer.core.rules.settings import (
 )
 from drainer.message import Barrier, Message, SubMessage
 
+REASONS_MOST = 50  # told apart
+OTHER_REASONS = "other reasons"
 _PLACES = Places(Order.SUB_KEY)  # other orders have no claims with a limit
 
 
@@ -48,6 +50,7 @@ class Sieve:
         self._asked_by = [(Claim.parse(text), below) for text, below in account.asked_by.items()]
         self.skipped_by = Counter(account.skipped_by)  # over all runs
         self.dead_by = Counter(account.dead_by)
+        self.skipped_for = Counter(account.skipped_for)  # by the handler
         self.taken_out = 0  # in this run
         self.under_way = 0  # given up, and not yet safe as a dead letter
         self.undecided: Counter[str] = Counter()  # in this run: let through, for it can't be told
@@ -120,6 +123,12 @@ class Sieve:
                 message.ledger.finish(message, index, Outcome.SKIPPED)
         return taken
 
+    def skipped(self, reason: str) -> None:
+        """Notes that the handler skips a sub-message."""
+        if reason not in self.skipped_for and len(self.skipped_for) >= REASONS_MOST:
+            reason = OTHER_REASONS
+        self.skipped_for[reason] += 1
+
     def buried(self) -> None:
         """Notes that what was given up is safe as a dead letter."""
         self.under_way -= 1
@@ -132,17 +141,25 @@ class Sieve:
         else:
             counts, below = self._limit.counts(), greater(self._asked_below, positions)
         by = asked_beyond(below, [self._before.asked_by])
-        return RuleAccount(dict(self.skipped_by), dict(self.dead_by), below, counts, by)
+        return RuleAccount(
+            dict(self.skipped_by), dict(self.dead_by), below, counts, by, dict(self.skipped_for)
+        )
 
     def changes(self, positions: Mapping[int, int]) -> RuleAccount | None:
-        """What a journal's record needs; None when there are no rules."""
-        if not self.settings:
+        """What a journal's record needs; None when nothing is ever taken out."""
+        if not self.settings and not self.skipped_for:
             return None
         counts: Mapping[str, int] = {}
         below: Mapping[int, int] = {}
         if self._limit is not None:
             counts, below = self._limit.news(), greater(self._asked_below, positions)
-        return RuleAccount(dict(self.skipped_by), dict(self.dead_by), below, counts)
+        return RuleAccount(
+            dict(self.skipped_by),
+            dict(self.dead_by),
+            below,
+            counts,
+            skipped_for=dict(self.skipped_for),
+        )
 
     def _was_asked(self, sub: SubMessage, message: Message) -> bool:
         """Whether the task that had its claim has asked about it."""

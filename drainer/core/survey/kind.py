@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Any
 
 import orjson
 
-from drainer.message import Barrier, Message, SubMessage
+from drainer.message import Barrier, HeadersUnreadable, Message, SubMessage
 
 FIELDS = ("kind", "type", "op", "operation", "action", "event", "event_type", "eventType")
 HEADERS = ("kind", "type", "event-type", "event_type", "ce_type")
@@ -35,7 +36,7 @@ def kinds_of(message: Message, subs: Sequence[SubMessage]) -> list[str]:
             kind = _in_dict(payload) if type(payload) is dict else _in_other(payload)
         if kind is None:
             if otherwise is None:
-                otherwise = _of_headers(message.headers) or UNKNOWN
+                otherwise = _of_headers(message) or UNKNOWN
             kind = otherwise
         kinds.append(kind)
     return kinds
@@ -81,10 +82,11 @@ def _in_text(payload: bytes | str) -> str | None:
     return _in_dict(decoded) if isinstance(decoded, dict) else None
 
 
-def _of_headers(headers: Sequence[tuple[str, bytes | None]]) -> str | None:
-    for name, value in headers:
-        if name in HEADERS and value and len(value) <= LONGEST_NAME:
-            return value.decode("utf-8", "backslashreplace")
+def _of_headers(message: Message) -> str | None:
+    with suppress(HeadersUnreadable):
+        for name, value in message.headers:
+            if name in HEADERS and value and len(value) <= LONGEST_NAME:
+                return value.decode("utf-8", "backslashreplace")
     return None
 
 

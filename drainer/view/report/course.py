@@ -166,6 +166,7 @@ def _failing(stretches: Sequence[Stretch], clock: Clock) -> list[Chart]:
             Line("retries", [s.retries for s in stretches], "c1", dashed=True),
             Line("timeouts", [s.timeouts for s in stretches], "c5"),
             Line("dead letters", [s.dead - first.dead for s in stretches], "bad"),
+            Line("given up and skipped", [s.failed - first.failed for s in stretches], "c3"),
             Line("skipped", [s.skipped - first.skipped for s in stretches], "c8"),
         )
         if any(line_value for line_value in line.values)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from drainer.core.listed import listed, name_lost
 from drainer.engine.action import PlanOfAction
 from drainer.engine.history import History
 from drainer.engine.status import PartitionResult, Summary
 from drainer.view import figures
-from drainer.view.layout import BAD, OK, SHOWN, command
+from drainer.view.layout import BAD, OK, SHOWN
 from drainer.view.report.chart import zone
 from drainer.view.report.course import course
 from drainer.view.report.page import Moment, render
-from drainer.view.summary import rank
+from drainer.view.summary import rank, shortcomings
 
 ERRORS_SHOWN = 10
-STOPPED = ("interrupted", "halted", "failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,9 @@ def drain_page(action: PlanOfAction, summary: Summary, history: History, ended: 
         summary=summary,
         cause=summary.error,
         hint=summary.hint,
-        resume=_resume(summary),
+        resume=_absolute(summary).resume,
+        resume_needs=summary.resuming.needs,
+        undo=_absolute(summary).undo,
         partitions=_partitions(summary),
         shown=SHOWN,
         charts=course(history, begun, summary.latency, bundled=action.bundling is not None),
@@ -93,6 +95,7 @@ def drain_page(action: PlanOfAction, summary: Summary, history: History, ended: 
         rules=_rules(summary),
         failures=_failures(summary),
         errors_shown=ERRORS_SHOWN,
+        parked=summary.parked.shown() if summary.parked.total else [],
         dead_commands=_dead_commands(action, summary),
         left_alone=sorted((summary.left_alone or {}).items(), key=lambda item: (-item[1], item[0])),
         hottest=_hottest(history),
@@ -103,7 +106,7 @@ def drain_page(action: PlanOfAction, summary: Summary, history: History, ended: 
 
 def _headline(summary: Summary) -> tuple[str, str, str]:
     """The style, the mark and the words."""
-    left = sum(max(0, part.end - part.watermark) for part in summary.partitions.values())
+    left = summary.to_go
     to_go = f", at most {figures.counted(left, 'offset')} to go" if left else ""
     match summary.status:
         case "empty":
@@ -111,8 +114,7 @@ def _headline(summary: Summary) -> tuple[str, str, str]:
         case "done":
             verb = "Drained" if summary.left_alone is None else "Redriven"
             if summary.exit_code:
-                letters = figures.counted(summary.sub_messages.dead, "dead letter")
-                return "warn", "!", f"{verb}, with {letters}"
+                return "warn", "!", f"{verb}, {shortcomings(summary)}"
             return "good", OK, verb
         case "interrupted":
             return "warn", "■", f"Interrupted{to_go}"
@@ -120,10 +122,11 @@ def _headline(summary: Summary) -> tuple[str, str, str]:
             return "bad", BAD, f"{other.capitalize()}{to_go}"
 
 
-def _resume(summary: Summary) -> str | None:
-    if summary.plan is None or summary.status not in STOPPED or not summary.conserved:
-        return None
-    return command("resume", Path(summary.plan).absolute())
+def _absolute(summary: Summary) -> Summary:
+    # A page is read in another folder than that of the command.
+    if summary.plan is None:
+        return summary
+    return replace(summary, plan=str(Path(summary.plan).absolute()))
 
 
 def _partitions(summary: Summary) -> list[PartitionRow]:
@@ -140,7 +143,7 @@ def _verdict(summary: Summary, part: PartitionResult) -> tuple[str, str]:
         case 0:
             return f"{BAD} committed is not the watermark", "bad"
         case 1:
-            return f"{figures.counted(part.end - part.watermark, 'offset')} to go", "warn"
+            return f"{figures.counted(part.to_go, 'offset')} to go", "warn"
         case _:
             return OK, "good"
 
@@ -173,15 +176,15 @@ def _rules(summary: Summary) -> list[RuleRow]:
     return sorted(rows, key=lambda row: (-row.skipped - row.dead, row.name))
 
 
-def _dead_commands(action: PlanOfAction, summary: Summary) -> str | None:
+def _dead_commands(action: PlanOfAction, summary: Summary) -> list[str]:
     topic = summary.failures.dead_letter_topic
     if topic is None or not summary.sub_messages.dead:
-        return None
+        return []
     options = ["--dead-letter-topic", topic, "-b", action.bootstrap_servers]
     commands = [["drainer", "dead", "list", *options]]
     if summary.left_alone is None:
         commands.append(["drainer", "redrive", *options, "--handler", action.handler])
-    return "\n".join(shlex.join(words) for words in commands)
+    return [shlex.join(words) for words in commands]
 
 
 def _hottest(history: History) -> list[HotRow]:
@@ -208,6 +211,10 @@ def _fields(action: PlanOfAction, summary: Summary) -> list[tuple[str, str]]:
     ]
     if policy.rate is not None:
         found.append(("rate", f"at most {figures.rate(policy.rate)} sub-messages/s"))
+    if summary.lost:
+        found.append(("lost to retention", name_lost(summary.lost)))
+    if summary.held:
+        found.append(("held back by open transactions", listed(summary.held)))
     if summary.plan is not None:
         found.append(("plan", str(Path(summary.plan).absolute())))
     found.append(("exit code", str(summary.exit_code)))

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from drainer.errors import DrainerError, Refused
-from drainer.store.whole import new_beside, write_whole
+from drainer.store.whole import write_whole
 
 MARK = b'<meta name="generator" content="drainer">'
 _MARK_WITHIN_BYTES = 1024
@@ -61,7 +61,7 @@ class ReportFile:
 
     def _look_at_what_is_there(self) -> None:
         with suppress(FileNotFoundError):
-            new_beside(self.path).lstat()  # a name that is too long is told by this
+            self.path.lstat()  # a name that is too long is told by this
         if not os.path.lexists(self.path):
             return
         hint = f"name another file with {self._option}, or move this one away"

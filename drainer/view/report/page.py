@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 
-import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from drainer import __version__
+from drainer.escape import json_text, printable
 from drainer.view import figures
-from drainer.view.layout import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +53,12 @@ def render(template: str, now: datetime, data: Mapping[str, object], **values: o
 
 def _data(data: Mapping[str, object]) -> Markup:
     # In such an element nothing is markup but its own end, and a comment.
-    text = orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS, default=str).decode()
-    return Markup(text.replace("<", "\\u003c"))
+    return Markup(json_text(data).replace("<", "\\u003c"))
+
+
+def _visible(value: object) -> object:
+    """What a template puts out: all but the charts as one line of what can be seen."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 @cache
@@ -64,6 +67,7 @@ def _templates() -> Environment:
         loader=PackageLoader("drainer.view.report"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_visible,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -76,6 +80,5 @@ def _templates() -> Environment:
         "share": figures.share,
         "shorten": figures.shorten,
         "size": figures.size,
-        "printable": printable,
     }
     return made

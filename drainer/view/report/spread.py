@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from matplotlib.axis import Axis
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, NullLocator
 
+from drainer.escape import printable
 from drainer.view import figures
-from drainer.view.layout import printable
 from drainer.view.report.chart import INKS, Chart, Key, Line, drawn, scale
 
 _EDGES_MOST = 6  # that are labelled, for the labels not to touch

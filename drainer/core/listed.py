@@ -1,0 +1,24 @@
+"""Lists in a sentence: the first few, and how many more there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from drainer.core.progress import Range, encode_ranges
+from drainer.core.ranges import count
+
+NAMED = 5
+
+
+def listed(names: Sequence[object], most: int = NAMED) -> str:
+    """``0, 1, 2, 3, 4 and 95 more``; a list that is one longer is told whole."""
+    if len(names) <= most + 1:
+        return ", ".join(map(str, names))
+    return f"{', '.join(map(str, names[:most]))} and {len(names) - most:,} more"
+
+
+def name_lost(lost: Mapping[int, Sequence[Range]]) -> str:
+    """``offsets 100-199 of partition 0, at most 100 records``."""
+    places = listed([f"{encode_ranges(lost[n])} of partition {n}" for n in sorted(lost)])
+    records = sum(map(count, lost.values()))
+    return f"offsets {places}, at most {records:,} record{'' if records == 1 else 's'}"

@@ -1,0 +1,77 @@
+"""Text from elsewhere, made safe to show: one line for a person, valid JSON for a program.
+
+Sub-keys, payloads, headers, errors and names come from whoever writes to the topic. Unescaped they
+forge lines, hide text, turn it round or steer the terminal.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import math
+import re
+
+import orjson
+
+# What Python calls printable, and no eye can see: fillers, joiners, variation selectors.
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+
+
+def printable(text: str) -> str:
+    """The text as one line of characters that can be seen; all others are spelled out, as in
+    ``\\n``, ``\\x1b`` or ``\\u202e``."""
+    if is_printable(text):
+        return text
+    return "".join(
+        char if is_printable(char) else char.encode("unicode_escape").decode() for char in text
+    )
+
+
+def is_printable(text: str) -> bool:
+    """Whether it has neither a line break nor control, bidi, invisible or half characters."""
+    return text.isprintable() and not _UNSEEN.search(text)
+
+
+def json_text(obj: object, *, indent: bool = False) -> str:
+    """An object as JSON that any parser reads and no terminal obeys.
+
+    Takes what orjson does, keys that are not strings, half surrogate pairs and numbers beyond 64
+    bits too; of anything else its ``repr``.
+    """
+    option = orjson.OPT_NON_STR_KEYS | (orjson.OPT_INDENT_2 if indent else 0)
+    try:
+        text = orjson.dumps(obj, default=repr, option=option).decode()
+    except TypeError:
+        spaces = 2 if indent else None
+        ends = (",", ": ") if indent else (",", ":")
+        text = json.dumps(_finite(obj), default=repr, indent=spaces, separators=ends)
+    if is_printable(text):
+        return text
+    return "".join(
+        char if char == "\n" or is_printable(char) else json.dumps(char)[1:-1] for char in text
+    )
+
+
+def _finite(obj: object) -> object:
+    """As orjson writes numbers that JSON has no word for."""
+    match obj:
+        case float() if not math.isfinite(obj):
+            return None
+        case dict():
+            return {key: _finite(value) for key, value in obj.items()}
+        case list() | tuple():
+            return [_finite(each) for each in obj]
+    return obj
+
+
+def _escape_unencodable(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+# The name of how a stream encodes what its encoding lacks: so that JSON stays JSON.
+UNENCODABLE = "drainer.escape"
+codecs.register_error(UNENCODABLE, _escape_unencodable)

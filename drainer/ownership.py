@@ -1,0 +1,94 @@
+"""Who could have written a file: what drainer reads unasked must be its user's own, or root's."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import stat
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from drainer.errors import Refused
+
+_FOR_GROUP, _FOR_ALL = stat.S_IWGRP, stat.S_IWOTH
+
+
+class NotOwn(Refused):
+    """Raised when somebody else could have written a file; the text names the file and who."""
+
+
+def read_own(path: Path) -> bytes:
+    """What a file says, if only its user or root could have written it.
+
+    Asked of the file that was opened, so a link that is moved meanwhile changes nothing.
+
+    Raises NotOwn, and OSError as any reading does.
+    """
+    with path.open("rb") as stream:
+        insist_own(path, os.fstat(stream.fileno()))
+        return stream.read()
+
+
+def insist_own(path: Path, status: os.stat_result) -> None:
+    """Raises NotOwn when ``status`` says that somebody else could have written what is there."""
+    reason = not_own(status)
+    if reason:
+        raise NotOwn(f"{path} {reason}")
+
+
+def insist_new_files_own(folder: Path) -> None:
+    """Raises NotOwn when a file that this user makes in a folder would not be this user's alone, as
+    on some network and foreign file systems; OSError when none can be made."""
+    with TemporaryFile(dir=folder) as probe:
+        insist_own(folder, os.fstat(probe.fileno()))
+
+
+def insist_own_folder(folder: Path) -> None:
+    """Raises NotOwn when somebody else could put a file of their choice into a folder, or into the
+    place of one that it lies in. In a sticky folder, as /tmp is, others can't move what is not
+    theirs."""
+    for each in (folder, *folder.parents):
+        status = each.stat()
+        reason = not_own(status)
+        if reason and not (status.st_uid in _trusted() and status.st_mode & stat.S_ISVTX):
+            raise NotOwn(f"{each} {reason}")
+
+
+def not_own(status: os.stat_result) -> str:
+    """Why somebody else could have written it: ``belongs to …``, ``can be written by …``."""
+    if status.st_uid not in _trusted():
+        return f"belongs to {_user(status.st_uid)}, and not to {_user(os.geteuid())}"
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & _FOR_ALL:
+        return f"can be written by anybody (mode {mode:04o})"
+    if mode & _FOR_GROUP and not _is_private(status.st_gid, status.st_uid):
+        return f"can be written by group {_group(status.st_gid)} (mode {mode:04o})"
+    return ""
+
+
+def _trusted() -> tuple[int, int]:
+    return (os.geteuid(), 0)
+
+
+def _is_private(gid: int, uid: int) -> bool:
+    """Whether a group is that of one user alone, as many systems make one for each."""
+    try:
+        group, user = grp.getgrgid(gid), pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
+
+
+def _user(uid: int) -> str:
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"
+
+
+def _group(gid: int) -> str:
+    try:
+        return f"{grp.getgrgid(gid).gr_name} (gid {gid})"
+    except KeyError:
+        return f"gid {gid}"

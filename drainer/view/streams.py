@@ -1,0 +1,99 @@
+"""Standard output and error that can't fail: a drain outlives those who read what it says.
+
+A pipe whose reader is gone, a full disk, a terminal that hung up, a descriptor that was closed
+before the command began, a locale without the characters: none of it changes how a drain runs or
+its exit code. Installed once, below everything that writes: the terminal, the log, ``print`` in a
+handler, the libraries.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import select
+import sys
+from typing import TYPE_CHECKING
+
+from drainer.escape import UNENCODABLE
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+class SafeStream(io.RawIOBase):
+    """A descriptor that takes everything: what can't be written is dropped, and ``lost`` says why.
+
+    One that somebody made non-blocking is waited for, as any other.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self.lost: OSError | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        while True:
+            try:
+                return os.write(self._descriptor, data)
+            except BlockingIOError:
+                select.select((), (self._descriptor,), ())
+            except OSError as error:
+                self.lost = error
+                return memoryview(data).nbytes
+
+
+class _Lasting(io.TextIOWrapper):
+    def close(self) -> None:
+        """Only flushes: what a handler closes, the account is still to be written to."""
+        self.flush()
+
+
+def install_streams() -> tuple[SafeStream, SafeStream]:
+    """Puts safe streams in the place of the process's own; gives what is under the two."""
+    _fill_descriptors()
+    return _install("stdout", 1), _install("stderr", 2)
+
+
+def settle_streams(out: SafeStream) -> None:
+    """Writes what is still buffered, and warns when output was lost that somebody waited for."""
+    sys.stdout.flush()
+    if out.lost is not None and out.lost.errno != errno.EPIPE:
+        reason = out.lost.strerror or out.lost
+        sys.stderr.write(f"warning: standard output could not be written: {reason}\n")
+    sys.stderr.flush()
+
+
+def _fill_descriptors() -> None:
+    # Else the plan or a connection gets the number of a closed one, and librdkafka or a child
+    # process writes its words into it.
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number, which is this one
+            os.set_inheritable(descriptor, True)
+
+
+def _install(name: str, descriptor: int) -> SafeStream:
+    raw = SafeStream(descriptor)
+    before = getattr(sys, name)  # None when it was closed
+    stream = _Lasting(
+        io.BufferedWriter(raw),
+        encoding="utf-8" if before is None else before.encoding,
+        errors=UNENCODABLE,
+        line_buffering=descriptor == 2 or raw.isatty(),
+        write_through=before is not None and before.write_through,
+    )
+    setattr(sys, name, stream)
+    setattr(sys, f"__{name}__", stream)
+    return raw

@@ -1,0 +1,53 @@
+"""Tries each case against the installed command and prints a table: case, before, now.
+
+Ends with 1 when one does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from drainer.sandbox import Broker
+from scenarios.trust.case import Case, NotHeld, Stage
+from scenarios.trust.cases import all_cases
+
+
+def attempt(case: Case, stage: Stage) -> tuple[bool, str]:
+    """Whether it held, and what happened."""
+    stage.folder.mkdir()
+    try:
+        return True, case.attempt(stage)
+    except NotHeld as broken:
+        return False, str(broken)
+    except Exception as error:  # the table goes on
+        return False, f"{type(error).__name__}: {error}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m scenarios.trust", description=__doc__)
+    parser.add_argument("--case", type=int, action="append", help="only the cases of this number")
+    asked = parser.parse_args().case
+    cases = [case for case in all_cases() if not asked or case.number in asked]
+    table = Table("case", "", "before", "now", "", title="trust", show_lines=True)
+    broken = 0
+    with tempfile.TemporaryDirectory() as folder, Broker(Path(folder) / "broker") as broker:
+        for case in cases:
+            print(f"{case.id} …", file=sys.stderr, flush=True)
+            held, now = attempt(case, Stage(broker, Path(folder) / case.id))
+            broken += not held
+            table.add_row(
+                str(case.number), case.title, case.before, now, "held" if held else "BROKEN"
+            )
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    print(f"{len(cases) - broken} of {len(cases)} cases held")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,238 @@
+"""The backlog: times on compacted topics, retention, partial commits, open transactions, rates."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.settings import ClientSettings
+from drainer.sandbox import Broker
+from scenarios.trust.case import Stage, case, insist
+
+WAIT_S = 30.0
+NOON_MS = 1_772_366_400_000
+MESSAGES, KEPT = 4_000, 100
+HANDLER = """
+import asyncio, drainer
+
+class Slow(drainer.Handler):
+    async def handle(self, sub):
+        await asyncio.sleep(0.005)
+        with open("handled", "a") as file:
+            file.write(f"{sub.message.offset}\\n")
+"""
+
+
+def _until(holds: Callable[[], bool], what: str) -> None:
+    end_s = time.monotonic() + WAIT_S
+    while not holds():
+        insist(time.monotonic() < end_s, f"not within {WAIT_S:.0f} s: {what}")
+        time.sleep(0.02)
+
+
+def _topic(
+    bootstrap: str, name: str, partitions: int = 1, config: dict[str, str] | None = None
+) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    new = NewTopic(name, partitions, 1, config=config or {})
+    admin.create_topics([new])[name].result(WAIT_S)
+
+
+def _produce(
+    bootstrap: str,
+    topic: str,
+    records: Iterable[tuple[str, int]],
+    *,
+    value: bytes = b"v",
+    partitions: int = 1,
+) -> None:
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0}
+    )
+    for key, at_ms in records:
+        for partition in range(partitions):
+            producer.produce(topic, value, key, partition=partition, timestamp=at_ms)
+    insist(producer.flush(WAIT_S) == 0, "the records were not produced")
+
+
+def _now(count: int) -> list[tuple[str, int]]:
+    now_ms = round(time.time() * 1000)
+    return [(f"k{number}", now_ms) for number in range(count)]
+
+
+def _answer(done: subprocess.CompletedProcess[str], *codes: int) -> Any:
+    insist(done.returncode in codes, f"exit {done.returncode}: {done.stderr[-400:]}")
+    return json.loads(done.stdout)
+
+
+@case(
+    9,
+    "--from and --until with a time, on a compacted topic",
+    before="--from @T: nothing drained, exit 0; --until @T: all drained and committed",
+)
+def times_on_a_compacted_topic(stage: Stage) -> str:
+    properties = {"log.cleaner.backoff.ms": "200"}
+    with Broker(stage.folder / "own", properties=properties, die_with_parent=True) as broker:
+        bootstrap, topic = broker.bootstrap_servers, stage.name()
+        policy = {
+            "cleanup.policy": "compact",
+            "segment.ms": "100",
+            "segment.bytes": "1048576",
+            "min.cleanable.dirty.ratio": "0.0",
+        }
+        _topic(bootstrap, topic, config=policy)
+
+        def put(key: str, minute: int, count: int = 1, value: bytes = b"v") -> None:
+            at_ms = NOON_MS + minute * 60_000
+            names = [f"{key}{number}" for number in range(count)]
+            _produce(bootstrap, topic, [(name, at_ms) for name in names], value=value)
+
+        large = b"v" * 100_000  # so that segments stay apart when they are cleaned
+        put("early", 9, 6, large)
+        put("hot", 10)  # offset 6, to be compacted away; the index keeps its time
+        time.sleep(0.15)
+        put("late", 11, 6, large)
+        put("hot", 20)
+        time.sleep(0.15)
+        put("active", 30)
+        with Cluster.connect(ClientSettings.load(bootstrap), 60) as cluster:
+            at_ms = NOON_MS + 10 * 60_000
+            _until(
+                lambda: cluster.offset_at(topic, {0: at_ms})[0] is None,
+                "the broker names no record of minute 10 or later",
+            )
+        at = f"@{datetime.fromtimestamp(at_ms / 1000, UTC).isoformat()}"
+        what = ["-b", bootstrap, "--topic", topic, "--handler", "count", "--yes", "--json"]
+        later = _answer(stage.drainer("run", *what, "--group", "a", "--from", at), 0)
+        options = ["--group", "b", "--from", "earliest", "--until", at]
+        earlier = _answer(stage.drainer("run", *what, *options), 0)
+    counts = [answer["messages"]["done"] for answer in (later, earlier)]
+    insist(counts == [8, 6], f"drained {counts[0]} from that time on, {counts[1]} until it")
+    insist(earlier["partitions"]["0"]["committed"] == 7, "--until went past the time")
+    return "8 records from that time on and 6 before it, though the broker names none"
+
+
+@case(
+    10,
+    "retention overtakes a running drain",
+    before="what was read ahead is handled by nobody; the plan is refused for good",
+)
+def retention_overtakes_a_drain(stage: Stage) -> str:
+    topic = stage.name()
+    _topic(stage.bootstrap, topic)
+    _produce(stage.bootstrap, topic, _now(MESSAGES), value=b"v" * 1000)
+    Path(stage.folder, "slow.py").write_text(HANDLER)
+    what = ["-b", stage.bootstrap, "--topic", topic, "--group", "g", "--handler", "slow.py:Slow"]
+    how = ["--from", "earliest", "--buffer", "1MiB", "-c", "4", "--plan", "p", "--yes", "--json"]
+    handled = stage.folder / "handled"
+    with subprocess.Popen(
+        [*stage.program, "run", *what, *how],
+        cwd=stage.folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        _until(lambda: handled.exists() and len(handled.read_text().split()) > 50, "it is at work")
+        place = TopicPartition(topic, 0, MESSAGES - KEPT)
+        admin = AdminClient({"bootstrap.servers": stage.bootstrap})
+        admin.delete_records([place])[place].result(WAIT_S)
+        out, err = running.communicate(timeout=120)
+    insist(running.returncode == 4, f"exit {running.returncode}: {err[-400:]}")
+    watermark = json.loads(out)["partitions"]["0"]["watermark"]
+    insist(f"offsets {watermark} to " in err, "it does not say that the gap begins where it ended")
+    done = {int(offset) for offset in handled.read_text().split()}
+    insist(done == set(range(watermark)), f"{watermark - len(done)} of what was read is lost")
+    insist("--accept-gap" in err, "it does not say how to go on")
+    insist(stage.drainer("resume", "p", "--yes").returncode == 3, "it passes over a gap unasked")
+    verified = stage.drainer("plan", "verify", "p")
+    insist("retention deleted" in verified.stdout + verified.stderr, "plan verify says nothing")
+    answer = _answer(stage.drainer("resume", "p", "--accept-gap", "--yes", "--json"), 6)
+    lost = answer["lost"]["0"]
+    insist(lost["offsets"] == f"{watermark}-{MESSAGES - KEPT - 1}", f"lost: {lost}")
+    insist(answer["messages"]["done"] == watermark + KEPT, f"{answer['messages']}")
+    return f"all {watermark} that were read are handled; {lost['records_at_most']} lost by name"
+
+
+@case(
+    11,
+    "a group with commits on 100 of 200 partitions",
+    before="committed and earliest both refused; inspect and estimate, too",
+)
+def a_group_with_partial_commits(stage: Stage) -> str:
+    topic, partitions = stage.name(), 200
+    _topic(stage.bootstrap, topic, partitions)
+    _produce(stage.bootstrap, topic, _now(2), partitions=partitions)
+    with Cluster.connect(ClientSettings.load(stage.bootstrap), 60) as cluster:
+        for group in ("earliest", "end"):
+            cluster.alter_committed(f"{topic}-{group}", topic, dict.fromkeys(range(100), 1))
+    what = ["-b", stage.bootstrap, "--topic", topic, "--handler", "count"]
+    its = ["--group", f"{topic}-earliest"]
+    refused = stage.drainer("run", *what, *its, "--yes")
+    insist(refused.returncode == 3, f"exit {refused.returncode} without being told where to begin")
+    insist(len(refused.stderr) < 600, f"{len(refused.stderr)} characters of partitions")
+    looked = _answer(stage.drainer("inspect", *what, *its, "--json"), 0)
+    insist("100 of 200 partitions" in looked["remarks"][0], f"inspect says {looked['remarks']}")
+    estimated = stage.drainer("estimate", *what, *its, "--latency", "1ms", "--json")
+    insist(estimated.returncode == 0, estimated.stderr[-400:])
+    counts = []
+    for otherwise in ("earliest", "end"):
+        options = ["--group", f"{topic}-{otherwise}", "--from", f"committed-or-{otherwise}"]
+        answer = _answer(stage.drainer("run", *what, *options, "--yes", "--json"), 0)
+        counts.append(answer["messages"]["done"])
+    insist(counts == [300, 100], f"drained {counts}")
+    return "committed-or-earliest drained 300, committed-or-end 100; inspect and estimate look"
+
+
+@case(
+    12,
+    "50 offsets behind a hanging transaction",
+    before="neither in inspect nor in the summary of a drained run",
+)
+def a_hanging_transaction(stage: Stage) -> str:
+    topic = stage.name()
+    _topic(stage.bootstrap, topic)
+    _produce(stage.bootstrap, topic, _now(5))
+    producer = Producer({"bootstrap.servers": stage.bootstrap, "transactional.id": topic})
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"undecided", partition=0)
+    producer.flush(WAIT_S)
+    _produce(stage.bootstrap, topic, _now(49))
+    what = ["-b", stage.bootstrap, "--topic", topic, "--group", "g", "--from", "earliest"]
+    looked = stage.drainer("inspect", *what, "--json")
+    drained = stage.drainer("run", *what, "--handler", "count", "--yes", "--json")
+    producer.abort_transaction(WAIT_S)
+    for done in (looked, drained):
+        held = _answer(done, 0)["held_back"].get("0", {})
+        insist(held.get("offsets") == 50, f"held back: {held}")
+        insist(held["last_stable_offset"] == 5 and held["since_ms"], f"held back: {held}")
+    insist("holds back 50 offsets" in looked.stderr, "inspect does not say it")
+    insist("held back" in drained.stderr, "the summary does not say it")
+    return "both say that 50 offsets are held back from offset 5 on, and since when"
+
+
+@case(
+    15,
+    "the rate of arrivals",
+    before="'offsets/s now' for what arrived in five minutes",
+)
+def arrivals_are_named_by_their_window(stage: Stage) -> str:
+    topic = stage.name()
+    _topic(stage.bootstrap, topic)
+    _produce(stage.bootstrap, topic, _now(300))
+    what = ["-b", stage.bootstrap, "--topic", topic, "--group", "g", "--from", "earliest"]
+    said = stage.drainer("inspect", *what).stderr
+    arrivals = next((line for line in said.splitlines() if "arrivals" in line), "")
+    insist("over the last 5m" in arrivals, f"it says {arrivals.strip()!r}")
+    return " ".join(arrivals.split())

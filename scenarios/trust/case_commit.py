@@ -1,0 +1,292 @@
+"""What stands committed for a group: others' commits, and what becomes of a drain's own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+
+from drainer.kafka.fill import create_topic, fill
+from drainer.kafka.settings import ClientSettings
+from drainer.sandbox import Broker
+from scenarios.trust import java_client
+from scenarios.trust.case import NotHeld, Stage, case, insist
+from scenarios.trust.cut_log import cut_log
+
+PARTITIONS = 40
+ENDS = 5
+RECORDS, SOME = 400, 20  # of a log that is cut, and handled before
+CUT_S = 60.0
+LATER = 6  # a generation of the plan
+SLOW = """
+import time
+
+import drainer
+
+
+class Slow(drainer.Handler):
+    def handle(self, sub):
+        time.sleep(0.05)
+        with open("handled", "a") as file:
+            file.write(".")
+"""
+HELD = f"""
+import os
+import time
+
+import drainer
+
+
+class Slow(drainer.Handler):
+    def handle(self, sub):
+        while sub.message.offset >= {SOME} and not os.path.exists("go"):
+            time.sleep(0.05)
+        with open("handled", "a") as file:
+            file.write(".")
+"""
+EXPIRY_S = 60  # the least that a broker can be told is a minute
+RUNS = 5
+
+
+@case(
+    1,
+    "a group has commits of a Java client with metadata beside them",
+    before="exit 1: UnicodeDecodeError, a bug; or exit 3: the metadata has changed",
+)
+def foreign_metadata(stage: Stage) -> str:
+    settings, topic = ClientSettings.load(stage.bootstrap), stage.name()
+    create_topic(settings, topic, PARTITIONS)
+    fill(settings, topic, ((None, b"x", n) for n in range(PARTITIONS) for _ in range(ENDS)))
+    for run in range(RUNS):
+        group = stage.name()
+        texts = java_client.texts(PARTITIONS, seed=run)
+        java_client.commit(stage.bootstrap, group, topic, [2] * PARTITIONS, texts)
+        words = ("--topic", topic, "--group", group, "--handler", "count", "--yes")
+        ended = stage.drainer("run", *words, "-b", stage.bootstrap)
+        insist(ended.returncode == 0, f"exit {ended.returncode}: {ended.stderr[:600]}")
+    found = java_client.read(stage.bootstrap, group, topic, PARTITIONS)
+    insist(found == dict.fromkeys(range(PARTITIONS), (ENDS, "")), f"a Java client reads {found}")
+    return f"{RUNS} runs of {PARTITIONS} partitions end with 0; Java reads bare offsets"
+
+
+@case(
+    4,
+    "the brokers drop the offsets of the empty group amid a drain",
+    before="exit 4: someone else commits for this group",
+)
+def expired_offsets(stage: Stage) -> str:
+    short = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "500"}
+    with Broker(stage.folder / "broker", properties=short, die_with_parent=True) as broker:
+        bootstrap = broker.bootstrap_servers
+        settings, topic, group = ClientSettings.load(bootstrap), stage.name(), stage.name()
+        create_topic(settings, topic)
+        fill(settings, topic, ((None, b"x", 0) for _ in range(ENDS)))
+        left_s = _consume(bootstrap, group, topic, 2)
+        _write_slow_handler(stage.folder, until_s=left_s + EXPIRY_S + 5)
+        words = (
+            "--topic",
+            topic,
+            "--group",
+            group,
+            "--handler",
+            "slow.py:Slow",
+            "--timeout",
+            "0",
+            "--yes",
+        )
+        ended = stage.drainer("run", *words, "-b", bootstrap)
+        said = " ".join(ended.stderr.split())
+        insist(ended.returncode == 0, f"exit {ended.returncode}: {said[:600]}")
+        insist("writes them again" in said, f"it says nothing of it: {said[:600]}")
+        insist("at least until" in said or "at most" in said, "it does not say how long they stand")
+        found = java_client.read(bootstrap, group, topic, 1)
+        insist(found == {0: (ENDS, "")}, f"the group stands at {found}")
+    return "written again, which is said; exit 0, and until when the offset stands"
+
+
+def _consume(bootstrap: str, group: str, topic: str, offset: int) -> float:
+    """A consumer commits as a member and leaves; when it did."""
+    conf = {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False}
+    consumer = Consumer(conf)
+    consumer.subscribe([topic])
+    while not consumer.assignment():
+        consumer.poll(0.1)
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    consumer.close()
+    return time.time()
+
+
+def _write_slow_handler(folder: Path, until_s: float) -> None:
+    (folder / "slow.py").write_text(
+        "import time\n\nimport drainer\n\n\nclass Slow(drainer.Handler):\n"
+        f"    def handle(self, sub):\n        time.sleep(max(0, {until_s} - time.time()))\n"
+    )
+
+
+@case(
+    5,
+    "a log is cut below the frozen end, amid a drain",
+    before="it hangs: the broker does not answer",
+)
+def cut_amid_a_drain(stage: Stage) -> str:
+    with Broker(stage.folder / "broker", die_with_parent=True) as broker:
+        drain = _Slow(stage, broker)
+        running = drain.begin(buffer="64KiB")  # most is yet to be read when it is cut
+        cut_log(broker, drain.topic, 0, RECORDS - 20)
+        try:
+            _, said = running.communicate(timeout=CUT_S)
+        except subprocess.TimeoutExpired:
+            running.kill()
+            running.wait()
+            raise NotHeld(f"it hangs for more than {CUT_S:.0f} s") from None
+        insist("lost records" in said, f"exit {running.returncode}: {said[:600]}")
+        insist(running.returncode not in (0, 1), f"exit {running.returncode}")
+    return f"exit {running.returncode}: the log lost records, it was cut"
+
+
+@case(
+    5,
+    "a log is cut and grows again, between a kill and the resume",
+    before="exit 0: new records passed over as finished by the plan",
+)
+def cut_between_runs(stage: Stage) -> str:
+    with Broker(stage.folder / "broker", die_with_parent=True) as broker:
+        drain = _Slow(stage, broker)
+        running = drain.begin()
+        running.kill()
+        running.communicate()
+        cut_log(broker, drain.topic, 0, 10)
+        drain.produce(RECORDS, "new")
+        ended = drain.resume()
+        said = " ".join(ended.stderr.split())
+        insist(ended.returncode == 3, f"exit {ended.returncode}: {said[:600]}")
+        insist("cut and has grown again" in said, said[:600])
+    return "exit 3: records below the plan's end are others now"
+
+
+@case(
+    6,
+    "an older copy of the plan is put back beside a newer journal",
+    before="exit 3: somebody else moved the group; accepted where it stood still",
+)
+def older_plan(stage: Stage) -> str:
+    drain = _Slow(stage, stage.broker)
+    running = drain.begin()
+    older = drain.plan.read_bytes()
+    _wait(lambda: drain.written()["generation"] >= LATER, "the plan goes on")
+    running.kill()
+    running.communicate()
+    drain.plan.write_bytes(older)
+    ended = drain.resume()
+    said = " ".join(ended.stderr.split())
+    insist(ended.returncode == 3, f"exit {ended.returncode}: {said[:600]}")
+    insist("is older than its journal" in said, said[:600])
+    return "exit 3: the plan is older than its journal"
+
+
+@case(
+    6,
+    "two containers have one host name, and a copy of the plan at the same path",
+    before="the second takes the lock of the first at once, and handles",
+)
+def one_host_name(stage: Stage) -> str:
+    """The first drain's folder is moved away under it, and a copy takes its place."""
+    drain = _Slow(stage, stage.broker)
+    running = drain.begin(held=True)
+    _wait(lambda: drain.written()["partitions"]["0"]["committed"] == SOME, "the group stands still")
+    moved = stage.folder.with_name(f"{stage.folder.name}-moved")
+    stage.folder.rename(moved)
+    stage.folder.mkdir()
+    for name in ("slow.py", drain.plan.name):
+        shutil.copy(moved / name, stage.folder)
+    ended = drain.resume()
+    (moved / "go").touch()
+    _, said = running.communicate(timeout=CUT_S)
+    shutil.rmtree(moved)
+    insist(ended.returncode == 3, f"the second ends with {ended.returncode}, {ended.stderr[:600]}")
+    insist("holds the lock" in ended.stderr, ended.stderr[:600])
+    insist(running.returncode == 0, f"the first ends with {running.returncode}, {said[-600:]}")
+    return "exit 3: the first holds the lock, and is not disturbed"
+
+
+@case(
+    6,
+    "the topic gets partitions between a kill and the resume",
+    before="nothing is said of them",
+)
+def added_partitions(stage: Stage) -> str:
+    drain = _Slow(stage, stage.broker)
+    running = drain.begin()
+    running.kill()
+    running.communicate()
+    admin = AdminClient({"bootstrap.servers": stage.bootstrap})
+    admin.create_partitions([NewPartitions(drain.topic, 3)])[drain.topic].result()
+    words = ("plan", "verify", drain.plan.name, "-b", stage.bootstrap)
+    told = "has got partitions 1 to 2"
+    for ended in (stage.drainer(*words), drain.resume()):
+        insist(ended.returncode == 0, f"exit {ended.returncode}: {ended.stderr[:600]}")
+        insist(told in " ".join(ended.stderr.split()), ended.stderr[:600])
+    return "plan verify, the preview and the summary tell of partitions 1 to 2"
+
+
+def _wait(happened: Callable[[], bool], what: str) -> None:
+    until_s = time.monotonic() + CUT_S
+    while not happened():
+        insist(time.monotonic() < until_s, f"in vain: {what}")
+        time.sleep(0.05)
+
+
+class _Slow:
+    """A drain that is slow, of a log that has a batch for each record."""
+
+    def __init__(self, stage: Stage, broker: Broker) -> None:
+        self.topic = stage.name()
+        self.plan = stage.folder / "slow.json"
+        self._stage, self._bootstrap = stage, broker.bootstrap_servers
+        create_topic(ClientSettings.load(self._bootstrap), self.topic)
+        self.produce(RECORDS, "old")
+
+    def produce(self, count: int, what: str) -> None:
+        producer = Producer({"bootstrap.servers": self._bootstrap, "batch.num.messages": 1})
+        for _ in range(count):
+            producer.produce(self.topic, what.encode() * 1000, partition=0)
+        producer.flush()
+
+    def written(self) -> dict[str, Any]:
+        """The plan as it is now."""
+        plan: dict[str, Any] = json.loads(self.plan.read_bytes())
+        return plan
+
+    def begin(self, buffer: str = "16MiB", *, held: bool = False) -> subprocess.Popen[str]:
+        """The running command, once it has handled some; ``held`` until a file ``go`` is there."""
+        folder = self._stage.folder
+        (folder / "slow.py").write_text(HELD if held else SLOW)
+        words = ["--topic", self.topic, "--group", self._stage.name(), "--from", "earliest"]
+        words += ["--handler", "slow.py:Slow", "--plan", "slow.json", "--timeout", "0", "--yes"]
+        words += ["-c", "1"]
+        running = subprocess.Popen(
+            [*self._stage.program, "run", *words, "-b", self._bootstrap, "--buffer", buffer],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        handled = folder / "handled"
+
+        def some() -> bool:
+            insist(running.poll() is None, "it does not begin")
+            return handled.exists() and handled.stat().st_size >= SOME
+
+        _wait(some, "it begins")
+        return running
+
+    def resume(self) -> subprocess.CompletedProcess[str]:
+        return self._stage.drainer("resume", self.plan.name, "--yes", "-b", self._bootstrap)

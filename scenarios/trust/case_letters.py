@@ -1,0 +1,247 @@
+"""Dead letters: what others write among them, and whose they are."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+from confluent_kafka import Producer
+
+from drainer.core.failing.dead_letter import default_dead_letter_topic
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.fill import create_topic
+from drainer.kafka.letters import read_letters
+from drainer.kafka.settings import ClientSettings
+from drainer.sandbox.jars import default_cache
+from scenarios.trust.case import Stage, case, insist
+
+HANDLER = """
+from pathlib import Path
+
+async def handle(sub):
+    if sub.key == b"bad" and not Path("mended").exists():
+        raise ValueError("no")
+    with open("handled", "a") as file:
+        file.write(f"{sub.message.topic} {sub.message.offset}\\n")
+"""
+
+
+def produce(stage: Stage, topic: str, *records: tuple[bytes, Sequence[Any]]) -> None:
+    producer = Producer({"bootstrap.servers": stage.bootstrap})
+    for key, headers in records:
+        producer.produce(topic, b"{}", key, headers=list(headers))
+    producer.flush(30)
+
+
+def dead_letters(stage: Stage, group: str, *, into: str | None = None, keys: int = 1) -> str:
+    """Drains a topic whose messages all die; returns its dead-letter topic."""
+    (stage.folder / "handler.py").write_text(HANDLER)
+    topic = stage.name()
+    create_topic(ClientSettings.load(stage.bootstrap), topic, 1)
+    produce(stage, topic, *[(b"bad", [])] * keys)
+    dead = into or default_dead_letter_topic(topic, group)
+    ended = stage.drainer(
+        *("run", "--topic", topic, "--group", group, "--handler", "handler.py", "--yes"),
+        *(
+            "--from",
+            "earliest",
+            "-b",
+            stage.bootstrap,
+            "--retries",
+            "0",
+            "--max-dead",
+            "none",
+            "--no-breaker",
+        ),
+        *("--dead-letter-topic", dead),
+    )
+    insist(ended.returncode == 6, f"the drain ended with {ended.returncode}: {ended.stderr}")
+    return dead
+
+
+def listed(stage: Stage, dead: str) -> dict[str, Any]:
+    ended = stage.drainer(
+        "dead", "list", "--dead-letter-topic", dead, "-b", stage.bootstrap, "--json"
+    )
+    insist(ended.returncode == 0, f"dead list ended with {ended.returncode}: {ended.stderr}")
+    answer: dict[str, Any] = orjson.loads(ended.stdout)
+    return answer
+
+
+def redrive(stage: Stage, dead: str, *words: str) -> tuple[int, str]:
+    ended = stage.drainer(
+        *("redrive", "--dead-letter-topic", dead, "--handler", "handler.py", "--yes"),
+        *("-b", stage.bootstrap, *words),
+    )
+    return ended.returncode, ended.stderr
+
+
+def handled(stage: Stage) -> list[str]:
+    file = Path(stage.folder / "handled")
+    return file.read_text().splitlines() if file.exists() else []
+
+
+@case(
+    21,
+    "hostile letters among good ones",
+    before="a header of 5,000 digits ended `dead list` (exit 1) and halted each redrive (exit 5);"
+    " an offset of 200 nines ended `dead list --json`; redrives of -5 were taken",
+)
+def hostile_letters(stage: Stage) -> str:
+    dead = dead_letters(stage, "indexer")
+    answer = listed(stage, dead)
+    insist(answer["letters"] == 1, f"{answer['letters']} letters instead of 1")
+    with Cluster.connect(ClientSettings.load(stage.bootstrap)) as cluster:
+        (letter,) = read_letters(cluster, dead)
+    made_up = {"headers": b"9" * 5000, "redrives": b"-5", "offset": b"9" * 200, "sub-keys": b"()"}
+    for name, value in made_up.items():
+        headers = [(n, value if n == f"drainer.{name}" else v) for n, v in letter.headers]
+        produce(stage, dead, (b"bad", headers))
+    produce(stage, dead, (b"bad", []))
+    answer = listed(stage, dead)
+    insist((answer["letters"], answer["foreign"]) == (1, 5), f"the list has {answer}")
+    (stage.folder / "mended").touch()
+    code, err = redrive(stage, dead)
+    insist(code == 0, f"the redrive ended with {code}: {err}")
+    insist(len(handled(stage)) == 1, f"handled {handled(stage)}")
+    return "1 letter listed and redriven, 5 records counted as foreign and left alone"
+
+
+@case(
+    21,
+    "letters of two drains in one topic",
+    before="a redrive sent the letters of both topics through one handler",
+)
+def letters_of_two_drains(stage: Stage) -> str:
+    dead = dead_letters(stage, "indexer")
+    dead_letters(stage, "billing", into=dead)
+    (stage.folder / "mended").touch()
+    code, err = redrive(stage, dead)
+    insist(code == 3 and "--mixed" in err, f"a mixed redrive ended with {code}: {err}")
+    insist(not handled(stage), "a refused redrive handled letters")
+    code, err = redrive(stage, dead, "--from-group", "billing")
+    insist((code, len(handled(stage))) == (0, 1), f"ended with {code}: {err}")
+    code, err = redrive(stage, dead)
+    insist((code, len(handled(stage))) == (0, 2), f"ended with {code}: {err}")
+    return "refused with exit 3 until one origin is chosen; the other then is redriven alone"
+
+
+@case(
+    21,
+    "default dead-letter topics of groups a/b and a-b",
+    before="both groups wrote to TOPIC.a-b.dead",
+)
+def default_names(stage: Stage) -> str:
+    pairs = [("orders", "a/b"), ("orders", "a-b"), ("orders.a", "b"), ("orders", "a.b")]
+    names = [default_dead_letter_topic(*pair) for pair in pairs]
+    insist(len(set(names)) == len(pairs), f"shared: {names}")
+    longest = default_dead_letter_topic(stage.name() + "x" * 230, "g/" * 300)
+    create_topic(ClientSettings.load(stage.bootstrap), longest, 1)
+    return f"{names[0]} and {names[1]}; Kafka takes one of {len(longest)} characters"
+
+
+@case(
+    15,
+    "dead letters that are still outstanding",
+    before="`dead list` counted every letter that was ever written, redriven or not",
+)
+def outstanding_letters(stage: Stage) -> str:
+    dead = dead_letters(stage, "indexer", keys=3)
+    insist(listed(stage, dead)["matching"] == 3, "not all are listed before a redrive")
+    (stage.folder / "mended").touch()
+    code, err = redrive(stage, dead)
+    insist(code == 0, f"the redrive ended with {code}: {err}")
+    answer = listed(stage, dead)
+    found = {name: answer[name] for name in ("letters", "redriven", "outstanding", "matching")}
+    insist(list(found.values()) == [3, 3, 0, 0], f"after the redrive: {found}")
+    return f"after a redrive: {found}"
+
+
+@case(
+    23,
+    "a jar of the sandbox that was changed",
+    before="Java ran it: no jar was compared with anything",
+)
+def changed_jar(stage: Stage) -> str:
+    cache = stage.folder / "drainer" / default_cache().name
+    shutil.copytree(default_cache(), cache)
+    jar = next(cache.glob("kafka-clients-*.jar"))
+    with jar.open("ab") as file:
+        file.write(b"evil")
+    size = jar.stat().st_size
+    env = {**os.environ, "XDG_CACHE_HOME": str(stage.folder)}
+    ended = stage.drainer("sandbox", "up", env=env)
+    insist(ended.returncode == 3, f"the sandbox ended with {ended.returncode}: {ended.stderr}")
+    insist(jar.name in ended.stderr, f"it does not say which jar: {ended.stderr}")
+    insist(jar.stat().st_size == size, "the jar was replaced")
+    return "refused with exit 3, naming the jar and both hashes; the folder is left as it is"
+
+
+BY_THE_DAY = """
+import datetime
+
+def split(message):
+    import drainer
+    yield drainer.SubMessage((str(datetime.date.today()), message.key), message.value)
+
+def handle(sub):
+    pass
+"""
+
+LOSES = """
+import drainer
+
+class Loses(drainer.Handler):
+    def open(self, context):
+        self.sums = {}
+
+    def state(self):
+        return self.sums
+
+    def coalesce(self, earlier, later):
+        return later
+
+    def handle(self, sub):
+        self.sums[sub.key] = self.sums.get(sub.key, 0) + 1
+"""
+
+
+def certified(stage: Stage, handler: str, keys: Sequence[bytes], *words: str) -> tuple[int, str]:
+    (stage.folder / "handler.py").write_text(handler)
+    topic = stage.name()
+    create_topic(ClientSettings.load(stage.bootstrap), topic, 1)
+    produce(stage, topic, *[(key, []) for key in keys])
+    ended = stage.drainer("certify", "handler.py", "--topic", topic, "-b", stage.bootstrap, *words)
+    return ended.returncode, " ".join(ended.stderr.split())
+
+
+@case(
+    15,
+    "certify: a sub-key made of the day",
+    before="passed: every process was asked on the same day",
+)
+def sub_key_of_the_day(stage: Stage) -> str:
+    code, err = certified(stage, BY_THE_DAY, [b"a", b"b"])
+    insist(code in (5, 7), f"certify ended with {code}: {err}")
+    insist("whose clock is 397 days ahead" in err, f"it does not name the clock: {err}")
+    return f"exit {code}: in another process whose clock is 397 days ahead"
+
+
+@case(
+    15,
+    "certify: a coalesce that loses an operation",
+    before="named the first 22 of the messages, whichever they were (`… and 18 more`)",
+)
+def smallest_example(stage: Stage) -> str:
+    keys = [*(b"other-%d" % n for n in range(20)), b"hot", b"hot"]
+    code, err = certified(stage, LOSES, keys, "--handle", "--yes")
+    insist(code in (5, 7), f"certify ended with {code}: {err}")
+    insist(
+        "/0/20[0] (sub-key b'hot') and " in err and "as a drain folds and batches them" in err,
+        f"not the two that show it: {err}",
+    )
+    return "names the two messages that show it, 20 and 21"

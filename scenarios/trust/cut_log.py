@@ -1,0 +1,30 @@
+"""Cutting a partition's log as an unclean election does: its last records are gone."""
+
+from __future__ import annotations
+
+import struct
+
+from drainer.sandbox import Broker
+
+_BATCH = struct.Struct(">qi")  # base offset, and the length of what follows
+
+
+def cut_log(broker: Broker, topic: str, partition: int, offset: int) -> None:
+    """Kills the broker, takes the batches from ``offset`` on out of its log, and starts it again.
+
+    The batch before has to end there, and the log has to be of one segment.
+    """
+    broker.kill()
+    folder = broker.folder / "data" / f"{topic}-{partition}"
+    [log] = folder.glob("*.log")
+    with log.open("r+b") as file:
+        while len(head := file.read(_BATCH.size)) == _BATCH.size:
+            base, length = _BATCH.unpack(head)
+            if base >= offset:
+                file.seek(-_BATCH.size, 1)
+                break
+            file.seek(length, 1)
+        file.truncate()
+    for index in (*folder.glob("*index"), *folder.glob("*.snapshot")):
+        index.unlink()
+    broker.start()

@@ -1,0 +1,126 @@
+"""Handlers of the cases in ``case_engine.py``: what a process of the command runs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import orjson
+
+from drainer import Barrier, Context, Handler, Message, SubMessage
+
+
+class Rounds(Handler):
+    """A message is a round: so many short ones on a lane, a barrier, and eight that meet.
+
+    Writes a line for each round to the file ``log``: seconds between the first start of the eight
+    and the last.
+    """
+
+    def open(self, context: Context) -> None:
+        self.log = Path(context.options["log"]).open("a", encoding="utf-8", buffering=1)  # noqa: SIM115
+        self.starts: list[float] = []
+
+    def split(self, message: Message) -> Iterable[SubMessage]:
+        for _ in range(orjson.loads(message.value or b"0")):
+            yield SubMessage("one", 0.001)
+        yield Barrier()
+        for number in range(8):
+            yield SubMessage(f"k{number}", 0.5)
+        yield Barrier()
+
+    async def handle(self, sub: SubMessage) -> None:
+        if sub.payload == 0.5:
+            self.starts.append(time.monotonic())
+        elif isinstance(sub, Barrier) and self.starts:
+            self.log.write(f"{self.starts[-1] - self.starts[0]:.4f}\n")
+            self.starts.clear()
+        if sub.payload:
+            await asyncio.sleep(sub.payload)
+
+    def close(self) -> None:
+        self.log.close()
+
+
+class Measured(Handler):
+    """Writes to the file ``log`` by how many MiB the process has grown since it was opened."""
+
+    def open(self, context: Context) -> None:
+        self.log = Path(context.options["log"])
+        self.at_first = _peak_mib()
+
+    def close(self) -> None:
+        self.log.write_text(f"{_peak_mib() - self.at_first:.0f}")
+
+
+class Parks(Measured):
+    """Takes each message as one operation on its key; what is done to ``bad`` fails."""
+
+    async def handle(self, sub: SubMessage) -> None:
+        if sub.key == b"bad":
+            raise ValueError("no such document")
+
+
+class FansOut(Measured):
+    """A message is how many operations it holds, each on a document of its own."""
+
+    def split(self, message: Message) -> Iterable[SubMessage]:
+        for index in range(orjson.loads(message.value or b"0")):
+            yield SubMessage(f"{message.offset}-{index}", {"document": index})
+
+    async def handle(self, sub: SubMessage) -> None:
+        await asyncio.sleep(0)
+
+
+class Unpacks(Measured):
+    """A message is one operation, packed."""
+
+    def split(self, message: Message) -> Iterable[SubMessage]:
+        yield SubMessage(f"{message.offset}", zlib.decompress(message.value or b""))
+
+    async def handle(self, sub: SubMessage) -> None:
+        await asyncio.sleep(0.001)
+
+
+class Blocks(Handler):
+    """Waits without awaiting. Writes a line to the file ``log`` for each that it has done."""
+
+    def open(self, context: Context) -> None:
+        self.log = Path(context.options["log"]).open("a", buffering=1)  # noqa: SIM115
+
+    async def handle(self, sub: SubMessage) -> None:
+        time.sleep(0.01)  # noqa: ASYNC251 - that is what it is for
+        self.log.write(f"{sub.id}\n")
+
+
+def _peak_mib() -> float:
+    # Not getrusage: that begins with what the parent had.
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+class TrueAndOne(Handler):
+    """Two operations on what Python takes for one key, and a plan for two."""
+
+    def split(self, message: Message) -> Iterable[SubMessage]:
+        return [SubMessage(1), SubMessage(True)]
+
+    async def handle(self, sub: SubMessage) -> None:
+        raise ValueError("no such document")
+
+
+class Mute(Exception):
+    """An error that can't say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class FailsMutely(Handler):
+    """Fails with an error that can't say what it is."""
+
+    async def handle(self, sub: SubMessage) -> None:
+        raise Mute

@@ -1,0 +1,283 @@
+"""Kafka rights: the table of docs/security.md, and each command tried with exactly what it says.
+
+For each right of a command there is a user who has all of them but that one, and one who has no
+more than is needed.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic, sleep
+from typing import cast
+
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports without saying so
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from drainer.errors import Refused, RightMissing
+from drainer.kafka.answers import Right as Operation
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.fill import create_topic, fill
+from drainer.kafka.settings import ClientSettings
+from drainer.sandbox import Broker
+from scenarios.trust.case import Stage, insist
+
+DOCUMENT = Path(__file__).parents[2] / "docs/security.md"
+PASSWORD = "rights-hush"
+LEAST, LACKING = "least", "lacking"
+WAIT_S = 30.0
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+HANDLERS = """
+import drainer
+
+class Fine(drainer.Handler):
+    async def handle(self, sub): ...
+
+class Bad(drainer.Handler):
+    def open(self, context):
+        self.fixed = "fixed" in context.options
+
+    async def handle(self, sub):
+        if sub.message.offset == 7 and not self.fixed:
+            raise ValueError("no")
+"""
+
+_ROW = re.compile(r"^\| (`.+?) \| (.+) \|$", re.MULTILINE)
+_RIGHTS = re.compile(r"([A-Z]+(?:(?:, | and )[A-Z]+)*) on (topic|group)s? `([^`]+)`")
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """``READ``, ``group``, ``drainer.lock.GROUP``; ``drainer.limits.*`` is all that begin so."""
+
+    operation: str
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.operation} on {self.kind} {self.name}"
+
+    def of(self, names: Mapping[str, str]) -> Right:
+        """With the names of an attempt in place of TOPIC and the others."""
+        return replace(self, name=_named(self.name, names))
+
+
+def rights_by_command() -> dict[str, tuple[Right, ...]]:
+    """The table of the document: the least rights of each command."""
+    section = DOCUMENT.read_text().split("## Kafka rights")[1].split("\n## ")[0]
+    return {
+        command: tuple(
+            Right(operation, kind, name)
+            for operations, kind, name in _RIGHTS.findall(needs)
+            for operation in re.findall("[A-Z]+", operations)
+        )
+        for commands, needs in _ROW.findall(section)
+        for command in re.findall("`([^`]+)`", commands)
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A command of the table as it is tried.
+
+    Attributes:
+        command: which.
+        words: what is typed; with the handlers of this module beside it.
+        code: how it ends with the least rights.
+        before: commands that somebody with all rights gives first, and how they end.
+        topics: topics that are there beside TOPIC.
+    """
+
+    command: str
+    words: str
+    code: int = 0
+    before: Sequence[tuple[str, int]] = ()
+    topics: Sequence[str] = ()
+
+
+_WHAT = "--topic TOPIC --group GROUP"
+_RUN = f"run {_WHAT} --handler h.py"
+_HALTS = (f"{_RUN}:Bad --retries 0 --plan PLAN --yes", 5)
+_DIES = f"{_RUN}:Bad --retries 0 --on-failure dead-letter --yes"
+_PRODUCE = f"run {_WHAT} --handler produce --set topic=TO --yes"
+_DEAD = "--dead-letter-topic DEAD"
+
+ATTEMPTS = (
+    Attempt("inspect", f"inspect {_WHAT}"),
+    Attempt("estimate", f"estimate {_WHAT} --handler count --latency 1ms"),
+    Attempt("estimate --canary", f"estimate {_WHAT} --handler h.py:Fine --canary 10 --yes"),
+    Attempt("run", f"{_RUN}:Fine --yes"),
+    Attempt("run --on-failure dead-letter", _DIES, 6),
+    Attempt("run --handler produce", _PRODUCE, topics=("TO",)),
+    Attempt("resume", "resume PLAN --set fixed=1 --yes", 0, (_HALTS,)),
+    Attempt("redrive", f"redrive {_DEAD} --handler h.py:Fine --yes", 0, ((_DIES, 6),)),
+    Attempt("dead list", f"dead list {_DEAD}", 0, ((_DIES, 6),)),
+    Attempt("dead show", f"dead show 0:0 {_DEAD}", 0, ((_DIES, 6),)),
+    Attempt("certify", "certify h.py:Fine --topic TOPIC"),
+    Attempt("plan verify", "plan verify PLAN", 0, (_HALTS,)),
+    Attempt("plan commit", "plan commit PLAN --yes", 0, (_HALTS, ("plan undo PLAN --yes", 0))),
+    Attempt("plan undo", "plan undo PLAN --yes", 0, (_HALTS,)),
+)
+
+
+def strict_broker(folder: Path, properties: Mapping[str, str] | None = None) -> Broker:
+    """A broker where users may do what they are granted, and who has no login may do anything."""
+    most = max(len(rights) for rights in rights_by_command().values())
+    users = [LEAST, *(f"{LACKING}-{number}" for number in range(2 * most))]
+    return Broker(
+        folder,
+        sasl_users=dict.fromkeys(users, PASSWORD),
+        properties={**AUTHORIZER, **(properties or {})},
+        die_with_parent=True,
+    )
+
+
+def try_rights(stage: Stage, attempt: Attempt) -> str:
+    """Everybody who lacks one right is refused with its name, and touches nothing.
+
+    Who has READ made DESCRIBE is refused as well; who has them all, and no more, is served.
+    """
+    names = _prepare(stage, attempt)
+    needed = [right.of(names) for right in rights_by_command()[attempt.command]]
+    lacking = [(right, [other for other in needed if other != right]) for right in needed]
+    lacking += [
+        (right, [replace(o, operation="DESCRIBE") if o == right else o for o in needed])
+        for right in needed
+        if right.operation == "READ"
+    ]
+    for number, (_, granted) in enumerate(lacking):
+        grant(stage.broker, f"{LACKING}-{number}", granted)
+    before = _committed(stage, names)
+    for number, (right, _) in enumerate(lacking):
+        refused = _give(stage, attempt.words, names, f"{LACKING}-{number}")
+        code, said = refused.returncode, refused.stderr
+        insist(code == 3, f"without {right}: exit {code}, {said}")
+        insist(f"{right} is missing" in refused.stderr, f"without {right}: {refused.stderr}")
+        insist("hint: " in refused.stderr, f"without {right}: no hint")
+        insist(f"grant {right.operation}" in refused.stderr, f"without {right}: {refused.stderr}")
+        insist(_committed(stage, names) == before, f"without {right}: the group was moved")
+    _insist_on_service(stage, attempt, names, needed)
+    return f"{len(needed)} rights are enough, and each that is missing is named"
+
+
+def try_least_rights(stage: Stage, attempt: Attempt) -> None:
+    """Who has the rights of the table, and no more, is served."""
+    names = _prepare(stage, attempt)
+    needed = [right.of(names) for right in rights_by_command()[attempt.command]]
+    _insist_on_service(stage, attempt, names, needed)
+
+
+def _insist_on_service(
+    stage: Stage, attempt: Attempt, names: Mapping[str, str], needed: Sequence[Right]
+) -> None:
+    grant(stage.broker, LEAST, needed)
+    served = _give(stage, attempt.words, names, LEAST)
+    insist(
+        served.returncode == attempt.code,
+        f"with the least rights: exit {served.returncode}, {served.stderr}",
+    )
+
+
+def grant(broker: Broker, user: str, rights: Sequence[Right]) -> None:
+    """Grants rights to a user, and waits until the broker knows."""
+    if not rights:
+        return
+    bindings = [
+        AclBinding(
+            ResourceType[right.kind.upper()],
+            right.name,
+            ResourcePatternType.LITERAL,
+            f"User:{user}",
+            "*",
+            AclOperation[right.operation],
+            AclPermissionType.ALLOW,
+        )
+        for right in rights
+    ]
+    with Cluster.connect(ClientSettings.load(broker.bootstrap_servers)) as cluster:
+        for future in cluster.connection.admin.create_acls(bindings).values():
+            future.result(WAIT_S)
+    seen = [right for right in rights if right.operation in ("READ", "DESCRIBE", "WRITE")]
+    until = monotonic() + WAIT_S
+    with login(broker, user) as cluster:
+        while not all(_has(cluster, right) for right in seen):
+            insist(monotonic() < until, f"the broker does not know the rights of {user}")
+            sleep(0.05)
+
+
+@contextmanager
+def login(broker: Broker, user: str) -> Iterator[Cluster]:
+    """A connection as this user."""
+    settings = ClientSettings.load(broker.sasl_bootstrap_servers, None, _properties(user))
+    with Cluster.connect(settings, 60) as cluster:
+        yield cluster
+
+
+def _has(cluster: Cluster, right: Right) -> bool:
+    operation = cast(Operation, right.operation)
+    try:
+        if right.kind == "topic":
+            cluster.topic(right.name, operation)
+        else:
+            cluster.group(right.name, right=operation)
+    except RightMissing:
+        return False
+    except Refused:
+        return True  # it may be seen, and is not there yet
+    return True
+
+
+def _properties(user: str) -> list[str]:
+    return [
+        "security.protocol=SASL_PLAINTEXT",
+        "sasl.mechanism=PLAIN",
+        f"sasl.username={user}",
+        f"sasl.password={PASSWORD}",
+    ]
+
+
+def _prepare(stage: Stage, attempt: Attempt) -> dict[str, str]:
+    names = {"TOPIC": stage.name(), "GROUP": stage.name(), "TO": stage.name()}
+    names |= {"DEAD": f"{names['TOPIC']}.{names['GROUP']}.dead", "PLAN": "drain.plan.json"}
+    (stage.folder / "h.py").write_text(HANDLERS)
+    with Cluster.connect(ClientSettings.load(stage.bootstrap), 60) as cluster:
+        for topic in ("TOPIC", *attempt.topics):
+            create_topic(cluster.settings, names[topic])
+        fill(cluster.settings, names["TOPIC"], [(b"key-%d" % (n % 5), b"{}", 0) for n in range(30)])
+        cluster.alter_committed(names["GROUP"], names["TOPIC"], {0: 0})
+    for words, code in attempt.before:
+        done = _give(stage, words, names, None)
+        insist(done.returncode == code, f"{words}: exit {done.returncode}, {done.stderr}")
+    return names
+
+
+def _give(
+    stage: Stage, words: str, names: Mapping[str, str], user: str | None
+) -> subprocess.CompletedProcess[str]:
+    where = ["-b", stage.bootstrap]
+    if user is not None:
+        config = stage.folder / f"{user}.properties"
+        config.write_text("\n".join(_properties(user)))
+        where = ["-b", stage.broker.sasl_bootstrap_servers, "--client-config", str(config)]
+    return stage.drainer(*_named(words, names).split(), *where)
+
+
+def _named(text: str, names: Mapping[str, str]) -> str:
+    return re.sub(rf"\b({'|'.join(names)})\b", lambda found: names[found[0]], text)
+
+
+def _committed(stage: Stage, names: Mapping[str, str]) -> object:
+    with Cluster.connect(ClientSettings.load(stage.bootstrap), 60) as cluster:
+        return cluster.committed(names["GROUP"], names["TOPIC"], [0])

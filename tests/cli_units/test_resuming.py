@@ -1,0 +1,83 @@
+"""The command to resume has all that was given for this run and is not in the plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import typer
+
+from drainer.cli.app import app
+from drainer.cli.resuming import resuming_with
+from drainer.engine.status import Resuming
+from view.samples import plan
+
+PLAN = replace(plan(), client_config="/etc/kafka.properties")
+RUN = ["--topic", "orders", "--group", "indexer", "--handler", "h.py:H"]
+
+
+def given(*words: str, command: str = "run") -> Resuming:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    words = (*RUN, *words) if command == "run" else words
+    with commands[command].make_context(command, list(words)) as context:
+        return resuming_with(context, PLAN)
+
+
+def test_what_the_plan_holds_is_not_said_again() -> None:
+    more = ["--retries", "5", "--on-failure", "skip", "--yes", "--json", "--partition", "3"]
+    kept = ["-b", PLAN.bootstrap_servers, "--client-config", "/etc/kafka.properties"]
+    assert given(*more, *kept) == Resuming()
+
+
+def test_how_to_drain_and_to_connect_is_said() -> None:
+    words = ["--concurrency", "500", "--buffer", "1GiB", "--grace", "1m", "--set", "index=a b"]
+    spark = ["--engine", "spark", "--master", "yarn", "--spark-conf", "spark.cores.max=8"]
+    kafka = ["-b", "other:9092", "-X", "security.protocol=SSL", "--client-config", "mine.conf"]
+    found = given(*words, *spark, *kafka)
+    assert found.needs == ()
+    pairs = set(zip(found.options[::2], found.options[1::2], strict=True))
+    wanted = [*words, *spark, *kafka]
+    names = {"-b": "--bootstrap-server"}
+    assert pairs == {
+        (names.get(name, name), value)
+        for name, value in zip(wanted[::2], wanted[1::2], strict=True)
+    }
+    assert "--set 'index=a b'" in found.command("my plan.json")
+
+
+def test_a_redrive_and_a_resume_say_theirs() -> None:
+    redrive = ["--dead-letter-topic", "t", "--handler", "h.py:H", "-c", "7"]
+    assert given(*redrive, command="redrive").options == ("--concurrency", "7")
+    assert given("p.json", "-c", "7", command="resume").options == ("--concurrency", "7")
+
+
+@pytest.mark.parametrize(
+    ("words", "needs"),
+    [
+        (["--set", "api_token=hush"], "--set api_token=…"),
+        (["--set", "DB_PASSWORD=hush"], "--set DB_PASSWORD=…"),
+        (["--set", "dsn=postgres://me:hush@db/x"], "--set dsn=…"),
+        (["--set", "api_key=hush"], "--set api_key=…"),
+        (["--set", "Authorization=Basic hush"], "--set Authorization=…"),
+        (["--set", "index=9f86d081884c7d659a2feaa0c55ad015"], "--set index=…"),
+        (["-X", "sasl.password=hush"], "-X sasl.password=…"),
+        (["--spark-conf", "spark.ssl.keyPassword=hush"], "--spark-conf spark.ssl.keyPassword=…"),
+    ],
+)
+def test_what_may_be_secret_is_named_without_its_value(words: list[str], needs: str) -> None:
+    plain = ["--set", "key=customer.id", "--set", "index=orders-2026-11-22"]
+    found = given(*words, *plain)
+    assert found == Resuming(tuple(plain), (needs,))
+
+
+def test_what_variables_gave_is_said_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAINER_CONCURRENCY", "300")
+    assert given().options == ("--concurrency", "300")
+
+
+def test_a_path_is_said_so_that_a_shell_takes_it() -> None:
+    found = given("--state", "/mnt/my state")
+    assert found.command(str(Path("my plan.json"))) == (
+        "drainer resume 'my plan.json' --state '/mnt/my state'"
+    )

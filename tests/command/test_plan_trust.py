@@ -1,0 +1,229 @@
+"""A plan is not believed for lying there: whose it is, where it connects, and what it loads."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from command.conftest import MakeTopic, committed, operations
+from command.process import Command
+from command.terminal import TerminalSession
+from drainer.core.plan import OffsetPlan
+from drainer.kafka.cluster import Cluster
+from drainer.store.plan_file import PlanFile
+from kafka.topic import Topic
+
+SOMEBODY = 65534
+LOGIN = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=u\nsasl.password=p\n"
+for_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+
+class Trap:
+    """A broker that is none, and a handler that leaves a mark when it is imported."""
+
+    def __init__(self, folder: Path) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._socket.setblocking(False)
+        self.brokers = f"127.0.0.1:{self._socket.getsockname()[1]}"
+        self.handler = folder / "trap.py"
+        self._ran = folder / "ran"
+        self.handler.write_text(
+            f"from pathlib import Path\nPath({str(self._ran)!r}).touch()\ndef handle(sub): pass\n"
+        )
+
+    def is_untouched(self) -> bool:
+        try:
+            self._socket.accept()[0].close()
+        except BlockingIOError:
+            return not self._ran.exists()
+        return False
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def trap(tmp_path: Path) -> Iterator[Trap]:
+    made = Trap(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def plan(command: Command, make_topic: MakeTopic) -> Path:
+    """The plan of a drain that is done."""
+    topic = make_topic(operations(10))
+    command.drain(topic)
+    return command.plan(topic)
+
+
+@pytest.fixture
+def on_terminal(command: Command) -> Iterator[Callable[..., TerminalSession]]:
+    with ExitStack() as sessions:
+
+        def start(*words: str) -> TerminalSession:
+            return sessions.enter_context(TerminalSession(list(words), command.folder, command.env))
+
+        yield start
+
+
+def forge(plan: Path, **changes: object) -> None:
+    file = PlanFile(plan)
+    known: OffsetPlan = file.load().plan
+    file.write(replace(known, **changes))  # type: ignore[arg-type]
+
+
+def client_file(command: Command, content: str) -> Path:
+    path = command.home / "client.properties"
+    path.write_text(content)
+    return path
+
+
+def test_the_client_file_says_where_to_connect_and_not_the_plan(
+    command: Command, plan: Path, trap: Trap
+) -> None:
+    path = client_file(command, f"bootstrap.servers={command.bootstrap}\n")
+    forge(plan, bootstrap_servers=trap.brokers, client_config=str(path))
+
+    command("plan", "verify", str(plan))
+    command("plan", "verify", str(plan), "--client-config", str(path))
+    command("plan", "verify", str(plan), "-b", command.bootstrap)
+    assert trap.is_untouched()
+
+
+@pytest.mark.parametrize("verb", ["verify", "commit", "undo"])
+def test_a_login_does_not_go_where_the_plan_alone_says(
+    command: Command, plan: Path, trap: Trap, verb: str
+) -> None:
+    path = client_file(command, LOGIN)
+    forge(plan, bootstrap_servers=trap.brokers, client_config=str(path))
+
+    for more in ([], ["--client-config", str(path)]):
+        outcome = command("plan", verb, str(plan), *more, code=3)
+        assert "--yes" in outcome.hint
+        assert trap.brokers in outcome.err
+        assert str(path) in outcome.err
+    assert trap.is_untouched()
+
+
+@pytest.mark.parametrize("words", [(), ("--quiet",), ("--json",)])
+def test_resume_asks_before_it_connects_or_loads_anything(
+    command: Command, plan: Path, trap: Trap, words: tuple[str, ...]
+) -> None:
+    forge(plan, bootstrap_servers=trap.brokers, handler=f"{trap.handler}")
+
+    outcome = command("resume", str(plan), *words, code=3)
+
+    assert "--yes" in outcome.hint
+    assert trap.brokers in outcome.err
+    assert str(trap.handler) in outcome.err
+    assert trap.is_untouched()
+
+
+def test_a_no_on_the_terminal_comes_before_all_that_a_plan_says(
+    plan: Path, trap: Trap, on_terminal: Callable[..., TerminalSession]
+) -> None:
+    forge(plan, bootstrap_servers=trap.brokers, handler=f"{trap.handler}")
+
+    session = on_terminal("resume", str(plan))
+    session.shows("[y/N]")
+    assert "Connect, and load this handler?" in session.seen
+    session.types("n\n")
+
+    assert "nothing was touched" in session.ends(3)
+    assert trap.is_untouched()
+
+
+def test_a_handler_that_has_changed_is_told_once(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    topic = make_topic(operations(30))
+    running = command.begin(topic, gate=command.gate)
+    command.wait_for(running, "begun", 1)
+    running.kill()
+    words = ["resume", str(command.plan(topic)), *command.options()]
+    changed = "has changed since this drain last began"
+
+    assert changed not in command(*words, "--yes", "--until-never", code=2).err
+    with command.handlers.open("a") as file:
+        file.write("\n# mended\n")
+    assert changed in command(*words, "--yes").err
+    assert changed not in command(*words, "--yes").err
+    assert committed(cluster, topic) == {0: 30}
+
+
+def refusals(command: Command, plan: Path, topic: Topic) -> Iterator[str]:
+    for words in (
+        ["resume", str(plan), "--yes"],
+        ["plan", "verify", str(plan)],
+        ["plan", "commit", str(plan), "--yes"],
+        ["plan", "undo", str(plan), "--yes"],
+        ["run", *command.what(topic), "--yes"],
+    ):
+        outcome = command(*words, code=3)
+        assert f"`drainer plan take {plan}`" in outcome.hint
+        yield outcome.error
+
+
+def test_a_plan_that_anybody_can_write_is_refused(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    topic = make_topic(operations(10))
+    command.drain(topic)
+    plan = command.plan(topic)
+    plan.chmod(0o666)
+
+    for error in refusals(command, plan, topic):
+        assert "can be written by anybody (mode 0666)" in error
+    assert committed(cluster, topic) == {0: 10}
+
+
+@for_root
+def test_the_plan_of_another_user_is_looked_at_taken_and_gone_on_with(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    topic = make_topic(operations(30))
+    running = command.begin(topic, gate=command.gate)
+    command.wait_for(running, "begun", 1)
+    running.kill()
+    plan = command.plan(topic)
+    theirs = [path for path in command.folder.iterdir() if path.name.startswith(plan.name)]
+    assert len(theirs) > 1, "there is a journal"
+    for path in theirs:
+        os.chown(path, SOMEBODY, SOMEBODY)
+
+    for error in refusals(command, plan, topic):
+        assert "belongs to nobody (uid 65534)" in error
+    shown = command("plan", "show", str(plan)).err
+    assert f"warning: {plan} belongs to nobody" in shown
+    assert str(command.handlers) in shown
+    assert "--yes" in command("plan", "take", str(plan), code=3).hint
+
+    copy = command.folder / "my copy.json"
+    told = command("plan", "take", str(plan), "--to", str(copy), "--yes")
+    assert told.hint == f"go on with it: drainer resume '{copy}'"
+    assert plan.stat().st_uid == SOMEBODY
+    command("plan", "take", str(plan), "--yes")
+    command("plan", "verify", str(plan))
+    command("resume", str(plan), *command.options(), "--yes")
+    assert committed(cluster, topic) == {0: 30}
+    assert len(command.record.done()) == 60
+
+
+def test_client_properties_that_others_can_write_are_not_taken_on_a_plan_s_word(
+    command: Command, plan: Path
+) -> None:
+    path = client_file(command, f"bootstrap.servers={command.bootstrap}\n")
+    path.chmod(0o666)
+    forge(plan, client_config=str(path))
+
+    outcome = command("plan", "verify", str(plan), code=3)
+    assert f"{path} can be written by anybody" in outcome.error
+    assert f"--client-config {path}" in outcome.hint
+    command("plan", "verify", str(plan), "--client-config", str(path))

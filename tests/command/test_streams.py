@@ -1,0 +1,154 @@
+"""Whatever becomes of the streams, a drain runs as it does and its exit code says how it ended."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from command.conftest import MakeTopic, committed, distinct
+from command.process import PROGRAM, Command
+from drainer.kafka.cluster import Cluster
+from kafka.topic import Topic
+
+ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+SURROGATES = """
+from drainer import SubMessage
+
+def split(message):
+    yield SubMessage("key-\\ud800")
+
+def handle(sub):
+    raise ValueError("bad \\udfff \\u2713 caf\\u00e9 \\U0001f600")
+"""
+
+
+def by_shell(command: Command, script: str, *words: str) -> int:
+    """The exit code of the command, as ``"$@"`` in a script of the shell's."""
+    code = command.home / "code"
+    whole = ["bash", "-c", script, str(code), *PROGRAM, *words]
+    subprocess.run(
+        whole, cwd=command.folder, env=command.env, check=True, timeout=60, stdin=subprocess.DEVNULL
+    )
+    return int(code.read_text())
+
+
+def ran(redirected: str) -> str:
+    """A script that runs its arguments with streams as they are told, and keeps the exit code."""
+    return f'{{ "$@" {redirected}; echo $? >"$0"; }} 2>/dev/null'
+
+
+WAYS = {
+    "stdout is closed": ran(">&-"),
+    "stderr is closed": ran("2>&-"),
+    "all are closed": ran("<&- >&- 2>&-"),
+    "the disk of stdout is full": ran(">/dev/full"),
+    "the disk of stderr is full": ran("2>/dev/full"),
+    "both are full": ran(">/dev/full 2>&1"),
+    "the reader of stdout is gone": ran("") + " | true",
+    "the reader of both is gone": ran("2>&1") + " | true",
+}
+
+
+@pytest.mark.parametrize("script", WAYS.values(), ids=WAYS)
+def test_a_drain_is_done_whatever_becomes_of_its_output(
+    command: Command, make_topic: MakeTopic, cluster: Cluster, script: str
+) -> None:
+    topic = make_topic(distinct(20))
+    what = [*command.what(topic, "count"), "--from", "earliest", "--yes", "--json"]
+
+    assert by_shell(command, script, "run", *what, "--report", "r.html") == 0
+    assert committed(cluster, topic) == {0: 20}
+    assert "Drained" in (command.folder / "r.html").read_text()
+
+
+@pytest.mark.parametrize("way", ["all are closed", "both are full", "the reader of both is gone"])
+def test_every_command_has_its_exit_code_then(command: Command, way: str) -> None:
+    script = WAYS[way]
+    what = ["--topic", "t", "--group", "g", "-b", command.bootstrap]
+    assert by_shell(command, script, "inspect", *what, "--json") == 3
+    assert by_shell(command, script, "plan", "show", "nothing.json") == 3
+    assert by_shell(command, script, "--version") == 0
+    assert by_shell(command, script, "run", "--nonsense") == 2
+
+
+def test_output_that_was_lost_is_told_where_that_can_be_told(command: Command) -> None:
+    outcome = subprocess.run(
+        ["bash", "-c", '"$@" >/dev/full', "sh", *PROGRAM, "metrics", "dashboard"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert outcome.stderr == (
+        "warning: standard output could not be written: No space left on device\n"
+    )
+
+
+def halted(command: Command, topic: Topic, *more: str, env: dict[str, str]) -> tuple[str, str]:
+    file = command.home / "surrogates.py"
+    file.write_text(SURROGATES, encoding="utf-8")
+    what = [*command.what(topic, str(file)), "--from", "earliest", "--yes"]
+    outcome = command("run", *what, "--report", "r.html", *more, code=5, env=env)
+    assert "Halted" in Path(command.folder / "r.html").read_text(encoding="utf-8")
+    return outcome.out, outcome.err
+
+
+@pytest.mark.parametrize("env", [{}, ASCII], ids=["utf-8", "ascii"])
+def test_half_characters_and_a_narrow_locale_cost_neither_account_nor_report(
+    command: Command, make_topic: MakeTopic, env: dict[str, str]
+) -> None:
+    out, err = halted(command, make_topic(["{}"]), "--json", env=env)
+
+    assert "adds up" in err
+    assert re.search(r"^error: .*bad \\udfff", err, re.M)
+    answer = json.loads(out)
+    assert answer["exit_code"] == 5
+    assert "bad \udfff ✓ café 😀" in answer["error"]
+    assert answer["messages"]["pending"] == 1
+
+
+@pytest.mark.parametrize("env", [{}, ASCII], ids=["utf-8", "ascii"])
+def test_each_line_of_the_log_is_json_then_too(
+    command: Command, make_topic: MakeTopic, env: dict[str, str]
+) -> None:
+    _, err = halted(command, make_topic(["{}"]), "--log-format", "json", env=env)
+
+    lines = [json.loads(line) for line in err.splitlines()]
+    (summary,) = [line for line in lines if line["event"] == "summary"]
+    assert "bad \udfff ✓ café 😀" in summary["error"]
+
+
+def test_the_print_handler_fails_when_its_output_is_lost(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    """Nothing else is its effect, so nothing may count as done."""
+    topic = make_topic(distinct(2_000))
+    what = [*command.what(topic, "print"), "--from", "earliest", "--yes"]
+    assert by_shell(command, ran(">/dev/full"), "run", *what) == 5
+
+
+HOSTILE = "k\n\x1b[2J✓ Redriven 5 letters\u202e\u200b"
+
+
+def test_the_print_handler_prints_one_line_for_each_sub_message(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic([json.dumps(HOSTILE)])
+    topic.produce([HOSTILE], partition=0)
+    out = command.drain(topic, handler="print").out
+    assert out.count("\n") == 2
+    assert r"k\n\x1b[2J✓ Redriven 5 letters\u202e\u200b" in out
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_handler_that_closes_a_stream_changes_nothing(command: Command, stream: str) -> None:
+    (command.folder / "closes.py").write_text(
+        f"import sys\n\nsys.{stream}.close()\n\ndef handle(sub): ...\n"
+    )
+    what = ["--topic", "t", "--group", "g", "--handler", "closes.py", "-b", "127.0.0.1:1", "--yes"]
+    outcome = command("run", *what, "--json", code=3)
+    assert outcome.answer["exit_code"] == 3
+    assert "nothing listens" in outcome.error

@@ -1,0 +1,266 @@
+"""Outages and bad messages, in virtual time: what is given up, and how long that takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drainer.core.failing.admission import Admission
+from drainer.core.failing.breaker import PROBE_MOST_S, Breaker
+from drainer.core.failing.failures import FailurePolicy, FailureSettings, Fate, OnFailure, Verdict
+from drainer.core.failing.retries import Retries
+from drainer.core.progress import Outcome
+from drainer.message import SubMessage
+
+from .messages import deliver, one_partition
+
+Bad = Callable[[int, float], bool]  # of an offset, at a time: whether the attempt fails
+HOUR_S = 3600.0
+
+
+@dataclass
+class Run:
+    """A drain of ``count`` messages over ``lanes`` lanes, whose handler takes ``latency_s``."""
+
+    bad: Bad
+    lanes: int = 1
+    count: int = 400
+    concurrency: int = 8
+    latency_s: float = 0.01
+    policy: FailureSettings = field(default_factory=lambda: policy())  # noqa: PLW0108 - it is below
+    now_s: float = 0.0
+    given_up: dict[int, float] = field(default_factory=dict)  # by offset, when
+    halted: str | None = None
+    attempts: int = 0
+
+    def __post_init__(self) -> None:
+        random = Random(1)
+        self.dispatcher = one_partition(0, self.count)
+        for offset in range(self.count):
+            deliver(self.dispatcher, offset, f"k{offset % self.lanes}")
+        self.breaker, self.retries = Breaker(), Retries()
+        self.judge = FailurePolicy(self.policy, self.breaker, random)
+        admission = Admission(
+            self.dispatcher, self.retries, self.breaker, None, lambda: self.now_s, lambda: None
+        )
+        doubted: set[SubMessage] = set()
+        running: list[tuple[float, int, SubMessage]] = []
+        ledger = self.dispatcher.ledgers[0]
+        while not self.dispatcher.complete and self.halted is None:
+            while len(running) < self.concurrency and (sub := admission.take()) is not None:
+                self.attempts += 1
+                ends_s = self.now_s + self.latency_s * random.uniform(0.5, 1.5)
+                heappush(running, (ends_s, self.attempts, sub))
+            at_s = [running[0][0]] if running else []
+            if not self.breaker.open and self.retries.due_s is not None:
+                at_s.append(self.retries.due_s)
+            if self.breaker.probe_at_s is not None:
+                at_s.append(max(self.now_s, self.breaker.probe_at_s))
+            self.now_s = min(at_s)
+            opened_s = self.breaker.open_since_s
+            if opened_s is not None and self.now_s - opened_s > self.policy.max_outage_s:
+                self.halted = "--max-outage"
+            while running and running[0][0] <= self.now_s:
+                sub = heappop(running)[2]
+                if not self.bad(sub.message.offset, self.now_s):
+                    admission.finish(sub)
+                    continue
+                at_work = self.dispatcher.lanes.running + self.dispatcher.ready
+                verdict = self.judge.failed(sub, ledger.subs_done, at_work, self.now_s)
+                doubted.discard(sub)
+                if verdict.fate is Fate.RETRY:
+                    self.dispatcher.hold(sub)
+                    self.retries.push(sub, verdict.at_s)
+                    if verdict.in_doubt:
+                        doubted.add(sub)
+                else:
+                    self._give_up(sub, verdict)
+            if not self.breaker.open:
+                for sub in self.retries.pop_due(self.now_s):
+                    proven = sub in doubted and self.judge.proven(sub, ledger.subs_done)
+                    doubted.discard(sub)
+                    if proven:
+                        self.dispatcher.unhold(sub)
+                        self._give_up(sub, proven)
+                    else:
+                        self.dispatcher.release(sub)
+
+    def _give_up(self, sub: SubMessage, verdict: Verdict) -> None:
+        if verdict.fate is Fate.HALT:
+            self.halted = verdict.why or "halted"
+            return
+        self.given_up[sub.message.offset] = self.now_s
+        behind = self.dispatcher.lanes.behind(sub)
+        if behind is not None and verdict.why is None and self.dispatcher.ledgers[0].subs_done:
+            self.judge.expect(behind, self.now_s)
+        self.judge.gave_up(sub, self.count)
+        self.dispatcher.finish(sub, Outcome.DEAD)
+
+
+def away(begins_s: float, ends_s: float) -> Bad:
+    return lambda _, now_s: begins_s <= now_s < ends_s
+
+
+def always(*offsets: int) -> Bad:
+    return lambda offset, _: offset in offsets
+
+
+def either(*each: Bad) -> Bad:
+    return lambda offset, now_s: any(bad(offset, now_s) for bad in each)
+
+
+def policy(**named: object) -> FailureSettings:
+    return FailureSettings(**({"retries": 3, "on_failure": OnFailure.DEAD_LETTER} | named))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("on_failure", OnFailure)
+@pytest.mark.parametrize("retries", [0, 1, 3])
+@pytest.mark.parametrize("lanes", [1, 2, 3, 20, 49, 400])
+def test_an_outage_of_ten_seconds_gives_nothing_up(
+    lanes: int, retries: int, on_failure: OnFailure
+) -> None:
+    run = Run(away(0.3, 10.3), lanes, policy=policy(retries=retries, on_failure=on_failure))
+    assert (run.halted, run.given_up) == (None, {})
+    assert run.breaker.opened == 1
+    assert run.now_s < 11 + PROBE_MOST_S + 400 * 0.015, "it goes on soon after"
+
+
+@settings(deadline=None)
+@given(
+    lanes=st.integers(1, 60),
+    retries=st.integers(0, 4),
+    concurrency=st.integers(1, 60),
+    latency_s=st.sampled_from([0.0001, 0.01, 0.3]),
+    begins=st.floats(0.2, 0.9),
+    lasts_s=st.floats(1, 50),
+)
+def test_no_outage_gives_anything_up(
+    lanes: int, retries: int, concurrency: int, latency_s: float, begins: float, lasts_s: float
+) -> None:
+    parallel = min(lanes, concurrency)
+    begins_s = begins * 400 * latency_s / parallel
+    run = Run(
+        away(begins_s, begins_s + lasts_s),
+        lanes,
+        concurrency=concurrency,
+        latency_s=latency_s,
+        policy=policy(retries=retries),
+    )
+    assert (run.halted, run.given_up) == (None, {})
+
+
+@pytest.mark.parametrize("retries", [0, 3])
+@pytest.mark.parametrize("lanes", [1, 2, 7])
+def test_a_bad_message_is_given_up_in_an_outage_too(lanes: int, retries: int) -> None:
+    bad = either(always(150), away(1, 20))
+    run = Run(bad, lanes, count=1_000 * lanes, policy=policy(retries=retries))
+    assert run.halted is None
+    assert set(run.given_up) == {150}
+
+
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_among_others_a_bad_message_is_given_up_as_soon_as_its_retries_are_spent(
+    retries: int,
+) -> None:
+    bad = (40, 41, 42, 150)
+    run = Run(always(*bad), lanes=20, policy=policy(retries=retries))
+    assert set(run.given_up) == set(bad)
+    assert run.now_s < 5
+    assert run.breaker.opened == 0
+    assert run.attempts == 400 + len(bad) * retries
+
+
+def test_where_nothing_else_could_tell_a_bad_message_is_given_up_after_max_doubt() -> None:
+    run = Run(always(150), lanes=1)
+    assert set(run.given_up) == {150}
+    assert 60 <= run.given_up[150] < 62 + 1.5 + 2 * PROBE_MOST_S
+    assert Run(always(150), policy=policy(max_doubt_s=0)).now_s < 10
+
+
+def test_where_it_halts_it_says_why() -> None:
+    run = Run(always(150), policy=policy(on_failure=OnFailure.HALT))
+    assert "--max-doubt" in (run.halted or "")
+
+
+def test_a_long_outage_of_one_lane_costs_one_sub_message_at_most() -> None:
+    run = Run(away(2, 3000), lanes=1)
+    assert (run.halted, len(run.given_up)) == (None, 1)
+
+
+def test_a_long_outage_of_several_lanes_costs_none() -> None:
+    run = Run(away(1, 3000), lanes=3)
+    assert (run.halted, run.given_up) == (None, {})
+
+
+def test_an_outage_without_an_end_halts() -> None:
+    for lanes in (1, 3, 400):
+        run = Run(away(0.3, 1e9), lanes)
+        assert run.halted == "--max-outage"
+        assert len(run.given_up) <= (lanes == 1)
+
+
+@pytest.mark.parametrize("lanes", [1, 3, 20, 400])
+def test_a_handler_that_is_broken_from_the_start_halts_within_seconds(lanes: int) -> None:
+    run = Run(away(0, 1e9), lanes, policy=policy(on_failure=OnFailure.HALT))
+    assert run.halted is not None
+    assert run.now_s < 5
+
+
+@pytest.mark.parametrize("on_failure", [OnFailure.DEAD_LETTER, OnFailure.SKIP])
+@pytest.mark.parametrize("lanes", [1, 3, 20, 400])
+def test_a_handler_that_is_broken_from_the_start_gives_up_next_to_nothing(
+    lanes: int, on_failure: OnFailure
+) -> None:
+    run = Run(away(0, 1e9), lanes, policy=policy(on_failure=on_failure))
+    assert "nothing has succeeded" in (run.halted or "")
+    assert len(run.given_up) <= 3
+    assert run.now_s < 3 * 60
+
+
+@pytest.mark.parametrize("retries", [0, 3])
+@pytest.mark.parametrize("lanes", [1, 5, 40])
+def test_many_bad_messages_do_not_hold_a_drain_up(lanes: int, retries: int) -> None:
+    """One in ten is bad, and the last ones are among them."""
+    random = Random(f"{lanes} {retries}")
+    bad = {n for n in range(400) if random.random() < 0.1} | {396, 398, 399}
+    run = Run(always(*bad), lanes, policy=policy(retries=retries, retry_delay_s=0.01))
+    assert run.halted is None
+    assert set(run.given_up) == bad
+    assert run.now_s < 10 * 60
+
+
+def test_all_that_is_left_at_the_end_is_no_outage() -> None:
+    bad = range(0, 400, 10)
+    run = Run(always(*bad), lanes=400, latency_s=0.0001)
+    assert set(run.given_up) == set(bad)
+    assert run.breaker.opened == 0
+
+
+@pytest.mark.parametrize("retries", [0, 3])
+@pytest.mark.parametrize("lanes", [2, 20])
+def test_a_lane_that_is_bad_to_its_end_is_no_outage(lanes: int, retries: int) -> None:
+    """It is all that is left, for the others are soon done."""
+    run = Run(lambda offset, _: not offset % lanes, lanes, policy=policy(retries=retries))
+    assert set(run.given_up) == set(range(0, 400, lanes))
+    assert run.now_s < 400 / lanes * 4
+    assert run.breaker.opened == 0
+
+
+def test_a_slow_lane_can_still_tell() -> None:
+    """One fails at once while the others take their time: nothing is stopped for that."""
+    run = Run(always(0), lanes=20, count=60, latency_s=5.0, concurrency=20)
+    assert set(run.given_up) == {0}
+    assert run.breaker.opened == 0
+    assert run.now_s < 5 * 1.5 * 8
+
+
+def test_two_outages_with_a_moment_between_give_nothing_up() -> None:
+    for gap_s in (0.05, 0.3, 2.0):
+        run = Run(either(away(0.3, 8), away(8 + gap_s, 20)), lanes=4)
+        assert (run.halted, run.given_up) == (None, {})

@@ -1,0 +1,54 @@
+"""Handlers that block the event loop are named, and nobody else is."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of
+
+from drainer.engine import watchdog
+from drainer.engine.settings import LocalSettings
+from drainer.engine.status import Summary
+from drainer.message import SubMessage
+
+
+def drained(handler: OnTheLoop | OnThreads, folder: Path, count: int) -> Summary:
+    """Of ``count`` sub-messages with keys of their own."""
+    rehearsal = Rehearsal(
+        folder, {0: log_of(*([f"k{n}"] for n in range(count)))}, LocalSettings(concurrency=100)
+    )
+    return rehearsal.drain(handler)
+
+
+def test_an_async_handler_that_blocks_is_named_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog, "EVERY_S", 0.01)
+    monkeypatch.setattr(watchdog, "BLOCKED", 2)
+
+    async def fetch(sub: SubMessage) -> None:
+        time.sleep(0.2)  # noqa: ASYNC251
+
+    found = drained(OnTheLoop(fetch), tmp_path, 10).blocked_by
+
+    assert found == f"{__file__}:{fetch.__code__.co_firstlineno + 1} in fetch"
+
+
+def test_one_that_waits_and_one_that_computes_are_not_named(tmp_path: Path) -> None:
+    async def wait(sub: SubMessage) -> None:
+        await asyncio.sleep(0.5)
+
+    async def compute(sub: SubMessage) -> None:
+        for number in range(10_000):
+            hash(str(number))
+
+    for number, step in enumerate((wait, compute)):
+        (tmp_path / str(number)).mkdir()
+        assert drained(OnTheLoop(step), tmp_path / str(number), 500).blocked_by is None
+
+
+def test_one_that_blocks_on_threads_is_not_named(tmp_path: Path) -> None:
+    assert drained(OnThreads(lambda sub: time.sleep(0.3)), tmp_path, 500).blocked_by is None

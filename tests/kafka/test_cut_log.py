@@ -1,0 +1,45 @@
+"""A log that lost its end, as after an unclean leader election."""
+
+from __future__ import annotations
+
+import pytest
+
+from drainer.errors import LogCut
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.loss import cut_logs
+from drainer.kafka.settings import ClientSettings
+from drainer.sandbox import Broker
+from kafka.reader import Reader
+from kafka.topic import Topic
+from scenarios.trust.cut_log import cut_log
+
+
+def produce(topic: Topic, count: int, partition: int = 0) -> None:
+    for number in range(count):  # a batch each, for logs are cut between batches
+        topic.produce([str(number)], partition=partition)
+
+
+def test_a_cut_log_stops_the_reading_and_one_that_has_grown_again_is_told_apart(
+    own_broker: Broker, topic_name: str
+) -> None:
+    settings = ClientSettings.load(own_broker.bootstrap_servers)
+    topic = Topic(own_broker.bootstrap_servers, topic_name, partitions=2)
+    produce(topic, 10)
+    produce(topic, 4, partition=1)
+    with Cluster.connect(settings) as cluster:
+        logs = cluster.log_bounds(topic.name, [0, 1], settings.isolation)
+    ends = {number: (log.end, log.leader_epoch or 0) for number, log in logs.items()}
+    assert cut_logs(settings, topic.name, "readers", ends) == {}
+
+    cut_log(own_broker, topic.name, 0, 6)
+    with (
+        Reader(settings, topic.name, {0: (0, 10), 1: (0, 4)}) as reader,
+        pytest.raises(LogCut, match=r"/0 lost records: its log ends at 6 now.* up to 10"),
+    ):
+        reader.read()
+    assert len(reader.messages) == 10
+
+    produce(topic, 10)
+    [(number, said)] = cut_logs(settings, topic.name, "readers", ends).items()
+    assert number == 0
+    assert "broker end offset is 6" in said

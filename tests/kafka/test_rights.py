@@ -1,0 +1,74 @@
+"""Rights on a broker with an authorizer: a missing one is named, and no more is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from drainer.errors import RightMissing
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.letters import read_letters
+from drainer.sandbox import Broker
+from kafka.topic import Topic
+from scenarios.trust.case import Stage
+from scenarios.trust.rights import ATTEMPTS, LEAST, Right, grant, try_least_rights
+
+
+def may(broker: Broker, operation: str, kind: str, name: str) -> None:
+    grant(broker, LEAST, [Right(operation, kind, name)])
+
+
+def test_a_drain_with_dead_letters_needs_no_more_than_the_table_says(
+    strict_broker: Broker, tmp_path: Path
+) -> None:
+    (attempt,) = (each for each in ATTEMPTS if each.command == "run --on-failure dead-letter")
+
+    try_least_rights(Stage(strict_broker, tmp_path), attempt)
+
+
+def test_a_group_that_may_not_be_seen_is_no_slow_cluster(
+    ann: Cluster, strict_broker: Broker, topic_name: str, group: str
+) -> None:
+    Topic(strict_broker.bootstrap_servers, topic_name)
+    may(strict_broker, "READ", "topic", topic_name)
+
+    with pytest.raises(RightMissing, match=f"DESCRIBE on group {group} is missing") as raised:
+        ann.committed(group, topic_name, [0])
+
+    assert f"grant DESCRIBE on group {group}" in (raised.value.hint or "")
+
+
+def test_a_group_that_may_only_be_seen_is_not_worked_for(
+    ann: Cluster, strict_broker: Broker, group: str
+) -> None:
+    may(strict_broker, "DESCRIBE", "group", group)
+
+    assert ann.group(group, right="DESCRIBE").name == group
+    with pytest.raises(RightMissing, match=f"READ on group {group} is missing"):
+        ann.group(group)
+
+
+def test_a_commit_names_the_resource_that_it_is_refused_for(
+    ann: Cluster, strict_broker: Broker, topic_name: str, group: str
+) -> None:
+    Topic(strict_broker.bootstrap_servers, topic_name)
+    may(strict_broker, "READ", "group", group)
+    with pytest.raises(RightMissing, match=f"READ on topic {topic_name} is missing"):
+        ann.alter_committed(group, topic_name, {0: 0})
+
+    may(strict_broker, "READ", "topic", topic_name)
+    with pytest.raises(RightMissing, match="READ on group another is missing"):
+        ann.alter_committed("another", topic_name, {0: 0})
+
+
+def test_reading_takes_no_right_on_any_group(
+    ann: Cluster, strict_broker: Broker, topic_name: str
+) -> None:
+    topic = Topic(strict_broker.bootstrap_servers, topic_name)
+    topic.produce(map(str, range(100)), key=b"k")  # the broker's topics are compacted by default
+    may(strict_broker, "READ", "topic", topic_name)
+
+    # The client looks for a coordinator beside its first fetch; which is answered first is chance.
+    for _ in range(5):
+        assert len(list(read_letters(ann, topic_name))) == 100

@@ -1,0 +1,37 @@
+"""Masking: with a secret in the environment, keys and error texts reach no text for people."""
+
+from __future__ import annotations
+
+import pytest
+
+from drainer.loader import describe
+from drainer.mask import VARIABLE, key_repr, mask_text
+from drainer.message import SubMessage
+from drainer.view import figures
+
+
+def test_without_the_variable_nothing_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+    assert key_repr("ann@example.com") == "'ann@example.com'"
+    assert describe(ValueError("ann@example.com")) == "ValueError: ann@example.com"
+
+
+def test_one_key_has_one_mask_with_one_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "a secret")
+    ann = key_repr("ann@example.com")
+    assert ann == mask_text("'ann@example.com'") != key_repr("bob@example.com")
+    assert ann.startswith("key#")
+
+    monkeypatch.setenv(VARIABLE, "another")
+    assert key_repr("ann@example.com") != ann
+
+
+def test_every_way_to_tell_of_a_key_masks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "a secret")
+    sub = SubMessage("ann@example.com")
+
+    told = [figures.sub_key(sub.key), repr(sub), repr(SubMessage(keys=["ann@example.com", 1]))]
+
+    assert all(key_repr(sub.key) in text and "ann" not in text for text in told)
+    assert describe(ValueError("ann@example.com is no number")) == "ValueError"

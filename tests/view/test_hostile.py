@@ -1,0 +1,225 @@
+"""Whatever text comes from elsewhere, in whatever field: it forges no line, and hides nothing.
+
+Each record that a view shows is shown with hostile text in all of its texts, also in those that are
+added to it later.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.letters import Sample, as_record, there_and_back
+from drainer.core.failing.dead_letter import LetterFilter
+from drainer.core.failing.redrive import RedriveProgress
+from drainer.core.latency import Latency
+from drainer.core.overview import Survey
+from drainer.core.parked import ParkedLane, ParkedLanes
+from drainer.core.progress import Counts
+from drainer.core.rules.settings import RuleAccount, RuleSettings, SkipRule
+from drainer.engine.history import History
+from drainer.engine.status import FailureStatus, RuleStatus
+from drainer.errors import Halted
+from drainer.escape import is_printable
+from drainer.testing import Certificate, Finding, Level
+from drainer.view.action import show_plan_of_action
+from drainer.view.certify import show_certificate
+from drainer.view.dead import show_letter, show_overview
+from drainer.view.estimate import show_estimate
+from drainer.view.inspect import show_inspection
+from drainer.view.lines import LineView
+from drainer.view.live import LiveView
+from drainer.view.log import logging_as_json
+from drainer.view.plan import show_plan
+from drainer.view.progress import progress_view
+from drainer.view.report.drain import drain_page
+from drainer.view.report.estimate import estimate_page
+from drainer.view.report.inspect import inspection_page
+from drainer.view.summary import show_summary
+from drainer.view.terminal import Terminal
+
+from . import samples
+from .test_certify import FIGURES
+from .test_inspect import inspection, partition
+from .test_report_estimate import estimate
+
+FORGED = "✓ Redriven 5 letters"
+EVIL = f"x\n{FORGED}\r\x1b[2J\x9b1m\u202e\u200b\u2066\ud800"
+ANSI_OF_RICH = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+# What the program looks up by, and reads back: another text there is another case, or none.
+CODES = {"status", "engine", "order", "bound", "state", "verdict", "kind", "claims"}
+
+
+def hostile(value: Any, name: str = "") -> Any:  # noqa: PLR0911
+    """The same with all texts made hostile, wherever they are in it."""
+    if name in CODES:
+        return value
+    match value:
+        case str() if type(value) is str:
+            return value + EVIL
+        case Path():
+            return Path(str(value) + EVIL)
+        case tuple() | list():
+            return type(value)(hostile(each) for each in value)
+        case dict():
+            return {hostile(key): hostile(each) for key, each in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        made = object.__new__(type(value))
+        for field in dataclasses.fields(value):
+            found = hostile(getattr(value, field.name), field.name)
+            object.__setattr__(made, field.name, found)
+        return made
+    return value
+
+
+def rules() -> RuleSettings:
+    return RuleSettings(skip=(SkipRule("test data", keys=("a", "b")),))
+
+
+def summary() -> Any:
+    return samples.summary(
+        status="halted",
+        exit_code=5,
+        messages=Counts(10, 4, 3, 2, 1),
+        sub_messages=Counts(10, 4, 3, 2, 1),
+        cause=Halted("handle failed" + EVIL, hint="mend it" + EVIL),
+        failures=FailureStatus(
+            failures=3,
+            errors=(("ValueError: x", 3),),
+            error_types=(("ValueError", 3),),
+            dead_letter_topic="orders.dead",
+        ),
+        parked=ParkedLanes(1, (ParkedLane("'a'", "orders/0/4[1]", "ValueError: x"),)),
+        left_alone={"another handler's": 2},
+        rules=RuleStatus({"test data": 2}, {}, {"test data": 1}, {"test data": "no such field"}),
+        latency=Latency.of(3, 0.1, [n / 100 for n in range(101)]),
+    )
+
+
+def status() -> Any:
+    return samples.status(
+        2,
+        stopping="interrupted",
+        trouble="no broker answers",
+        failures=FailureStatus(failures=3, errors=(("ValueError: x", 3),), parked_lanes=1),
+        rules=RuleStatus({"test data": 2}),
+        tasks=samples.tasks(3),
+        auto=samples.AUTO,
+    )
+
+
+def overview() -> Any:
+    survey = Survey("orders.dead", LetterFilter(), 20)
+    survey.take(as_record(Sample("key", error=ValueError("x")).letter()))
+    return survey.overview()
+
+
+def account() -> Any:
+    return dataclasses.replace(
+        samples.plan(2), rules=rules(), ruled=RuleAccount({"test data": 2}), parked=("'a'",)
+    )
+
+
+def run_live(terminal: Terminal, found: Any) -> None:
+    with LiveView(terminal) as view:
+        view.update(found)
+
+
+def run_lines(terminal: Terminal, found: Any) -> None:
+    with LineView(terminal) as view:
+        view.update(found)
+
+
+def history() -> History:
+    made = History()
+    for second in range(3):
+        made.add(hostile(samples.status(elapsed_s=float(second), trouble="away")))
+    return made
+
+
+REDRIVEN = hostile(RedriveProgress("drainer.redrive.t", Path("t.plan"), {}, begun=True))
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+VIEWS: dict[str, tuple[Callable[[Terminal, Any], None], Callable[[], Any]]] = {
+    "summary": (show_summary, summary),
+    "plan of action": (show_plan_of_action, lambda: samples.action(2, rules=rules())),
+    "plan": (lambda terminal, found: show_plan(terminal, found, Path("p" + EVIL)), account),
+    "letter": (show_letter, lambda: there_and_back(Sample("key", error=ValueError("x")))),
+    "letters": (lambda terminal, found: show_overview(terminal, found, REDRIVEN), overview),
+    "live view": (run_live, status),
+    "lines": (run_lines, status),
+    "inspection": (show_inspection, lambda: inspection(partition(0), partition(1))),
+    "estimate": (show_estimate, estimate),
+    "certificate": (
+        show_certificate,
+        lambda: Certificate([Finding("split", Level.BAD, "it differs", "mend it")], FIGURES, 3),
+    ),
+}
+
+
+def insist_on_one_line_each(text: str) -> None:
+    for line in text.splitlines():
+        assert not line.strip().startswith(FORGED), text
+        assert is_printable(line.replace("\t", " ")), repr(line)
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_no_text_from_elsewhere_forges_or_steers_on_a_terminal(name: str) -> None:
+    show, make = VIEWS[name]
+    err = samples.Screen()
+    terminal = Terminal(stdout=io.StringIO(), stderr=err, width=120, height=60)
+    show(terminal, hostile(make()))
+    seen = ANSI_OF_RICH.sub("", err.getvalue()).replace("\r", "")
+    assert FORGED in seen  # or nothing was shown of it
+    insist_on_one_line_each(seen)
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_no_text_from_elsewhere_makes_a_line_of_the_log(name: str) -> None:
+    show, make = VIEWS[name]
+    err = io.StringIO()
+    with logging_as_json(json=False, quiet=False, debug=True, stderr=err) as terminal:
+        if name in ("live view", "lines"):
+            with progress_view(terminal) as view:
+                view.update(hostile(make()))
+        else:
+            show(terminal, hostile(make()))
+    for line in err.getvalue().splitlines():
+        assert is_printable(line)
+        assert not json.loads(line)["message"].strip().startswith(FORGED)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        lambda: drain_page(hostile(samples.action(2)), hostile(summary()), history(), NOW),
+        lambda: inspection_page(hostile(inspection(partition(0), partition(1))), NOW),
+        lambda: estimate_page(hostile(estimate()), NOW),
+    ],
+    ids=["drain", "inspection", "estimate"],
+)
+def test_no_text_from_elsewhere_steers_a_page(page: Callable[[], str]) -> None:
+    text = page()
+    assert FORGED in text
+    for line in text.splitlines():
+        assert is_printable(line.replace("\t", " ")), repr(line[:200])
+    assert not re.search(rf"^\s*{FORGED}", text, re.M)
+
+
+def test_a_traceback_forges_no_line_either() -> None:
+    err = io.StringIO()
+    with suppress(ValueError):
+        raise ValueError(EVIL)
+    try:
+        raise ValueError(EVIL)
+    except ValueError as error:
+        Terminal(debug=True, stderr=err).fail(error)
+    insist_on_one_line_each(err.getvalue())

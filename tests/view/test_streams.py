@@ -1,0 +1,92 @@
+"""Streams that can't fail, on real descriptors."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from drainer.escape import UNENCODABLE
+from drainer.view.live import LiveView
+from drainer.view.streams import SafeStream
+from drainer.view.terminal import Terminal
+
+from . import samples
+
+
+def text_on(raw: io.RawIOBase, encoding: str = "utf-8") -> io.TextIOWrapper:
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw), encoding=encoding, errors=UNENCODABLE, line_buffering=True
+    )
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    reading, writing = os.pipe()
+    yield reading, writing
+    for descriptor in (reading, writing):
+        with suppress(OSError):  # the test closed it
+            os.close(descriptor)
+
+
+def test_a_reader_that_went_away_ends_nothing(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    os.close(reading)
+    raw = SafeStream(writing)
+    terminal = Terminal(stdout=text_on(raw), stderr=text_on(raw))
+    terminal.say("one")
+    terminal.data({"a": 1})
+    assert raw.lost is not None
+    assert raw.lost.errno == errno.EPIPE
+
+
+def test_a_terminal_that_hangs_up_ends_no_live_view() -> None:
+    emulator, screen = os.openpty()
+    terminal = Terminal(stderr=text_on(SafeStream(screen)), width=80, height=24)
+    assert terminal.is_live
+    with LiveView(terminal) as view:
+        view.update(samples.status())
+        os.close(emulator)
+        view.update(samples.status())
+        view.update(samples.status())
+    terminal.say("no one reads this")
+    os.close(screen)
+
+
+def test_a_full_pipe_that_does_not_block_is_waited_for(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    os.set_blocking(writing, False)
+    stream = text_on(SafeStream(writing))
+    text = "x" * 300_000  # more than a pipe holds
+    found = bytearray()
+
+    def read() -> None:
+        while len(found) < len(text):
+            found.extend(os.read(reading, 65536))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    stream.write(text)
+    stream.flush()
+    reader.join()
+    assert found.decode() == text
+
+
+@pytest.mark.parametrize(
+    ("encoding", "written"),
+    [
+        ("ascii", rb"\ud800 \u2713 \u00e9 \ud83d\ude00"),
+        ("latin-1", b"\\ud800 \\u2713 \xe9 \\ud83d"),
+    ],
+)
+def test_what_an_encoding_lacks_is_escaped_as_in_json(
+    pipe: tuple[int, int], encoding: str, written: bytes
+) -> None:
+    reading, writing = pipe
+    text_on(SafeStream(writing), encoding).write("\ud800 ✓ é 😀\n")
+    assert os.read(reading, 100).startswith(written)
