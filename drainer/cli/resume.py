@@ -11,7 +11,13 @@ from drainer.cli import options as o
 from drainer.cli import policy as p
 from drainer.cli import rules as r
 from drainer.cli.answer import answering, speaking
-from drainer.cli.draining import confirm_and_drain, connect, local_settings, settings_of_plan
+from drainer.cli.draining import (
+    confirm_and_drain,
+    connect,
+    local_settings,
+    settings_of_plan,
+    tell_dry_run,
+)
 from drainer.cli.metrics import serving
 from drainer.core.rules.settings import RuleSettings
 from drainer.operations.capping import settle_cap
@@ -51,6 +57,7 @@ def resume(
     over_limit: r.OverLimitOption = None,
     no_rules: r.NoRules = False,
     accept_gap: o.AcceptGap = False,
+    dry_run: o.DryRun = False,
     deadline: e.Deadline = None,
     engine: g.EngineOption = EngineName.AUTO,
     master: g.Master = None,
@@ -80,6 +87,7 @@ def resume(
     Examples:
 
     - `drainer resume orders.indexer.plan.json`
+    - `drainer resume orders.indexer.plan.json --dry-run`
     - `drainer resume orders.indexer.plan.json --concurrency 500 --yes`
     - `drainer resume orders.indexer.plan.json --engine spark -c 2000`
     """
@@ -149,6 +157,9 @@ def resume(
 
             prepared = settle_engine(prepared, asked, running, look)
             show_plan_of_action(terminal, prepared.action)
+            if dry_run:
+                tell_dry_run(terminal, prepared.action, report=page)
+                return
             code = confirm_and_drain(
                 context,
                 terminal,

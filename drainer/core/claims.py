@@ -9,28 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from fractions import Fraction
-from functools import lru_cache
 from itertools import chain
 from struct import pack
-from typing import Any
 from zlib import crc32
 
 from drainer.core.identity import SubKeys
 from drainer.core.order import Order
 from drainer.core.part import insist_same
 from drainer.core.progress import Outcome, Partial, Progress, RangeSet, fate_of, join_fates
-from drainer.errors import SplitFailed
 from drainer.message import Barrier, Message, SubMessage
 
 ALL = "all"  # the selector of the claim that every sub-key falls in
-TYPES_KEPT = 256  # of sub-keys, whose way to a place is remembered
 
 _SELECTOR = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
 _WORD = 0xFFFF_FFFF
 _LONG = 0xFFFF_FFFF_FFFF_FFFF
-_NONE_PLACE, _NAN_PLACE = crc32(b"none"), crc32(b"nan")
+_NONE_PLACE = crc32(b"none")
 
 Claims = Mapping[str, Mapping[int, Progress]]  # by selector and partition
 # A bit for each of a message's sub-messages that is not to be handled here.
@@ -38,16 +32,24 @@ Absent = Callable[[Message, Sequence[SubMessage]], int]
 
 
 def place_of(key: Hashable) -> int:
-    """The place of a sub-key: 32 bits, the same in every process, and for keys that are equal.
+    """The place of a sub-key, of the types that ``identify`` lets through: 32 bits.
 
-    Raises SplitFailed for a type whose keys may be equal without anyone else being able to tell.
+    It is the same in every process.
     """
-    if type(key) is str:
-        try:
-            return crc32(key.encode())
-        except UnicodeEncodeError:
-            return _of_text(key)
-    return _way_of(type(key))(key)
+    match key:
+        case str():
+            return crc32(key.encode("utf-8", "surrogatepass"))
+        case bytes():
+            return crc32(key)
+        case int():
+            # Python's hash of an int is the same everywhere; mixed, as ids that rise in steps would
+            # all fall in one claim.
+            return crc32(pack("<Q", hash(key) & _LONG))
+        case tuple():
+            return crc32(pack(f"<{len(key)}I", *map(place_of, key)), len(key))
+        case None:
+            return _NONE_PLACE
+    raise TypeError(f"{type(key).__name__} is no type of sub-keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,51 +273,3 @@ _OF: dict[Order, Callable[[SubMessage], int | None]] = {
     Order.PARTITION: _of_partition,
     Order.NONE: _of_itself,
 }
-
-
-def _of_text(key: Any) -> int:
-    return crc32(str.encode(key, "utf-8", "surrogatepass"))
-
-
-def _of_number(key: Any) -> int:
-    # Python's hash of a number is the same everywhere, and for numbers of all types that are equal.
-    # Mixed, as ids that rise in steps would all fall in one claim.
-    if key != key:  # noqa: PLR0124 - what a NaN is
-        return _NAN_PLACE
-    return crc32(pack("<Q", hash(key) & _LONG))
-
-
-def _of_tuple(key: Any) -> int:
-    return crc32(pack(f"<{len(key)}I", *map(place_of, key)), len(key))
-
-
-def _of_set(key: Any) -> int:
-    return crc32(pack(f"<{len(key)}I", *sorted(map(place_of, key))), len(key))
-
-
-_WAYS: dict[type, Callable[[Any], int]] = {
-    str: _of_text,
-    bytes: crc32,
-    type(None): lambda _: _NONE_PLACE,
-    int: _of_number,
-    float: _of_number,
-    complex: _of_number,
-    Decimal: _of_number,
-    Fraction: _of_number,
-    tuple: _of_tuple,
-    frozenset: _of_set,
-}
-
-
-@lru_cache(TYPES_KEPT)
-def _way_of(cls: type) -> Callable[[Any], int]:
-    # A type made of one of these is equal to it as long as it has its equality.
-    like: Any
-    for like, way in _WAYS.items():
-        if issubclass(cls, like) and cls.__eq__ is like.__eq__ and cls.__hash__ is like.__hash__:
-            return way
-    raise SplitFailed(
-        f"a sub-key of type {cls.__name__} can't be shared out between tasks: other processes"
-        " could not tell which task has it",
-        hint="use str, bytes, int or tuples of them as sub-keys",
-    )

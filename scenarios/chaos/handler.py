@@ -48,7 +48,9 @@ class Traced(Handler):
 
     def note(self, mark: str, sub: SubMessage) -> None:
         place = f"{sub.message.offset} {sub.index}"
-        line = f"{mark} {sub.key} {place} {self.pid} {time.monotonic_ns()}\n"
+        line = (
+            f"\n{mark} {sub.key} {place} {self.pid} {time.monotonic_ns()} ."  # a kill may tear it
+        )
         os.write(self.trace, line.encode())
 
     def close(self) -> None:

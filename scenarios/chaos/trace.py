@@ -73,7 +73,7 @@ class _Line:
 
 def judge(path: Path, sub_messages: int) -> Judged:
     """Reads a trace of a backlog of so many sub-messages, all on one partition."""
-    lines = [_line(text) for text in path.read_bytes().splitlines()]
+    lines = _lines(path)
     last_line = {line.pid: number for number, line in enumerate(lines)}
     done = {line.place for line in lines if not line.begins}
     out_of_order, at_once = _check_lanes(lines, last_line)
@@ -82,13 +82,20 @@ def judge(path: Path, sub_messages: int) -> Judged:
 
 def began_after(path: Path, pid: int, moment_s: float) -> int:
     """How many sub-messages a process began after a moment of the monotonic clock."""
-    lines = (_line(text) for text in path.read_bytes().splitlines())
-    return sum(line.begins and line.pid == pid and line.at_ns > moment_s * 1e9 for line in lines)
+    return sum(
+        line.begins and line.pid == pid and line.at_ns > moment_s * 1e9 for line in _lines(path)
+    )
 
 
-def _line(text: bytes) -> _Line:
-    mark, sub_key, offset, index, pid, at_ns = text.split()
-    return _Line(mark == b"+", sub_key, (int(offset), int(index)), int(pid), int(at_ns))
+def _lines(path: Path) -> list[_Line]:
+    """What was written whole: a line that a kill tore has no dot at its end."""
+    lines = []
+    for text in path.read_bytes().splitlines():
+        if text.endswith(b" ."):
+            mark, sub_key, offset, index, pid, at_ns, _ = text.split()
+            place = (int(offset), int(index))
+            lines.append(_Line(mark == b"+", sub_key, place, int(pid), int(at_ns)))
+    return lines
 
 
 def _check_lanes(lines: list[_Line], last_line: Mapping[int, int]) -> tuple[int, int]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-WRITTEN_WITHIN_S = 0.1
 Place = tuple[int, int, int]  # partition, offset, index
 
 
@@ -38,11 +36,7 @@ class Record:
     def lines(self) -> list[Line]:
         if not self.path.exists():
             return []
-        text = self.path.read_text()
-        if not text.endswith("\n"):  # one is being written
-            time.sleep(WRITTEN_WITHIN_S)
-            text = self.path.read_text()
-        return [_line(line) for line in text.splitlines(keepends=True)]
+        return [line for text in self.path.read_text().splitlines() for line in _lines(text)]
 
     def begun(self) -> list[Place]:
         return [line.place for line in self.lines() if line.mark == "begun"]
@@ -96,11 +90,14 @@ def every_place(values: Sequence[str], partition: int = 0, first: int = 0) -> se
     }
 
 
-def _line(text: str) -> Line:
-    assert text.endswith("\n"), f"torn: {text!r}"
-    mark, pid, at_s, place, keys, attempt, id_ = json.loads(text)
+def _lines(text: str) -> Iterator[Line]:
+    """The line of the text; none where it is being written, or was torn by a kill."""
+    try:
+        mark, pid, at_s, place, keys, attempt, id_ = json.loads(text)
+    except json.JSONDecodeError:
+        return
     keys = None if keys is None else tuple(keys)
-    return Line(mark, pid, at_s, tuple(place), keys, attempt, id_)
+    yield Line(mark, pid, at_s, tuple(place), keys, attempt, id_)
 
 
 def _check_run(lines: Iterable[Line]) -> None:

@@ -69,7 +69,7 @@ class Recorder(Handler):
         place = [sub.message.partition, sub.message.offset, sub.index]
         now_s = time.monotonic()
         line = json.dumps([mark, os.getpid(), now_s, place, keys, sub.attempt, sub.id])
-        os.write(self._record, line.encode() + b"\n")
+        os.write(self._record, b"\n" + line.encode())  # a kill may tear it: not the next one too
 
     @contextmanager
     def _noted(self, sub: SubMessage) -> Iterator[None]:

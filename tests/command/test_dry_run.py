@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+
 from confluent_kafka.admin import AdminClient
 
-from command.conftest import MakeTopic, committed, operations
+from command.conftest import MakeTopic, committed, distinct, operations
 from command.process import Command
+from command.record import every_place
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import lock_group
 
@@ -61,6 +64,25 @@ def test_a_dry_run_refuses_what_a_run_would_refuse(command: Command, make_topic:
     assert "checkout-7" in outcome.error
     assert outcome.answer["status"] == "refused"
     assert outcome.answer["exit_code"] == 3
+
+
+def test_a_dry_run_of_a_resume_touches_nothing(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    topic = make_topic(distinct(100))
+    running = command.begin(topic, "-c", "4", pause_ms=5)
+    command.wait_for(running, "done", 10)
+    running.signal(signal.SIGINT)
+    words = running.ends(4).resume_words
+    before = {name: (command.folder / name).read_bytes() for name in command.left_behind}
+    at, record = committed(cluster, topic), command.record.path.read_bytes()
+    answer = command(*words, "--yes", "--dry-run", "--json").answer
+    assert answer["status"] == "dry-run"
+    assert 0 < answer["offsets"] < 100
+    assert {name: (command.folder / name).read_bytes() for name in command.left_behind} == before
+    assert (committed(cluster, topic), command.record.path.read_bytes()) == (at, record)
+    command(*words, "--yes")
+    assert sorted(command.record.done()) == sorted(every_place(distinct(100)))
 
 
 def test_a_dry_run_of_an_empty_backlog_says_so(command: Command, make_topic: MakeTopic) -> None:

@@ -142,7 +142,7 @@ def test_threads_that_never_return_halt_the_drain_when_all_else_is_done(
     topic = make_topic(ONE_BAD_LANE)
     more = ("--timeout", "100ms", "--grace", "100ms")
     running = command.begin(topic, *more, handler=ON_THREADS, gate=command.gate, gated="bad")
-    outcome = running.ends(5, within_s=10)
+    outcome = running.ends(5)
     assert "did not return" in outcome.error
     assert len(command.record.done()) == 4
     command.gate.touch()
@@ -208,7 +208,7 @@ def test_ctrl_c_does_not_wait_for_what_waits_to_be_tried_again(
     command.wait_for(running, "done", 4)
     command.wait_for(running, "failed", 1)
     running.signal(signal.SIGINT)
-    outcome = running.ends(4, within_s=5)
+    outcome = running.ends(4)
     command(*outcome.resume_words[:2], "--yes", *command.options())
     assert sorted(command.record.done()) == sorted(every_place(ONE_BAD_LANE))
     command.record.check_order()

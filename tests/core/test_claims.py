@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-import enum
 import json
 import os
 import subprocess
 import sys
-from collections import Counter, namedtuple
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import replace
-from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -27,46 +24,11 @@ from drainer.message import Barrier, Message, SubMessage
 
 from .messages import deliver, message_at, says_finished, subs_of, take, take_all
 
-NAN = float("nan")
-WRITABLE = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),
-    lambda children: st.lists(children, max_size=3).map(tuple),
-    max_leaves=5,
-)
 PLACES_BY_REPR = """
 import json, sys
-from decimal import Decimal
-from fractions import Fraction
 from drainer.core.claims import place_of
-nan, inf = float("nan"), float("inf")
 print(json.dumps([place_of(eval(key)) for key in json.load(sys.stdin)]))
 """
-
-Point = namedtuple("Point", "x y")
-
-
-class Colour(enum.StrEnum):
-    RED = "red"
-
-
-class OldColour(str, enum.Enum):  # noqa: UP042 - some handlers have them
-    RED = "red"
-
-
-class Number(enum.IntEnum):
-    ONE = 1
-
-
-class Folded(str):
-    """Equal whatever its case."""
-
-    __slots__ = ()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, str) and self.lower() == other.lower()
-
-    def __hash__(self) -> int:
-        return hash(self.lower())
 
 
 def elsewhere(places: Places | None = None, **claims: Progress) -> Elsewhere:
@@ -100,9 +62,8 @@ def partial_of(keys: list[Hashable], *finished: int) -> Partial:
 
 def test_the_place_of_a_key_is_the_same_in_every_process() -> None:
     keys: list[Hashable] = [
-        "", "a", "naïve", "\ud800", b"", b"\xff", None, 0, -1, 2**61 - 1, 2**80, 0.5, -0.0,
-        float("inf"), NAN, True, 1 + 2j, Decimal("1.5"), Fraction(1, 3), (), ("a", (1, None)),
-        frozenset({"a", "b", "c", 1}), frozenset(),
+        "", "a", "naïve", "\ud800", b"", b"\xff", None, 0, -1, 2**61 - 1, 2**80,
+        (), ("a", (1, None)),
     ]  # fmt: skip
     here = [place_of(key) for key in keys]
     for seed in ("1", "2"):
@@ -117,39 +78,6 @@ def test_the_place_of_a_key_is_the_same_in_every_process() -> None:
         assert json.loads(there.stdout) == here
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
-        (1, 1.0, True, Decimal(1), Fraction(1), 1 + 0j, Number.ONE),
-        (0, -0.0, False, Decimal("0.00")),
-        (2**70, float(2**70), Fraction(2**70)),
-        (0.5, Fraction(1, 2), Decimal("0.5")),
-        ("red", Colour.RED, OldColour.RED),
-        ((1, "red"), (True, Colour.RED), Point(1.0, "red")),
-        (frozenset({1, 2, 9}), frozenset({9.0, 2, True})),
-        (("a", frozenset({1})), ("a", frozenset({True}))),
-    ],
-)
-def test_keys_that_are_equal_have_one_place(keys: tuple[Hashable, ...]) -> None:
-    assert len(set(keys)) == 1
-    assert len({place_of(key) for key in keys}) == 1
-
-
-@given(a=WRITABLE, b=WRITABLE)
-def test_drawn_keys_that_are_equal_have_one_place(a: Hashable, b: Hashable) -> None:
-    if a == b:
-        assert place_of(a) == place_of(b)
-    assert 0 <= place_of(a) < 2**32
-
-
-@pytest.mark.parametrize("key", [object(), Folded("A"), ("a", object()), Order.KEY, range(3)])
-def test_what_other_processes_can_not_tell_apart_has_no_place(key: Hashable) -> None:
-    with pytest.raises(SplitFailed, match="can't be shared out between tasks") as refused:
-        place_of(key)
-    assert refused.value.hint is not None
-    assert "str, bytes, int" in refused.value.hint
-
-
 @pytest.mark.parametrize("of", [2, 3, 7, 8, 10, 64])
 @pytest.mark.parametrize(
     "keys",
@@ -160,9 +88,8 @@ def test_what_other_processes_can_not_tell_apart_has_no_place(key: Hashable) -> 
         [b"%08d" % n for n in range(10_000)],
         [("customer", n) for n in range(10_000)],
         [f"{n:08x}" for n in range(0, 160_000, 16)],
-        [n / 2 for n in range(10_000)],
     ],
-    ids=["steps", "ids", "text", "bytes", "tuples", "hex", "floats"],
+    ids=["steps", "ids", "text", "bytes", "tuples", "hex"],
 )
 def test_claims_get_about_as_many_keys_each(keys: Any, of: int) -> None:
     shares = Counter(place_of(key) % of for key in keys)

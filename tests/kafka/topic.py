@@ -26,7 +26,8 @@ from drainer.kafka.cluster import Cluster
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 USER, PASSWORD = "ann", "right-hush"  # of the own broker
 WAIT_S = 15.0
-ADMIN_WAIT_S = 60.0  # a broker that came back a moment ago may keep a new topic waiting
+ASK_S = 15.0
+ADMIN_WAIT_S = 90.0  # a broker that came back a moment ago may keep a new topic waiting
 
 
 def eventually(holds: Callable[[], bool], what: str, wait_s: float = WAIT_S) -> None:
@@ -67,17 +68,26 @@ class Topic:
         """Make it, or make it again."""
         new = NewTopic(self.name, self.partitions, 1, config=self.config)
 
+        asked = False
+
         def made() -> bool:
+            nonlocal asked
             try:
-                self._admin.create_topics([new])[self.name].result(ADMIN_WAIT_S)
+                future = self._admin.create_topics([new], request_timeout=ASK_S)[self.name]
+                future.result()
             except KafkaException as error:
-                # A deleted topic takes a moment to be forgotten.
-                if error.args[0].name() == "TOPIC_ALREADY_EXISTS" and self._made:
-                    return False
+                match error.args[0].name():
+                    case "_TIMED_OUT":  # it may be made all the same
+                        asked = True
+                        return False
+                    case "TOPIC_ALREADY_EXISTS" if asked:
+                        return True
+                    case "TOPIC_ALREADY_EXISTS" if self._made:  # it takes a moment to be forgotten
+                        return False
                 raise
             return True
 
-        eventually(made, f"topic {self.name} is made")
+        eventually(made, f"topic {self.name} is made", ADMIN_WAIT_S)
         # The controller answers before the broker has heard of it.
         eventually(lambda: self._known() is not None, f"topic {self.name} is known")
         self._made += 1

@@ -71,7 +71,9 @@ class Recorder(drainer.Handler):
             keys = [key.decode() if isinstance(key, bytes) else key for key in keys]
             message = sub.message
             told |= {"keys": keys, "place": [message.partition, message.offset, sub.index]}
-        os.write(self.file, orjson.dumps(told) + b"\n")
+        os.write(
+            self.file, b"\n" + orjson.dumps(told)
+        )  # a kill may tear a line: not the next one too
 
     def die(self, sub: SubMessage) -> None:
         if sub.payload is None:

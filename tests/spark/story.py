@@ -135,8 +135,8 @@ class Story:
     def lines(self) -> list[dict[str, Any]]:
         if not self.record.exists():
             return []
-        whole, _, _ = self.record.read_bytes().rpartition(b"\n")  # one may be half written
-        return [orjson.loads(line) for line in whole.splitlines()]
+        whole = [line for line in self.record.read_bytes().splitlines() if line.endswith(b"}")]
+        return [orjson.loads(line) for line in whole]
 
     def places(self, *whats: str) -> list[Place]:
         return [tuple(line["place"]) for line in self.lines if line["what"] in whats]

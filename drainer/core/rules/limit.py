@@ -128,7 +128,7 @@ class SharedLimit:
         self._shares = shares
 
     def passes(self, keys: Iterable[Hashable]) -> bool:
-        """As of ``KeyLimit``. Raises SplitFailed for a sub-key that no claim can be told of."""
+        """As of ``KeyLimit``."""
         shares = self._shares
         found = [(shares[place_of(key) % len(shares)], limit_text(key)) for key in keys]
         if found and all(share.is_shut(text) for share, text in found):
