@@ -28,14 +28,14 @@ def draw_policy(random: Random) -> FailureSettings:
         retry_delay_s=random.choice([0.01, 0.2]),
         retry_max_delay_s=0.3,
         timeout_s=random.choice([0.0, 0.5, 30.0]),
-        on_failure=random.choice(list(OnFailure)),
+        on_failure=random.choice([*OnFailure, OnFailure.DEAD_LETTER]),
         after_dead=random.choice(list(AfterDead)),
         max_dead=random.choice([Limit(share=0.5), Limit(), Limit(count=1)]),
         max_consecutive=random.choice([None, None, 2]),
         breaker=random.random() < 0.6,
         max_outage_s=random.choice([2.0, 3600.0]),
         rate=random.choice([None, None, None, None, 50.0]),
-        max_doubt_s=random.choice([0.0, 0.0, 1.0, 60.0]),
+        max_doubt_s=random.choice([0.0, 0.0, 0.0, 1.0, 60.0]),
     )
 
 

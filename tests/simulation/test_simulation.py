@@ -43,7 +43,7 @@ SEEN = {
     "skips": 8,
     "ruled out": 100,
     "downstream": 6,
-    "letters": 3,  # an outage makes none
+    "letters": 6,
     "plan lost": 6,
     "commits: answer lost": 12,
     "commits: request lost": 12,
