@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
+from drainer.core.claims import ALL
 from drainer.core.forecast.forecast import CPU, NOTHING, SPLIT, Forecast
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
@@ -145,8 +146,11 @@ def too_few_to_ask(plan: OffsetPlan) -> str | None:
 
     From the plan's own account. What ``split`` takes is not in it.
     """
-    messages, subs = plan.counts()
-    fan_out = subs.read / messages.read if messages.read else 1.0
+    messages, subs = (counts.settled() for counts in plan.counts())
+    begun = [part for each in plan.claims[ALL].values() for part in each.partial.values()]
+    known = messages.read + len(begun)
+    unfinished = sum(part.count - part.bits.bit_count() for part in begun)
+    fan_out = (subs.read + unfinished) / known if known else 1.0
     left = sum(map(plan.to_go, plan.partitions))
     if left * fan_out * SUB_MESSAGE_MOST_S >= WORTH_S:
         return None

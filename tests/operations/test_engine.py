@@ -12,7 +12,7 @@ from drainer.core.failing.redrive import RedriveSettings
 from drainer.core.forecast.forecast import CONCURRENCY, CPU, LANE, NOTHING, RATE, SPLIT, Forecast
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan
-from drainer.core.progress import Counts, Progress
+from drainer.core.progress import Counts, Partial, Progress
 from drainer.core.rules.settings import RuleSettings
 from drainer.core.tuning.concurrency import Concurrency
 from drainer.engine.settings import LocalSettings
@@ -209,6 +209,17 @@ def test_of_a_small_rest_no_estimate_is_made() -> None:
     assert why is not None
     assert "about 50,000 sub-messages" in why
     assert too_few_to_ask(with_rest(100_000, 50)) is None
+
+
+def test_messages_that_were_begun_are_counted_with_all_that_they_hold() -> None:
+    plan = with_rest(1_000, 50)
+    progress = plan.claims[ALL][0]
+    begun = {5_000 + n: Partial(50, 0, 0b11111) for n in range(900)}
+    subs = replace(progress.sub_messages, read=9_500, done=9_500)
+    known = replace(progress, partial=begun, sub_messages=subs)
+    why = too_few_to_ask(replace(plan, claims={ALL: {0: known}}))
+
+    assert "about 50,000 sub-messages" in str(why)
 
 
 class _NoCluster(Cluster):
