@@ -164,10 +164,15 @@ def _log(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool) -> None:
 
 def _same_records(cluster: Cluster, loaded: LoadedPlan) -> None:
     plan = loaded.plan
+    logs = cluster.log_bounds(plan.topic, tuple(plan.partitions), plan.isolation)
+    # Up to the ends of then: a redrive goes on to what has come since. Where retention took all of
+    # that, nothing is left to compare.
     ends = {
         number: (part.end, part.leader_epoch)
-        for number, part in plan.partitions.items()
-        if part.leader_epoch is not None and plan.watermark(number) < part.end
+        for number, part in loaded.written.partitions.items()
+        if part.leader_epoch is not None
+        and plan.watermark(number) < part.end
+        and logs[number].start < part.end
     }
     for number, said in cut_logs(cluster.settings, plan.topic, plan.group, ends).items():
         raise PlanRefused(

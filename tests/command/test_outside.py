@@ -72,12 +72,14 @@ def test_retention_that_overtakes_a_drain_loses_nothing_that_was_read(
     assert gap in verified.out + verified.err
 
 
+@pytest.mark.parametrize("later", [0, 10])
 def test_what_retention_deletes_between_two_runs_is_lost_by_name(
-    command: Command, topic: Topic, cluster: Cluster
+    command: Command, topic: Topic, cluster: Cluster, later: int
 ) -> None:
     running = held(command, topic)
     running.kill()
-    topic.delete_before(COUNT)
+    topic.produce(["later"] * 2 * later)
+    topic.delete_before(COUNT + later)
 
     assert "--accept-gap" in command.resume(topic, code=3).hint
     answer = command.resume(topic, "--accept-gap", "--json", code=6).answer
