@@ -162,13 +162,6 @@ class LogCut(Unresumable):
 class AccountWrong(Unresumable):
     """Raised when read is not done + dead + skipped + pending: a bug of drainer's."""
 
-    def __init__(self, account: str) -> None:
-        super().__init__(
-            f"the account does not add up: {account}",
-            hint="this is a bug of drainer: report it, and keep the plan; to have the group's"
-            " consumers see all of it again, put the group back",
-        )
-
 
 class Halted(DrainerError):
     """Raised when the failure policy stopped the drain; the plan is true."""
@@ -194,6 +187,15 @@ class RecordNotWritten(Halted):
 
 class ThreadsOverdue(Halted):
     """Raised when nothing is left to do but what threads do after their time."""
+
+
+def account_wrong(account: str) -> AccountWrong:
+    """The error for an account that does not add up."""
+    return AccountWrong(
+        f"the account does not add up: {account}",
+        hint="this is a bug of drainer: report it, and keep the plan; to have the group's"
+        " consumers see all of it again, put the group back",
+    )
 
 
 def both(cause: BaseException | None, later: DrainerError) -> BaseException:

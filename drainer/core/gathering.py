@@ -24,7 +24,7 @@ from drainer.core.progress import (
 )
 from drainer.core.ranges import count, intersect, subtract
 from drainer.core.rules.settings import RuleAccount, asked_beyond, greater
-from drainer.errors import AccountWrong
+from drainer.errors import account_wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,4 +317,4 @@ def insist_conserved(gathering: Gathering) -> None:
     missing = gathering.missing()
     if missing is not None:
         gathering.doubtful = True
-        raise AccountWrong(missing)
+        raise account_wrong(missing)

@@ -16,10 +16,10 @@ from drainer.errors import (
     EXIT_DONE,
     EXIT_HALTED,
     EXIT_INTERRUPTED,
-    AccountWrong,
     DrainerError,
     Halted,
     LanesParked,
+    account_wrong,
 )
 from drainer.loader import describe
 
@@ -41,7 +41,7 @@ def concluded(
     if cause is not None and not isinstance(cause, DrainerError):
         raise cause
     if not (messages.conserved and subs.conserved):
-        cause = AccountWrong(f"messages {messages}, sub-messages {subs}")
+        cause = account_wrong(f"messages {messages}, sub-messages {subs}")
     ended = EXIT_DEAD_LETTERS if gave_up or lost else EXIT_DONE
     code = ended if cause is None else cause.exit_code
     return _STATUS_OF.get(code, "failed"), code, cause

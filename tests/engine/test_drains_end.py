@@ -17,6 +17,7 @@ from drainer.core.failing.failures import AfterDead, FailureSettings, OnFailure
 from drainer.engine import pump
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status
+from drainer.errors import AccountWrong, DrainerError, LockLost, Signalled, account_wrong, both
 from drainer.handler import Retry
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
@@ -32,6 +33,18 @@ def poison(*offsets: int) -> Callable[[SubMessage], Any]:
             raise ValueError("no good")
 
     return step
+
+
+@pytest.mark.parametrize("beside", [Signalled("stopped"), LockLost("the lock is gone")])
+def test_an_account_that_does_not_add_up_is_told_whatever_happens_beside_it(
+    beside: DrainerError,
+) -> None:
+    wrong = account_wrong("3 read, 2 done")
+
+    for told in (both(beside, wrong), both(wrong, beside)):
+        assert isinstance(told, AccountWrong)
+        assert str(wrong) in str(told)
+        assert str(beside) in str(told)
 
 
 def test_a_parked_barrier_parks_its_partition_and_the_drain_halts(tmp_path: Path) -> None:
