@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from core.messages import deliver, one_partition, subs_of
+from drainer.core.bundles import fold
+from drainer.core.rules.facts import named
+from drainer.errors import HandleFailed
 from drainer.loader import describe
 from drainer.mask import VARIABLE, key_repr, mask_text
 from drainer.message import SubMessage
@@ -35,3 +39,18 @@ def test_every_way_to_tell_of_a_key_masks_it(monkeypatch: pytest.MonkeyPatch) ->
 
     assert all(key_repr(sub.key) in text and "ann" not in text for text in told)
     assert describe(ValueError("ann@example.com is no number")) == "ValueError"
+
+
+def test_a_coalesce_or_rule_that_fails_tells_no_content(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "a secret")
+
+    def fails(earlier: SubMessage, later: SubMessage) -> SubMessage | None:
+        raise KeyError("ann@example.com")
+
+    first, later = subs_of("ann@example.com", "ann@example.com")
+    deliver(one_partition(0, 1), 0, first, later)
+    with pytest.raises(HandleFailed) as caught:
+        fold(fails, first, later, first)
+    assert "ann" not in str(caught.value)
+    assert named("ann@example.com") == "a str", "of a rule that gives a payload's field"
+    assert key_repr(later.key) in str(caught.value)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from drainer.core.lanes import Lanes
 from drainer.errors import HandleFailed
-from drainer.mask import error_text
+from drainer.mask import error_text, key_repr
 from drainer.message import Barrier, SubMessage
 
 FOLD_MOST = 1_000  # into one operation; a crash repeats as many
@@ -303,7 +303,7 @@ def fold(
 
 def _not_folded(first: SubMessage, later: SubMessage, what: str) -> HandleFailed:
     return HandleFailed(
-        f"coalesce {what}, for {first} up to {later}, sub-key {later.key!r}",
+        f"coalesce {what}, for {first} up to {later}, sub-key {key_repr(later.key)}",
         hint="coalesce(earlier, later) gives a SubMessage of the same sub-key that does what both"
         " would, or None when they have to stay apart; nothing of them was handled",
     )

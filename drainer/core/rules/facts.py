@@ -11,6 +11,7 @@ from uuid import UUID
 
 import orjson
 
+from drainer.mask import masking
 from drainer.message import Barrier, Message, SubMessage
 
 
@@ -224,5 +225,7 @@ _MEMBER = type(vars(_Slotted)["a"])
 def named(value: Any) -> str:
     if value is None:
         return "null"
+    if masking():
+        return f"a {type(value).__name__}"
     text = f"{type(value).__name__} {value!r}" if type(value) in _AS_THEY_ARE else ""
     return text[:60] if text else f"a {type(value).__name__}"
