@@ -63,7 +63,7 @@ def redrive_progress(
     found = cluster.topic(topic)
     committed = cluster.committed(group, topic, found.partitions)
     path = plan_path or default_plan(topic)
-    plan = PlanFile(path).load().plan if plan_path is not None or path.exists() else None
+    plan = PlanFile(path).load().plan if plan_path is not None or _is_there(path) else None
     if plan is not None and not _is_of(plan, topic, group, found.topic_id):
         if plan_path is not None:
             raise _of_another(path, plan)
@@ -114,7 +114,7 @@ def _prepare(cluster: Cluster, request: RedriveRequest, running: LocalSettings) 
     group = request.group or default_group(request.topic)
     path = request.plan_path or default_plan(request.topic)
     failures = replace(request.failures, dead_letter_topic=request.topic)
-    if path.exists():
+    if _is_there(path):
         file = PlanFile(path)
         loaded = file.load()
         if not loaded.plan.complete:
@@ -165,10 +165,19 @@ def _going_on(
     return going_on.past(gaps), deleted
 
 
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except PermissionError:  # what this user may not look for is no plan of theirs
+        return False
+
+
 def _reaching(part: PartitionPlan | None, log: LogBounds) -> PartitionPlan:
     if part is None:  # the topic has got more partitions
-        return PartitionPlan(start=log.start, end=log.end, prior=None, committed=None)
-    return replace(part, end=max(part.end, log.end))
+        return PartitionPlan(log.start, log.end, None, None, log.leader_epoch)
+    if log.end <= part.end:
+        return part
+    return replace(part, end=log.end, leader_epoch=log.leader_epoch)
 
 
 def _is_of(plan: OffsetPlan, topic: str, group: str, topic_id: str | None = None) -> bool:

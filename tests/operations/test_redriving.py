@@ -27,9 +27,10 @@ from drainer.operations.drain import drain
 from drainer.operations.redrive import RedriveRequest, prepare_redrive
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Prepared
+from drainer.sandbox import Broker
 from drainer.store.plan_file import PlanFile
 from kafka.sender import sending
-from kafka.topic import Topic, eventually
+from kafka.topic import Topic, eventually, settle
 
 DEAD_AGAIN = FailureSettings(on_failure=OnFailure.DEAD_LETTER)
 HANDLER = """
@@ -135,6 +136,27 @@ def test_a_partition_that_was_added_belongs_to_a_redrive_that_goes_on(redrives: 
     assert redrives.cluster.committed(
         f"drainer.redrive.{redrives.topic.name}", redrives.topic.name, (0, 1)
     ) == {0: 2, 1: 0}
+
+
+def test_letters_are_redriven_that_came_after_a_new_leader(
+    own_broker: Broker, topic_name: str, tmp_path: Path
+) -> None:
+    settings = ClientSettings.load(own_broker.bootstrap_servers)
+    topic = Topic(own_broker.bootstrap_servers, topic_name)
+    with Cluster.connect(settings, 60) as cluster:
+        redrives = Redrives(cluster, topic, tmp_path)
+        redrives.die(0, key="other")
+        redrives.die(1)
+        assert redrives.redrive("doc") == [1]
+    own_broker.kill()
+    own_broker.start()
+    with Cluster.connect(settings, 60) as cluster:
+        settle(cluster)
+        redrives = Redrives(cluster, topic, tmp_path)
+        redrives.die(2)
+        redrives.die(3, key="other")
+        assert redrives.redrive("doc") == [2]
+        assert redrives.redrive() == [0, 3]
 
 
 def test_letters_that_were_deleted_are_passed_over_and_told(redrives: Redrives) -> None:
