@@ -290,7 +290,14 @@ def _import(place: str, reference: str) -> tuple[ModuleType, str]:
 
 
 def _import_file(path: Path, reference: str) -> ModuleType:
-    if not path.is_file():
+    try:
+        is_there = path.is_file()
+    except PermissionError as error:
+        raise UsageError(
+            f"the handler file {path} can't be read: {error.strerror}",
+            hint="make its folder one that you can search, or name a copy",
+        ) from None
+    if not is_there:
         raise UsageError(f"no such handler file: {path}", hint="--handler path/to/file.py:Name")
     path = path.absolute()
     # A library of the same name stays what it is, for all that import it now or later.

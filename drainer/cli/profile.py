@@ -65,7 +65,13 @@ def read_profile(path: Path | None, name: str | None) -> dict[str, Any]:
     somebody else could have written it.
     """
     found = path or Path(FILE)
-    if not found.is_file():
+    try:
+        is_there = found.is_file()
+    except PermissionError as error:  # the folder can't be searched, as the one that sudo left
+        if path is None and name is None:
+            return {}
+        raise UsageError(f"{found} can't be read: {error.strerror}") from None
+    if not is_there:
         if path is None and name is None:
             return {}
         raise UsageError(

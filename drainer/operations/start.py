@@ -253,7 +253,11 @@ def _new_plan(
 
 def _check_path(path: Path, request: Request, topic_id: str) -> LoadedPlan | None:
     """The plan of a finished drain that may be set aside, if there is one at this path."""
-    if not path.parent.is_dir():
+    try:
+        is_folder = path.parent.is_dir()
+    except PermissionError:
+        is_folder = True  # maybe; it can't be written to
+    if not is_folder:
         raise PlanRefused(
             f"there is no folder {path.parent} for the plan",
             hint="make it, or name another with --plan",

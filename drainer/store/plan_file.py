@@ -5,6 +5,8 @@ Beside ``NAME`` lie ``NAME.journal-GENERATION`` while a drain runs, and ``.NAME.
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -91,6 +93,14 @@ class PlanFile:
                 hint="wait for it, or stop it with Ctrl-C: it will print how to resume",
             ) from None
         except OSError as error:
+            lock = Path(self._lock.lock_file)
+            if _is_anothers(lock):
+                raise PlanRefused(
+                    f"{lock} is another user's: whether that drain still works with"
+                    f" {self.path.name} can't be told",
+                    hint="make sure that it was stopped, and remove its lock:"
+                    f" {shlex.join(['rm', '--', str(lock)])}",
+                ) from None
             raise PlanRefused(
                 f"the plan can't be written in {self.path.parent}: {error.strerror or error}",
                 hint="name a folder that you can write to with --plan",
@@ -381,3 +391,10 @@ class PlanFile:
             return [path for path in self.path.parent.iterdir() if path.name.startswith(prefix)]
         except OSError:
             return []
+
+
+def _is_anothers(lock: Path) -> bool:
+    try:
+        return lock.stat().st_uid != os.geteuid()
+    except OSError:
+        return False  # there is none, or none that can be seen

@@ -15,6 +15,7 @@ from drainer.cli.profile import _commands as commands
 from drainer.cli.profile import _key as profile_key
 from drainer.errors import UsageError
 from drainer.ownership import NotOwn
+from privileges import without_privileges
 
 CONTENT = """
 topic = "orders"
@@ -94,6 +95,16 @@ def test_a_named_file_must_be_there() -> None:
 
 def test_a_named_profile_needs_a_file() -> None:
     assert "drainer.toml" in str(wrong(None, "night"))
+
+
+def test_a_folder_that_can_not_be_searched_has_no_profile_unless_one_is_asked_for(
+    folder: Path,
+) -> None:
+    folder.chmod(0)
+    with without_privileges():
+        assert read_profile(None, None) == {}
+        assert "Permission denied" in str(wrong(None, "night"))
+        assert "Permission denied" in str(wrong(folder / "drainer.toml", None))
 
 
 def test_a_folder_is_no_profile_file() -> None:

@@ -26,6 +26,7 @@ from drainer.loader import (
     load_handler,
 )
 from drainer.message import Message, Origin, SubMessage
+from privileges import without_privileges
 
 CONTEXT = Context("orders", "billing", "drain", 7, {"url": "http://x"})
 MESSAGE = Message(Origin("orders", "id", 0), 5, b"key", b"value")
@@ -430,6 +431,12 @@ def fails(reference: str, kind: type[DrainerError]) -> DrainerError:
     assert caught.value.exit_code == (2 if kind is UsageError else 3)
     assert caught.value.hint
     return caught.value
+
+
+def test_a_handler_in_a_folder_that_can_not_be_searched_is_told(tmp_path: Path) -> None:
+    tmp_path.chmod(0)
+    with without_privileges():
+        assert "Permission denied" in str(fails(f"{tmp_path}/handlers.py:H", UsageError))
 
 
 @pytest.mark.parametrize(

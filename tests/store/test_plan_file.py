@@ -22,10 +22,10 @@ from drainer.core.progress import Progress
 from drainer.errors import PlanNotWritten, PlanRefused
 from drainer.store import plan_file, whole
 from drainer.store.plan_file import PlanFile, default_path
+from privileges import without_privileges
 
 LATER = replace(with_progress(PLAN, p0=progress(160)), generation=8)
 CHANGES = {0: progress(121)}
-NOBODY = 65534
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -374,19 +374,6 @@ def public_folder() -> Iterator[Path]:
         yield folder
 
 
-@contextmanager
-def without_privileges() -> Iterator[None]:
-    """To root, every folder can be written to."""
-    if os.geteuid():
-        yield
-        return
-    os.seteuid(NOBODY)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
-
 def test_a_folder_that_can_not_be_written_to_is_refused(public_folder: Path) -> None:
     public_folder.chmod(0o555)
     with without_privileges():
@@ -395,6 +382,20 @@ def test_a_folder_that_can_not_be_written_to_is_refused(public_folder: Path) -> 
     assert "Permission denied" in str(error)
     assert str(public_folder) in str(error)
     assert names(public_folder) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has files that are closed to nobody")
+def test_the_lock_that_another_user_left_is_named_with_the_way_out(public_folder: Path) -> None:
+    file = PlanFile(public_folder / "orders.plan.json")
+    file.hold()
+    public_folder.chmod(0o777)
+    with without_privileges():
+        error = refused(file.path)
+    lock = public_folder / ".orders.plan.json.lock"
+
+    assert str(error).startswith(f"{lock} is another user's")
+    assert error.hint is not None
+    assert error.hint.endswith(f"remove its lock: rm -- {lock}")
 
 
 def test_a_plan_that_can_not_be_read_is_refused(public_folder: Path) -> None:

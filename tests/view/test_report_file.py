@@ -11,6 +11,7 @@ import pytest
 from drainer.errors import EXIT_REFUSED
 from drainer.view.report.file import MARK, ReportFile, ReportNotWritten, ReportRefused
 from drainer.view.report.write import write_or_warn
+from privileges import without_privileges
 
 from . import samples
 
@@ -61,6 +62,12 @@ def test_a_file_that_appeared_meanwhile_is_not_written_over(tmp_path: Path) -> N
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ReportRefused, match="there is no folder"):
         ReportFile(tmp_path / "missing" / "report.html")
+
+
+def test_a_folder_that_can_not_be_searched_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0)
+    with without_privileges(), pytest.raises(ReportRefused, match="permission denied"):
+        ReportFile(tmp_path / "below" / "report.html")
 
 
 def test_a_folder_in_the_place_of_the_file_is_refused(tmp_path: Path) -> None:

@@ -41,7 +41,11 @@ class ReportFile:
         self._mark = mark
         self._kind = kind
         folder = self.path.parent
-        if not folder.is_dir():
+        try:
+            is_folder = folder.is_dir()
+        except PermissionError:
+            is_folder = True  # maybe; it can't be written to
+        if not is_folder:
             raise ReportRefused(
                 f"there is no folder {folder} for the report",
                 hint=f"make it, or name another file with {option}",
