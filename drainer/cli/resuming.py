@@ -36,7 +36,7 @@ _NEEDED = (
     "archive",
 )
 _PAIRS = {"client_property", "set_", "spark_conf"}  # NAME=VALUE, and the value may be a secret
-_LOGIN = re.compile(r"://[^/\s]*:[^/\s]*@")
+_LOGIN = re.compile(r":\S*@")
 # Names that handlers' authors choose; too many are named without their value rather than too few.
 _MAY_BE_SECRET = re.compile(
     r".key$|auth|bearer|cookie|cred|dsn|jwt|pass|private|pwd|^pw$|signature|token", re.IGNORECASE

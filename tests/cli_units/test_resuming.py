@@ -58,6 +58,8 @@ def test_a_redrive_and_a_resume_say_theirs() -> None:
         (["--set", "api_token=hush"], "--set api_token=…"),
         (["--set", "DB_PASSWORD=hush"], "--set DB_PASSWORD=…"),
         (["--set", "dsn=postgres://me:hush@db/x"], "--set dsn=…"),
+        (["--set", "db=postgres://me:hu/sh@db/x"], "--set db=…"),
+        (["--set", "db=me:hush@db"], "--set db=…"),
         (["--set", "api_key=hush"], "--set api_key=…"),
         (["--set", "Authorization=Basic hush"], "--set Authorization=…"),
         (["--set", "index=9f86d081884c7d659a2feaa0c55ad015"], "--set index=…"),
