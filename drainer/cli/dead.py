@@ -78,7 +78,7 @@ def list_(
             from_handler=from_handler,
         )
         with connect(settings) as cluster:
-            redriven = redrive_progress(cluster, dead_letter_topic, group, plan)
+            redriven = redrive_progress(cluster, dead_letter_topic, group, plan, terminal.warn)
             found = look_over(cluster, dead_letter_topic, wanted, limit, redriven, all_=all_)
         if json:
             known = None if redriven.plan is None else str(redriven.plan)

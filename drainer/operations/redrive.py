@@ -7,7 +7,7 @@ there, so that the next redrive finds them, whatever was redriven around them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from drainer.kafka.topic import LogBounds
 from drainer.loader import LoadedHandler
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Prepared, Request, prepare
-from drainer.store.plan_file import LoadedPlan, PlanFile, default_path
+from drainer.store.plan_file import LoadedPlan, NotOwnPlan, PlanFile, default_path
 
 SHOWN = 3  # origins in an error
 ORIGINS_MOST = 100  # that are counted
@@ -52,9 +52,15 @@ class RedriveRequest:
 
 
 def redrive_progress(
-    cluster: Cluster, topic: str, group: str | None = None, plan_path: Path | None = None
+    cluster: Cluster,
+    topic: str,
+    group: str | None = None,
+    plan_path: Path | None = None,
+    warn: Callable[[str], None] = lambda text: None,
 ) -> RedriveProgress:
     """What redrives of this group have finished.
+
+    A plan that was not named and may be somebody else's work is left out, and ``warn`` is told.
 
     Raises PlanRefused when the plan is damaged, or one that was named is of another drain, and as
     the cluster does.
@@ -63,7 +69,14 @@ def redrive_progress(
     found = cluster.topic(topic)
     committed = cluster.committed(group, topic, found.partitions)
     path = plan_path or default_plan(topic)
-    plan = PlanFile(path).load().plan if plan_path is not None or _is_there(path) else None
+    plan: OffsetPlan | None = None
+    try:
+        if plan_path is not None or _is_there(path):
+            plan = PlanFile(path).load().plan
+    except NotOwnPlan as error:
+        if plan_path is not None:
+            raise
+        warn(f"{error}; it is left out, so letters that were redriven may be listed")
     if plan is not None and not _is_of(plan, topic, group, found.topic_id):
         if plan_path is not None:
             raise _of_another(path, plan)

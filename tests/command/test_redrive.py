@@ -135,6 +135,23 @@ def test_the_list_has_what_is_outstanding(command: Command, dead: Topic) -> None
     assert "no plan" in command(*named, "--plan", "not-there.json", code=3).error
 
 
+def test_a_plan_that_others_can_write_is_left_out_of_a_list_unless_it_is_named(
+    command: Command, dead: Topic
+) -> None:
+    write(dead, died(0, "doc"))
+    redrive(command, dead.name)
+    write(dead, died(1, "other"), died(2, "doc"))
+    redrive(command, dead.name, "--sub-key", "doc")
+    plan = command.folder / f"{dead.name}.redrive.plan.json"
+    plan.chmod(0o666)
+
+    listing = ["dead", "list", "--dead-letter-topic", dead.name, "-b", command.bootstrap]
+    listed = command(*listing)
+    assert f"warning: {plan.name} can be written by anybody" in listed.err
+    assert "as group drainer.redrive" in listed.err
+    assert "can be written by anybody" in command(*listing, "--plan", plan.name, code=3).error
+
+
 def test_letters_of_different_drains_are_not_redriven_together_unless_told(
     command: Command, dead: Topic
 ) -> None:
