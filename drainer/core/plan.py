@@ -258,9 +258,18 @@ class OffsetPlan:
             raise _refuse("rules have skipped or given up more than was")
 
     def encode(self) -> bytes:
-        """The file's bytes: indented JSON with a digest over all of it."""
+        """The file's bytes: indented JSON with a digest over all of it.
+
+        Raises PlanRefused when a name in it is no text.
+        """
         body = self.as_json()
-        body["digest"] = _digest(body)
+        try:
+            body["digest"] = _digest(body)
+        except TypeError as error:
+            raise PlanRefused(
+                f"the plan can't be written, for a name, path or rule in it is not UTF-8: {error}",
+                hint="give the group, the handler, its path and the rules names in UTF-8",
+            ) from error
         return orjson.dumps(body, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
     @classmethod

@@ -425,7 +425,7 @@ class Failures:
 
 
 def _kind(error: BaseException) -> str:
-    return describe(error)[:KIND_LENGTH]
+    return printable(describe(error))[:KIND_LENGTH]  # it goes into the plan, as a reason does
 
 
 def _reason(skip: Skip) -> str:

@@ -206,6 +206,18 @@ def test_a_parked_lane_is_pending_and_all_others_are_drained(kind: Kind, tmp_pat
     assert rehearsal.file.load().plan.parked_lanes == ParkedLanes()
 
 
+def test_an_error_with_half_a_character_keeps_no_plan_from_being_written(tmp_path: Path) -> None:
+    def step(sub: SubMessage) -> None:
+        if sub.message.offset == 13:
+            raise ValueError("half \ud800")
+
+    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=_with(on_failure=OnFailure.PARK))
+
+    assert rehearsal.drain(handler_of(OnThreads, step)).exit_code == 5
+    (named,) = rehearsal.file.load().plan.parked_lanes.first
+    assert named.error == "ValueError: half \\ud800"
+
+
 def test_a_lane_parked_behind_a_dead_letter_stays_so_in_the_next_run(tmp_path: Path) -> None:
     settings = _with(on_failure=OnFailure.DEAD_LETTER, after_dead=AfterDead.PARK, retries=0)
     rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=settings)

@@ -129,6 +129,11 @@ def redrives(text: st.SearchStrategy[str]) -> st.SearchStrategy[RedriveSettings]
     return st.builds(RedriveSettings, filters, st.integers(0, 99))
 
 
+def test_a_plan_with_a_name_that_is_no_text_is_refused_before_it_is_written() -> None:
+    with pytest.raises(PlanRefused, match="not UTF-8"):
+        replace(PLAN, group="half \udcff").encode()
+
+
 @given(plans())
 @settings(max_examples=200, deadline=None)
 @example(PLAN)
