@@ -35,6 +35,7 @@ from drainer.loader import describe
 from drainer.message import SubMessage
 
 TICK_LEAST_S = 0.001
+BACK_AGAIN_S = 0.05  # after it was not the time to try one again
 KINDS_MOST = 50  # errors told apart; what comes then is counted by its type alone
 KIND_LENGTH = 160
 
@@ -373,9 +374,13 @@ class Failures:
         since_s = self._breaker.open_since_s
         if since_s is None:
             given_up = []
+            done = self._done
             for sub in self._retries.pop_due(now_s):
+                if not self._breaker.comes_back(sub, done, self._at_work):
+                    self._retries.push(sub, now_s + BACK_AGAIN_S)
+                    continue
                 error = self._doubted.pop(sub, None)
-                verdict = error and self._policy.proven(sub, self._done)
+                verdict = error and self._policy.proven(sub, done)
                 if error and verdict:
                     given_up.append((sub, verdict, error))
                 else:

@@ -16,6 +16,7 @@ from drainer.core.failing.breaker import PROBE_MOST_S, Breaker
 from drainer.core.failing.failures import FailurePolicy, FailureSettings, Fate, OnFailure, Verdict
 from drainer.core.failing.retries import Retries
 from drainer.core.progress import Outcome
+from drainer.engine.failures import BACK_AGAIN_S
 from drainer.message import SubMessage
 
 from .messages import deliver, one_partition
@@ -83,6 +84,10 @@ class Run:
                     self._give_up(sub, verdict)
             if not self.breaker.open:
                 for sub in self.retries.pop_due(self.now_s):
+                    at_work = self.dispatcher.lanes.running + self.dispatcher.ready
+                    if not self.breaker.comes_back(sub, ledger.subs_done, at_work):
+                        self.retries.push(sub, self.now_s + BACK_AGAIN_S)
+                        continue
                     proven = sub in doubted and self.judge.proven(sub, ledger.subs_done)
                     doubted.discard(sub)
                     if proven:
@@ -233,6 +238,20 @@ def test_many_bad_messages_do_not_hold_a_drain_up(lanes: int, retries: int) -> N
     assert run.halted is None
     assert set(run.given_up) == bad
     assert run.now_s < 10 * 60
+
+
+@pytest.mark.parametrize("retries", [0, 3])
+@pytest.mark.parametrize(("count", "concurrency"), [(60, 4), (60, 8), (100, 8), (100, 32)])
+@pytest.mark.parametrize("lanes", [200, 2_000])
+def test_many_bad_messages_next_to_each_other_hold_a_drain_up_once(
+    lanes: int, count: int, concurrency: int, retries: int
+) -> None:
+    """Whatever is left of them when the breaker closes fails again, and others succeed."""
+    bad = range(500, 500 + count)
+    run = Run(always(*bad), lanes, 2_000, concurrency=concurrency, policy=policy(retries=retries))
+    assert set(run.given_up) == set(bad)
+    assert run.breaker.opened == 1
+    assert run.now_s < count * PROBE_MOST_S
 
 
 def test_all_that_is_left_at_the_end_is_no_outage() -> None:

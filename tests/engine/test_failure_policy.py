@@ -539,6 +539,24 @@ def test_bad_messages_at_the_end_are_no_outage(tmp_path: Path) -> None:
     assert summary.failures.outages == 0
 
 
+def test_many_bad_messages_next_to_each_other_are_not_outage_after_outage(tmp_path: Path) -> None:
+    bad = range(100, 157)
+
+    async def step(sub: SubMessage) -> None:
+        await asyncio.sleep(0.002)
+        poison(*bad)(sub)
+
+    log = log_of(*([f"k{n}"] for n in range(4_000)))
+    failures = _with(on_failure=OnFailure.DEAD_LETTER, retry_delay_s=0.2, retry_max_delay_s=0.2)
+    rehearsal = Rehearsal(tmp_path, {0: log}, failures=failures)
+
+    summary = rehearsal.drain(OnTheLoop(step))
+
+    assert (summary.exit_code, summary.sub_messages.dead) == (6, len(bad))
+    assert set(rehearsal.letters.written) == places(*bad)
+    assert summary.failures.outages == 1
+
+
 @both_kinds
 def test_a_rate_spreads_the_starts(kind: Kind, tmp_path: Path) -> None:
     starts: list[float] = []

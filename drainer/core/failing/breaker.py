@@ -15,6 +15,7 @@ SHARE = 0.8  # of all that ended meanwhile; with this many it is the downstream,
 WINDOW_S = 10.0  # and they failed within this time; however long, when nothing succeeded meanwhile
 PROBE_FIRST_S = 0.5
 PROBE_MOST_S = 5.0
+BACK_MOST = 20  # that failed before it closed and are tried again at once; one more each success
 
 
 class Streak:
@@ -81,6 +82,8 @@ class Breaker:
         self._probe: SubMessage | None = None
         self._probe_at_s = 0.0
         self._wait_s = PROBE_FIRST_S
+        self._may_come_back = 0
+        self._done_by_then: int | None = None
 
     @property
     def open(self) -> bool:
@@ -154,6 +157,24 @@ class Breaker:
         self._probe = self.open_since_s = None
         self._turn += 1
         self._failures.clear()
+        self._may_come_back, self._done_by_then = BACK_MOST, None
+        return True
+
+    def comes_back(self, sub: SubMessage, done: int, at_work: int) -> bool:
+        """Whether one that is due may be tried again now.
+
+        What failed before the breaker closed comes back as others succeed: many bad ones at once
+        would look like the next outage, and open it again for ever. ``at_work`` is as for
+        ``failed``; where it is 0, only those that come back can succeed.
+        """
+        if getattr(sub, "failing", None) is None or not self.is_new(sub):
+            return True
+        since = 0 if self._done_by_then is None else done - self._done_by_then
+        self._done_by_then = done
+        self._may_come_back = min(BACK_MOST, self._may_come_back + since)
+        if not self._may_come_back and at_work:
+            return False
+        self._may_come_back = max(0, self._may_come_back - 1)
         return True
 
     def _note(self, sub: SubMessage, done: int, at_work: int, now_s: float) -> Failing:
