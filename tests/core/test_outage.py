@@ -254,6 +254,21 @@ def test_many_bad_messages_next_to_each_other_hold_a_drain_up_once(
     assert run.now_s < count * PROBE_MOST_S
 
 
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("latency_s", [0.001, 0.01])
+@pytest.mark.parametrize("lanes", [8, 20])
+def test_lanes_that_come_to_a_bad_message_one_after_the_other_are_no_outage(
+    lanes: int, latency_s: float, seed: int
+) -> None:
+    """In the end each waits for a retry. Most have failed again while others succeeded."""
+    random = Random(f"{lanes} {latency_s} {seed}")
+    bad = {n for n in range(2_000) if random.random() < 0.01}
+    run = Run(always(*bad), lanes, 2_000, latency_s=latency_s)
+    assert run.halted is None
+    assert set(run.given_up) == bad
+    assert run.now_s < 10 * 60
+
+
 def test_all_that_is_left_at_the_end_is_no_outage() -> None:
     bad = range(0, 400, 10)
     run = Run(always(*bad), lanes=400, latency_s=0.0001)

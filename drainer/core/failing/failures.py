@@ -22,6 +22,7 @@ DOUBTFUL = 0.01  # below this it may be the downstream
 CERTAIN = 1e-5  # below this it is
 EXPECTED = 0.01  # of one sub-message, when nothing is known yet
 SHARE_LEAST = 0.001  # of bad ones; nobody knows that there are fewer
+OUTLIVED = 2  # failed attempts after each of which others succeeded: then it is no outage's fault
 
 
 class OnFailure(Enum):
@@ -238,10 +239,14 @@ class FailurePolicy:
         failing = breaker.failing(sub, now_s)
         if not failing.failures:
             failing.done = done
+        elif done > failing.done_at_last:
+            failing.outlived += 1
+        failing.done_at_last = done
         failing.failures += 1
         spent = failing.failures > settings.retries
         if spent:
-            patience_s = self.patience_s(done)
+            known_bad = failing.outlived >= OUTLIVED and not breaker.open
+            patience_s = 0.0 if known_bad else self.patience_s(done)
             waited_s = now_s - max(failing.since_s, breaker.streak.since_s)
             in_vain = not done and settings.on_failure is OnFailure.HALT  # a resume tries it again
             if waited_s >= patience_s or in_vain:
