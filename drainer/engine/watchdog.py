@@ -7,6 +7,7 @@ handler waits for something that it should await: nothing else can run meanwhile
 
 from __future__ import annotations
 
+import os
 import sys
 import sysconfig
 import threading
@@ -24,8 +25,10 @@ LOOKS = 20  # that are remembered
 BLOCKED = 6  # of them, for a warning: a third of the time or more
 STOP_S = 1.0
 
-_OWN = str(Path(drainer.__file__).parent)
-_LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+_OWN = f"{Path(drainer.__file__).parent}{os.sep}"
+_LIBRARIES = tuple(
+    f"{sysconfig.get_paths()[name]}{os.sep}" for name in ("stdlib", "purelib", "platlib")
+)
 
 
 class Watchdog:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of
 
+import drainer
 from drainer.engine import watchdog
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Summary
@@ -35,6 +37,19 @@ def test_an_async_handler_that_blocks_is_named_with_its_line(
     found = drained(OnTheLoop(fetch), tmp_path, 10).blocked_by
 
     assert found == f"{__file__}:{fetch.__code__.co_firstlineno + 1} in fetch"
+
+
+def test_a_handler_in_a_package_whose_name_begins_with_drainer_is_named_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog, "EVERY_S", 0.01)
+    monkeypatch.setattr(watchdog, "BLOCKED", 2)
+    file = f"{Path(drainer.__file__).parent}_acme/handler.py"
+    source = "import time\nasync def fetch(sub):\n    time.sleep(0.2)\n"
+    names: dict[str, Any] = {}
+    exec(compile(source, file, "exec"), names)
+
+    assert drained(OnTheLoop(names["fetch"]), tmp_path, 10).blocked_by == f"{file}:3 in fetch"
 
 
 def test_one_that_waits_and_one_that_computes_are_not_named(tmp_path: Path) -> None:
