@@ -37,7 +37,7 @@ def new_sub() -> SubMessage:
 def given_up(policy: FailurePolicy, done: int, finished: int) -> str | None:
     sub = new_sub()
     policy.failed(sub, done, 999, 0.0)
-    return policy.gave_up(sub, finished)
+    return policy.gave_up(sub, done, finished)
 
 
 def policy_of(**named: Any) -> FailurePolicy:
@@ -301,6 +301,15 @@ def test_so_many_in_a_row_are_a_reason_to_halt() -> None:
     policy = policy_of(max_dead=Limit(), max_consecutive=3)
     assert [given_up(policy, done, 0) is None for done in (5, 5, 6, 6)] == [True] * 4
     assert "3 sub-messages in a row" in (given_up(policy, 6, 0) or "")
+
+
+def test_in_a_row_means_with_none_done_until_they_are_given_up() -> None:
+    policy = policy_of(retries=1, max_dead=Limit(), max_consecutive=2, max_doubt_s=0)
+    one, other = new_sub(), new_sub()
+    for sub in (one, other):
+        policy.failed(sub, 5, 999, 0.0)
+    assert policy.gave_up(one, 300, 301) is None
+    assert policy.gave_up(other, 600, 602) is None
 
 
 def test_without_a_limit_any_number_may_be_given_up() -> None:

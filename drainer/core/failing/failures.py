@@ -215,7 +215,7 @@ class FailurePolicy:
         self._streak: Streak | None = None  # before which ``_usual`` were given up
         self._usual = 0
         self._consecutive = 0
-        self._done_at_last = -1
+        self._at_last = -1, -1  # how many were done when the last one was given up
         self._random = random
 
     def later(self, now_s: float, after_s: float | None, sub: SubMessage) -> Verdict:
@@ -305,12 +305,12 @@ class FailurePolicy:
             return NOTHING_SUCCEEDED
         return None
 
-    def gave_up(self, sub: SubMessage, finished: int) -> str | None:
+    def gave_up(self, sub: SubMessage, done: int, finished: int) -> str | None:
         """Counts one that was given up; the reason to halt when those are too many."""
-        done = sub.failing.done
+        between = sub.failing.done, done  # its first failure, and now
         self.given_up += 1
-        self._consecutive = self._consecutive + 1 if done == self._done_at_last else 1
-        self._done_at_last = done
+        self._consecutive = self._consecutive + 1 if between == self._at_last else 1
+        self._at_last = between
         settings = self.settings
         if settings.max_dead.passed(self.given_up, finished):
             return (
