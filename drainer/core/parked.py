@@ -53,7 +53,7 @@ class ParkedLanes:
 
     def of(self, keys: Iterable[str]) -> tuple[ParkedLane, ...]:
         """Those named that have one of these keys."""
-        known = set(keys)
+        known = {key[:KEY_LENGTH] for key in keys}
         return tuple(lane for lane in self.first if lane.key in known)
 
     def shown(self) -> list[dict[str, str]]:

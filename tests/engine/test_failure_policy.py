@@ -206,6 +206,16 @@ def test_a_parked_lane_is_pending_and_all_others_are_drained(kind: Kind, tmp_pat
     assert rehearsal.file.load().plan.parked_lanes == ParkedLanes()
 
 
+def test_a_parked_lane_with_a_long_key_is_named_by_a_resume_too(tmp_path: Path) -> None:
+    settings = _with(on_failure=OnFailure.DEAD_LETTER, after_dead=AfterDead.PARK, max_doubt_s=0.0)
+    log = log_of(*([key] for key in ("k" * 3_000, "k" * 3_000, "other")))
+    rehearsal = Rehearsal(tmp_path, {0: log}, failures=settings)
+
+    first = rehearsal.drain(handler_of(OnTheLoop, poison(0)))
+    assert rehearsal.drain(handler_of(OnTheLoop, poison())).parked == first.parked
+    assert len(first.parked.first) == 1
+
+
 def test_an_error_with_half_a_character_keeps_no_plan_from_being_written(tmp_path: Path) -> None:
     def step(sub: SubMessage) -> None:
         if sub.message.offset == 13:
