@@ -24,7 +24,8 @@ from drainer.message import Message
 
 PURGE_MIN = 64  # finished messages inside the queue that are not worth purging yet
 PURGE_BYTES_MIN = 1024 * 1024  # nor these, in all
-# What a message takes of which only the account is kept, and each sub-key that stays in it.
+# What a message takes of which only the account is kept, and each sub-key that stays in it beside
+# its text.
 RESTING_BYTES = 700
 RESTING_KEY_BYTES = 100
 
@@ -322,7 +323,8 @@ class Ledger:
     def _put_to_rest(self, message: Message) -> None:
         self.resting += 1
         self.pending_bytes -= message.size
-        at_rest = RESTING_BYTES + RESTING_KEY_BYTES * len(message.sub_keys)
+        keys = message.sub_keys
+        at_rest = RESTING_BYTES + RESTING_KEY_BYTES * len(keys) + len(repr(keys))
         message.size = min(message.size, at_rest)
         self.pending_bytes += message.size
         message.let_go()

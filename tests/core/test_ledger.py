@@ -585,6 +585,14 @@ def test_a_message_of_which_nothing_is_left_to_do_lets_go_of_its_content() -> No
     assert ledger.watermark == 0
 
 
+def test_the_sub_keys_of_a_message_at_rest_are_still_counted() -> None:
+    ledger = Ledger(0, 2)
+    message = deliver(ledger, 0, "a" * 5_000, "b" * 5_000, size=50_000)
+    ledger.rest(message)
+    ledger.rest(message)
+    assert 10_000 < ledger.pending_bytes < 15_000
+
+
 def test_at_rest_it_is_in_the_plan_as_before() -> None:
     ledger = Ledger(0, 9)
     message, behind = deliver(ledger, 0, "a", "b"), deliver(ledger, 1, "a")
