@@ -207,7 +207,7 @@ def both(cause: BaseException | None, later: DrainerError) -> BaseException:
     else:  # a stop that was asked for is no longer all that happened
         made = Interrupted if isinstance(cause, Signalled) else type(cause)
     return made(
-        f"{cause}; and then: {later}",
+        str(cause) if str(cause) == str(later) else f"{cause}; and then: {later}",
         hint=later.hint or cause.hint,
         cause=cause.__cause__ or later.__cause__,
     )

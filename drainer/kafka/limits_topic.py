@@ -8,14 +8,16 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
-from drainer.kafka.answers import FORBIDDEN, NO_TOPIC
+from drainer.errors import RightMissing
+from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, Right, may_not
 from drainer.kafka.cluster import LATEST, Cluster
 
 PREFIX = "drainer.limits."
@@ -29,7 +31,6 @@ BATCH_BYTES = 64 * 1024  # that a batch has beside the payload of a large messag
 
 _TOPIC = re.compile(r"drainer\.limits\.\d{8}-\d{6}-[0-9a-f]{6}")
 _GROUP = re.compile(_TOPIC.pattern + r"\.[1-9]\d*")
-_ALL_OWN = f"topics that begin with {PREFIX}"
 _NO_ANSWER = NO_TOPIC | FORBIDDEN | {KafkaError.LEADER_NOT_AVAILABLE}
 _IDLE = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
 
@@ -114,6 +115,23 @@ def assignment(partitions: int, brokers: Sequence[int], replicas: int) -> list[l
     return spread
 
 
+def insist_on_removal(cluster: Cluster) -> None:
+    """Makes sure that this user may remove what a run makes, as far as brokers say so beforehand.
+
+    They do of a group that is not there, and of a topic to who has no right to it at all. Raises as
+    ``delete_own``.
+    """
+    topic = new_topic_name()
+    delete_own(cluster, Own((topic,), group_names(topic, 1)))
+
+
+def insist_on_reading(cluster: Cluster, groups: Sequence[str]) -> None:
+    """Makes sure that this user may read with these groups. Raises RightMissing."""
+    with _needing("READ", "group"):
+        for group in groups[:1]:
+            cluster.group(group)
+
+
 def create_test_topic(
     cluster: Cluster, name: str, partitions_per_broker: int, message_bytes_most: int
 ) -> LimitsTopic:
@@ -149,11 +167,25 @@ def create_test_topic(
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
 
-    connection.ask(f"make the test topic {name}", attempt, needs=("CREATE", _ALL_OWN))
+    with _needing("CREATE", "topic"):
+        connection.ask(f"make the test topic {name}", attempt)
     until_s = time.monotonic() + connection.timeout_s
-    while len(cluster.topic(name, "WRITE").partitions) < partitions and time.monotonic() < until_s:
+    while (
+        len(cluster.topic(name, "DESCRIBE").partitions) < partitions and time.monotonic() < until_s
+    ):
         time.sleep(0.05)
     return LimitsTopic(name, partitions, replicas, brokers)
+
+
+def insist_on_use(cluster: Cluster, name: str) -> None:
+    """Makes sure that this user may remove the topic, which is there, and use it.
+
+    Raises RightMissing.
+    """
+    needed: tuple[Right, ...] = ("DELETE", "WRITE", "READ")
+    for right in needed:
+        with _needing(right, "topic"):
+            cluster.topic(name, right)
 
 
 def own_things(cluster: Cluster) -> Own:
@@ -184,9 +216,11 @@ def delete_own(cluster: Cluster, own: Own) -> None:
                 if error.args[0].code() not in NO_TOPIC:
                     raise
 
-        connection.ask(f"delete the test topic {name}", attempt, needs=("DELETE", _ALL_OWN))
-    for name in own.groups:
-        cluster.delete_group(name)
+        with _needing("DELETE", "topic"):
+            connection.ask(f"delete the test topic {name}", attempt)
+    with _needing("DELETE", "group"):
+        for name in own.groups:
+            cluster.delete_group(name)
 
 
 def live_traffic(cluster: Cluster, look_s: float = LOOK_S) -> LiveTraffic:
@@ -256,6 +290,16 @@ def _ends(cluster: Cluster, partitions: Mapping[str, int]) -> dict[tuple[str, in
         return found
 
     return connection.ask("read the ends of all logs", attempt) if places else {}
+
+
+@contextmanager
+def _needing(right: Right, kind: str) -> Iterator[None]:
+    """Names all of ours where one is refused: the next run's have other names."""
+    try:
+        yield
+    except RightMissing as error:
+        what = f"{right.lower()} {kind}s of drainer limits"
+        raise may_not(what, right, f"{kind}s that begin with {PREFIX}") from error.__cause__
 
 
 def _insist_on_own(names: Collection[str], is_own: Callable[[str], bool]) -> None:

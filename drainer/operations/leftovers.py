@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.limits_topic import Own, delete_own, moving_topics, own_things
+from drainer.kafka.limits_topic import Own, delete_own, insist_on_removal, moving_topics, own_things
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,11 @@ class Leftovers:
 
 
 def find_leftovers(cluster: Cluster) -> Leftovers:
-    """Topics and groups of ``drainer limits``; those of a run that goes on are told apart."""
+    """Topics and groups of ``drainer limits``; those of a run that goes on are told apart.
+
+    Raises Refused when this user may not remove them.
+    """
+    insist_on_removal(cluster)
     own = own_things(cluster)
     moving = moving_topics(cluster, own.topics) if own.topics else {}
     groups_of = {
@@ -37,6 +41,6 @@ def find_leftovers(cluster: Cluster) -> Leftovers:
 def clean_up(cluster: Cluster, own: Own) -> None:
     """Removes topics and groups of ``drainer limits``, and no others.
 
-    Raises Refused when this user may not.
+    Raises Refused when this user may not, or a group has members.
     """
     delete_own(cluster, own)

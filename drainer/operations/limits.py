@@ -22,6 +22,7 @@ from drainer.errors import (
     Interrupted,
     LimitsRefused,
     Refused,
+    RightMissing,
     both,
 )
 from drainer.kafka.cluster import Cluster
@@ -31,6 +32,9 @@ from drainer.kafka.limits_topic import (
     create_test_topic,
     delete_own,
     group_names,
+    insist_on_reading,
+    insist_on_removal,
+    insist_on_use,
     live_traffic,
     new_topic_name,
     own_things,
@@ -103,7 +107,8 @@ def prepare_limits(
     Raises:
         UsageError: when settings contradict each other.
         LimitsRefused: when the file is of other settings, of another cluster, or no limits.
-        Refused: when others use the cluster, and it was not said to be shared.
+        Refused: when others use the cluster, and it was not said to be shared; or a right is
+            missing.
     """
     at = at or datetime.now(UTC)
     file = LimitsFile(request.out)
@@ -124,9 +129,13 @@ def prepare_limits(
     if on_disk is not None:
         limits = _gone_on_with(on_disk, limits, request.out)
     own = own_things(cluster)
+    topic = new_topic_name(at)
+    groups = group_names(topic, _most(settings, Axis.CONSUMER_GROUPS, settings.consumer_groups))
     live: dict[str, float] = {}
     live_groups: tuple[str, ...] = ()
     if not limits.complete:
+        insist_on_removal(cluster)
+        insist_on_reading(cluster, groups)
         traffic = live_traffic(cluster)
         live, live_groups = dict(traffic.topics), traffic.groups
         if traffic and not request.shared:
@@ -135,8 +144,6 @@ def prepare_limits(
                 hint="overload would hit them. Stop them, or say --shared-cluster: then a trial"
                 " ends within about a second of overload; bound it with --max-mb-per-s, too",
             )
-    topic = new_topic_name(at)
-    groups = _most(settings, Axis.CONSUMER_GROUPS, settings.consumer_groups)
     partitions = _most(settings, Axis.PARTITIONS, settings.partitions)
     return PreparedLimits(
         request=request,
@@ -144,7 +151,7 @@ def prepare_limits(
         on_disk=on_disk,
         bootstrap_servers=cluster.settings.bootstrap_servers,
         topic=topic,
-        groups=group_names(topic, groups),
+        groups=groups,
         partitions_a_broker=partitions // brokers,
         message_bytes_most=_most(settings, Axis.MESSAGE_BYTES, settings.message_bytes),
         live=live,
@@ -207,6 +214,7 @@ def _on_a_topic(
                 cluster, prepared.topic, prepared.partitions_a_broker, prepared.message_bytes_most
             )
             made = True
+            insist_on_use(cluster, prepared.topic)
             with host.traffic(prepared.topic, prepared.groups) as traffic:
                 limits = Trials(
                     prepared.limits,
@@ -232,6 +240,8 @@ def _remove(cluster: Cluster, own: Own) -> DrainerError | None:
     try:
         delete_own(cluster, own)
     except DrainerError as error:
+        if isinstance(error, RightMissing):
+            hint = f"{error.hint}; then {hint}"
         return Interrupted(f"{own.topics[0]} or its groups are still there: {error}", hint=hint)
     except KeyboardInterrupt:
         return Interrupted(f"{own.topics[0]} or its groups are still there", hint=hint)

@@ -223,7 +223,8 @@ class SparkDrain:
             cause = await asyncio.shield(self._ended)
             if isinstance(cause, Refused) and self._following.waves:
                 # As its readers of the first wave could and those of a later one can't.
-                cause = Interrupted(str(cause), hint="resume with the plan", cause=cause)
+                hint = cause.hint or "resume with the plan"
+                cause = Interrupted(str(cause), hint=hint, cause=cause)
             cause = await self._stop(cause, working)
             watch.cancel()
             return await self._summary(cause)

@@ -1,14 +1,15 @@
 """Kafka rights: the table of docs/security.md, and each command tried with exactly what it says.
 
 For each right of a command there is a user who has all of them but that one, and one who has no
-more than is needed.
+more than is needed. No command says or leaves the password that they all log in with.
 """
 
 from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import cast
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports without saying so
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     ResourcePatternType,
@@ -27,6 +29,7 @@ from drainer.errors import Refused, RightMissing
 from drainer.kafka.answers import Right as Operation
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fill import create_topic, fill
+from drainer.kafka.limits_topic import Own, new_topic_name, own_things
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
 from scenarios.trust.case import Stage, insist
@@ -40,6 +43,9 @@ AUTHORIZER = {
     "super.users": "User:ANONYMOUS",
 }
 HANDLERS = """
+import pathlib
+import time
+
 import drainer
 
 class Fine(drainer.Handler):
@@ -52,6 +58,13 @@ class Bad(drainer.Handler):
     async def handle(self, sub):
         if sub.message.offset == 7 and not self.fixed:
             raise ValueError("no")
+
+class Waits(Fine):
+    def open(self, context):
+        folder = pathlib.Path(context.options["folder"])
+        (folder / "open").touch()
+        while not (folder / "go").exists():
+            time.sleep(0.05)
 """
 
 _ROW = re.compile(r"^\| (`.+?) \| (.+) \|$", re.MULTILINE)
@@ -67,7 +80,14 @@ class Right:
     name: str
 
     def __str__(self) -> str:
+        if self.begins:
+            return f"{self.operation} on {self.kind}s that begin with {self.begins}"
         return f"{self.operation} on {self.kind} {self.name}"
+
+    @property
+    def begins(self) -> str:
+        """What all names begin with that it is for, if it is for several."""
+        return self.name.removesuffix("*") if self.name.endswith("*") else ""
 
     def of(self, names: Mapping[str, str]) -> Right:
         """With the names of an attempt in place of TOPIC and the others."""
@@ -110,18 +130,29 @@ class Attempt:
 _WHAT = "--topic TOPIC --group GROUP"
 _RUN = f"run {_WHAT} --handler h.py"
 _HALTS = (f"{_RUN}:Bad --retries 0 --plan PLAN --yes", 5)
+_RESUME = "resume PLAN --set fixed=1 --yes"
 _DIES = f"{_RUN}:Bad --retries 0 --on-failure dead-letter --yes"
 _PRODUCE = f"run {_WHAT} --handler produce --set topic=TO --yes"
 _DEAD = "--dead-letter-topic DEAD"
+_ON_SPARK = (
+    "--master local[2] --debug --json --report report.html --spark-conf spark.eventLog.enabled=true"
+    " --spark-conf spark.eventLog.compress=false --spark-conf spark.eventLog.dir=file:FOLDER"
+)
+_SMALL = (
+    "--consumer-groups 1 --partitions 2 --max-mb-per-s 0.2 --max-producers 4 --trials 2"
+    " --bytes 1KiB --warm-up 1s --window 6s --cool-down 10s"
+)
 
 ATTEMPTS = (
     Attempt("inspect", f"inspect {_WHAT}"),
     Attempt("estimate", f"estimate {_WHAT} --handler count --latency 1ms"),
     Attempt("estimate --canary", f"estimate {_WHAT} --handler h.py:Fine --canary 10 --yes"),
     Attempt("run", f"{_RUN}:Fine --yes"),
+    Attempt("run --engine spark", f"{_HALTS[0]} --engine spark {_ON_SPARK}", 5),
     Attempt("run --on-failure dead-letter", _DIES, 6),
     Attempt("run --handler produce", _PRODUCE, topics=("TO",)),
-    Attempt("resume", "resume PLAN --set fixed=1 --yes", 0, (_HALTS,)),
+    Attempt("resume", _RESUME, 0, (_HALTS,)),
+    Attempt("resume --engine spark", f"{_RESUME} --engine spark {_ON_SPARK}", 0, (_HALTS,)),
     Attempt("redrive", f"redrive {_DEAD} --handler h.py:Fine --yes", 0, ((_DIES, 6),)),
     Attempt("dead list", f"dead list {_DEAD}", 0, ((_DIES, 6),)),
     Attempt("dead show", f"dead show 0:0 {_DEAD}", 0, ((_DIES, 6),)),
@@ -129,6 +160,8 @@ ATTEMPTS = (
     Attempt("plan verify", "plan verify PLAN", 0, (_HALTS,)),
     Attempt("plan commit", "plan commit PLAN --yes", 0, (_HALTS, ("plan undo PLAN --yes", 0))),
     Attempt("plan undo", "plan undo PLAN --yes", 0, (_HALTS,)),
+    Attempt("limits", f"limits {_SMALL} --yes {_ON_SPARK}"),
+    Attempt("limits cleanup", "limits cleanup --yes", topics=("LEFT",)),
 )
 
 
@@ -147,7 +180,8 @@ def strict_broker(folder: Path, properties: Mapping[str, str] | None = None) -> 
 def try_rights(stage: Stage, attempt: Attempt) -> str:
     """Everybody who lacks one right is refused with its name, and touches nothing.
 
-    Who has READ made DESCRIBE is refused as well; who has them all, and no more, is served.
+    Who has READ or DELETE made DESCRIBE is refused as well; who has them all, and no more, is
+    served.
     """
     names = _prepare(stage, attempt)
     needed = [right.of(names) for right in rights_by_command()[attempt.command]]
@@ -155,11 +189,11 @@ def try_rights(stage: Stage, attempt: Attempt) -> str:
     lacking += [
         (right, [replace(o, operation="DESCRIBE") if o == right else o for o in needed])
         for right in needed
-        if right.operation == "READ"
+        if right.operation in ("READ", "DELETE")
     ]
     for number, (_, granted) in enumerate(lacking):
         grant(stage.broker, f"{LACKING}-{number}", granted)
-    before = _committed(stage, names)
+    before = _kept(stage, names)
     for number, (right, _) in enumerate(lacking):
         refused = _give(stage, attempt.words, names, f"{LACKING}-{number}")
         code, said = refused.returncode, refused.stderr
@@ -167,9 +201,36 @@ def try_rights(stage: Stage, attempt: Attempt) -> str:
         insist(f"{right} is missing" in refused.stderr, f"without {right}: {refused.stderr}")
         insist("hint: " in refused.stderr, f"without {right}: no hint")
         insist(f"grant {right.operation}" in refused.stderr, f"without {right}: {refused.stderr}")
-        insist(_committed(stage, names) == before, f"without {right}: the group was moved")
+        if "are still there" in said:  # a topic that may not be deleted shows once it is made
+            _give(stage, "limits cleanup --yes", names, None)
+        insist(_kept(stage, names) == before, f"without {right}: something was touched")
     _insist_on_service(stage, attempt, names, needed)
     return f"{len(needed)} rights are enough, and each that is missing is named"
+
+
+def try_right_of_tasks(stage: Stage) -> None:
+    """Tasks on Spark that may no longer read the topic, as the driver could, name that right."""
+    words = f"{_RUN}:Waits --set folder=FOLDER --yes --engine spark {_ON_SPARK}"
+    names = _prepare(stage, Attempt("run --engine spark", words))
+    needed = [right.of(names) for right in rights_by_command()["run --engine spark"]]
+    reads = next(right for right in needed if right.kind == "topic")
+    grant(stage.broker, LEAST, needed)
+    before = _kept(stage, names)
+    with ThreadPoolExecutor() as pool, login(stage.broker, LEAST) as least:
+        given = pool.submit(_give, stage, words, names, LEAST)
+        _wait(lambda: given.done() or (stage.folder / "open").exists(), "no task has begun")
+        take(stage.broker, reads.name)
+        _wait(lambda: not _has(least, reads), f"the broker leaves {reads}")
+        (stage.folder / "go").touch()
+        refused = given.result()
+    insist(refused.returncode == 3, f"exit {refused.returncode}, {refused.stderr}")
+    insist(
+        f"error: this user may not read topic {reads.name}: {reads} is" in refused.stderr,
+        refused.stderr,
+    )
+    insist("in a task on Spark" in refused.stderr, f"it is not of a task: {refused.stderr}")
+    insist(_kept(stage, names) == before, "something was touched")
+    insist(not [*stage.folder.glob("*.plan*")], "a plan is left behind")
 
 
 def try_least_rights(stage: Stage, attempt: Attempt) -> None:
@@ -188,6 +249,8 @@ def _insist_on_service(
         served.returncode == attempt.code,
         f"with the least rights: exit {served.returncode}, {served.stderr}",
     )
+    _, left_behind = _kept(stage, names)
+    insist(not left_behind, f"{left_behind} is left behind")
 
 
 def grant(broker: Broker, user: str, rights: Sequence[Right]) -> None:
@@ -197,8 +260,8 @@ def grant(broker: Broker, user: str, rights: Sequence[Right]) -> None:
     bindings = [
         AclBinding(
             ResourceType[right.kind.upper()],
-            right.name,
-            ResourcePatternType.LITERAL,
+            right.begins or right.name,
+            ResourcePatternType.PREFIXED if right.begins else ResourcePatternType.LITERAL,
             f"User:{user}",
             "*",
             AclOperation[right.operation],
@@ -209,12 +272,28 @@ def grant(broker: Broker, user: str, rights: Sequence[Right]) -> None:
     with Cluster.connect(ClientSettings.load(broker.bootstrap_servers)) as cluster:
         for future in cluster.connection.admin.create_acls(bindings).values():
             future.result(WAIT_S)
-    seen = [right for right in rights if right.operation in ("READ", "DESCRIBE", "WRITE")]
-    until = monotonic() + WAIT_S
+    seen = [right for right in rights if right.operation != "CREATE"]
     with login(broker, user) as cluster:
-        while not all(_has(cluster, right) for right in seen):
-            insist(monotonic() < until, f"the broker does not know the rights of {user}")
-            sleep(0.05)
+        _wait(
+            lambda: all(_has(cluster, right) for right in seen),
+            f"the broker does not know the rights of {user}",
+        )
+
+
+def take(broker: Broker, name: str | None = None) -> None:
+    """Takes all rights from everybody, or those to what has this name."""
+    anything = cast(str, None)  # as the filter takes it, and its types do not
+    taken = AclBindingFilter(
+        ResourceType.ANY,
+        name or anything,
+        ResourcePatternType.ANY,
+        anything,
+        anything,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    with Cluster.connect(ClientSettings.load(broker.bootstrap_servers)) as cluster:
+        cluster.connection.admin.delete_acls([taken])[taken].result(WAIT_S)
 
 
 @contextmanager
@@ -225,13 +304,20 @@ def login(broker: Broker, user: str) -> Iterator[Cluster]:
         yield cluster
 
 
+def _wait(holds: Callable[[], object], otherwise: str) -> None:
+    until = monotonic() + WAIT_S
+    while not holds():
+        insist(monotonic() < until, otherwise)
+        sleep(0.05)
+
+
 def _has(cluster: Cluster, right: Right) -> bool:
-    operation = cast(Operation, right.operation)
+    operation, name = cast(Operation, right.operation), right.begins or right.name
     try:
         if right.kind == "topic":
-            cluster.topic(right.name, operation)
+            cluster.topic(name, operation)
         else:
-            cluster.group(right.name, right=operation)
+            cluster.group(name, right=operation)
     except RightMissing:
         return False
     except Refused:
@@ -251,10 +337,14 @@ def _properties(user: str) -> list[str]:
 def _prepare(stage: Stage, attempt: Attempt) -> dict[str, str]:
     names = {"TOPIC": stage.name(), "GROUP": stage.name(), "TO": stage.name()}
     names |= {"DEAD": f"{names['TOPIC']}.{names['GROUP']}.dead", "PLAN": "drain.plan.json"}
+    names |= {"LEFT": new_topic_name(), "FOLDER": str(stage.folder)}
     (stage.folder / "h.py").write_text(HANDLERS)
+    take(stage.broker)  # else who lacks a right to test topics may have it from another attempt
     with Cluster.connect(ClientSettings.load(stage.bootstrap), 60) as cluster:
         for topic in ("TOPIC", *attempt.topics):
             create_topic(cluster.settings, names[topic])
+        if "LEFT" in attempt.topics:
+            cluster.alter_committed(f"{names['LEFT']}.1", names["LEFT"], {0: 0})
         fill(cluster.settings, names["TOPIC"], [(b"key-%d" % (n % 5), b"{}", 0) for n in range(30)])
         cluster.alter_committed(names["GROUP"], names["TOPIC"], {0: 0})
     for words, code in attempt.before:
@@ -271,13 +361,21 @@ def _give(
         config = stage.folder / f"{user}.properties"
         config.write_text("\n".join(_properties(user)))
         where = ["-b", stage.broker.sasl_bootstrap_servers, "--client-config", str(config)]
-    return stage.drainer(*_named(words, names).split(), *where)
+    given = stage.drainer(*_named(words, names).split(), *where)
+    files = (path for path in stage.folder.rglob("*") if path.is_file())
+    holding = [
+        p for p in files if p.suffix != ".properties" and PASSWORD.encode() in p.read_bytes()
+    ]
+    insist(PASSWORD not in given.stdout + given.stderr, f"{words}: it says the password")
+    insist(not holding, f"{words}: the password is in {holding}")
+    return given
 
 
 def _named(text: str, names: Mapping[str, str]) -> str:
     return re.sub(rf"\b({'|'.join(names)})\b", lambda found: names[found[0]], text)
 
 
-def _committed(stage: Stage, names: Mapping[str, str]) -> object:
+def _kept(stage: Stage, names: Mapping[str, str]) -> tuple[object, Own]:
+    """Where the group stands, and what is there of ``drainer limits``."""
     with Cluster.connect(ClientSettings.load(stage.bootstrap), 60) as cluster:
-        return cluster.committed(names["GROUP"], names["TOPIC"], [0])
+        return cluster.committed(names["GROUP"], names["TOPIC"], [0]), own_things(cluster)

@@ -9,7 +9,13 @@ import pytest
 
 from drainer.sandbox import Broker
 from scenarios.trust.case import Stage
-from scenarios.trust.rights import ATTEMPTS, Attempt, strict_broker, try_rights
+from scenarios.trust.rights import (
+    ATTEMPTS,
+    Attempt,
+    strict_broker,
+    try_right_of_tasks,
+    try_rights,
+)
 
 
 @pytest.fixture(scope="module")
@@ -24,3 +30,8 @@ def test_the_least_rights_are_enough_and_each_missing_one_is_named(
     attempt: Attempt, strict: Broker, tmp_path: Path
 ) -> None:
     assert try_rights(Stage(strict, tmp_path), attempt)
+
+
+@pytest.mark.long
+def test_a_right_that_tasks_on_spark_lack_is_named(strict: Broker, tmp_path: Path) -> None:
+    try_right_of_tasks(Stage(strict, tmp_path))
