@@ -11,17 +11,25 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from command.forks import Forked, can_fork
 from command.record import Record
 from kafka.topic import Topic, eventually
 
 PROGRAM = (sys.executable, "-m", "drainer")
 SCRIPT = Path(sys.executable).with_name("drainer")
 ENDS_WITHIN_S = 120.0  # or it hangs; a start takes seconds where much else runs
+# Takes the terminal on its stdin for its own, so that Ctrl-C is a signal, and becomes the command.
+BY_ITSELF = (
+    sys.executable,
+    "-c",
+    "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+    " os.execv(sys.argv[1], sys.argv[1:])",
+)
 ON_THE_LOOP, ON_THREADS, BLOCKS_THE_LOOP = "OnTheLoop", "OnThreads", "BlocksTheLoop"
 FAST = ("--plan-interval", "100ms")
 
@@ -68,6 +76,30 @@ class Outcome:
         return found[0].removeprefix(prefix)
 
 
+def begin(
+    words: Sequence[str],
+    folder: Path,
+    env: Mapping[str, str],
+    streams: tuple[int, int, int],
+    by: tuple[str, ...] = (),
+    *,
+    owns_terminal: bool = False,
+) -> Forked | subprocess.Popen[bytes]:
+    """Start the command; forked where that makes no difference."""
+    if not by and can_fork(env):
+        return Forked(words, folder, env, streams, owns_terminal=owns_terminal)
+    become = BY_ITSELF if owns_terminal else ()
+    stdin, stdout, stderr = streams
+    return subprocess.Popen(
+        [*become, *by, *PROGRAM, *words],
+        cwd=folder,
+        env=env,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+    )
+
+
 class Running:
     """A command that was started. Its streams go to files, so that it never waits for a reader."""
 
@@ -76,23 +108,18 @@ class Running:
         words: tuple[str, ...],
         folder: Path,
         env: Mapping[str, str],
-        streams: Path,
+        told: Path,
         by: tuple[str, ...] = (),
     ) -> None:
         self.words = words
         self.debugs = "--debug" in words or "DRAINER_DEBUG" in env
-        self._out = streams.with_suffix(".out")
-        self._err = streams.with_suffix(".err")
+        self._out = told.with_suffix(".out")
+        self._err = told.with_suffix(".err")
         self._begun_s = time.monotonic()
-        with self._out.open("wb") as out, self._err.open("wb") as err:
-            self._process = subprocess.Popen(
-                [*by, *PROGRAM, *words],
-                cwd=folder,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-            )
+        nothing = Path(os.devnull)
+        with nothing.open("rb") as none, self._out.open("wb") as out, self._err.open("wb") as err:
+            streams = (none.fileno(), out.fileno(), err.fileno())
+            self._process = begin(words, folder, env, streams, by)
 
     @property
     def pid(self) -> int:
@@ -111,14 +138,16 @@ class Running:
 
     def says(self, words: str) -> None:
         """Wait until it said this on stderr."""
-        eventually(lambda: words in self.err or not self.running, f"it says {words!r}", 30)
+        eventually(
+            lambda: words in self.err or not self.running, f"it says {words!r}", ENDS_WITHIN_S
+        )
         assert words in self.err, self.err
 
     def ended(self, within_s: float = ENDS_WITHIN_S) -> Outcome:
         """Wait for its end, whatever that is."""
-        self._process.wait(within_s)
+        code = self._process.wait(within_s)
         took_s = time.monotonic() - self._begun_s
-        return Outcome(self._process.returncode, self._out.read_text(), self.err, took_s)
+        return Outcome(code, self._out.read_text(), self.err, took_s)
 
     def ends(self, code: int, within_s: float = ENDS_WITHIN_S) -> Outcome:
         """Wait for its end, and make sure of its exit code."""

@@ -5,22 +5,13 @@ from __future__ import annotations
 import os
 import select
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from command.process import ENDS_WITHIN_S, PROGRAM
+from command.process import ENDS_WITHIN_S, begin
 
-# Takes the terminal on its stdin for its own, so that Ctrl-C is a signal, and becomes the command.
-BY_ITSELF = (
-    sys.executable,
-    "-c",
-    "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
-    " os.execv(sys.argv[1], sys.argv[1:])",
-)
 CTRL_C, CTRL_D = "\x03", "\x04"
 READ_S = 0.1
 
@@ -30,17 +21,10 @@ class TerminalSession:
 
     def __init__(self, words: list[str], folder: Path, env: Mapping[str, str]) -> None:
         environment = {**env, "TERM": "xterm", "COLUMNS": "200", "LINES": "50"}
-        command = [*PROGRAM, *words]
         self._screen, screen = os.openpty()
         # Not pty.fork(): a fork beside librdkafka's threads may find a lock taken for ever.
-        self._process = subprocess.Popen(
-            [*BY_ITSELF, *command],
-            cwd=folder,
-            env=environment,
-            stdin=screen,
-            stdout=screen,
-            stderr=screen,
-        )
+        streams = (screen, screen, screen)
+        self._process = begin(words, folder, environment, streams, owns_terminal=True)
         os.close(screen)
         self.pid = self._process.pid
         self.seen = ""

@@ -1,0 +1,179 @@
+"""A server that has loaded ``drainer`` once, and forks a process for each command of the tests.
+
+A start costs a tenth of the processor time so. What was forked is a process like any other: its
+own pid, streams, folder, environment and signals. What depends on how an interpreter starts (its
+locale, ``PYTHON…`` variables, the words of its process) is started for real.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import gc
+import io
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+AT_START = ("PYTHON", "LC_", "LANG")  # what an interpreter reads when it starts
+REQUEST_BYTES = 1 << 17
+# What a drain loads beside the commands.
+LOADED = ("asyncio", "concurrent.futures.thread", "drainer.cli")
+
+
+class Forked:
+    """As ``subprocess.Popen`` of ``python -m drainer WORDS``, as far as tests need it."""
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        folder: Path,
+        env: Mapping[str, str],
+        streams: tuple[int, int, int],
+        *,
+        owns_terminal: bool = False,
+    ) -> None:
+        self.returncode: int | None = None
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._server.connect(_server())
+        asked = {"words": words, "folder": str(folder), "env": dict(env), "terminal": owns_terminal}
+        request = json.dumps(asked).encode()
+        assert len(request) < REQUEST_BYTES
+        socket.send_fds(self._server, [request], streams)
+        self.pid = int(self._server.recv(64))
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._server], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
+            self.returncode = int(self._server.recv(64))
+            self._server.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def can_fork(env: Mapping[str, str]) -> bool:
+    """Whether an interpreter that started with this environment is like the server."""
+
+    def at_start(of: Mapping[str, str]) -> dict[str, str]:
+        return {name: value for name, value in of.items() if name.startswith(AT_START)}
+
+    return at_start(env) == at_start(os.environ)
+
+
+@cache
+def _server() -> str:
+    """Starts it when it is first needed; it ends with the tests' process. Its address."""
+    address = f"\0drainer-tests-{os.getpid()}-{time.monotonic_ns()}"
+    process = subprocess.Popen(
+        [sys.executable, "-P", __file__, address.removeprefix("\0")],
+        cwd="/",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    atexit.register(process.stdin.close)
+    return address
+
+
+# --- in the server
+
+
+def serve(address: str) -> list[str]:
+    """Forks for whoever asks; returns in what was forked, with the words of the command."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind("\0" + address)
+    listener.listen(64)
+    print("ready", flush=True)
+    children: dict[int, tuple[int, socket.socket]] = {}  # by the descriptor of the process
+    while True:
+        for ready in select.select([0, listener.fileno(), *children], [], [])[0]:
+            if ready == listener.fileno():
+                asker, _ = listener.accept()
+                request, fds, _, _ = socket.recv_fds(asker, REQUEST_BYTES, 3)
+                pid = os.fork()
+                if pid == 0:
+                    for each in (listener, asker, *(asker for _, asker in children.values())):
+                        each.close()
+                    for fd in children:
+                        os.close(fd)
+                    return become(json.loads(request), fds)
+                for fd in fds:
+                    os.close(fd)
+                asker.send(str(pid).encode())
+                children[os.pidfd_open(pid)] = (pid, asker)
+            elif ready == 0:
+                os._exit(0)  # the tests are over
+            else:
+                pid, asker = children.pop(ready)
+                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                os.close(ready)
+                with contextlib.suppress(OSError), asker:
+                    asker.send(str(code).encode())
+
+
+def become(request: dict[str, Any], fds: Sequence[int]) -> list[str]:
+    """Makes what was forked the process that was asked for; the words of its command."""
+    for number, fd in enumerate(fds):
+        os.dup2(fd, number)
+        os.close(fd)
+    if request["terminal"]:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    time.tzset()
+    os.chdir(request["folder"])
+    sys.path.insert(0, str(Path.cwd()))  # as -m does
+    _renew("stdin", io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False))))
+    _renew("stdout", _writer(1, "strict", by_line=os.isatty(1)))
+    _renew("stderr", _writer(2, "backslashreplace", by_line=True))
+    words: list[str] = request["words"]
+    return words
+
+
+def _writer(number: int, errors: str, *, by_line: bool) -> io.TextIOWrapper:
+    raw = io.BufferedWriter(io.FileIO(number, "w", closefd=False))
+    at_once = bool(os.environ.get("PYTHONUNBUFFERED"))
+    return io.TextIOWrapper(raw, errors=errors, line_buffering=by_line, write_through=at_once)
+
+
+def _renew(name: str, stream: io.TextIOWrapper) -> None:
+    setattr(sys, name, stream)
+    setattr(sys, f"__{name}__", stream)
+
+
+if __name__ == "__main__":
+    for name in LOADED:
+        __import__(name)
+    gc.collect()
+    gc.freeze()
+    words = serve(sys.argv[1])
+    sys.argv = ["drainer", *words]
+    runpy.run_module("drainer", run_name="__main__", alter_sys=True)
