@@ -5,6 +5,8 @@ The exit codes below are part of the interface, as are the classes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 EXIT_DONE = 0  # everything in the backlog is finished
 EXIT_UNEXPECTED = 1  # a bug, or something nobody thought of
 EXIT_USAGE = 2  # the command line, a profile or the handler reference is wrong
@@ -144,7 +146,12 @@ class Unresumable(DrainerError):
 
 
 class OffsetMoved(Unresumable):
-    """Raised when the group's committed offset is not what this drain wrote."""
+    """Raised when the group's committed offset is not what this drain wrote.
+
+    ``left`` has, by partition, what it did write just before.
+    """
+
+    left: Mapping[int, int] = {}
 
 
 class TopicGone(Unresumable):

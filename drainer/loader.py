@@ -22,6 +22,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -126,20 +127,18 @@ class LoadedHandler:
         names = {kind.__module__ for kind in kinds}
         if inspect.ismodule(self._source):
             names.add(self._source.__name__)
-        digest = hashlib.sha256()
-        found = False
-        for name in sorted(names - {Handler.__module__}):
+        contents = []
+        for name in names - {Handler.__module__}:
             path = getattr(sys.modules.get(name), "__file__", None)
             if path is None or name.partition(".")[0] in sys.stdlib_module_names:
                 continue
-            try:
-                content = Path(path).read_bytes()
-            except OSError:  # in an archive, or gone
-                continue
-            digest.update(b"%s %d\n" % (name.removeprefix(OWN_NAME).encode(), len(content)))
+            with suppress(OSError):  # in an archive, or gone
+                contents.append(Path(path).read_bytes())
+        digest = hashlib.sha256()
+        for content in sorted(contents):  # under another name it is the same code
+            digest.update(b"%d\n" % len(content))
             digest.update(content)
-            found = True
-        return f"sha256:{digest.hexdigest()}" if found else None
+        return f"sha256:{digest.hexdigest()}" if contents else None
 
     def fresh(self) -> LoadedHandler:
         """Another one: a new instance where a class was named, else the same target again."""
@@ -295,7 +294,8 @@ def _import_file(path: Path, reference: str) -> ModuleType:
     except PermissionError as error:
         raise UsageError(
             f"the handler file {path} can't be read: {error.strerror}",
-            hint="make its folder one that you can search, or name a copy",
+            hint="make its folder one that you can search, or name a copy; for a plan with"
+            " `drainer plan take PLAN --handler COPY`",
         ) from None
     if not is_there:
         raise UsageError(f"no such handler file: {path}", hint="--handler path/to/file.py:Name")

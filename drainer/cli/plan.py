@@ -14,6 +14,7 @@ from drainer.cli.draining import connect, settings_of_plan
 from drainer.command import command
 from drainer.errors import EXIT_DONE, EXIT_REFUSED
 from drainer.kafka.cluster import Cluster
+from drainer.loader import load_handler
 from drainer.operations.commit import FindMoves, Move, commit_moves, move, undo_moves
 from drainer.operations.examine import changes, examine, group_offsets
 from drainer.operations.taking import take_plan
@@ -56,6 +57,10 @@ def take(
         Path | None,
         typer.Option(metavar="FILE", help="Write it there, and leave the one that there is alone."),
     ] = None,
+    handler: Annotated[
+        str | None,
+        typer.Option(help="The same handler, where you can read it. Default: where the plan says."),
+    ] = None,
     yes: o.Yes = False,
     json: o.Json = False,
     debug: o.Debug = False,
@@ -76,7 +81,8 @@ def take(
         loaded = file.load(anybodys=True)
         show_plan(terminal, loaded.plan)
         insist_on_yes(terminal, "Take this plan as your own?", yes=yes)
-        take_plan(file, loaded, target)
+        mine = load_handler(handler).absolute_reference if handler else None
+        take_plan(file, loaded, target, mine)
         terminal.say(f"{target.path} is yours")
         terminal.hint(f"go on with it: {command('resume', target.path)}")
         if json:

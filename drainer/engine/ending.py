@@ -80,8 +80,7 @@ class Ending:
 
     async def stop_at_once(self) -> None:
         """What finished goes to the journal first; then as much as fits into a moment."""
-        with suppress(DrainerError):
-            self._keeper.note()
+        self._note()
         ending = [
             aside(self._source.stop),
             asyncio.ensure_future(self._keeper.stop()),
@@ -91,6 +90,11 @@ class Ending:
         await asyncio.wait(ending, timeout=AT_ONCE_S)
         for each in ending:
             each.cancel()
+        self._note()  # the broker may have confirmed a letter meanwhile
+
+    def _note(self) -> None:
+        with suppress(DrainerError):
+            self._keeper.note()
 
     async def _stop_in_order(self, cause: BaseException | None) -> BaseException | None:
         stopped = aside(self._source.stop)

@@ -22,7 +22,14 @@ from drainer.core.progress import Progress
 from drainer.core.rules.settings import RuleAccount
 from drainer.engine.clock import now
 from drainer.engine.tasks import spawn
-from drainer.errors import CommitDelayed, DrainerError, Interrupted, PlanNotWritten, StateLost
+from drainer.errors import (
+    CommitDelayed,
+    DrainerError,
+    Interrupted,
+    OffsetMoved,
+    PlanNotWritten,
+    StateLost,
+)
 
 JOURNAL_INTERVAL_S = 0.05
 COMMIT_TRIES = 10  # for the last commit, when a broker is slow to answer
@@ -229,12 +236,18 @@ class Keeper:
         except CommitDelayed as delay:
             self.trouble = str(delay)
             return
+        except OffsetMoved as moved:
+            self._note_committed(moved.left)
+            raise
+        self.trouble = None
+        self._note_committed(written)
+
+    def _note_committed(self, written: Mapping[int, int]) -> None:
         # The plan may be another one by now.
         partitions = {
             n: replace(part, committed=written.get(n, part.committed))
             for n, part in self.plan.partitions.items()
         }
-        self.trouble = None
         self.plan = replace(self.plan, partitions=partitions)
 
     def _commit_plan(self, plan: OffsetPlan) -> dict[int, int]:

@@ -89,7 +89,9 @@ class Committer:
                     self._note_expired(partition)
                     raise CommitDelayed(f"{self.topic}/{partition}: offset {wrote} expired at once")
                 if read_back[partition] != wrote:
-                    raise self._moved(partition, read_back[partition], {wrote}, "after a commit")
+                    moved = self._moved(partition, read_back[partition], {wrote}, "after a commit")
+                    moved.left = moves
+                    raise moved
                 self._in_doubt[partition].discard(wrote)
         return {p: o for p, o in found.items() if o is not None}
 

@@ -10,11 +10,14 @@ from drainer.errors import PlanNotWritten, PlanRefused
 from drainer.store.plan_file import LoadedPlan, PlanFile
 
 
-def take_plan(file: PlanFile, seen: LoadedPlan, target: PlanFile) -> None:
+def take_plan(
+    file: PlanFile, seen: LoadedPlan, target: PlanFile, handler: str | None = None
+) -> None:
     """Writes the plan that was looked at as a file of this user's, its journal folded in.
 
-    With another ``target`` the plan that there is stays as it is. Raises PlanRefused when it is
-    worked with, has changed since, or can't be written.
+    With another ``target`` the plan that there is stays as it is. ``handler`` is where this user
+    has it, None where the plan says. Raises PlanRefused when it is worked with, has changed since,
+    or can't be written.
     """
     if target.path != file.path and target.path.exists():
         raise PlanRefused(f"{target.path} is there already", hint="name another file with --to")
@@ -25,7 +28,8 @@ def take_plan(file: PlanFile, seen: LoadedPlan, target: PlanFile) -> None:
                 f"{file.path} has changed since it was looked at: its drain still runs",
                 hint="let it be stopped first, with Ctrl-C; then say the same again",
             )
-        target.write(replace(seen.plan, generation=seen.last_generation + 1, updated=now()))
+        plan = replace(seen.plan, handler=handler or seen.plan.handler)
+        target.write(replace(plan, generation=seen.last_generation + 1, updated=now()))
     except PlanNotWritten as error:
         raise PlanRefused(
             str(error),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -209,9 +210,13 @@ def test_the_plan_of_another_user_is_looked_at_taken_and_gone_on_with(
     told = command("plan", "take", str(plan), "--to", str(copy), "--yes")
     assert told.hint == f"go on with it: drainer resume '{copy}'"
     assert plan.stat().st_uid == SOMEBODY
-    command("plan", "take", str(plan), "--yes")
+    shutil.copy(command.handlers, command.folder / "mine.py")
+    command("plan", "take", str(plan), "--handler", "mine.py:OnTheLoop", "--yes")
+    command.handlers.unlink()
     command("plan", "verify", str(plan))
-    command("resume", str(plan), *command.options(), "--yes")
+    resumed = command("resume", str(plan), *command.options(), "--yes").err
+    assert "mine.py:OnTheLoop" in resumed
+    assert "code of" not in resumed, "it is the same"
     assert committed(cluster, topic) == {0: 30}
     assert len(command.record.done()) == 60
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -640,6 +640,23 @@ def test_a_moved_group_at_the_end_is_told_beside_the_interruption(
     assert "the group is at 7" in (summary.error or "")
     assert summary.hint == "find out who"
     resumes(rehearsal, handler)
+
+
+def test_the_plan_holds_what_was_committed_before_another_moved_the_group(tmp_path: Path) -> None:
+    """Or a resume could take the other's offset for one of its own."""
+
+    wrote: list[int] = []
+
+    def overtaken(offsets: Mapping[int, int]) -> None:
+        wrote.append(offsets[0])
+        moved = OffsetMoved("the group is at 7")
+        moved.left = offsets
+        raise moved
+
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
+    rehearsal.group.allowed = overtaken
+    assert rehearsal.drain(paced(OnTheLoop)).exit_code == 8
+    assert [rehearsal.file.load().plan.partitions[0].committed] == wrote
 
 
 # Bugs, which nobody thought of.

@@ -53,6 +53,21 @@ def test_a_foreign_commit_is_found_out_and_not_overwritten(
     assert committed(cluster, committer) == 2
 
 
+def test_a_foreign_commit_right_after_one_is_told_with_what_was_written(
+    cluster: Cluster, committer: Committer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = cluster.alter_committed
+
+    def write_and_be_overtaken(group: str, topic: str, moves: dict[int, int], *more: Any) -> None:
+        write(group, topic, moves, *more)
+        write(group, topic, {0: 2})
+
+    monkeypatch.setattr(cluster, "alter_committed", write_and_be_overtaken)
+    with pytest.raises(OffsetMoved, match=r"offset 2 committed.*left offset 5") as raised:
+        committer.commit({0: 5}, {0: {None}})
+    assert raised.value.left == {0: 5}
+
+
 def test_offsets_that_expired_are_written_again_and_it_says_so_once(
     cluster: Cluster, topic: Topic
 ) -> None:
