@@ -136,6 +136,7 @@ def test_a_profile_names_options_of_limits_and_of_its_commands(command: Command)
     assert "127.0.0.1:1" in command(*named, "cleanup", code=3).error
 
 
+@pytest.mark.long
 def test_a_run_that_is_stopped_leaves_nothing_behind_and_is_gone_on_with(
     command: Command, cluster: Cluster
 ) -> None:

@@ -23,6 +23,7 @@ class Slow(drainer.Handler):
 """
 
 
+@pytest.mark.long
 def test_it_says_what_one_process_says(command: Command, make_topic: MakeTopic) -> None:
     topic = make_topic(operations(300, lanes=5))
     what = [*command.what(topic), "--from", "earliest", "--full", "--json"]
@@ -44,6 +45,7 @@ def test_it_says_what_one_process_says(command: Command, make_topic: MakeTopic) 
     assert not command.record.path.exists()
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_it_at_once(command: Command, make_topic: MakeTopic, tmp_path: Path) -> None:
     topic = make_topic(operations(10))
     handler = tmp_path / "endless.py"

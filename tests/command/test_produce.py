@@ -209,6 +209,7 @@ def end_of(cluster: Cluster, topic: Topic) -> int:
     return sum(log.end for log in bounds.values())
 
 
+@pytest.mark.long
 def test_it_is_spread_by_tasks_of_spark_too(command: Command, make_topic: MakeTopic) -> None:
     values = bundles(200)
     topic, target = make_topic(values), make_topic(partitions=3)

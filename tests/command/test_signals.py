@@ -89,9 +89,9 @@ ON_SPARK = ("--engine", "spark", "--master", "local[1]")
     ("by", "number", "engine"),
     [
         (("nohup",), signal.SIGHUP, ()),
-        (("nohup",), signal.SIGHUP, ON_SPARK),
+        pytest.param(("nohup",), signal.SIGHUP, ON_SPARK, marks=pytest.mark.long),
         (IN_THE_BACKGROUND, signal.SIGINT, ()),
-        (IN_THE_BACKGROUND, signal.SIGINT, ON_SPARK),
+        pytest.param(IN_THE_BACKGROUND, signal.SIGINT, ON_SPARK, marks=pytest.mark.long),
     ],
     ids=["nohup", "nohup, Spark", "background", "background, Spark"],
 )

@@ -92,6 +92,7 @@ def insist_on_few_repeats(command: Command, killed: set[int]) -> None:
     assert in_flight <= CONCURRENCY
 
 
+@pytest.mark.long
 def test_a_driver_that_is_killed_is_resumed_with_another_number_of_tasks(
     command: Command, make_topic: MakeTopic, cluster: Cluster
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_driver_that_is_killed_is_resumed_with_another_number_of_tasks(
     assert command.left_behind == [command.plan(topic).name]
 
 
+@pytest.mark.long
 def test_a_limit_per_sub_key_counts_on_when_the_driver_is_killed(
     command: Command, make_topic: MakeTopic
 ) -> None:
@@ -173,6 +175,7 @@ def test_a_killed_process_is_resumed_on_spark_and_ctrl_c_brings_all_of_it_to_res
     insist_on_few_repeats(command, {first.pid})
 
 
+@pytest.mark.long
 def test_a_jvm_that_is_killed_stops_the_drain_and_is_told_in_a_line(
     command: Command, make_topic: MakeTopic
 ) -> None:
@@ -195,6 +198,7 @@ def test_a_jvm_that_is_killed_stops_the_drain_and_is_told_in_a_line(
     assert command.left_behind == [command.plan(topic).name]
 
 
+@pytest.mark.long
 def test_a_broker_that_is_killed_and_comes_back_is_waited_for(
     own_command: Command, own_broker: Broker, make_topic: MakeTopic, own_cluster: Cluster
 ) -> None:

@@ -43,6 +43,7 @@ def pair(
             yield first, second
 
 
+@pytest.mark.long
 def test_a_broker_that_goes_is_a_change_for_as_long_as_it_is_away(
     pair: tuple[Broker, Broker],
 ) -> None:
