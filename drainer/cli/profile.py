@@ -52,6 +52,7 @@ NAMED_ONLY = {  # options that only a file says that was named, and why
     "limit-per-key": LEAVES_OUT,
     "over-limit": LEAVES_OUT,
     "on-failure": LEAVES_OUT,
+    "order": "decides what keeps its order",
     "folder": "names processes to stop",
 }
 _NO_TEXT = {bool: "true or false", list: "a list", dict: "a table"}  # where text is wanted

@@ -282,7 +282,8 @@ def _of_file(path: Path | None, read: Callable[[Path], bytes]) -> Iterator[tuple
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(
             f"can't read the properties file {path}: {reason}",
-            hint="it holds one name=value a line, as other Kafka clients read them",
+            hint="name one that you can read, --client-config FILE: one name=value a line, as other"
+            " Kafka clients read them",
         ) from None
     joined, begun = "", 0
     for number, line in enumerate(lines, 1):

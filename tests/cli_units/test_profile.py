@@ -392,7 +392,7 @@ def test_the_commands_of_drainer_have_options_to_set() -> None:
 
 HARMLESS = {
     # What is drained, which is shown before a question.
-    *("topic", "group", "redrive-group", "partition", "partitions", "order"),
+    *("topic", "group", "redrive-group", "partition", "partitions"),
     *("reason", "sub-key", "error", "max-redrives", "values", "all", "mixed"),
     *("from-group", "from-handler", "from-topic"),
     # How fast, and what becomes of failures.

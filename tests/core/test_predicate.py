@@ -16,6 +16,7 @@ import pytest
 from drainer.core.rules import facts
 from drainer.core.rules.facts import CannotTell, named
 from drainer.core.rules.predicate import FUNCTIONS, BadExpression, Predicate
+from drainer.mask import VARIABLE
 from drainer.message import Barrier, Message, Origin, SubMessage
 
 PAYLOAD = {
@@ -419,3 +420,10 @@ def test_a_payload_is_parsed_once_however_many_rules_ask(monkeypatch: pytest.Mon
 def test_what_a_reason_shows_of_a_value_is_short() -> None:
     assert len(named("x" * 10_000)) <= 60
     assert named(None) == "null"
+
+
+def test_with_masking_nothing_of_the_payload_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "a secret")
+    with pytest.raises(CannotTell) as raised:
+        told("'text' =~ payload.pattern", sub_of({"pattern": "(ann@example.com"}))
+    assert "ann" not in str(raised.value)

@@ -15,6 +15,7 @@ from typing import Any
 
 from drainer.core.rules.facts import CannotTell, Facts, View, named
 from drainer.errors import UsageError
+from drainer.mask import masking
 from drainer.message import Barrier, SubMessage
 
 NAMES = ("key", "keys", "payload", "message", "index", "barrier")
@@ -68,6 +69,8 @@ def _reason(error: BaseException) -> str:
     name = getattr(error, "attribute_name", None)
     if name is not None:
         return f"there is no field {name!r}"
+    if masking():  # a pattern of the payload's, say, is told with what is wrong with it
+        return type(error).__name__
     inner = getattr(error, "error", None)
     text = str(getattr(error, "message", "") or error)
     return f"{text} ({inner})" if inner else text or type(error).__name__
