@@ -172,7 +172,8 @@ def test_a_dead_letter_that_can_not_be_written_stops_the_drain_and_stays_pending
     outcome = command.drain(topic, *more, code=4, bad="bad")
     assert f"could not be written to {small.name}" in outcome.error
     assert "max.message.bytes" in outcome.hint
-    accounts(outcome.answer["sub_messages"], dead=0, pending=3)
+    accounts(outcome.answer["sub_messages"], dead=0)
+    assert outcome.answer["sub_messages"]["pending"] >= 3  # it may stop before all others began
     assert committed(cluster, topic) == {0: 0}
 
     dead = make_topic()

@@ -562,7 +562,7 @@ def test_many_bad_messages_next_to_each_other_are_not_outage_after_outage(tmp_pa
 
     summary = rehearsal.drain(OnTheLoop(step))
 
-    assert (summary.exit_code, summary.sub_messages.dead) == (6, len(bad))
+    assert (summary.exit_code, summary.sub_messages.dead) == (6, len(bad)), summary.error
     assert set(rehearsal.letters.written) == places(*bad)
     assert summary.failures.outages == 1
 
