@@ -11,7 +11,7 @@ from pathlib import Path
 
 from drainer.sandbox import Broker
 
-TRY_S = 120.0  # for one command
+TRY_S = 300.0  # for one command, or it hangs
 
 
 class NotHeld(AssertionError):

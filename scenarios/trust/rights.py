@@ -32,7 +32,7 @@ from drainer.kafka.fill import create_topic, fill
 from drainer.kafka.limits_topic import Own, new_topic_name, own_things
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
-from scenarios.trust.case import Stage, insist
+from scenarios.trust.case import TRY_S, Stage, insist
 
 DOCUMENT = Path(__file__).parents[2] / "docs/security.md"
 PASSWORD = "rights-hush"
@@ -305,7 +305,7 @@ def login(broker: Broker, user: str) -> Iterator[Cluster]:
 
 
 def _wait(holds: Callable[[], object], otherwise: str) -> None:
-    until = monotonic() + WAIT_S
+    until = monotonic() + TRY_S  # Spark may have to start first
     while not holds():
         insist(monotonic() < until, otherwise)
         sleep(0.05)
