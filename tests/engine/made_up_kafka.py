@@ -35,7 +35,7 @@ from drainer.store.plan_file import PlanFile
 
 TOPIC, TOPIC_ID = "orders", "topic-id"
 QUICK = LocalSettings(concurrency=8, plan_interval_s=0.02, grace_s=5.0)
-HANG_S = 10  # no drain here takes longer; one that does has hung
+HANG_S = 60  # no drain here takes as long; one that does has hung
 
 Spec = str | list[str] | None  # a sub-key, several of them, or a barrier
 Place = tuple[int, int, int]  # partition, offset, index
