@@ -266,6 +266,8 @@ class OffsetPlan:
         try:
             body["digest"] = _digest(body)
         except TypeError as error:
+            if "UTF-8" not in str(error):
+                raise
             raise PlanRefused(
                 f"the plan can't be written, for a name, path or rule in it is not UTF-8: {error}",
                 hint="give the group, the handler, its path and the rules names in UTF-8",
