@@ -165,10 +165,7 @@ def cut_between_runs(stage: Stage) -> str:
         running.communicate()
         cut_log(broker, drain.topic, 0, 10)
         drain.produce(RECORDS, "new")
-        ended = drain.resume()
-        said = " ".join(ended.stderr.split())
-        insist(ended.returncode == 3, f"exit {ended.returncode}: {said[:600]}")
-        insist("cut and has grown again" in said, said[:600])
+        drain.resume_is_refused("cut and has grown again")
     return "exit 3: records below the plan's end are others now"
 
 
@@ -185,10 +182,7 @@ def older_plan(stage: Stage) -> str:
     running.kill()
     running.communicate()
     drain.plan.write_bytes(older)
-    ended = drain.resume()
-    said = " ".join(ended.stderr.split())
-    insist(ended.returncode == 3, f"exit {ended.returncode}: {said[:600]}")
-    insist("is older than its journal" in said, said[:600])
+    drain.resume_is_refused("is older than its journal")
     return "exit 3: the plan is older than its journal"
 
 
@@ -290,3 +284,9 @@ class _Slow:
 
     def resume(self) -> subprocess.CompletedProcess[str]:
         return self._stage.drainer("resume", self.plan.name, "--yes", "-b", self._bootstrap)
+
+    def resume_is_refused(self, why: str) -> None:
+        ended = self.resume()
+        said = " ".join(ended.stderr.split())
+        insist(ended.returncode == 3, f"exit {ended.returncode}: {said[:600]}")
+        insist(why in said, said[:600])

@@ -141,13 +141,19 @@ def test_a_no_on_the_terminal_comes_before_all_that_a_plan_says(
     assert trap.is_untouched()
 
 
-def test_a_handler_that_has_changed_is_told_once(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
+def killed_amid(command: Command, make_topic: MakeTopic) -> Topic:
+    """A topic whose drain was killed before it had handled anything."""
     topic = make_topic(operations(30))
     running = command.begin(topic, gate=command.gate)
     command.wait_for(running, "begun", 1)
     running.kill()
+    return topic
+
+
+def test_a_handler_that_has_changed_is_told_once(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    topic = killed_amid(command, make_topic)
     words = ["resume", str(command.plan(topic)), *command.options()]
     changed = "has changed since this drain last began"
 
@@ -189,10 +195,7 @@ def test_a_plan_that_anybody_can_write_is_refused(
 def test_the_plan_of_another_user_is_looked_at_taken_and_gone_on_with(
     command: Command, make_topic: MakeTopic, cluster: Cluster
 ) -> None:
-    topic = make_topic(operations(30))
-    running = command.begin(topic, gate=command.gate)
-    command.wait_for(running, "begun", 1)
-    running.kill()
+    topic = killed_amid(command, make_topic)
     plan = command.plan(topic)
     theirs = [path for path in command.folder.iterdir() if path.name.startswith(plan.name)]
     assert len(theirs) > 1, "there is a journal"
