@@ -143,37 +143,16 @@ class PlanFile:
         read = Path.read_bytes if anybodys else read_own
         for _ in range(READ_TRIES):
             data = self._read(read)
+            refused = None
             try:
-                written = OffsetPlan.decode(data)
+                loaded = self._loaded(data, read, anybodys=anybodys)
             except PlanRefused as error:
-                raise self._named(error) from None
-            records, parked, ruled, torn = self._records_since(written, read)
-            told = [] if anybodys else self._told(written)
+                refused = error
             if self._read(read) == data:
                 break  # or a drain that runs has folded journals in, before they were all read
-        plan = written
-        for record in records:
-            plan = plan.merge(record)
-        plan = plan.merge({}, parked)
-        for rules in ruled:
-            plan = plan.merge({}, ruled=rules)
-        if plan.state is not None:
-            plan = fold(plan, [(selector, each.record) for selector, each in told])
-        try:
-            plan.check()
-        except PlanRefused as error:
-            raise self._named(error) from None
-        last = max([written.generation, *(generation for generation, _ in self._journals())])
-        return LoadedPlan(
-            self.path,
-            written,
-            plan,
-            len(records),
-            torn,
-            last,
-            state_records=sum(each.count for _, each in told),
-            state_torn=any(each.torn for _, each in told),
-        )
+        if refused is not None:
+            raise refused
+        return loaded
 
     def insist_unchanged(self, seen: LoadedPlan | None) -> None:
         """Makes sure that the plan is what it was before it was held; None stands for no plan.
@@ -275,6 +254,38 @@ class PlanFile:
                 self.path.unlink()
             else:
                 aside.rename(self.path)
+
+    def _loaded(self, data: bytes, read: Callable[[Path], bytes], *, anybodys: bool) -> LoadedPlan:
+        """A plan, with what lies beside it now."""
+        try:
+            written = OffsetPlan.decode(data)
+        except PlanRefused as error:
+            raise self._named(error) from None
+        records, parked, ruled, torn = self._records_since(written, read)
+        told = [] if anybodys else self._told(written)
+        plan = written
+        for record in records:
+            plan = plan.merge(record)
+        plan = plan.merge({}, parked)
+        for rules in ruled:
+            plan = plan.merge({}, ruled=rules)
+        if plan.state is not None:
+            plan = fold(plan, [(selector, each.record) for selector, each in told])
+        try:
+            plan.check()
+        except PlanRefused as error:
+            raise self._named(error) from None
+        last = max([written.generation, *(generation for generation, _ in self._journals())])
+        return LoadedPlan(
+            self.path,
+            written,
+            plan,
+            len(records),
+            torn,
+            last,
+            state_records=sum(each.count for _, each in told),
+            state_torn=any(each.torn for _, each in told),
+        )
 
     def _read(self, read: Callable[[Path], bytes]) -> bytes:
         try:

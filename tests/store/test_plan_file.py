@@ -20,6 +20,7 @@ from plans import PLAN, mode_of, progress, with_progress
 
 from drainer.core.progress import Progress
 from drainer.errors import PlanNotWritten, PlanRefused
+from drainer.ownership import read_own
 from drainer.store import plan_file, whole
 from drainer.store.plan_file import PlanFile, default_path
 from privileges import without_privileges
@@ -697,16 +698,40 @@ def test_an_older_plan_beside_a_newer_journal_is_refused(file: PlanFile) -> None
     assert "put the newer plan back" in (caught.value.hint or "")
 
 
+@pytest.mark.parametrize("saves", [1, 2, 5])
+def test_a_plan_that_a_drain_saves_while_it_is_read_is_read_again(
+    saves: int, file: PlanFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the plan and its journals, which it folds in and begins anew meanwhile."""
+    file.start_journal(PLAN.drain_id, PLAN.generation)
+    last = PLAN.generation + saves
+
+    def read_slowly(path: Path) -> bytes:
+        data = read_own(path)
+        monkeypatch.undo()
+        for generation in range(PLAN.generation + 1, last + 1):
+            file.start_journal(PLAN.drain_id, generation)
+            file.write(replace(PLAN, generation=generation))
+            file.append(CHANGES)
+        return data
+
+    monkeypatch.setattr(plan_file, "read_own", read_slowly)
+    found = PlanFile(file.path).load()
+
+    assert found.written.generation == last
+    assert found.plan.watermark(0) == CHANGES[0].watermark
+    assert not found.journal_torn
+
+
 def test_a_holder_has_a_name_that_no_holder_of_a_copy_has(
     file: PlanFile, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file.hold()
-    mine = file.holder
-    file.release()
     copy = PlanFile(tmp_path_factory.mktemp("copy") / file.path.name)
     copy.hold()
-    assert copy.holder != mine
+    assert copy.holder != file.holder
     copy.release()
+    file.release()
     with another_process(HOLD, file.path) as holder:
         assert line(holder) == "held"
         theirs = PlanFile(file.path).holder
