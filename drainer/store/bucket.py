@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
-from pyarrow.fs import FileSelector, FileSystem, FileType
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
 
 from drainer.errors import PlanNotWritten, StateRefused, UsageError
 from drainer.store.objects import Objects, out_of_reach
@@ -21,6 +21,7 @@ WRITTEN_AT_ONCE = ("s3", "gcs", "abfs")  # by their type_name: an object is ther
 SECRET_WORDS = ("key", "secret", "password", "token", "credential", "sig")
 SECRETS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_KEY")
 REASON_LENGTH = 300
+LIST_TRIES = 5  # while folders are removed
 
 T = TypeVar("T")
 
@@ -82,7 +83,14 @@ class Bucket(Objects):
 
     def _below(self, prefix: str, *, recursive: bool) -> list[str]:
         selector = FileSelector(self._at(prefix), allow_not_found=True, recursive=recursive)
-        found = self._do("listed", lambda: self._filesystem.get_file_info(selector))
+
+        def listed() -> list[FileInfo]:
+            for _ in range(LIST_TRIES):
+                with suppress(FileNotFoundError):  # a folder of hdfs went while it was listed
+                    return self._filesystem.get_file_info(selector)
+            return self._filesystem.get_file_info(selector)
+
+        found = self._do("listed", listed)
         return [
             info.path[len(self._path) + 1 :]
             for info in found

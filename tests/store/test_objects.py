@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,24 @@ def test_a_late_record_does_not_bring_a_removed_folder_back(tmp_path: Path) -> N
 
     assert objects.names("") == []
     assert objects.children("") == []
+
+
+def test_what_is_there_is_listed_while_other_folders_are_removed(tmp_path: Path) -> None:
+    """Where an object store has folders, as hdfs does: a task is fenced off beside another's."""
+    objects = bucket(tmp_path)
+    objects.put("drain/stays", b"")
+
+    def come_and_go() -> None:
+        for _ in range(500):
+            objects.put("drain/goes/one", b"")
+            objects.remove("drain/goes")
+
+    with ThreadPoolExecutor(1) as pool:
+        going = pool.submit(come_and_go)
+        while not going.done():
+            assert "drain/stays" in objects.names("drain")
+            assert set(objects.children("drain/goes")) <= {"one"}
+    going.result()
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
