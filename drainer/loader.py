@@ -32,14 +32,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from drainer.aside import aside
+from drainer.blocking import aside
 from drainer.bundling import bundling_of, by_bundle, one_by_one, own
 from drainer.core.bundles import Bundle, Bundling
-from drainer.core.failing.redrive import LeftAlone, Redriven, RedriveSettings, selects
 from drainer.errors import DrainerError, Refused, SplitFailed, UsageError
 from drainer.handler import Context, Handler
 from drainer.mask import error_text
 from drainer.message import Message, SubMessage
+from drainer.policy.redrive import LeftAlone, Redriven, RedriveSettings, selects
 
 ENTRY_POINTS = "drainer.handlers"
 OWN_NAME = "drainer_handler_"  # begins the name of a module whose own name is taken

@@ -129,7 +129,7 @@ class SubMessage:
         "together",
     )
 
-    # The drain's own notes: how it fails, once an attempt has (core/failing/breaker.py); the
+    # The drain's own notes: how it fails, once an attempt has (policy/breaker.py); the
     # lane, its key, and who is behind in it (core/lanes.py); what it stands for, and how many may
     # be given to the handler with it, once such a bundle has failed (core/bundles.py).
     _folded: tuple[SubMessage, ...] | None

@@ -7,11 +7,11 @@ from typing import Any
 
 import orjson
 
-from drainer.core.failing.dead_letter import key_text
 from drainer.core.key_range import partition_of
 from drainer.errors import UsageError
 from drainer.handler import Context, Fatal, Handler, Writer
 from drainer.message import Barrier, Message, SubMessage
+from drainer.policy.dead_letter import key_text
 
 OPTIONS = ("topic", "list", "key", "split", "timestamp")
 KEEP, NOW = "keep", "now"

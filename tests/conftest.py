@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from drainer.errors import SandboxRefused
+from drainer.java import find_java
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fill import create_topic
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
 from drainer.sandbox.jars import kafka_jars
-from drainer.sandbox.java import find_java
 from kafka.topic import PASSWORD, USER, settle
 
 # Brokers and Spark live for seconds here: compiling their code as for days takes longer than it

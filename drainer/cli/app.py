@@ -9,22 +9,14 @@ from typing import Annotated
 import typer
 
 from drainer import __version__
-from drainer.cli import (
-    certify,
-    dead,
-    demo,
-    estimate,
-    inspect,
-    limits,
-    metrics,
-    plan,
-    redrive,
-    resume,
-    run,
-    sandbox,
-)
+from drainer.certify import cli as certify
+from drainer.cli import dead, metrics, plan, redrive, resume, run
 from drainer.cli.answer import announce, answering
 from drainer.cli.profile import apply_profile
+from drainer.demo import cli as demo
+from drainer.insight.cli import estimate, inspect
+from drainer.limits.cli import limits
+from drainer.sandbox import cli as sandbox
 from drainer.view.streams import install_streams, settle_streams
 from drainer.view.terminal import Terminal
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from drainer.core.limits.boundary import Limits
-from drainer.operations.capping import load_limits
+from drainer.limits.capping import load_limits
+from drainer.limits.search.boundary import Limits
 
 NONE = "none"
 

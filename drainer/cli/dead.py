@@ -11,11 +11,11 @@ from drainer.cli import letters as l
 from drainer.cli import options as o
 from drainer.cli.answer import answering
 from drainer.cli.draining import connect
-from drainer.core.overview import whole_letter_as_json
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.kafka.settings import ClientSettings
 from drainer.operations.dead import find_letter, look_over
 from drainer.operations.redrive import redrive_progress
+from drainer.policy.dead_letter_overview import whole_letter_as_json
 from drainer.view.dead import show_letter, show_overview
 from drainer.view.terminal import Terminal
 

@@ -20,9 +20,9 @@ from drainer.cli.answer import insist_on_yes
 from drainer.cli.resuming import resuming_with
 from drainer.cli.values import parse_concurrency, parse_duration, parse_pairs, parse_size
 from drainer.core.plan import OffsetPlan
-from drainer.engine.action import PlanOfAction
 from drainer.engine.deadline import DeadlineWatch
 from drainer.engine.history import History
+from drainer.engine.preview import PlanOfAction
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Resuming, Status
 from drainer.errors import EXIT_INTERRUPTED, Interrupted

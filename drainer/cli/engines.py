@@ -9,7 +9,7 @@ import typer
 
 from drainer.cli.values import parse_size
 from drainer.errors import UsageError
-from drainer.operations.engine import EngineName, EngineRequest
+from drainer.insight.engine_choice import EngineName, EngineRequest
 from drainer.spark.settings import EVERY_CORE, SparkLook, SparkSettings, java_for_spark
 
 _WHERE = "What it runs on"

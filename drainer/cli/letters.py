@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from drainer.core.failing.dead_letter import LetterFilter
+from drainer.policy.dead_letter import LetterFilter
 
 _WHICH = "Which dead letters"
 

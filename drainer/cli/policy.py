@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from drainer.cli.values import parse_duration, parse_rate
-from drainer.core.failing.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.errors import UsageError
+from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure
 
 NEW_DRAIN = FailureSettings(retries=3)
 NOTHING_SAID: dict[str, Any] = dict.fromkeys(

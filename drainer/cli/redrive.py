@@ -15,14 +15,14 @@ from drainer.cli import rules as r
 from drainer.cli.answer import answering, speaking
 from drainer.cli.draining import confirm_and_drain, connect, local_settings, tell_dry_run
 from drainer.cli.metrics import serving
-from drainer.core.failing.failures import OnFailure
-from drainer.core.failing.redrive import RedriveSettings
-from drainer.core.rules.settings import RuleSettings
 from drainer.kafka.settings import ClientSettings
+from drainer.limits.capping import settle_cap
 from drainer.loader import load_handler
-from drainer.operations.capping import settle_cap
 from drainer.operations.redrive import RedriveRequest, prepare_redrive
-from drainer.view.action import show_plan_of_action
+from drainer.policy.failures import OnFailure
+from drainer.policy.redrive import RedriveSettings
+from drainer.policy.rules.settings import RuleSettings
+from drainer.view.preview import show_plan_of_action
 from drainer.view.report.file import ReportFile
 
 DEAD_AGAIN = replace(p.NEW_DRAIN, on_failure=OnFailure.DEAD_LETTER)

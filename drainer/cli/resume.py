@@ -6,7 +6,6 @@ import typer
 
 from drainer.cli import capping as c
 from drainer.cli import engines as g
-from drainer.cli import estimating as e
 from drainer.cli import options as o
 from drainer.cli import policy as p
 from drainer.cli import rules as r
@@ -19,12 +18,13 @@ from drainer.cli.draining import (
     tell_dry_run,
 )
 from drainer.cli.metrics import serving
-from drainer.core.rules.settings import RuleSettings
-from drainer.operations.capping import settle_cap
-from drainer.operations.engine import EngineName, Looked, settle_engine
+from drainer.insight.cli import estimating as e
+from drainer.insight.engine_choice import EngineName, Looked, settle_engine
+from drainer.limits.capping import settle_cap
 from drainer.operations.resume import prepare_resume
+from drainer.policy.rules.settings import RuleSettings
 from drainer.store.plan_file import PlanFile
-from drainer.view.action import show_plan_of_action
+from drainer.view.preview import show_plan_of_action
 from drainer.view.report.file import ReportFile
 
 

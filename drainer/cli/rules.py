@@ -13,9 +13,9 @@ from typing import Annotated, Any
 
 import typer
 
-from drainer.core.rules.settings import OverLimit, RuleSettings, SkipRule
-from drainer.core.rules.sieve import Sieve
 from drainer.errors import UsageError
+from drainer.policy.rules.rule_filter import Sieve
+from drainer.policy.rules.settings import OverLimit, RuleSettings, SkipRule
 
 _PANEL = "What is left out on purpose (kept in the plan)"
 

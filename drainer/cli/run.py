@@ -6,7 +6,6 @@ import typer
 
 from drainer.cli import capping as c
 from drainer.cli import engines as g
-from drainer.cli import estimating as e
 from drainer.cli import options as o
 from drainer.cli import policy as p
 from drainer.cli import rules as r
@@ -14,14 +13,15 @@ from drainer.cli.answer import answering, speaking
 from drainer.cli.draining import confirm_and_drain, connect, local_settings, tell_dry_run
 from drainer.cli.metrics import serving
 from drainer.core.order import Order
-from drainer.core.rules.settings import RuleSettings
 from drainer.errors import UsageError
+from drainer.insight.cli import estimating as e
+from drainer.insight.engine_choice import EngineName, Looked, settle_engine
 from drainer.kafka.settings import ClientSettings
+from drainer.limits.capping import settle_cap
 from drainer.loader import load_handler
-from drainer.operations.capping import settle_cap
-from drainer.operations.engine import EngineName, Looked, settle_engine
 from drainer.operations.start import Request, prepare
-from drainer.view.action import show_plan_of_action
+from drainer.policy.rules.settings import RuleSettings
+from drainer.view.preview import show_plan_of_action
 from drainer.view.report.file import ReportFile
 
 

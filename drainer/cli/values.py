@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from drainer.core.tuning.concurrency import Concurrency
 from drainer.errors import UsageError
+from drainer.policy.concurrency import Concurrency
 
 _SIZES = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 _DURATIONS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "": 1}

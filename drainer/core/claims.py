@@ -15,7 +15,7 @@ from zlib import crc32
 
 from drainer.core.identity import SubKeys
 from drainer.core.order import Order
-from drainer.core.part import insist_same
+from drainer.core.partial_message import insist_same
 from drainer.core.progress import Outcome, Partial, Progress, RangeSet, fate_of, join_fates
 from drainer.message import Barrier, Message, SubMessage
 

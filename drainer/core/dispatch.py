@@ -18,9 +18,9 @@ from drainer.core.order import LANE_OF, Order
 from drainer.core.parked import KEY_LENGTH, NAMED_MOST, NONE_PARKED, ParkedLane, ParkedLanes
 from drainer.core.payloads import Payloads
 from drainer.core.progress import DONE, Counts, Outcome, Progress
-from drainer.core.rules.settings import RuleAccount, RuleSettings
-from drainer.core.rules.sieve import Sieve
 from drainer.message import Barrier, Message, SubMessage
+from drainer.policy.rules.rule_filter import Sieve
+from drainer.policy.rules.settings import RuleAccount, RuleSettings
 
 # What the objects of one message and one sub-message take in memory beside the record's bytes, and
 # beside sub-keys and payloads (CPython 3.11, measured with tracemalloc).

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Sequence
 
-from drainer.core.part import Part, insist_same
+from drainer.core.partial_message import Part, insist_same
 from drainer.core.progress import (
     DONE,
     OTHERWISE,

@@ -11,11 +11,8 @@ import orjson
 
 from drainer.core import fields
 from drainer.core.claims import EVERYTHING, Claim, Claims, Elsewhere, Places, end_of
-from drainer.core.failing.failures import FailureSettings
-from drainer.core.failing.redrive import RedriveSettings
-from drainer.core.folding import StateReference
 from drainer.core.latency import Latency
-from drainer.core.limits.boundary import Limits
+from drainer.core.merge import StateReference
 from drainer.core.order import Order
 from drainer.core.parked import NONE_PARKED, ParkedLanes
 from drainer.core.progress import (
@@ -30,8 +27,11 @@ from drainer.core.progress import (
     join_ranges,
 )
 from drainer.core.ranges import subtract
-from drainer.core.rules.settings import RuleAccount, RuleSettings
 from drainer.errors import PlanRefused
+from drainer.limits.search.boundary import Limits
+from drainer.policy.failures import FailureSettings
+from drainer.policy.redrive import RedriveSettings
+from drainer.policy.rules.settings import RuleAccount, RuleSettings
 
 FORMAT = "drainer-plan/1"
 ALL = str(EVERYTHING)  # the claim that has the account of all that is in no other

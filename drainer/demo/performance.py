@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from drainer.core.order import Order
 from drainer.demo.story import Demo
+from drainer.insight.view.bars import show_comparison
 from drainer.kafka.cluster import Cluster
-from drainer.view.action import show_plan_of_action
-from drainer.view.bars import show_comparison
 from drainer.view.figures import count, duration
+from drainer.view.preview import show_plan_of_action
 from drainer.view.progress import progress_view
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal

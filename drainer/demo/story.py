@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from drainer.core.forecast.simulate import simulate
 from drainer.core.order import Order
-from drainer.core.tuning.concurrency import Concurrency
 from drainer.demo.emergency import (
     CONCURRENCY,
     CUSTOMER,
@@ -26,6 +24,7 @@ from drainer.engine.loop import hurried_interpreter
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import EXIT_INTERRUPTED, DrainerError
+from drainer.insight.forecast.simulate import simulate
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fill import create_topic, delete_topic, fill
 from drainer.kafka.settings import ClientSettings
@@ -35,6 +34,7 @@ from drainer.operations.drain import drain
 from drainer.operations.examine import examine, insist
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Prepared, Request, prepare
+from drainer.policy.concurrency import Concurrency
 from drainer.store.plan_file import PlanFile
 
 REFERENCE = "drainer.demo.emergency:Reindex"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from time import monotonic
 
-from drainer.core.limits.boundary import Cap
-from drainer.core.limits.pace import Pace
 from drainer.engine.status import CapStatus
+from drainer.limits.search.boundary import Cap
+from drainer.policy.rate_cap import Pace
 
 
 def cap_status(pace: Pace | None, elapsed_s: float, *, over: bool = False) -> CapStatus | None:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from drainer.core.forecast.deadline import Outlook, Pace, Warner, outlook
 from drainer.engine.status import DeadlineStatus, Status
+from drainer.policy.outlook import Outlook, Pace, Warner, outlook
 
 
 class DeadlineWatch:

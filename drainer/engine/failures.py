@@ -11,9 +11,19 @@ from time import monotonic
 
 from drainer.core.bundles import Bundle
 from drainer.core.dispatch import Dispatcher
-from drainer.core.failing.admission import Admission, Rate
-from drainer.core.failing.breaker import Breaker
-from drainer.core.failing.failures import (
+from drainer.core.progress import Counts, Outcome
+from drainer.engine.apart import Apart, DeadLetters
+from drainer.engine.outcome import lanes_parked
+from drainer.engine.status import FailureStatus
+from drainer.engine.workers import Starter, TimedOut
+from drainer.errors import DrainerError, Halted, HandleFailed, ThreadsOverdue
+from drainer.escape import printable
+from drainer.handler import Fatal, Retry, Skip
+from drainer.loader import describe
+from drainer.message import SubMessage
+from drainer.policy.admission import Admission, Rate
+from drainer.policy.breaker import Breaker
+from drainer.policy.failures import (
     NOTHING,
     AfterDead,
     FailurePolicy,
@@ -22,17 +32,7 @@ from drainer.core.failing.failures import (
     OnFailure,
     Verdict,
 )
-from drainer.core.failing.retries import Retries
-from drainer.core.progress import Counts, Outcome
-from drainer.engine.apart import Apart, DeadLetters
-from drainer.engine.conclusion import lanes_parked
-from drainer.engine.status import FailureStatus
-from drainer.engine.workers import Starter, TimedOut
-from drainer.errors import DrainerError, Halted, HandleFailed, ThreadsOverdue
-from drainer.escape import printable
-from drainer.handler import Fatal, Retry, Skip
-from drainer.loader import describe
-from drainer.message import SubMessage
+from drainer.policy.retries import Retries
 
 TICK_LEAST_S = 0.001
 BACK_AGAIN_S = 0.05  # after it was not the time to try one again

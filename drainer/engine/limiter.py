@@ -8,9 +8,9 @@ from time import monotonic, process_time, thread_time
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.progress import Outcome
-from drainer.core.tuning.knee import Knee
-from drainer.core.tuning.trial import Interval
 from drainer.engine.status import AutoStatus
+from drainer.policy.concurrency_limit import Knee
+from drainer.policy.concurrency_trial import Interval
 
 LOOK_S = 0.1
 

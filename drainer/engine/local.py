@@ -20,29 +20,26 @@ from drainer.core.lanes import look_ahead
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan
-from drainer.core.rules.sieve import Sieve
-from drainer.core.tuning.concurrency import Concurrency
-from drainer.core.tuning.knee import Knee
 from drainer.engine.bundles import Bundles
 from drainer.engine.capping import cap_status
-from drainer.engine.conclusion import (
+from drainer.engine.checkpointer import Keeper, PlanStore
+from drainer.engine.coroutines import AsyncWorkers
+from drainer.engine.failures import Failures
+from drainer.engine.latencies import Latencies
+from drainer.engine.limiter import Limiter
+from drainer.engine.loop import event_loop, hurried_interpreter
+from drainer.engine.meter import Meter
+from drainer.engine.outcome import (
     concluded,
     judged_before,
     last_offsets,
     partition_results,
     reason_told,
 )
-from drainer.engine.coroutines import AsyncWorkers
-from drainer.engine.ending import Ending
-from drainer.engine.failures import Failures
-from drainer.engine.keeper import Keeper, PlanStore
-from drainer.engine.latencies import Latencies
-from drainer.engine.limiter import Limiter
-from drainer.engine.loop import event_loop, hurried_interpreter
-from drainer.engine.meter import Meter
-from drainer.engine.outside import Outside
+from drainer.engine.ports import Outside
 from drainer.engine.pump import Pump
 from drainer.engine.settings import LocalSettings
+from drainer.engine.shutdown import Ending
 from drainer.engine.signals import stop_signals
 from drainer.engine.status import Status, Summary
 from drainer.engine.tasks import spawn
@@ -52,6 +49,9 @@ from drainer.engine.workers import Starter, Workers
 from drainer.errors import DrainerError, HandleFailed, RecordsDeleted, Signalled
 from drainer.handler import Context
 from drainer.loader import LoadedHandler, describe
+from drainer.policy.concurrency import Concurrency
+from drainer.policy.concurrency_limit import Knee
+from drainer.policy.rules.rule_filter import Sieve
 
 STATUS_INTERVAL_S = 0.5
 WATCH_INTERVAL_S = 0.05  # how soon trouble in the fetch thread or the lock is seen

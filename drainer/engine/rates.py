@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from drainer.core.forecast.deadline import lane_time_s
 from drainer.core.progress import Counts
+from drainer.policy.outlook import lane_time_s
 
 WINDOW_S = 5.0  # what "now" means for the rate
 ETA_WINDOW_S = 30.0  # calmer: an estimate that jumps is no help

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from drainer.core.tuning.concurrency import Concurrency
-from drainer.engine.keeper import JOURNAL_INTERVAL_S
+from drainer.engine.checkpointer import JOURNAL_INTERVAL_S
+from drainer.policy.concurrency import Concurrency
 
 
 @dataclass(frozen=True, slots=True)

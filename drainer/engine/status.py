@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from drainer.command import command
-from drainer.core.forecast.deadline import Outlook
 from drainer.core.latency import Latency
 from drainer.core.parked import NONE_PARKED, ParkedLanes
 from drainer.core.progress import Counts, Range, encode_ranges
 from drainer.core.ranges import count
-from drainer.core.rules.sieve import Sieve
 from drainer.core.transaction import HeldBack, held_json
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
@@ -21,6 +19,8 @@ from drainer.errors import (
     DrainerError,
     Unresumable,
 )
+from drainer.policy.outlook import Outlook
+from drainer.policy.rules.rule_filter import Sieve
 
 
 @dataclass(frozen=True, slots=True)

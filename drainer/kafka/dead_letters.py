@@ -12,11 +12,11 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from drainer.core.failing.dead_letter import DeadLetter
 from drainer.errors import DeadLetterNotWritten, DrainerError
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, REJECTED, granting
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
+from drainer.policy.dead_letter import DeadLetter
 
 DELIVERY_TIMEOUT_MS = 5 * 60 * 1000  # a broker that doesn't answer is waited for that long
 SILENCE_S = 3.0

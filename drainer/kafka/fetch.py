@@ -11,7 +11,6 @@ from math import ceil, inf
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from drainer.core.limits.pace import Pace
 from drainer.errors import DrainerError, Interrupted, RecordsDeleted
 from drainer.kafka.answers import NO_TOPIC, PASSING, rejected_login
 from drainer.kafka.log import ClientLog
@@ -21,6 +20,7 @@ from drainer.kafka.queue import BatchQueue
 from drainer.kafka.record import Batch, beside_value
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
+from drainer.policy.rate_cap import Pace
 
 BATCH_MESSAGES = 2000  # at most; the gain above is nil and the pause for the drain grows
 FIRST_BATCH_MESSAGES = 16  # until it is known how large messages are

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 
-from drainer.core.limits.pace import Pace
 from drainer.errors import BrokerUnreachable
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
@@ -14,6 +13,7 @@ from drainer.kafka.loss import made_again
 from drainer.kafka.record import Batch
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
+from drainer.policy.rate_cap import Pace
 
 QUEUE_BYTES = 16 * 1024 * 1024
 PREFETCH_BYTES = 16 * 1024 * 1024

@@ -12,8 +12,6 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from drainer.core.limits.boundary import Limits
-from drainer.core.limits.pace import Pace
 from drainer.errors import RecordNotWritten, TopicMissing
 from drainer.handler import Fatal, Retry
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, REJECTED, granting
@@ -21,6 +19,8 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.config import limit, topic_config
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
+from drainer.limits.search.boundary import Limits
+from drainer.policy.rate_cap import Pace
 
 DELIVERY_TIMEOUT_MS = 2 * 60 * 1000  # the drain's --timeout is mostly shorter, and tries again
 LINGER_MS = 1  # a hot lane writes one record after the other, and each waits for that

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from drainer.core.failing.dead_letter import Letter, LetterFilter, read_letter
-from drainer.core.failing.redrive import RedriveProgress
-from drainer.core.overview import Overview, Survey
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.letters import letter_at, read_letters
+from drainer.policy.dead_letter import Letter, LetterFilter, read_letter
+from drainer.policy.dead_letter_overview import Overview, Survey
+from drainer.policy.redrive import RedriveProgress
 
 
 def look_over(

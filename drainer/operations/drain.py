@@ -8,12 +8,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from drainer.core.dispatch import Dispatcher
-from drainer.core.limits.pace import Pace
 from drainer.core.plan import OffsetPlan
 from drainer.core.transaction import HeldBack
-from drainer.engine.canary import FirstMessages
 from drainer.engine.local import LocalDrain
-from drainer.engine.outside import Outside, Source
+from drainer.engine.ports import Outside, Source
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import (
@@ -24,6 +22,7 @@ from drainer.errors import (
     PlanRefused,
     Refused,
 )
+from drainer.insight.first_messages import FirstMessages
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.commit import Committer
 from drainer.kafka.fetch import FetchThread
@@ -38,10 +37,11 @@ from drainer.operations.hold import holding
 from drainer.operations.policy import LetterWriter
 from drainer.operations.resume import going_on
 from drainer.operations.start import Prepared
-from drainer.operations.takeover import leave, take_over
+from drainer.policy.rate_cap import Pace
 from drainer.spark.settings import SparkSettings
+from drainer.spark.state import State
+from drainer.spark.takeover import leave, take_over
 from drainer.store.plan_file import PlanFile
-from drainer.store.state import State
 
 
 def drain(

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from drainer.core.failing.dead_letter import dead_letter, default_dead_letter_topic
-from drainer.core.failing.failures import AfterDead, FailureSettings, OnFailure
-from drainer.core.failing.redrive import Redriven
 from drainer.core.plan import OffsetPlan
 from drainer.engine.apart import PastLimit, Told
 from drainer.engine.clock import now
@@ -22,6 +19,9 @@ from drainer.kafka.dead_topic import (
 )
 from drainer.kafka.settings import ClientSettings
 from drainer.message import SubMessage
+from drainer.policy.dead_letter import dead_letter, default_dead_letter_topic
+from drainer.policy.failures import AfterDead, FailureSettings, OnFailure
+from drainer.policy.redrive import Redriven
 
 _REASONS: dict[type, str] = {TimedOut: "timeout", PastLimit: "over-limit"}
 

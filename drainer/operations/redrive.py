@@ -11,13 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from drainer.core.failing.dead_letter import From
-from drainer.core.failing.failures import FailureSettings
-from drainer.core.failing.redrive import Redriven, RedriveProgress, RedriveSettings
 from drainer.core.listed import name_lost
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress, Range, RangeSet, join_ranges
-from drainer.core.rules.settings import RuleSettings
 from drainer.engine.settings import LocalSettings
 from drainer.errors import PlanRefused, Refused
 from drainer.kafka.cluster import Cluster
@@ -27,6 +23,10 @@ from drainer.kafka.topic import LogBounds
 from drainer.loader import LoadedHandler
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Prepared, Request, prepare
+from drainer.policy.dead_letter import From
+from drainer.policy.failures import FailureSettings
+from drainer.policy.redrive import Redriven, RedriveProgress, RedriveSettings
+from drainer.policy.rules.settings import RuleSettings
 from drainer.store.plan_file import LoadedPlan, NotOwnPlan, PlanFile, default_path
 
 SHOWN = 3  # origins in an error

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from drainer.core.failing.failures import AfterDead, FailureSettings
 from drainer.core.listed import name_lost
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Range
-from drainer.core.rules.settings import RuleSettings
 from drainer.core.transaction import told_of
-from drainer.core.tuning.concurrency import Concurrency
-from drainer.engine.action import PartitionAction, PlanOfAction
+from drainer.engine.preview import PartitionAction, PlanOfAction
 from drainer.engine.settings import LocalSettings
 from drainer.errors import PlanRefused
 from drainer.kafka.cluster import Cluster
@@ -24,6 +21,9 @@ from drainer.operations.expiry import expiry_warnings
 from drainer.operations.policy import settle_policy
 from drainer.operations.rules import insist_on_rules, rule_warnings
 from drainer.operations.start import Prepared, resumed
+from drainer.policy.concurrency import Concurrency
+from drainer.policy.failures import AfterDead, FailureSettings
+from drainer.policy.rules.settings import RuleSettings
 from drainer.store.plan_file import LoadedPlan, PlanFile
 
 

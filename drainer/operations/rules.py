@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from drainer.core.rules.settings import RuleSettings
-from drainer.core.rules.sieve import Sieve
 from drainer.errors import UsageError
+from drainer.policy.rules.rule_filter import Sieve
+from drainer.policy.rules.settings import RuleSettings
 
 
 def insist_on_rules(rules: RuleSettings, *, redrives: bool) -> None:

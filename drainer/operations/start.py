@@ -9,16 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from drainer.command import command
-from drainer.core.failing.failures import FailureSettings
-from drainer.core.failing.redrive import RedriveSettings
-from drainer.core.limits.boundary import Limits
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Progress
-from drainer.core.rules.settings import RuleSettings
-from drainer.core.tuning.concurrency import Concurrency
-from drainer.engine.action import PartitionAction, PlanOfAction
 from drainer.engine.clock import now
+from drainer.engine.preview import PartitionAction, PlanOfAction
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import PartitionResult, Summary
 from drainer.errors import EXIT_DONE, PlanRefused
@@ -34,11 +29,16 @@ from drainer.kafka.backlog import (
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import lock_group
 from drainer.kafka.topic import TopicInfo
+from drainer.limits.search.boundary import Limits
 from drainer.loader import LoadedHandler
 from drainer.operations.expiry import expiry_warnings
 from drainer.operations.group import check_inactive, nobody_in
 from drainer.operations.policy import Policy, settle_policy
 from drainer.operations.rules import insist_on_rules, rule_warnings
+from drainer.policy.concurrency import Concurrency
+from drainer.policy.failures import FailureSettings
+from drainer.policy.redrive import RedriveSettings
+from drainer.policy.rules.settings import RuleSettings
 from drainer.spark.settings import SparkSettings
 from drainer.store.plan_file import LoadedPlan, PlanFile, default_path
 

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Self
 
 from drainer.errors import SandboxRefused
+from drainer.java import Java, find_java
 from drainer.sandbox.jars import KAFKA_VERSION, classpath, kafka_jars
-from drainer.sandbox.java import Java, find_java
 from drainer.sandbox.ports import HOST, BrokerPorts
 from drainer.sandbox.probe import answers
 from drainer.sandbox.process import ProcessMark, bound_to_parent

@@ -21,7 +21,7 @@ from filelock import FileLock
 from platformdirs import user_cache_path
 
 from drainer.errors import SandboxRefused
-from drainer.sandbox.java import find_java
+from drainer.java import find_java
 from drainer.sandbox.process import bound_to_parent
 from drainer.sandbox.progress import Say, unheard
 

@@ -14,9 +14,9 @@ from filelock import FileLock
 from platformdirs import user_cache_path, user_state_path
 
 from drainer.errors import SandboxRefused
+from drainer.java import find_java
 from drainer.sandbox.broker import STOP_TIMEOUT_S, Broker
 from drainer.sandbox.jars import kafka_jars
-from drainer.sandbox.java import find_java
 from drainer.sandbox.ports import HOST, BrokerPorts
 from drainer.sandbox.process import ProcessMark
 from drainer.sandbox.progress import Say, unheard

@@ -16,9 +16,9 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.loss import made_again
 from drainer.message import Origin
 from drainer.spark.failure import carrying
+from drainer.spark.python_worker import HandlerSpec, workplace
 from drainer.spark.rows import ROW_SCHEMA
-from drainer.spark.workplace import HandlerSpec, workplace
-from drainer.store.state import State
+from drainer.spark.state import State
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,42 +13,42 @@ from contextlib import suppress
 from dataclasses import replace
 from time import monotonic
 
-from drainer.aside import aside
-from drainer.core.gathering import Gathering
-from drainer.core.limits.boundary import Cap
+from drainer.blocking import aside
 from drainer.core.plan import OffsetPlan
-from drainer.core.tuning.concurrency import Concurrency
-from drainer.engine.conclusion import (
+from drainer.engine.checkpointer import Keeper
+from drainer.engine.loop import event_loop
+from drainer.engine.outcome import (
     concluded,
     last_offsets,
     not_closed,
     partition_results,
     reason_told,
 )
-from drainer.engine.ending import NOT_OURS
-from drainer.engine.keeper import Keeper
-from drainer.engine.loop import event_loop
-from drainer.engine.outside import Outside
+from drainer.engine.ports import Outside
 from drainer.engine.settings import LocalSettings
+from drainer.engine.shutdown import NOT_OURS
 from drainer.engine.signals import stop_signals
 from drainer.engine.status import CapStatus, FailureStatus, Status, Summary
 from drainer.engine.tasks import spawn
 from drainer.errors import DrainerError, Interrupted, Refused, Signalled, both
 from drainer.kafka.settings import ClientSettings
+from drainer.limits.search.boundary import Cap
 from drainer.loader import LoadedHandler
+from drainer.policy.concurrency import Concurrency
+from drainer.spark.aggregation import Gathering
 from drainer.spark.checking import Checking, insist_on_probes
+from drainer.spark.control_channel import Word
 from drainer.spark.failure import refusing
-from drainer.spark.following import Following
 from drainer.spark.jobs import Jobs
+from drainer.spark.python_worker import HandlerSpec
 from drainer.spark.reading import Reader, Terms
 from drainer.spark.session import drain_session
 from drainer.spark.settings import SparkSettings
 from drainer.spark.shipping import Shipped, ship
-from drainer.spark.word import Word
+from drainer.spark.state import State, state_beside
+from drainer.spark.task_monitor import Following
 from drainer.spark.work import Work, share_of
-from drainer.spark.workplace import HandlerSpec
 from drainer.store.plan_file import PlanFile
-from drainer.store.state import State, state_beside
 
 STATUS_INTERVAL_S = 0.5
 FOLLOW_INTERVAL_S = 0.1

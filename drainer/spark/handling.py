@@ -16,25 +16,25 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from drainer.core.dispatch import Dispatcher
-from drainer.core.folding import Record
+from drainer.core.merge import Record
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.engine.guard import guarded
 from drainer.engine.local import LocalDrain
 from drainer.engine.loop import hurried_interpreter
-from drainer.engine.outside import Outside
+from drainer.engine.ports import Outside
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, Interrupted, LanesParked
 from drainer.message import Message, SubMessage
 from drainer.operations.policy import LetterWriter
+from drainer.spark.attempt import Attempt
+from drainer.spark.counted import Counted
 from drainer.spark.failure import carrying, said_of
+from drainer.spark.fence import Fence
+from drainer.spark.python_worker import HandlerSpec, workplace
+from drainer.spark.records import TaskRecords
 from drainer.spark.rows import Expected, RoutedMessage, messages_of
-from drainer.spark.workplace import HandlerSpec, workplace
-from drainer.store.attempt import Attempt
-from drainer.store.counted import Counted
-from drainer.store.fence import Fence
-from drainer.store.records import TaskRecords
-from drainer.store.state import State
+from drainer.spark.state import State
 
 OUTCOME_SCHEMA = "claim string, outcome string"
 AHEAD_BYTES = 8 * 1024 * 1024  # that are taken from Spark before the engine wants them

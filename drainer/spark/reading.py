@@ -8,19 +8,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 
-from drainer.aside import aside
+from drainer.blocking import aside
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Range
 from drainer.core.ranges import count
-from drainer.core.waves import Waves
 from drainer.engine.capping import capped
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import CapStatus
 from drainer.errors import BrokerUnreachable, DrainerError, Interrupted
 from drainer.spark.jobs import Jobs, Prepared
+from drainer.spark.python_worker import HandlerSpec
 from drainer.spark.splitting import Splitting
-from drainer.spark.workplace import HandlerSpec
+from drainer.spark.waves import Waves
 
 OUTAGE_S = 120.0  # of the broker, for those who read; as for the lock
 READ_AGAIN_S = 1.0

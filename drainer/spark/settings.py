@@ -9,8 +9,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from drainer.errors import Refused, SandboxRefused, UsageError
+from drainer.java import Java, find_java
 from drainer.kafka.settings import REDACTED
-from drainer.sandbox.java import Java, find_java
 
 EVERY_CORE = "local[*]"
 WAVE_BYTES = 2 * 1024**3

@@ -9,18 +9,18 @@ import pyarrow as pa
 
 from drainer.core.claims import Elsewhere, Places
 from drainer.core.identity import identify
-from drainer.core.limits.pace import Pace
 from drainer.core.order import Order
-from drainer.core.part import insist_same
+from drainer.core.partial_message import insist_same
 from drainer.core.plan import ALL
 from drainer.core.progress import Partial, Progress, RangeSet, checksum_keys, ranges_of
-from drainer.core.waves import Piece
 from drainer.kafka.stream import read_range
 from drainer.loader import split_failed
 from drainer.message import Message, Origin, SubMessage
+from drainer.policy.rate_cap import Pace
 from drainer.spark.failure import carrying
+from drainer.spark.python_worker import HandlerSpec, workplace
 from drainer.spark.rows import Manifest, RowBuilder
-from drainer.spark.workplace import HandlerSpec, workplace
+from drainer.spark.waves import Piece
 
 UNDIVIDED_MOST = 100  # offsets that a manifest tells; with more the wave is not divided at all
 

@@ -9,15 +9,12 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from drainer.aside import aside
+from drainer.blocking import aside
 from drainer.core.claims import Claim
-from drainer.core.gathering import Gathering, Stretch, insist_conserved
 from drainer.core.parked import NONE_PARKED, ParkedLanes
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress
-from drainer.core.tuning.concurrency import Concurrency
-from drainer.core.waves import cut_at
-from drainer.engine.conclusion import judged_before, lanes_parked
+from drainer.engine.outcome import judged_before, lanes_parked
 from drainer.engine.pump import PARKED_MOST
 from drainer.engine.settings import LocalSettings
 from drainer.errors import (
@@ -27,13 +24,16 @@ from drainer.errors import (
     SplitFailed,
     StateLost,
 )
+from drainer.policy.concurrency import Concurrency
+from drainer.spark.aggregation import Gathering, Stretch, insist_conserved
+from drainer.spark.counted import Counted
 from drainer.spark.failure import error_of
-from drainer.spark.following import Following
 from drainer.spark.handling import Handling
 from drainer.spark.jobs import Jobs, Prepared
 from drainer.spark.reading import Reader, Terms
-from drainer.store.counted import Counted
-from drainer.store.state import State
+from drainer.spark.state import State
+from drainer.spark.task_monitor import Following
+from drainer.spark.waves import cut_at
 
 REST_LOOK_S = 0.1
 TASK_BUFFER_LEAST = 16 * 1024 * 1024

@@ -21,13 +21,13 @@ from typing import Any
 import orjson
 
 from drainer.core import fields
-from drainer.core.folding import Record
+from drainer.core.merge import Record
 from drainer.core.plan import decode_progress, encode_progress
 from drainer.core.progress import Progress
-from drainer.core.rules.settings import RuleAccount
 from drainer.errors import PlanNotWritten, PlanRefused
 from drainer.ownership import read_own
-from drainer.store.whole import open_new
+from drainer.policy.rules.settings import RuleAccount
+from drainer.store.atomic_file import open_new
 
 PARKED, RULED, STATUS = "parked", "ruled", "status"
 SENSELESS = (KeyError, TypeError, ValueError, AttributeError)

@@ -16,17 +16,17 @@ from pathlib import Path
 import filelock
 
 from drainer.command import command
-from drainer.core.folding import fold
+from drainer.core.merge import fold
 from drainer.core.naming import name_of
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Progress
-from drainer.core.rules.settings import RuleAccount
 from drainer.errors import PlanNotWritten, PlanRefused, StateLost, StateRefused, UsageError
 from drainer.ownership import NotOwn, insist_new_files_own, read_own
+from drainer.policy.rules.settings import RuleAccount
+from drainer.spark.state import State, Told
 from drainer.store.alive import this_machine
+from drainer.store.atomic_file import prefix_of_new, write_to_last
 from drainer.store.journal import Journal, read_journal
-from drainer.store.state import State, Told
-from drainer.store.whole import prefix_of_new, write_to_last
 
 NAME_CHARACTERS = 200  # file systems allow 255
 READ_TRIES = 10  # of a plan that is written meanwhile

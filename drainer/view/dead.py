@@ -9,11 +9,11 @@ from typing import Any
 
 from rich.text import Text
 
-from drainer.core.failing.dead_letter import Letter
-from drainer.core.failing.exact import Encoding
-from drainer.core.failing.redrive import RedriveProgress
-from drainer.core.overview import Overview
 from drainer.escape import json_text
+from drainer.policy.dead_letter import Letter
+from drainer.policy.dead_letter_overview import Overview
+from drainer.policy.exact_json import Encoding
+from drainer.policy.redrive import RedriveProgress
 from drainer.view import figures
 from drainer.view.layout import (
     BAD_STYLE,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from drainer.core.failing.failures import AfterDead, FailureSettings, OnFailure
-from drainer.core.failing.redrive import RedriveSettings
+from drainer.policy.failures import AfterDead, FailureSettings, OnFailure
+from drainer.policy.redrive import RedriveSettings
 from drainer.view import figures
 from drainer.view.layout import field
 

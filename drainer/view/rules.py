@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from drainer.core.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
 from drainer.engine.status import RuleStatus
+from drainer.policy.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
 from drainer.view import figures
 from drainer.view.layout import QUIET_STYLE, WARN_STYLE, field
 

@@ -12,7 +12,7 @@ from drainer.core.listed import name_lost
 from drainer.core.parked import ParkedLanes
 from drainer.core.progress import Counts
 from drainer.core.ranges import count
-from drainer.engine.action import SPARK
+from drainer.engine.preview import SPARK
 from drainer.engine.status import AutoStatus, PartitionResult, Resuming, Summary
 from drainer.errors import DrainerError, Signalled
 from drainer.view import figures

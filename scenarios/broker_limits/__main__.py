@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from drainer.core.limits.boundary import Limits
 from drainer.errors import EXIT_INTERRUPTED
+from drainer.limits.file import LimitsFile
+from drainer.limits.search.boundary import Limits
 from drainer.sandbox import Broker
-from drainer.store.limits_file import LimitsFile
 
 WITHIN = 0.15  # of each other, and of half
 # Of the quota, which counts batches with their heads: a fifth of what small messages take. And what

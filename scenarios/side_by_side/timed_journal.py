@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from drainer.cli import main
-from drainer.engine.keeper import Keeper
+from drainer.engine.checkpointer import Keeper
 from drainer.store.plan_file import PlanFile
 
 _spent_s = 0.0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from drainer.cli import main
 from drainer.core.dispatch import Dispatcher
-from drainer.engine.keeper import Keeper
+from drainer.engine.checkpointer import Keeper
 from drainer.store.plan_file import PlanFile
 
 

@@ -9,8 +9,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from drainer.java import find_java
 from drainer.sandbox.jars import classpath, kafka_jars
-from drainer.sandbox.java import find_java
 
 SOURCE = Path(__file__).with_name("JavaClient.java")
 JAVA_S = 60.0

@@ -29,8 +29,8 @@ from drainer.errors import Refused, RightMissing
 from drainer.kafka.answers import Right as Operation
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fill import create_topic, fill
-from drainer.kafka.limits_topic import Own, new_topic_name, own_things
 from drainer.kafka.settings import ClientSettings
+from drainer.limits.kafka.topic import Own, new_topic_name, own_things
 from drainer.sandbox import Broker
 from scenarios.trust.case import TRY_S, Stage, insist
 

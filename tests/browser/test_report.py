@@ -14,8 +14,8 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from command.process import Command
+from drainer.limits.report.limits import limits_page
 from drainer.sandbox import Broker
-from drainer.view.report.limits import limits_page
 from kafka.topic import Topic
 from operations.modelled import ModelledCluster, run
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from drainer.cli.policy import NEW_DRAIN, failure_settings
-from drainer.core.failing.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.errors import UsageError
+from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure
 
 NOTHING: dict[str, Any] = dict.fromkeys(
     [

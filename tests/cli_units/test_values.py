@@ -15,8 +15,8 @@ from drainer.cli.values import (
     parse_share,
     parse_size,
 )
-from drainer.core.tuning.concurrency import Concurrency
 from drainer.errors import UsageError
+from drainer.policy.concurrency import Concurrency
 
 
 @pytest.mark.parametrize(

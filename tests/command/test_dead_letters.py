@@ -12,9 +12,9 @@ from command.record import every_place
 from command.test_failure_policy import ONE_BAD_LANE, accounts
 from command.test_kill import UNWRITTEN_S
 from core.letters import Sample
-from drainer.core.failing.dead_letter import Letter
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
+from drainer.policy.dead_letter import Letter
 from kafka.sender import letters_in, sending
 from kafka.topic import Topic
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from command.process import Command
-from drainer.core.limits.boundary import Limits
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.limits_topic import create_test_topic, new_topic_name, own_things
-from drainer.store.limits_file import LimitsFile
+from drainer.limits.file import LimitsFile
+from drainer.limits.kafka.topic import create_test_topic, new_topic_name, own_things
+from drainer.limits.search.boundary import Limits
 from kafka.topic import eventually
 from operations.modelled import ModelledCluster, run
 

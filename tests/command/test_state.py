@@ -12,14 +12,14 @@ from command.conftest import MakeTopic, committed, operations
 from command.process import FAST, ON_THE_LOOP, Command
 from command.record import every_place
 from drainer.core.claims import Claim, place_of
-from drainer.core.folding import StateReference
+from drainer.core.merge import StateReference
 from drainer.core.progress import Counts, Progress
 from drainer.errors import LockLost, StateLost
 from drainer.kafka.cluster import Cluster
-from drainer.store.attempt import Attempt, Control
+from drainer.spark.attempt import Attempt, Control
+from drainer.spark.records import TaskRecords
+from drainer.spark.state import State
 from drainer.store.plan_file import PlanFile
-from drainer.store.records import TaskRecords
-from drainer.store.state import State
 from kafka.topic import Topic
 
 MESSAGES = 60

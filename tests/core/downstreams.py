@@ -8,8 +8,8 @@ from heapq import heappop, heappush
 from math import exp, sqrt
 from random import Random
 
-from drainer.core.tuning.knee import Knee
-from drainer.core.tuning.trial import Interval
+from drainer.policy.concurrency_limit import Knee
+from drainer.policy.concurrency_trial import Interval
 
 LOOK_S = 0.1
 PLENTY = 10**9  # lanes

@@ -8,8 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from drainer.core.failing.dead_letter import DeadLetter, Letter, dead_letter, read_letter
 from drainer.message import Barrier, Message, Origin, SubMessage
+from drainer.policy.dead_letter import DeadLetter, Letter, dead_letter, read_letter
 
 DEAD = Origin("orders.indexer.dead", "dead-id", 3)
 TIME = "2026-03-14T18:02:12.104+00:00"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from drainer.core.limits.boundary import Boundary, Limits
-from drainer.core.limits.found import End
-from drainer.core.limits.point import Point
-from drainer.core.limits.settings import Axis, LimitSettings
+from drainer.limits.search.boundary import Boundary, Limits
+from drainer.limits.search.found import End
+from drainer.limits.search.point import Point
+from drainer.limits.search.settings import Axis, LimitSettings
 
 RATES = {100: 5_000.0, 1_000: 2_500.0, 10_000: 400.0}
 

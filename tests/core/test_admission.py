@@ -16,10 +16,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from drainer.core.failing.admission import BURST_S, Admission, Rate
-from drainer.core.failing.breaker import FAILURES, PROBE_FIRST_S, Breaker
-from drainer.core.failing.retries import Retries
 from drainer.message import SubMessage
+from drainer.policy.admission import BURST_S, Admission, Rate
+from drainer.policy.breaker import FAILURES, PROBE_FIRST_S, Breaker
+from drainer.policy.retries import Retries
 
 from .messages import deliver, one_partition
 

@@ -6,15 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.core.failing.breaker import (
-    FAILURES,
-    PROBE_FIRST_S,
-    PROBE_MOST_S,
-    SHARE,
-    WINDOW_S,
-    Breaker,
-)
 from drainer.message import SubMessage
+from drainer.policy.breaker import FAILURES, PROBE_FIRST_S, PROBE_MOST_S, SHARE, WINDOW_S, Breaker
 
 
 def fail(breaker: Breaker, times: int, *, done: int = 1, now_s: float = 0.0) -> list[bool]:

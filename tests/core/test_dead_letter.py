@@ -15,7 +15,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from core.letters import DEAD, TIME, Sample, as_record, mutated_letters, there_and_back
-from drainer.core.failing.dead_letter import (
+from drainer.errors import NotADeadLetter
+from drainer.message import Barrier, HeadersUnreadable, Message, SubMessage
+from drainer.policy.dead_letter import (
     ERROR_CHARACTERS,
     TOPIC_CHARACTERS,
     DeadLetter,
@@ -24,11 +26,9 @@ from drainer.core.failing.dead_letter import (
     default_dead_letter_topic,
     read_letter,
 )
-from drainer.core.failing.exact import Encoding
-from drainer.core.failing.redrive import Redriven, RedriveSettings
-from drainer.core.overview import whole_letter_as_json
-from drainer.errors import NotADeadLetter
-from drainer.message import Barrier, HeadersUnreadable, Message, SubMessage
+from drainer.policy.dead_letter_overview import whole_letter_as_json
+from drainer.policy.exact_json import Encoding
+from drainer.policy.redrive import Redriven, RedriveSettings
 
 # Text has halves of surrogate pairs here: Python's has them too.
 ATOMS = (

@@ -6,15 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from drainer.core.forecast.deadline import (
-    SURE_AFTER_S,
-    SURE_FOR_S,
-    Outlook,
-    Pace,
-    Reason,
-    Warner,
-    outlook,
-)
+from drainer.policy.outlook import SURE_AFTER_S, SURE_FOR_S, Outlook, Pace, Reason, Warner, outlook
 
 PACE = Pace(
     elapsed_s=60.0,

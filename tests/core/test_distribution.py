@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.core.forecast.distribution import Distribution
 from drainer.errors import UsageError
+from drainer.insight.forecast.distribution import Distribution
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from drainer.core.failing.breaker import FAILURES, Breaker
-from drainer.core.failing.failures import (
+from drainer.message import SubMessage
+from drainer.policy.breaker import FAILURES, Breaker
+from drainer.policy.failures import (
     JITTER,
     SHARE_JUDGED_FROM,
     AfterDead,
@@ -22,7 +23,6 @@ from drainer.core.failing.failures import (
     Limit,
     OnFailure,
 )
-from drainer.message import SubMessage
 
 from .messages import message_at
 

@@ -9,10 +9,10 @@ import orjson
 import pytest
 
 from drainer.core.claims import ALL
-from drainer.core.folding import Record, StateReference, fold, merged
+from drainer.core.merge import Record, StateReference, fold, merged
 from drainer.core.plan import OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress, ranges_of
-from drainer.core.rules.settings import RuleAccount
+from drainer.policy.rules.settings import RuleAccount
 
 SEEDS = 60
 

@@ -21,18 +21,18 @@ from core.messages import message_at
 from core.test_folding import plan_of
 from drainer.core.claims import ALL, Claim, Places
 from drainer.core.dispatch import Dispatcher
-from drainer.core.folding import Record, fold, merged
-from drainer.core.gathering import Gathering, Stretch, insist_conserved
 from drainer.core.ledger import Ledger
+from drainer.core.merge import Record, fold, merged
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Outcome, Partial, Progress, Range, join_ranges, ranges_of
-from drainer.core.rules import limit as limit_module
-from drainer.core.rules.limit import KeyLimit
-from drainer.core.rules.settings import RuleAccount, RuleSettings
-from drainer.core.rules.sieve import Sieve
 from drainer.errors import DrainerError
 from drainer.message import Barrier, Message, SubMessage
+from drainer.policy.rules import limit as limit_module
+from drainer.policy.rules.limit import KeyLimit
+from drainer.policy.rules.rule_filter import Sieve
+from drainer.policy.rules.settings import RuleAccount, RuleSettings
+from drainer.spark.aggregation import Gathering, Stretch, insist_conserved
 
 Sub = tuple[int, int, int]  # partition, offset, index
 PLACES = Places(Order.SUB_KEY)

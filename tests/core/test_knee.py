@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from drainer.core.tuning.knee import PROBE_MOST_S, Knee
-from drainer.core.tuning.trial import Interval
+from drainer.policy.concurrency_limit import PROBE_MOST_S, Knee
+from drainer.policy.concurrency_trial import Interval
 
 from .downstreams import LOOK_S, Flow, Pool, Together, Watched, slots
 

@@ -31,10 +31,10 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.progress import Counts, Outcome, Progress
-from drainer.core.rules.settings import RuleAccount, RuleSettings, SkipRule
-from drainer.core.rules.sieve import Sieve
 from drainer.errors import SplitFailed
 from drainer.message import Barrier, Message, SubMessage
+from drainer.policy.rules.rule_filter import Sieve
+from drainer.policy.rules.settings import RuleAccount, RuleSettings, SkipRule
 
 from .messages import finished_subs, message_at, says_finished, written_and_read
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drainer.core.claims import place_of
-from drainer.core.rules import limit as module
-from drainer.core.rules.limit import KeyLimit, SharedLimit, limit_text
+from drainer.policy.rules import limit as module
+from drainer.policy.rules.limit import KeyLimit, SharedLimit, limit_text
 
 keys = st.lists(st.integers(0, 40).map(lambda n: f"k{n * n // 40}"), max_size=300)
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from drainer.core.limits.point import Point
-from drainer.core.limits.reading import Reading, Report, changing_share, slope
+from drainer.limits.search.point import Point
+from drainer.limits.search.reading import Reading, Report, changing_share, slope
 
 QUIET = Report(
     at_s=0.0,

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drainer.core.failing.admission import Admission
-from drainer.core.failing.breaker import PROBE_MOST_S, Breaker
-from drainer.core.failing.failures import FailurePolicy, FailureSettings, Fate, OnFailure, Verdict
-from drainer.core.failing.retries import Retries
 from drainer.core.progress import Outcome
 from drainer.engine.failures import BACK_AGAIN_S
 from drainer.message import SubMessage
+from drainer.policy.admission import Admission
+from drainer.policy.breaker import PROBE_MOST_S, Breaker
+from drainer.policy.failures import FailurePolicy, FailureSettings, Fate, OnFailure, Verdict
+from drainer.policy.retries import Retries
 
 from .messages import deliver, one_partition
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from core.letters import DEAD, TIME, Sample, as_record
-from drainer.core import overview
-from drainer.core.failing.dead_letter import LetterFilter
-from drainer.core.overview import Overview, Survey
 from drainer.message import Message
+from drainer.policy import dead_letter_overview as overview
+from drainer.policy.dead_letter import LetterFilter
+from drainer.policy.dead_letter_overview import Overview, Survey
 
 
 def surveyed(samples: list[Sample], wanted: LetterFilter | None = None, limit: int = 3) -> Overview:

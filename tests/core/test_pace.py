@@ -8,12 +8,12 @@ from random import Random
 import pytest
 
 from core.limit_samples import limits
-from drainer.core.forecast.distribution import Distribution
-from drainer.core.forecast.forecast import CONCURRENCY, READ_CAP, WRITE_CAP, Setting, forecast
-from drainer.core.forecast.workload import Keys, Stretch, Workload
-from drainer.core.limits.pace import Pace
 from drainer.core.order import Order
+from drainer.insight.forecast.distribution import Distribution
+from drainer.insight.forecast.forecast import CONCURRENCY, READ_CAP, WRITE_CAP, Setting, forecast
+from drainer.insight.forecast.workload import Keys, Stretch, Workload
 from drainer.message import Message, Origin, SubMessage
+from drainer.policy.rate_cap import Pace
 
 CLOSE = 0.05
 

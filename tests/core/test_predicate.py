@@ -13,11 +13,11 @@ from uuid import UUID
 
 import pytest
 
-from drainer.core.rules import facts
-from drainer.core.rules.facts import CannotTell, named
-from drainer.core.rules.predicate import FUNCTIONS, BadExpression, Predicate
 from drainer.mask import VARIABLE
 from drainer.message import Barrier, Message, Origin, SubMessage
+from drainer.policy.rules import facts
+from drainer.policy.rules.facts import CannotTell, named
+from drainer.policy.rules.predicate import FUNCTIONS, BadExpression, Predicate
 
 PAYLOAD = {
     "kind": "set_email",

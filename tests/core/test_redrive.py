@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from drainer.core.bundles import Bundler
 from drainer.core.dispatch import Dispatcher
-from drainer.core.failing.dead_letter import LetterFilter
-from drainer.core.failing.redrive import LeftAlone, Redriven, RedriveSettings, selects
 from drainer.core.ledger import Ledger
-from drainer.core.rules.settings import LIMIT, RuleAccount, RuleSettings
-from drainer.core.rules.sieve import Sieve
 from drainer.handler import Handler
 from drainer.loader import as_handler
 from drainer.message import Barrier, Message, SubMessage
+from drainer.policy.dead_letter import LetterFilter
+from drainer.policy.redrive import LeftAlone, Redriven, RedriveSettings, selects
+from drainer.policy.rules.rule_filter import Sieve
+from drainer.policy.rules.settings import LIMIT, RuleAccount, RuleSettings
 
 from .letters import DEAD, Sample, as_record, there_and_back
 from .messages import take, take_all

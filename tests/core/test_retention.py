@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drainer.core.survey.retention import Doom, Retention, doom
+from drainer.insight.statistics.retention_forecast import Doom, Retention, doom
 
 HOUR_MS = 3_600_000
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.core.failing.retries import Retries
 from drainer.message import SubMessage
+from drainer.policy.retries import Retries
 
 
 def test_nothing_is_due_when_nothing_waits() -> None:

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from drainer.core.claims import place_of
 from drainer.core.dispatch import Dispatcher
-from drainer.core.failing.redrive import LeftAlone
 from drainer.core.ledger import Ledger
 from drainer.core.progress import Counts, Outcome, Progress
-from drainer.core.rules.predicate import BadExpression
-from drainer.core.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
-from drainer.core.rules.sieve import Sieve
 from drainer.errors import UsageError
 from drainer.message import Barrier, Message, Origin, SubMessage
+from drainer.policy.redrive import LeftAlone
+from drainer.policy.rules.predicate import BadExpression
+from drainer.policy.rules.rule_filter import Sieve
+from drainer.policy.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
 
 from .messages import message_at, take, take_all, written_and_read
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drainer.core.bundles import BatchOf, Bundling
-from drainer.core.forecast.simulate import Costs, Simulated, simulate
 from drainer.core.order import Order
+from drainer.insight.forecast.simulate import Costs, Simulated, simulate
 from drainer.message import Barrier, Message, SubMessage
 
 from .messages import message_at

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drainer.core.survey import sketch
-from drainer.core.survey.contents import NO_KEY, ContentsMeter
-from drainer.core.survey.sketch import Heavy, ratio, student_t
-from drainer.core.survey.skew import Skew, SkewMeter, key_text
 from drainer.errors import SplitFailed
+from drainer.insight.statistics import sketch
+from drainer.insight.statistics.contents import NO_KEY, ContentsMeter
+from drainer.insight.statistics.sketch import Heavy, ratio, student_t
+from drainer.insight.statistics.skew import Skew, SkewMeter, key_text
 from drainer.message import Barrier, Message, Origin, SubMessage
 
 ORIGIN = Origin("orders", "id", 0)

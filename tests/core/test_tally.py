@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
-from drainer.core.survey.contents import ContentsMeter, MessageTotals
-from drainer.core.survey.sketch import TALLIED
-from drainer.core.survey.tally import Tally, plain
+from drainer.insight.statistics.contents import ContentsMeter, MessageTotals
+from drainer.insight.statistics.sketch import TALLIED
+from drainer.insight.statistics.tally import Tally, plain
 from drainer.message import Message, Origin
 
 ORIGIN = Origin("orders", "id", 0)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drainer.core.progress import Range
-from drainer.core.waves import Waves, cut_at
+from drainer.spark.waves import Waves, cut_at
 
 LEFTS = st.dictionaries(
     st.integers(0, 120),

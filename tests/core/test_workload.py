@@ -9,9 +9,11 @@ from random import Random
 import pytest
 
 from drainer.core.bundles import Bundling
-from drainer.core.forecast.distribution import Distribution
-from drainer.core.forecast.foldable import Foldable
-from drainer.core.forecast.forecast import (
+from drainer.core.order import Order
+from drainer.errors import HandleFailed
+from drainer.insight.forecast.distribution import Distribution
+from drainer.insight.forecast.foldable import Foldable
+from drainer.insight.forecast.forecast import (
     CONCURRENCY,
     CPU,
     LANE,
@@ -21,11 +23,9 @@ from drainer.core.forecast.forecast import (
     forecast,
     least_concurrency,
 )
-from drainer.core.forecast.limited import limited
-from drainer.core.forecast.simulate import Costs, simulate
-from drainer.core.forecast.workload import Keys, Stretch, Workload
-from drainer.core.order import Order
-from drainer.errors import HandleFailed
+from drainer.insight.forecast.limited import limited
+from drainer.insight.forecast.simulate import Costs, simulate
+from drainer.insight.forecast.workload import Keys, Stretch, Workload
 from drainer.message import Barrier, Message, SubMessage
 
 from .messages import message_at

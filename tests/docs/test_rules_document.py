@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from drainer.core.rules.facts import CannotTell
-from drainer.core.rules.limit import KEPT_FROM, KEPT_MOST, PLACES
-from drainer.core.rules.predicate import FUNCTIONS, NAMES, Predicate
-from drainer.core.rules.settings import RuleSettings
-from drainer.core.rules.sieve import Sieve
 from drainer.message import Message, Origin, SubMessage
+from drainer.policy.rules.facts import CannotTell
+from drainer.policy.rules.limit import KEPT_FROM, KEPT_MOST, PLACES
+from drainer.policy.rules.predicate import FUNCTIONS, NAMES, Predicate
+from drainer.policy.rules.rule_filter import Sieve
+from drainer.policy.rules.settings import RuleSettings
 
 TEXT = (Path(__file__).parents[2] / "docs/rules.md").read_text()
 PAYLOAD = json.loads(re.findall(r"```json\n(.+?)```", TEXT, re.DOTALL)[0])

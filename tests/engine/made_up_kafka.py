@@ -19,18 +19,18 @@ import orjson
 import pytest
 
 from drainer.core.dispatch import Dispatcher
-from drainer.core.failing.failures import FailureSettings, OnFailure
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress
-from drainer.core.rules.settings import RuleSettings
 from drainer.engine.local import LocalDrain
-from drainer.engine.outside import Outside
+from drainer.engine.ports import Outside
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, OffsetMoved, RecordsDeleted
 from drainer.handler import Handler
 from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, Origin, SubMessage
+from drainer.policy.failures import FailureSettings, OnFailure
+from drainer.policy.rules.settings import RuleSettings
 from drainer.store.plan_file import PlanFile
 
 TOPIC, TOPIC_ID = "orders", "topic-id"

@@ -11,15 +11,15 @@ from random import Random
 import pytest
 from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of, random_log, split_specs, tick
 
-from drainer.core.failing.failures import FailureSettings, OnFailure
-from drainer.core.tuning.concurrency import Concurrency
-from drainer.core.tuning.knee import Knee
-from drainer.core.tuning.trial import Interval
 from drainer.engine import limiter, local
 from drainer.engine.local import LocalDrain
 from drainer.engine.settings import LocalSettings
 from drainer.handler import Context, Handler
 from drainer.message import Message, SubMessage
+from drainer.policy.concurrency import Concurrency
+from drainer.policy.concurrency_limit import Knee
+from drainer.policy.concurrency_trial import Interval
+from drainer.policy.failures import FailureSettings, OnFailure
 
 MOST = 40
 AUTO = LocalSettings(concurrency=Concurrency.auto(MOST), plan_interval_s=0.02)

@@ -14,14 +14,14 @@ import pytest
 from made_up_kafka import Accounting, Rehearsal, log_of, place_of
 
 from drainer.core.bundles import Bundle
-from drainer.core.failing import breaker
-from drainer.core.failing.failures import FailureSettings, OnFailure
 from drainer.engine import local
 from drainer.engine.bundles import Bundles
 from drainer.engine.local import LocalDrain
 from drainer.engine.settings import LocalSettings
 from drainer.handler import Fatal, Retry, Skip
 from drainer.message import Barrier, SubMessage
+from drainer.policy import breaker
+from drainer.policy.failures import FailureSettings, OnFailure
 
 LOG = log_of(*([f"k{n % 10}"] for n in range(100)))  # offset n is in lane n % 10
 HOT = log_of(*(["hot"] for _ in range(300)))

@@ -12,14 +12,14 @@ from made_up_kafka import OnTheLoop, Rehearsal, log_of, tick
 
 from drainer.core.bundles import Bundle, Bundling
 from drainer.core.dispatch import Dispatcher
-from drainer.core.failing.failures import FailureSettings, OnFailure
-from drainer.core.rules.settings import OverLimit, RuleSettings
-from drainer.engine.calibration import calibrate
-from drainer.engine.canary import CanaryOver, FirstMessages, Timed
-from drainer.engine.outside import Source
+from drainer.engine.ports import Source
 from drainer.engine.status import Status
+from drainer.insight.calibration import calibrate
+from drainer.insight.first_messages import CanaryOver, FirstMessages, Timed
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
+from drainer.policy.failures import FailureSettings, OnFailure
+from drainer.policy.rules.settings import OverLimit, RuleSettings
 
 
 class CanaryRehearsal(Rehearsal):

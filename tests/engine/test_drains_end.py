@@ -13,7 +13,6 @@ import made_up_kafka
 import pytest
 from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of
 
-from drainer.core.failing.failures import AfterDead, FailureSettings, OnFailure
 from drainer.engine import pump
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status
@@ -21,6 +20,7 @@ from drainer.errors import AccountWrong, DrainerError, LockLost, Signalled, acco
 from drainer.handler import Retry
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
+from drainer.policy.failures import AfterDead, FailureSettings, OnFailure
 
 QUICK = FailureSettings(retry_delay_s=0.001, retry_max_delay_s=0.004, max_doubt_s=0)
 BARRIER = {0: log_of(["a"], ["b", None, "c"], ["a"], start=5), 1: log_of(["d"])}

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of
 
-from drainer.core.rules.settings import LIMIT, OverLimit, RuleSettings, SkipRule
 from drainer.engine import apart, pump
 from drainer.errors import DeadLetterNotWritten
 from drainer.handler import Handler
+from drainer.policy.rules.settings import LIMIT, OverLimit, RuleSettings, SkipRule
 
 ALL = RuleSettings((SkipRule("all", when="index >= 0"),))
 LETTERS = RuleSettings(limit_per_key=2, over_limit=OverLimit.DEAD_LETTER)

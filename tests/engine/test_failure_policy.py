@@ -21,12 +21,12 @@ from made_up_kafka import (
     place_of,
 )
 
-from drainer.core.failing.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.core.parked import ParkedLanes
 from drainer.engine.settings import LocalSettings
 from drainer.errors import Interrupted, LockLost
 from drainer.handler import Fatal, Retry, Skip
 from drainer.message import SubMessage
+from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure
 
 QUICK = FailureSettings(retries=2, retry_delay_s=0.001, retry_max_delay_s=0.004)
 both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])

@@ -22,12 +22,12 @@ from made_up_kafka import (
     tick,
 )
 
-from drainer.core.failing.failures import FailureSettings
 from drainer.core.lanes import Lanes
 from drainer.engine.settings import LocalSettings
 from drainer.engine.threads import ThreadWorkers
 from drainer.errors import HandleFailed, Interrupted, Refused
 from drainer.message import Message, SubMessage
+from drainer.policy.failures import FailureSettings
 
 both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
 

@@ -9,10 +9,10 @@ from random import Random
 import pytest
 from made_up_kafka import Log, OnTheLoop, OnThreads, Rehearsal
 
-from drainer.core.failing.failures import FailureSettings
 from drainer.engine.latencies import JUDGE_S, RECENT_S, SPARSE, Latencies
 from drainer.engine.settings import LocalSettings
 from drainer.message import SubMessage
+from drainer.policy.failures import FailureSettings
 
 
 class Clock:

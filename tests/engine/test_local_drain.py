@@ -21,11 +21,11 @@ from made_up_kafka import (
 )
 
 from drainer.core.progress import Progress
-from drainer.core.rules.settings import RuleAccount
 from drainer.engine import coroutines, local
 from drainer.engine.settings import LocalSettings
 from drainer.handler import Context, Handler
 from drainer.message import Barrier, SubMessage
+from drainer.policy.rules.settings import RuleAccount
 from drainer.store.plan_file import PlanFile
 
 both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])

@@ -25,15 +25,15 @@ from drainer.core.claims import ALL
 from drainer.core.progress import Counts, Progress
 from drainer.engine.guard import guarded
 from drainer.engine.local import LocalDrain
-from drainer.engine.outside import Outside
+from drainer.engine.ports import Outside
 from drainer.engine.status import Summary
 from drainer.errors import EXIT_INTERRUPTED
 from drainer.handler import Handler
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
-from drainer.store.attempt import Attempt, Control
-from drainer.store.fence import Fence
-from drainer.store.state import State
+from drainer.spark.attempt import Attempt, Control
+from drainer.spark.fence import Fence
+from drainer.spark.state import State
 
 LOGS = {0: log_of(*(["a", f"b{n % 7}", f"c{n}"] for n in range(40)), start=100, holes=2)}
 FIRST = Attempt(1, 1, ALL, 0)

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from drainer.core.failing.dead_letter import DeadLetter, Letter, read_letter
 from drainer.errors import DrainerError
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.dead_letters import DeadLetterTopic
 from drainer.kafka.letters import read_letters
 from drainer.kafka.settings import ClientSettings
+from drainer.policy.dead_letter import DeadLetter, Letter, read_letter
 from kafka.topic import WAIT_S, eventually
 
 

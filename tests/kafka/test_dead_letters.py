@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from core.letters import Sample
-from drainer.core.failing.exact import Encoding
 from drainer.errors import DeadLetterNotWritten, DrainerError, UsageError
 from drainer.kafka import dead_letters
 from drainer.kafka.dead_letters import DeadLetterTopic
 from drainer.kafka.settings import ClientSettings
+from drainer.policy.exact_json import Encoding
 from drainer.sandbox import Broker
 from kafka.sender import letters_in, sending
 from kafka.topic import PASSWORD, USER, WAIT_S, Topic, eventually

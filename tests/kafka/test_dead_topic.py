@@ -10,7 +10,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
 )
 
 from core.letters import Sample
-from drainer.core.failing.failures import FailureSettings
 from drainer.errors import DeadLetterNotWritten, Refused, TopicMissing
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.dead_topic import (
@@ -21,6 +20,7 @@ from drainer.kafka.dead_topic import (
 from drainer.kafka.letters import read_letters
 from drainer.kafka.settings import ClientSettings
 from drainer.operations.policy import Policy
+from drainer.policy.failures import FailureSettings
 from drainer.sandbox import Broker
 from kafka.sender import sending
 from kafka.topic import WAIT_S, Topic, eventually

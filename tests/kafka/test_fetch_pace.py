@@ -7,12 +7,12 @@ import threading
 import pytest
 
 from core.limit_samples import limits
-from drainer.core.limits.pace import Pace
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.stream import read_range
 from drainer.message import Origin
+from drainer.policy.rate_cap import Pace
 from drainer.sandbox import Broker
 from kafka.topic import Topic, eventually
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from drainer.core.limits.reading import changing_share
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.in_sync import InSyncWatch
-from drainer.kafka.limits_topic import create_test_topic, new_topic_name
 from drainer.kafka.settings import ClientSettings
+from drainer.limits.kafka.in_sync import InSyncWatch
+from drainer.limits.kafka.topic import create_test_topic, new_topic_name
+from drainer.limits.search.reading import changing_share
 from drainer.sandbox import Broker, BrokerPorts
 from drainer.sandbox.ports import HOST
 from kafka.topic import Topic, eventually

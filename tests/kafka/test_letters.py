@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.letters import Sample, as_record, mutated_letters
-from drainer.core.failing.dead_letter import LetterFilter, read_letter
-from drainer.core.failing.redrive import Redriven, RedriveSettings
-from drainer.core.overview import Survey
 from drainer.errors import BrokerUnreachable, NotADeadLetter, TopicMissing
 from drainer.kafka import spans
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.letters import letter_at, read_letters
 from drainer.kafka.settings import ClientSettings
 from drainer.message import HeadersUnreadable, Message
+from drainer.policy.dead_letter import LetterFilter, read_letter
+from drainer.policy.dead_letter_overview import Survey
+from drainer.policy.redrive import Redriven, RedriveSettings
 from drainer.sandbox import Broker
 from kafka.raw import produce_with_header
 from kafka.topic import Topic

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.config import topic_config
-from drainer.kafka.limits_topic import (
+from drainer.limits.kafka.topic import (
     Own,
     assignment,
     create_test_topic,

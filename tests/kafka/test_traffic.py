@@ -8,19 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from drainer.core.limits.point import Point
 from drainer.errors import Interrupted, UsageError
-from drainer.kafka import traffic
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
-from drainer.kafka.traffic import (
-    GroupReader,
-    Looks,
-    PacedProducer,
-    Pacer,
-    Readers,
-    payloads,
-)
+from drainer.limits.kafka import traffic
+from drainer.limits.kafka.traffic import GroupReader, Looks, PacedProducer, Pacer, Readers, payloads
+from drainer.limits.search.point import Point
 from kafka.topic import Topic, eventually
 
 POINT = Point(200, 1, 1000.0, 1, 4)

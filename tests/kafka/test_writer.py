@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 
 from core.limit_samples import limits
-from drainer.core.limits.pace import Pace
 from drainer.errors import RecordNotWritten, TopicMissing, UsageError
 from drainer.handler import Fatal, Retry
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.writer import TopicWriter, Writers
+from drainer.policy.rate_cap import Pace
 from drainer.sandbox import Broker
 from kafka.topic import PASSWORD, USER, Topic
 

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from drainer.core.forecast.deadline import Outlook
 from drainer.core.latency import Latency
 from drainer.engine.status import (
     DeadlineStatus,
@@ -19,6 +18,7 @@ from drainer.engine.status import (
 )
 from drainer.metrics.collector import LANES_MOST, StatusCollector
 from drainer.metrics.names import METRICS, STATES, Kind
+from drainer.policy.outlook import Outlook
 from view.samples import status, summary, tasks
 
 LATENCY = Latency.of(1_000, 0.02, [n / 1_000 for n in range(101)])

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from drainer.core.limits.boundary import Limits
-from drainer.core.limits.point import Point, Signals
-from drainer.core.limits.reading import RUNNING_S
-from drainer.core.limits.settings import Axis, LimitSettings
-from drainer.operations.trials import LimitsStatus, Observe, Pauses, Trials
-from drainer.store.limits_file import LimitsFile
+from drainer.limits.file import LimitsFile
+from drainer.limits.search.boundary import Limits
+from drainer.limits.search.point import Point, Signals
+from drainer.limits.search.reading import RUNNING_S
+from drainer.limits.search.settings import Axis, LimitSettings
+from drainer.limits.trials import LimitsStatus, Observe, Pauses, Trials
 
 LOOK_S = 0.1
 UNLOADED_MS = 2.0

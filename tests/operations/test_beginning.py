@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from drainer.core.failing.failures import FailureSettings, OnFailure
 from drainer.core.plan import ALL
 from drainer.engine import keeper
 from drainer.engine.settings import LocalSettings
@@ -25,6 +24,7 @@ from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
 from drainer.operations.commit import commit_moves, move
 from drainer.operations.resume import prepare_resume
+from drainer.policy.failures import FailureSettings, OnFailure
 from drainer.store.plan_file import PlanFile
 from operations.conftest import MESSAGES, REFERENCE, Story, finished
 

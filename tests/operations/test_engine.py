@@ -8,19 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from drainer.core.failing.redrive import RedriveSettings
-from drainer.core.forecast.forecast import CONCURRENCY, CPU, LANE, NOTHING, RATE, SPLIT, Forecast
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.core.progress import Counts, Partial, Progress
-from drainer.core.rules.settings import RuleSettings
-from drainer.core.tuning.concurrency import Concurrency
 from drainer.engine.settings import LocalSettings
 from drainer.errors import Refused
-from drainer.kafka.cluster import Cluster
-from drainer.operations import engine as chosen
-from drainer.operations.drain import drain
-from drainer.operations.engine import (
+from drainer.insight import engine_choice as chosen
+from drainer.insight.engine_choice import (
     EngineName,
     EngineRequest,
     Looked,
@@ -29,7 +23,13 @@ from drainer.operations.engine import (
     too_few_to_ask,
     unsuited,
 )
+from drainer.insight.forecast.forecast import CONCURRENCY, CPU, LANE, NOTHING, RATE, SPLIT, Forecast
+from drainer.kafka.cluster import Cluster
+from drainer.operations.drain import drain
 from drainer.operations.start import Prepared
+from drainer.policy.concurrency import Concurrency
+from drainer.policy.redrive import RedriveSettings
+from drainer.policy.rules.settings import RuleSettings
 from drainer.spark.settings import SparkSettings
 from view import samples
 

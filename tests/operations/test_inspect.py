@@ -12,13 +12,13 @@ from confluent_kafka import Producer
 
 from drainer.errors import TopicMissing
 from drainer.handler import Handler
+from drainer.insight.ages import step_for
+from drainer.insight.inspect import Look, inspect
+from drainer.insight.view.inspect import hot_row, warnings
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.topic import TopicInfo
 from drainer.loader import LoadedHandler, as_handler
 from drainer.message import Message, SubMessage
-from drainer.operations.ages import step_for
-from drainer.operations.inspect import Look, inspect
-from drainer.view.inspect import hot_row, warnings
 from kafka.topic import Topic
 
 HOUR_MS = 3_600_000

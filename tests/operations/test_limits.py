@@ -11,23 +11,23 @@ from typing import Self
 
 import pytest
 
-from drainer.core.limits.settings import Axis
 from drainer.errors import Interrupted, LimitsRefused, Refused, UsageError
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.limits_topic import (
+from drainer.kafka.settings import ClientSettings
+from drainer.limits import measure as operation
+from drainer.limits.file import LimitsFile
+from drainer.limits.kafka.topic import (
     LiveTraffic,
     Own,
     create_test_topic,
     new_topic_name,
     own_things,
 )
-from drainer.kafka.settings import ClientSettings
-from drainer.operations import limits as operation
-from drainer.operations.leftovers import clean_up, find_leftovers
-from drainer.operations.limits import keep_limits, measure_limits, prepare_limits
-from drainer.operations.limits_request import LimitsRequest
-from drainer.operations.trials import LimitsStatus, Pauses
-from drainer.store.limits_file import LimitsFile
+from drainer.limits.leftovers import clean_up, find_leftovers
+from drainer.limits.measure import keep_limits, measure_limits, prepare_limits
+from drainer.limits.request import LimitsRequest
+from drainer.limits.search.settings import Axis
+from drainer.limits.trials import LimitsStatus, Pauses
 from kafka.topic import eventually
 
 from .modelled import ModelledCluster

@@ -13,9 +13,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from core.letters import Sample
-from drainer.core.failing.dead_letter import LetterFilter
-from drainer.core.failing.failures import AfterDead, FailureSettings, OnFailure
-from drainer.core.failing.redrive import RedriveSettings
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Summary
 from drainer.errors import PlanRefused, Refused
@@ -27,6 +24,9 @@ from drainer.operations.drain import drain
 from drainer.operations.redrive import RedriveRequest, prepare_redrive
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Prepared
+from drainer.policy.dead_letter import LetterFilter
+from drainer.policy.failures import AfterDead, FailureSettings, OnFailure
+from drainer.policy.redrive import RedriveSettings
 from drainer.sandbox import Broker
 from drainer.store.plan_file import PlanFile
 from kafka.sender import sending

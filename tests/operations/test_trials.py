@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from drainer.core.limits.found import End
-from drainer.core.limits.point import Point, Verdict
-from drainer.core.limits.reading import RUNNING_S
-from drainer.core.limits.settings import Axis
 from drainer.errors import Interrupted, LimitsNotWritten
-from drainer.operations.trials import SURE_S, LimitsStatus, baseline_point, point_of
-from drainer.store.limits_file import LimitsFile
+from drainer.limits.file import LimitsFile
+from drainer.limits.search.found import End
+from drainer.limits.search.point import Point, Verdict
+from drainer.limits.search.reading import RUNNING_S
+from drainer.limits.search.settings import Axis
+from drainer.limits.trials import SURE_S, LimitsStatus, baseline_point, point_of
 
 from .modelled import SETTINGS, ModelledCluster, forty_mb, nothing_known, run
 

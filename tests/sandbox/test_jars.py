@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from drainer.errors import SandboxRefused
+from drainer.java import find_java
 from drainer.sandbox import jars
 from drainer.sandbox.jars import KAFKA_VERSION, classpath, kafka_jars
-from drainer.sandbox.java import find_java
 
 FakeJava = Callable[[str], None]
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import inf
 
 from drainer.core.dispatch import Dispatcher
-from drainer.core.failing.admission import BURST_S
-from drainer.core.failing.failures import JITTER, AfterDead, FailureSettings, OnFailure
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.core.progress import Counts, Outcome
 from drainer.engine.local import WATCH_INTERVAL_S
 from drainer.message import SubMessage
+from drainer.policy.admission import BURST_S
+from drainer.policy.failures import JITTER, AfterDead, FailureSettings, OnFailure
 from simulation.backlog import Act, Backlog, Place, Script
 from simulation.world import World
 

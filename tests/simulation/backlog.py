@@ -9,8 +9,8 @@ from enum import Enum
 from math import inf
 from random import Random
 
-from drainer.core.rules.settings import RuleSettings, SkipRule
 from drainer.message import Barrier, Message, SubMessage
+from drainer.policy.rules.settings import RuleSettings, SkipRule
 
 TOPIC, TOPIC_ID, GROUP = "orders", "0pBNPmLQTQ6kMBJIlPOBWg", "billing"
 ORDERS = ["sub-key"] * 6 + ["key", "key", "partition", "none"]

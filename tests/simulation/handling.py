@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any, cast
 
-from drainer.core.failing.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.handler import Fatal, Handler, Retry, Skip
 from drainer.message import Message, SubMessage
+from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure
 from simulation.account import Account
 from simulation.backlog import Act, Backlog, Place
 from simulation.world import World

@@ -8,8 +8,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from drainer.core.failing.dead_letter import Header, read_letter
 from drainer.message import Message, Origin
+from drainer.policy.dead_letter import Header, read_letter
 from simulation.backlog import TOPIC_ID, Place
 from simulation.cluster import Broker
 

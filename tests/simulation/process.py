@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainer import loader
 from drainer.core.dispatch import Dispatcher
-from drainer.core.failing import breaker
 from drainer.core.progress import Outcome
-from drainer.core.tuning.knee import Knee
-from drainer.core.tuning.trial import Interval
 from drainer.engine import (
     bundles,
     clock,
@@ -35,6 +32,9 @@ from drainer.kafka import dead_letters, fetch, loss, transactions
 from drainer.kafka.dead_topic import DeadLetterTopicInfo
 from drainer.message import Message, SubMessage
 from drainer.operations import drain, hold, policy, resume, start
+from drainer.policy import breaker
+from drainer.policy.concurrency_limit import Knee
+from drainer.policy.concurrency_trial import Interval
 from drainer.store import journal, plan_file, whole
 from simulation.account import Account, place_of
 from simulation.cluster import SimCluster, SimConsumer, SimLock

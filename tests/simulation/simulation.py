@@ -8,12 +8,10 @@ from contextlib import suppress
 from dataclasses import replace
 
 from drainer.core.dispatch import MESSAGE_BYTES, SUB_MESSAGE_BYTES
-from drainer.core.failing.failures import AfterDead, Limit
 from drainer.core.order import Order
 from drainer.core.payloads import LANE_BYTES, SMALL_BYTES
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Outcome
-from drainer.core.tuning.concurrency import Concurrency
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import (
@@ -29,6 +27,8 @@ from drainer.loader import LoadedHandler
 from drainer.operations.drain import drain
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Request, prepare
+from drainer.policy.concurrency import Concurrency
+from drainer.policy.failures import AfterDead, Limit
 from drainer.store.plan_file import PlanFile
 from simulation.account import Account
 from simulation.aftermath import Aftermath

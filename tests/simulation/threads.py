@@ -76,7 +76,7 @@ class Threads:
             self._loop.call_soon(self._switch, me, waiters.pop(me))
 
     def aside(self, function: Callable[..., T], *args: object) -> asyncio.Future[T]:
-        """Stands in for ``drainer.aside.aside``."""
+        """Stands in for ``drainer.blocking.aside``."""
         future: asyncio.Future[T] = self._loop.create_future()
 
         def tell(tell_it: Callable[[], None]) -> None:

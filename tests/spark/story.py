@@ -11,10 +11,8 @@ from typing import Any
 
 import orjson
 
-from drainer.core.failing.failures import FailureSettings
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
-from drainer.core.rules.settings import RuleSettings
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.kafka.cluster import Cluster
@@ -24,6 +22,8 @@ from drainer.loader import load_handler
 from drainer.operations.drain import drain
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Request, prepare
+from drainer.policy.failures import FailureSettings
+from drainer.policy.rules.settings import RuleSettings
 from drainer.spark.settings import SparkSettings
 from drainer.store.plan_file import PlanFile
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from drainer.core.failing.failures import FailureSettings, OnFailure
 from drainer.core.order import Order
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_HALTED
 from drainer.kafka.settings import ClientSettings
+from drainer.policy.failures import FailureSettings, OnFailure
 from spark.story import Op, Story
 
 

@@ -13,18 +13,18 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from drainer.core.rules.settings import RuleSettings, SkipRule
-from drainer.core.rules.sieve import Sieve
 from drainer.engine.status import RuleStatus
 from drainer.errors import Refused, TopicGone, UsageError
+from drainer.insight.inspect import Look, Progress, inspect
+from drainer.insight.inspection import Inspection
+from drainer.insight.spark.survey import SparkSurvey, survey_on_spark
+from drainer.insight.spark.task import Connection
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler, load_handler
-from drainer.operations.inspect import Look, Progress, inspect
-from drainer.operations.inspection import Inspection
+from drainer.policy.rules.rule_filter import Sieve
+from drainer.policy.rules.settings import RuleSettings, SkipRule
 from drainer.sandbox import Broker
-from drainer.spark.survey import SparkSurvey, survey_on_spark
-from drainer.spark.task import Connection
 from kafka.reader import numbered
 from kafka.topic import PASSWORD, USER, Topic
 

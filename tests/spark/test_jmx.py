@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from drainer.errors import Refused, UsageError
 from drainer.kafka.fill import create_topic
 from drainer.kafka.settings import ClientSettings
+from drainer.limits.spark.jmx import BrokerMetrics, Jmx, Look
 from drainer.sandbox import Broker
-from drainer.spark.jmx import BrokerMetrics, Jmx, Look
 from kafka.topic import eventually
 
 

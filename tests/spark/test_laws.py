@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from drainer.core.failing.failures import FailureSettings, Limit, OnFailure
 from drainer.core.order import Order
 from drainer.errors import EXIT_HALTED, Refused
 from drainer.kafka.settings import ClientSettings
-from drainer.store.state import State
+from drainer.policy.failures import FailureSettings, Limit, OnFailure
+from drainer.spark.state import State
 from spark.story import HANDLER, Op, Story
 
 PARKS = FailureSettings(on_failure=OnFailure.PARK, breaker=False)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from drainer.core.rules.limit import KEPT_FROM, KeyLimit
-from drainer.core.rules.settings import LIMIT, OverLimit, RuleSettings
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_INTERRUPTED
 from drainer.kafka.settings import ClientSettings
+from drainer.policy.rules.limit import KEPT_FROM, KeyLimit
+from drainer.policy.rules.settings import LIMIT, OverLimit, RuleSettings
 from spark.story import Op, Place, Story
 from spark.test_drain import messages
 from spark.trouble import Trouble, interrupt, kill, states

@@ -17,23 +17,18 @@ import orjson
 import pytest
 from pyspark.sql import SparkSession
 
-from drainer.core.limits.point import Point, Signals
-from drainer.core.limits.reading import Report
 from drainer.errors import Interrupted, Refused
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.limits_topic import (
-    create_test_topic,
-    group_names,
-    moving_topics,
-    new_topic_name,
-)
 from drainer.kafka.settings import ClientSettings
+from drainer.limits.kafka.topic import create_test_topic, group_names, moving_topics, new_topic_name
+from drainer.limits.search.point import Point, Signals
+from drainer.limits.search.reading import Report
+from drainer.limits.spark import traffic as traffic_module
+from drainer.limits.spark.hosting import Host, Hosting
+from drainer.limits.spark.orders import SILENCE_S, Order, share
+from drainer.limits.spark.traffic import Traffic
+from drainer.limits.spark.traffic_coordinator import Tower
 from drainer.sandbox import Broker
-from drainer.spark import traffic as traffic_module
-from drainer.spark.hosting import Host, Hosting
-from drainer.spark.orders import SILENCE_S, Order, share
-from drainer.spark.tower import Tower
-from drainer.spark.traffic import Traffic
 from kafka.topic import eventually
 
 POINT = Point(1024, 4, 200.0, 5, 3)
@@ -188,9 +183,9 @@ def test_traffic_ends_with_its_driver(
     driver = textwrap.dedent(
         """
         import time
-        from drainer.core.limits.point import Point
-        from drainer.spark.orders import Order
-        from drainer.spark.tower import Tower
+        from drainer.limits.search.point import Point
+        from drainer.limits.spark.orders import Order
+        from drainer.limits.spark.traffic_coordinator import Tower
         tower = Tower("127.0.0.1", 1, lambda task, report: None)
         tower.open()
         tower.tell(Order(2, Point(100, 1, 500.0, 1, 3), 1))

@@ -10,14 +10,14 @@ from typing import Any
 
 import orjson
 
-from drainer.core.failing.dead_letter import LetterFilter
-from drainer.core.failing.failures import AfterDead, FailureSettings, Limit, OnFailure
-from drainer.core.failing.redrive import RedriveSettings
 from drainer.core.latency import Latency
 from drainer.core.parked import ParkedLane, ParkedLanes
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
-from drainer.core.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
+from drainer.policy.dead_letter import LetterFilter
+from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.policy.redrive import RedriveSettings
+from drainer.policy.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
 
 START, END = 100, 200
 

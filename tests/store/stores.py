@@ -9,8 +9,8 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from drainer.core.progress import Counts, Partial, Progress, Range
 from drainer.errors import PlanNotWritten, StateLost
-from drainer.store.bucket import Bucket
-from drainer.store.objects import Folder, Objects
+from drainer.spark.bucket import Bucket
+from drainer.spark.objects import Folder, Objects
 
 DRAIN = "20260101-180000-abcdef"
 

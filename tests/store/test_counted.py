@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from drainer.errors import StateLost
-from drainer.store.attempt import Attempt
-from drainer.store.counted import Counted
-from drainer.store.state import State
+from drainer.spark.attempt import Attempt
+from drainer.spark.counted import Counted
+from drainer.spark.state import State
 
 
 @pytest.fixture

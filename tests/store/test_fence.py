@@ -16,10 +16,10 @@ import pytest
 from stores import DRAIN, Failing, bucket, folder
 
 from drainer.errors import LockLost, StateLost
-from drainer.store.attempt import Attempt, Control
-from drainer.store.fence import Fence
-from drainer.store.objects import Objects
-from drainer.store.state import State
+from drainer.spark.attempt import Attempt, Control
+from drainer.spark.fence import Fence
+from drainer.spark.objects import Objects
+from drainer.spark.state import State
 
 FIRST, SECOND = Attempt(1, 1, "2/8", 0), Attempt(1, 1, "2/8", 1)
 LONG_S = 60.0
@@ -209,9 +209,9 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import stores
 from drainer.core.progress import Progress
-from drainer.store.attempt import Attempt
-from drainer.store.fence import Fence
-from drainer.store.state import State
+from drainer.spark.attempt import Attempt
+from drainer.spark.fence import Fence
+from drainer.spark.state import State
 make, path, number = getattr(stores, sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
 log = path / "begun.log"
 LOOK_S, LEASE_S = 0.05, 0.5

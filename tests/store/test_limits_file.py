@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from drainer.core.limits.boundary import Limits
 from drainer.errors import LimitsNotWritten, LimitsRefused
-from drainer.store.limits_file import CSV_MARK, LimitsFile, trials_as_csv
+from drainer.limits.file import CSV_MARK, LimitsFile, trials_as_csv
+from drainer.limits.search.boundary import Limits
 from operations.modelled import ModelledCluster, run
 
 

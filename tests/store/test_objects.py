@@ -16,9 +16,9 @@ from pyarrow.fs import FileSystem, LocalFileSystem, SubTreeFileSystem, _MockFile
 from stores import bucket, folder
 
 from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
+from drainer.spark.bucket import Bucket
+from drainer.spark.objects import Folder, Objects
 from drainer.store import whole
-from drainer.store.bucket import Bucket
-from drainer.store.objects import Folder, Objects
 
 Make = Callable[[Path], Objects]
 EITHER = pytest.mark.parametrize("make", [folder, bucket])
@@ -231,7 +231,7 @@ def test_sparks_name_for_s3_is_understood(monkeypatch: pytest.MonkeyPatch) -> No
         asked.append(uri)
         return SubTreeFileSystem("/tmp", LocalFileSystem()), "bucket/d"
 
-    monkeypatch.setattr("drainer.store.bucket.FileSystem", type("F", (), {"from_uri": from_uri}))
+    monkeypatch.setattr("drainer.spark.bucket.FileSystem", type("F", (), {"from_uri": from_uri}))
     assert Objects.open("s3a://bucket/d?region=eu-1").uri == "s3://bucket/d?region=eu-1"
     assert asked == ["s3://bucket/d?region=eu-1"]
 
@@ -273,7 +273,7 @@ def test_what_pyarrow_can_not_use_is_refused() -> None:
 def test_a_folder_needs_no_pyarrow() -> None:
     """Its import takes longer than `drainer --help`."""
     code = (
-        "import sys; from drainer.store.state import State; from drainer.store.fence import Fence;"
+        "import sys; from drainer.spark.state import State; from drainer.spark.fence import Fence;"
         "import drainer.cli; State.open('/tmp/x', 'd').control();"
         "sys.exit('pyarrow' in sys.modules)"
     )

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from plans import END, PLAN, START, edited, leaves, progress, put, remove, signed, with_progress
 
 from drainer.core.claims import Claim
-from drainer.core.failing.dead_letter import LetterFilter
-from drainer.core.failing.failures import AfterDead, FailureSettings, Limit, OnFailure
-from drainer.core.failing.redrive import RedriveSettings
 from drainer.core.latency import Latency
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
-from drainer.core.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
 from drainer.errors import PlanRefused
+from drainer.policy.dead_letter import LetterFilter
+from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.policy.redrive import RedriveSettings
+from drainer.policy.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
 
 ENCODED = PLAN.encode()
 

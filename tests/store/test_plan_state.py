@@ -10,13 +10,13 @@ from plans import PLAN, with_progress
 from stores import done
 
 from drainer.core.claims import ALL
-from drainer.core.folding import StateReference, fold
+from drainer.core.merge import StateReference, fold
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Progress
 from drainer.errors import PlanRefused
-from drainer.store.attempt import Attempt, Control
+from drainer.spark.attempt import Attempt, Control
+from drainer.spark.state import State
 from drainer.store.plan_file import PlanFile
-from drainer.store.state import State
 
 
 @pytest.fixture

@@ -15,12 +15,12 @@ from stores import DRAIN, Failing, bucket, done, folder
 
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.core.progress import Progress
-from drainer.core.rules.settings import RuleAccount
 from drainer.errors import PlanNotWritten, StateLost
-from drainer.store import records as records_module
-from drainer.store.attempt import Attempt, Control
-from drainer.store.records import TaskRecords
-from drainer.store.state import State
+from drainer.policy.rules.settings import RuleAccount
+from drainer.spark import records as records_module
+from drainer.spark.attempt import Attempt, Control
+from drainer.spark.records import TaskRecords
+from drainer.spark.state import State
 
 ATTEMPT = Attempt(1, 1, "2/8", 0)
 LATE = {0: done(105, count=5)}

@@ -16,18 +16,18 @@ from pathlib import Path
 import pytest
 from stores import DRAIN, Failing, bucket, done, folder
 
-from drainer.core.folding import Record, merged
+from drainer.core.merge import Record, merged
 from drainer.core.plan import ALL
 from drainer.core.progress import Counts, Partial, Progress
-from drainer.core.rules.settings import RuleAccount
 from drainer.errors import Interrupted, LockLost, StateLost, StateRefused
+from drainer.policy.rules.settings import RuleAccount
+from drainer.spark.attempt import Attempt, Control
+from drainer.spark.objects import Objects
+from drainer.spark.records import TaskRecords
+from drainer.spark.state import State, state_beside
 from drainer.store import alive
 from drainer.store.alive import is_dead, this_process
-from drainer.store.attempt import Attempt, Control
 from drainer.store.journal import encode_line
-from drainer.store.objects import Objects
-from drainer.store.records import TaskRecords
-from drainer.store.state import State, state_beside
 
 Make = Callable[[Path], Objects]
 EITHER = pytest.mark.parametrize("make", [folder, bucket])
@@ -277,8 +277,8 @@ def killed_process(state: State, attempt: Attempt) -> None:
     """Begins an attempt in a process that is killed before it ends."""
     code = (
         "import sys, time; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
-        "import stores; from drainer.store.attempt import Attempt\n"
-        "from drainer.store.state import State\n"
+        "import stores; from drainer.spark.attempt import Attempt\n"
+        "from drainer.spark.state import State\n"
         "state = State(getattr(stores, sys.argv[2])(Path(sys.argv[3])), stores.DRAIN)\n"
         "attempt = Attempt(*eval(sys.argv[4]))\n"
         "records = state.begin(attempt, {0: 100}); state.settle(attempt, 0, 0)\n"

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drainer import Message, testing
-from drainer.testing.schedule import Place, Step, Work, earliest, latest
-from drainer.testing.subject import Subject, splitter
+from drainer.certify.schedule import Place, Step, Work, earliest, latest
+from drainer.certify.subject import Subject, splitter
 
 from . import handlers
 

@@ -8,10 +8,10 @@ import time
 import pytest
 
 from drainer import Handler, Message, SubMessage, testing
+from drainer.certify.split import split_report
+from drainer.certify.subject import Subject
 from drainer.message import Origin
 from drainer.testing import Finding, HandlerDoubt, LawBroken, Level
-from drainer.testing.split import split_report
-from drainer.testing.subject import Subject
 
 from . import handlers
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
-from drainer.core.tuning.concurrency import Concurrency
-from drainer.engine.action import PartitionAction, PlanOfAction
+from drainer.engine.preview import PartitionAction, PlanOfAction
 from drainer.engine.status import (
     AutoStatus,
     PartitionResult,
@@ -17,6 +16,7 @@ from drainer.engine.status import (
     Summary,
     TaskStatus,
 )
+from drainer.policy.concurrency import Concurrency
 from drainer.view.terminal import Terminal
 
 AUTO = AutoStatus(

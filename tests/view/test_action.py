@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from drainer.core.bundles import BatchOf, Bundling
-from drainer.core.failing.dead_letter import LetterFilter
-from drainer.core.failing.failures import FailureSettings, Limit, OnFailure
-from drainer.core.failing.redrive import RedriveSettings
-from drainer.core.tuning.concurrency import Concurrency
-from drainer.engine.action import Engine, PartitionAction
-from drainer.view.action import show_plan_of_action
+from drainer.engine.preview import Engine, PartitionAction
+from drainer.policy.concurrency import Concurrency
+from drainer.policy.dead_letter import LetterFilter
+from drainer.policy.failures import FailureSettings, Limit, OnFailure
+from drainer.policy.redrive import RedriveSettings
+from drainer.view.preview import show_plan_of_action
 
 from . import samples
 

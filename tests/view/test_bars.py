@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from drainer.view.bars import show_comparison
+from drainer.insight.view.bars import show_comparison
 
 from . import samples
 

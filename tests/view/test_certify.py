@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from drainer.certify.view import show_certificate, show_sample
 from drainer.testing import Certificate, Figures, Finding, Level
-from drainer.view.certify import show_certificate, show_sample
 
 from . import samples
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from core.letters import Sample, as_record, there_and_back
-from drainer.core.failing.dead_letter import LetterFilter, read_letter
-from drainer.core.failing.redrive import RedriveProgress
-from drainer.core.overview import Overview, Survey
 from drainer.message import Barrier, SubMessage
+from drainer.policy.dead_letter import LetterFilter, read_letter
+from drainer.policy.dead_letter_overview import Overview, Survey
+from drainer.policy.redrive import RedriveProgress
 from drainer.view.dead import show_letter, show_overview
 
 from . import samples

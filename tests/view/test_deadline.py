@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from drainer.core.forecast.deadline import Outlook, Reason
 from drainer.engine.deadline import DeadlineWatch
 from drainer.engine.status import DeadlineStatus, Status
+from drainer.policy.outlook import Outlook, Reason
 from drainer.view.deadline import deadline_warning, deadline_words
 
 from .samples import status

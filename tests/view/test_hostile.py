@@ -19,31 +19,31 @@ from typing import Any
 import pytest
 
 from core.letters import Sample, as_record, there_and_back
-from drainer.core.failing.dead_letter import LetterFilter
-from drainer.core.failing.redrive import RedriveProgress
+from drainer.certify.view import show_certificate
 from drainer.core.latency import Latency
-from drainer.core.overview import Survey
 from drainer.core.parked import ParkedLane, ParkedLanes
 from drainer.core.progress import Counts
-from drainer.core.rules.settings import RuleAccount, RuleSettings, SkipRule
 from drainer.engine.history import History
 from drainer.engine.status import FailureStatus, RuleStatus
 from drainer.errors import Halted
 from drainer.escape import is_printable
+from drainer.insight.report.estimate import estimate_page
+from drainer.insight.report.inspect import inspection_page
+from drainer.insight.view.estimate import show_estimate
+from drainer.insight.view.inspect import show_inspection
+from drainer.policy.dead_letter import LetterFilter
+from drainer.policy.dead_letter_overview import Survey
+from drainer.policy.redrive import RedriveProgress
+from drainer.policy.rules.settings import RuleAccount, RuleSettings, SkipRule
 from drainer.testing import Certificate, Finding, Level
-from drainer.view.action import show_plan_of_action
-from drainer.view.certify import show_certificate
 from drainer.view.dead import show_letter, show_overview
-from drainer.view.estimate import show_estimate
-from drainer.view.inspect import show_inspection
 from drainer.view.lines import LineView
 from drainer.view.live import LiveView
 from drainer.view.log import logging_as_json
 from drainer.view.plan import show_plan
+from drainer.view.preview import show_plan_of_action
 from drainer.view.progress import progress_view
 from drainer.view.report.drain import drain_page
-from drainer.view.report.estimate import estimate_page
-from drainer.view.report.inspect import inspection_page
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
 

@@ -6,19 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from drainer.core.survey.contents import Bin, ContentsMeter
-from drainer.core.survey.retention import Doom, Retention
-from drainer.core.survey.skew import SkewMeter
+from drainer.insight.inspection import Inspection, PartitionInspection, Reading, SplitFailures
+from drainer.insight.statistics.contents import Bin, ContentsMeter
+from drainer.insight.statistics.retention_forecast import Doom, Retention
+from drainer.insight.statistics.skew import SkewMeter
+from drainer.insight.view.inspect import show_inspection, warnings
 from drainer.kafka.group import GroupInfo, Member
 from drainer.kafka.topic import Replicas
 from drainer.message import Message, Origin, SubMessage
-from drainer.operations.inspection import (
-    Inspection,
-    PartitionInspection,
-    Reading,
-    SplitFailures,
-)
-from drainer.view.inspect import show_inspection, warnings
 
 from . import samples
 

@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from drainer.core.limits.boundary import Boundary, Limits
-from drainer.core.limits.comparison import compare
-from drainer.core.limits.found import End
-from drainer.core.limits.settings import Axis
-from drainer.kafka.limits_topic import Own
-from drainer.operations.leftovers import Leftovers
-from drainer.operations.limits import PreparedLimits
-from drainer.operations.limits_request import LimitsRequest
-from drainer.operations.trials import LimitsStatus
-from drainer.view.limits import (
+from drainer.limits.kafka.topic import Own
+from drainer.limits.leftovers import Leftovers
+from drainer.limits.measure import PreparedLimits
+from drainer.limits.request import LimitsRequest
+from drainer.limits.search.boundary import Boundary, Limits
+from drainer.limits.search.comparison import compare
+from drainer.limits.search.found import End
+from drainer.limits.search.settings import Axis
+from drainer.limits.trials import LimitsStatus
+from drainer.limits.view.limits import (
     show_comparison,
     show_leftovers,
     show_limits,
     show_limits_action,
     value_words,
 )
-from drainer.view.searching import SearchFrame, SearchLines, limits_view
+from drainer.limits.view.searching import SearchFrame, SearchLines, limits_view
 from drainer.view.terminal import Terminal
 from operations.modelled import SETTINGS, ModelledCluster, nothing_known, run
 

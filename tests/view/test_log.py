@@ -18,8 +18,8 @@ from drainer.core.latency import Latency
 from drainer.core.progress import Counts
 from drainer.engine.status import FailureStatus
 from drainer.errors import HandleFailed, LockHeld
-from drainer.view.action import show_plan_of_action
 from drainer.view.log import LogTerminal, logging_as_json
+from drainer.view.preview import show_plan_of_action
 from drainer.view.progress import progress_view
 from drainer.view.summary import show_account, show_summary
 from view.samples import action, status, summary

@@ -3,11 +3,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from drainer.core.failing.failures import AfterDead, FailureSettings, OnFailure
-from drainer.core.failing.redrive import RedriveSettings
 from drainer.core.parked import ParkedLane, ParkedLanes
 from drainer.core.plan import ALL
 from drainer.core.progress import Progress
+from drainer.policy.failures import AfterDead, FailureSettings, OnFailure
+from drainer.policy.redrive import RedriveSettings
 from drainer.view.plan import show_checks, show_plan
 
 from . import samples

@@ -17,10 +17,10 @@ import pytest
 from drainer.core.bundles import Bundling
 from drainer.core.latency import Latency
 from drainer.core.progress import Counts
-from drainer.core.tuning.concurrency import Concurrency
 from drainer.engine.history import History
 from drainer.engine.status import AutoStatus, FailureStatus, PartitionResult, RuleStatus, Summary
 from drainer.errors import GroupJoined
+from drainer.policy.concurrency import Concurrency
 from drainer.view.report.chart import Clock, Line, over_time, zone
 from drainer.view.report.drain import drain_page
 from drainer.view.report.file import MARK

@@ -7,15 +7,15 @@ from dataclasses import replace
 from datetime import timedelta
 
 from core.messages import message_at
-from drainer.core.forecast.distribution import Distribution
-from drainer.core.forecast.forecast import CONCURRENCY, CPU, LANE, Forecast, Setting
-from drainer.core.forecast.workload import Hottest, Keys, Stretch, Workload
 from drainer.core.order import Order
+from drainer.insight.estimate import Estimate, Question, Verdict
+from drainer.insight.forecast.distribution import Distribution
+from drainer.insight.forecast.forecast import CONCURRENCY, CPU, LANE, Forecast, Setting
+from drainer.insight.forecast.workload import Hottest, Keys, Stretch, Workload
+from drainer.insight.report.estimate import estimate_page
+from drainer.insight.retention import Doomed
+from drainer.insight.splitting import Skipped
 from drainer.message import SubMessage
-from drainer.operations.estimate import Estimate, Question, Verdict
-from drainer.operations.retention import Doomed
-from drainer.operations.splitting import Skipped
-from drainer.view.report.estimate import estimate_page
 
 from .test_report import ENDED, EVIL, Reader
 

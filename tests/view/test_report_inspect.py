@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from drainer.core.survey.contents import Bin
 from drainer.escape import printable
+from drainer.insight.inspection import Inspection, SplitFailures
+from drainer.insight.report.inspect import inspection_page
+from drainer.insight.statistics.contents import Bin
+from drainer.insight.view.inspect import fields, hot_row, warnings
 from drainer.kafka.topic import Replicas
-from drainer.operations.inspection import Inspection, SplitFailures
-from drainer.view.inspect import fields, hot_row, warnings
-from drainer.view.report.inspect import inspection_page
 
 from .test_inspect import inspection, partition
 from .test_report import ENDED, EVIL, Reader

@@ -12,13 +12,13 @@ import matplotlib.image
 import orjson
 import pytest
 
-from drainer.core.limits.boundary import Limits
-from drainer.core.limits.found import End
-from drainer.core.limits.settings import Axis
-from drainer.view.report.boundary import boundary_chart, boundary_png
+from drainer.limits.report.boundary import boundary_chart, boundary_png
+from drainer.limits.report.limits import limits_page
+from drainer.limits.report.searches import search_charts
+from drainer.limits.search.boundary import Limits
+from drainer.limits.search.found import End
+from drainer.limits.search.settings import Axis
 from drainer.view.report.file import MARK
-from drainer.view.report.limits import limits_page
-from drainer.view.report.searches import search_charts
 from operations.modelled import SETTINGS, ModelledCluster, nothing_known, run
 
 from .test_report import ENDED, EVIL, SVG, Reader

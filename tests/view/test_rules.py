@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from rich.text import Text
 
-from drainer.core.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
 from drainer.engine.status import RuleStatus
-from drainer.view.action import show_plan_of_action
+from drainer.policy.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
 from drainer.view.lines import status_line
 from drainer.view.panel import lay_out
 from drainer.view.plan import show_plan
+from drainer.view.preview import show_plan_of_action
 from drainer.view.rules import RULES_SHOWN, rule_fields, rule_lines
 from drainer.view.summary import show_summary
 

@@ -9,7 +9,7 @@ from drainer.core.latency import Latency
 from drainer.core.parked import ParkedLane, ParkedLanes
 from drainer.core.progress import Counts
 from drainer.core.transaction import HeldBack
-from drainer.engine.conclusion import concluded
+from drainer.engine.outcome import concluded
 from drainer.engine.status import FailureStatus, PartitionResult, Resuming, Summary
 from drainer.errors import (
     Halted,

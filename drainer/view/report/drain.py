@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from drainer.core.listed import listed, name_lost
-from drainer.engine.action import PlanOfAction
 from drainer.engine.history import History
+from drainer.engine.preview import PlanOfAction
 from drainer.engine.status import PartitionResult, Summary
 from drainer.view import figures
 from drainer.view.layout import BAD, OK, SHOWN

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from drainer.errors import DrainerError, Refused
-from drainer.store.whole import write_whole
+from drainer.store.atomic_file import write_whole
 
 MARK = b'<meta name="generator" content="drainer">'
 _MARK_WITHIN_BYTES = 1024

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from drainer.core.limits.boundary import Limits
-from drainer.engine.action import PlanOfAction
 from drainer.engine.history import History
+from drainer.engine.preview import PlanOfAction
 from drainer.engine.status import Summary
+from drainer.insight.estimate import Estimate
+from drainer.insight.inspection import Inspection
+from drainer.limits.search.boundary import Limits
 from drainer.loader import describe
-from drainer.operations.estimate import Estimate
-from drainer.operations.inspection import Inspection
 from drainer.view.layout import field
 from drainer.view.report.file import ReportFile, ReportNotWritten
 from drainer.view.terminal import Terminal
@@ -50,7 +50,7 @@ def write_inspection_report(
         return
 
     def page() -> str:
-        from drainer.view.report.inspect import inspection_page  # noqa: PLC0415
+        from drainer.insight.report.inspect import inspection_page  # noqa: PLC0415
 
         return inspection_page(found, datetime.now().astimezone(), drained_in_s)
 
@@ -63,7 +63,7 @@ def write_estimate_report(terminal: Terminal, file: ReportFile | None, found: Es
         return
 
     def page() -> str:
-        from drainer.view.report.estimate import estimate_page  # noqa: PLC0415
+        from drainer.insight.report.estimate import estimate_page  # noqa: PLC0415
 
         return estimate_page(found, datetime.now().astimezone())
 
@@ -76,7 +76,7 @@ def write_limits_report(terminal: Terminal, file: ReportFile | None, found: Limi
         return
 
     def page() -> str:
-        from drainer.view.report.limits import limits_page  # noqa: PLC0415
+        from drainer.limits.report.limits import limits_page  # noqa: PLC0415
 
         return limits_page(found, datetime.now().astimezone())
 
@@ -89,7 +89,7 @@ def write_limits_picture(terminal: Terminal, file: ReportFile | None, found: Lim
         return
 
     def picture() -> bytes:
-        from drainer.view.report.boundary import boundary_png  # noqa: PLC0415
+        from drainer.limits.report.boundary import boundary_png  # noqa: PLC0415
 
         return boundary_png(found)
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.core.limits.boundary import Boundary, Limits
-from drainer.core.limits.comparison import compare
-from drainer.core.limits.found import End, Found
-from drainer.core.limits.point import Judgement, Point, Signals, Trial, Verdict
-from drainer.core.limits.settings import Axis, LimitSettings
 from drainer.errors import LimitsRefused
+from drainer.limits.search.boundary import Boundary, Limits
+from drainer.limits.search.comparison import compare
+from drainer.limits.search.found import End, Found
+from drainer.limits.search.point import Judgement, Point, Signals, Trial, Verdict
+from drainer.limits.search.settings import Axis, LimitSettings
 
 POINT = Point(1000, 10, 100.0, consumer_groups=5, partitions=40)
 SIGNALS = Signals(30.0, 995.0, 3.0, 0.0, 0.0, 0.4, 0.0, 0.3, 5.0)

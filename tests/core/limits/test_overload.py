@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.core.limits.overload import Thresholds, judge
-from drainer.core.limits.point import Judgement, Point, Signals, Verdict
+from drainer.limits.search.overload import Thresholds, judge
+from drainer.limits.search.point import Judgement, Point, Signals, Verdict
 
 POINT = Point(1024, 10, 1_000.0, consumer_groups=5, partitions=40)
 BASELINE_MS = 2.0

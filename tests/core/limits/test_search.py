@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drainer.core.limits.found import TRIALS_MOST, End, Found
-from drainer.core.limits.point import Verdict
-from drainer.core.limits.search import UNCLEAR_MOST, Search
+from drainer.limits.search.found import TRIALS_MOST, End, Found
+from drainer.limits.search.point import Verdict
+from drainer.limits.search.search import UNCLEAR_MOST, Search
 
 from .clusters import Cluster, drawn, searched
 

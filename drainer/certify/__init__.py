@@ -1,0 +1,1 @@
+"""What the promise of a handler can be held to: drainer.testing, and the command. A wing."""

@@ -1,0 +1,145 @@
+"""What ``split`` made of messages, as text that any process writes alike, here and elsewhere."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import orjson
+
+from drainer.certify.form import form_of
+from drainer.certify.subject import Subject, again, run, splitter
+from drainer.core.dispatch import Dispatcher
+from drainer.core.ledger import Ledger
+from drainer.errors import SplitFailed
+from drainer.loader import describe
+from drainer.message import Message, Origin, SubMessage
+
+TIMEOUT_S = 120.0
+TASK, ANSWER = "task.pickle", "answer.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One sub-message: what it is, the repr of its sub-keys, and the structure of its payload."""
+
+    kind: str
+    keys: str
+    payload: str
+
+    @classmethod
+    def of(cls, sub: SubMessage) -> Entry:
+        keys = sub.key if sub.keys is None else sub.keys
+        return cls(type(sub).__name__, repr(keys), form_of(sub.payload))
+
+
+Account = list[Entry] | str  # of one message; text when a drain would halt there
+
+
+class NoAnswer(Exception):
+    """Raised when another process could not give an account; the text says why."""
+
+
+def checked(message: Message, split: Callable[[Message], list[SubMessage]]) -> list[SubMessage]:
+    """The sub-messages of a message. Raises SplitFailed where a drain would halt."""
+    subs = split(message)
+    ledgers = {message.partition: Ledger(message.offset, message.offset + 1)}
+    Dispatcher(ledgers).deliver(message, subs)
+    return subs
+
+
+def account_of(message: Message, split: Callable[[Message], list[SubMessage]]) -> Account:
+    try:
+        return [Entry.of(sub) for sub in checked(message, split)]
+    except SplitFailed as error:
+        return str(error)
+
+
+def accounts_elsewhere(
+    subject: Subject, sample: Sequence[Message], seed: int, ahead_s: float = 0.0
+) -> list[Account]:
+    """The accounts that a fresh Python gives, whose ``hash()`` of text is of this seed.
+
+    Its clock is ``ahead_s`` ahead of this one's before the handler is imported, for all that asks
+    for the time in Python; the monotonic clock isn't. Raises NoAnswer.
+    """
+    # By value where it can't be imported by name. PySpark brings it.
+    from pyspark import cloudpickle  # noqa: PLC0415
+
+    raw = [
+        (m.topic, m.origin.topic_id, m.partition, m.offset, m.key, m.value, m.timestamp, m.headers)
+        for m in sample
+    ]
+    source = None if subject.reference else subject.source
+    with TemporaryDirectory(prefix="drainer-certify-") as name:
+        folder = Path(name)
+        try:
+            task: bytes = cloudpickle.dumps(  # type: ignore[no-untyped-call]
+                (subject.reference, source, subject.options, raw)
+            )
+        except Exception as error:  # whatever its __reduce__ raises
+            raise NoAnswer(
+                f"the handler can't be sent to another process: {describe(error)}"
+            ) from None
+        (folder / TASK).write_bytes(task)
+        environment = os.environ | {
+            "PYTHONHASHSEED": str(seed),
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        }
+        try:
+            ended = subprocess.run(
+                [sys.executable, "-m", "drainer.certify", name, str(ahead_s)],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise NoAnswer(f"it took longer than {TIMEOUT_S:.0f} s") from None
+        if not (folder / ANSWER).exists():
+            said = ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"]
+            raise NoAnswer(said[-1])
+        found = orjson.loads((folder / ANSWER).read_bytes())
+    return [
+        account if isinstance(account, str) else [Entry(*entry) for entry in account]
+        for account in found
+    ]
+
+
+async def _accounts(subject: Subject, sample: Sequence[Message]) -> list[Account]:
+    async with subject.opened(sample) as handler:
+        split = splitter(handler)
+        return [account_of(again(message), split) for message in sample]
+
+
+def answer(folder: Path, ahead_s: float) -> None:
+    """What the other process does: the task in a folder is answered there."""
+    if ahead_s:
+        # It changes what C functions answer, so modules that hold these already see it too.
+        from time_machine import travel  # noqa: PLC0415
+
+        travel(time.time() + ahead_s).start()
+    reference, source, options, raw = pickle.loads((folder / TASK).read_bytes())
+    sample = [
+        Message(Origin(topic, topic_id, partition), *rest)
+        for topic, topic_id, partition, *rest in raw
+    ]
+    accounts = run(_accounts(Subject(reference or source, options), sample))
+    told: list[Any] = [
+        account
+        if isinstance(account, str)
+        else [(entry.kind, entry.keys, entry.payload) for entry in account]
+        for account in accounts
+    ]
+    (folder / ANSWER).write_bytes(orjson.dumps(told))

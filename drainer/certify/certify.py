@@ -1,0 +1,210 @@
+"""All checks of a handler: together for the command, and one by one for a test of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from drainer.certify import laws
+from drainer.certify.finding import Finding, LawBroken, Level, insist
+from drainer.certify.schedule import Work
+from drainer.certify.search import NORMAL, Effort
+from drainer.certify.split import HASH_SEEDS, Figures, split_report
+from drainer.certify.subject import Source, Subject, again, run, splitter
+from drainer.certify.trial import StateOf, Trial
+from drainer.errors import SplitFailed
+from drainer.message import Message
+
+HANDLE_CHECKS = ("handle", "state", "commutes", "overlaps", "idempotent", "rewind")
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What was found about a handler, with how often ``handle`` was called for it."""
+
+    findings: list[Finding]
+    figures: Figures
+    handled: int
+
+    @property
+    def broken(self) -> bool:
+        """Whether a law does not hold; warnings and what was not checked don't count."""
+        return any(finding.level is Level.BAD for finding in self.findings)
+
+
+def certify(
+    handler: Source,
+    messages: Sequence[Message],
+    state: StateOf | None = None,
+    *,
+    options: Mapping[str, str] | None = None,
+    effort: Effort = NORMAL,
+    begun: Callable[[str], None] = lambda _: None,
+) -> Certificate:
+    """Makes every check and lists what was found; raises for no law that is broken.
+
+    Without ``state`` nothing is handled, and the checks that need it are told as unchecked. The
+    messages of one partition have rising offsets. ``begun`` is told what is looked at next.
+
+    Raises:
+        Refused: when the handler can't be made or opened.
+        UsageError: when it is none.
+        ValueError: when the messages' offsets don't rise.
+    """
+    subject = Subject(handler, options)
+    begun("split")
+    report = split_report(subject, messages)
+    if state is None:
+        return Certificate(
+            report.findings + _unchecked("handle was not called: no state function was given"),
+            report.figures,
+            0,
+        )
+    if report.broken:
+        reason = "not checked, because split breaks a law"
+        return Certificate(report.findings + _unchecked(reason), report.figures, 0)
+    begun("handle")
+    trial, work, is_async = _prepare(subject, messages, state)
+    found = laws.baseline(trial, work)
+    if any(finding.level is Level.BAD for finding in found):
+        missing = HANDLE_CHECKS[len(found) :]
+        return Certificate(
+            report.findings + found + _unchecked("not checked, for this reason", missing),
+            report.figures,
+            trial.handled,
+        )
+    begun("order")
+    found.append(laws.commutes(trial, work, effort))
+    if found[-1].level is Level.BAD:
+        found += _unchecked("not checked, because they don't commute", ["overlaps"])
+    else:
+        found.append(laws.overlaps(trial, work, effort, is_async=is_async))
+    begun("repeats")
+    found.append(laws.idempotent(trial, work, effort))
+    found.append(laws.rewinds(trial, work, effort))
+    if subject.fresh().bundling is not None:
+        begun("together")
+        found.extend(filter(None, [laws.together(trial, work)]))
+    return Certificate(report.findings + found, report.figures, trial.handled)
+
+
+def check_split(
+    handler: Source,
+    messages: Sequence[Message],
+    *,
+    options: Mapping[str, str] | None = None,
+    processes: int = len(HASH_SEEDS),
+) -> None:
+    """Insists that ``split`` is pure and deterministic, here and in other processes.
+
+    ``processes`` fresh ones are asked, each with other hashes of text, the second and third with
+    other clocks. ``handle`` is not called.
+
+    Raises:
+        LawBroken: with the message and the sub-message where it is not. What is only doubtful is
+            warned of, as HandlerDoubt.
+    """
+    insist(split_report(Subject(handler, options), messages, processes=processes).findings)
+
+
+def check_commutes(
+    handler: Source,
+    messages: Sequence[Message],
+    state: StateOf,
+    *,
+    options: Mapping[str, str] | None = None,
+    effort: Effort = NORMAL,
+) -> None:
+    """Insists that every schedule that a drain may make ends in the state of the serial one.
+
+    Each schedule has a fresh handler, opened and closed, where a class or a function that makes
+    one is given; ``state`` is called with it at the end, and what it gives is compared by ``==``.
+
+    Raises:
+        LawBroken: with the two sub-messages that don't commute, in the smallest schedule that was
+            found. What could not be checked is warned of, as HandlerDoubt.
+    """
+    with _insisting_on_split():
+        trial, work, is_async = _prepare(Subject(handler, options), messages, state)
+        insist(laws.baseline(trial, work))
+        insist([laws.commutes(trial, work, effort)])
+        # That threads can't be made to take turns is no doubt about this handler.
+        if is_async:
+            insist([laws.overlaps(trial, work, effort, is_async=True)])
+
+
+def check_idempotent(
+    handler: Source,
+    messages: Sequence[Message],
+    state: StateOf,
+    *,
+    options: Mapping[str, str] | None = None,
+    effort: Effort = NORMAL,
+) -> None:
+    """Insists that sub-messages may be handled again: at once, and from an earlier point on.
+
+    A kill is played by going on from an earlier point with the same handler: what it keeps in the
+    process, and would lose, is kept here.
+
+    Raises:
+        LawBroken: with what was repeated, and the state that this left.
+    """
+    with _insisting_on_split():
+        trial, work, _ = _prepare(Subject(handler, options), messages, state)
+        insist(laws.baseline(trial, work))
+        insist([laws.idempotent(trial, work, effort)])
+        insist([laws.rewinds(trial, work, effort)])
+
+
+def check_together(
+    handler: Source,
+    messages: Sequence[Message],
+    state: StateOf,
+    *,
+    options: Mapping[str, str] | None = None,
+) -> None:
+    """Insists that ``coalesce`` and ``handle_batch`` end in the state of one by one.
+
+    Raises:
+        LawBroken: with the fewest of the first messages that show it.
+    """
+    with _insisting_on_split():
+        trial, work, _ = _prepare(Subject(handler, options), messages, state)
+        insist(laws.baseline(trial, work))
+        found = laws.together(trial, work)
+        insist([] if found is None else [found])
+
+
+def _prepare(
+    subject: Subject, messages: Sequence[Message], state: StateOf
+) -> tuple[Trial, Work, bool]:
+    async def look() -> tuple[Work, bool]:
+        async with subject.opened(messages) as handler:
+            sample = [again(message) for message in messages]
+            return Work.of(sample, splitter(handler)), handler.is_async
+
+    work, is_async = run(look())
+    return Trial(subject, messages, state), work, is_async
+
+
+@contextmanager
+def _insisting_on_split() -> Iterator[None]:
+    try:
+        yield
+    except SplitFailed as error:
+        raise LawBroken(Finding("split", Level.BAD, str(error), error.hint)) from error
+
+
+def _unchecked(reason: str, checks: Sequence[str] = HANDLE_CHECKS) -> list[Finding]:
+    return [Finding(check, Level.UNCHECKED, f"{_NAMES[check]}: {reason}") for check in checks]
+
+
+_NAMES = {
+    "handle": "handle takes every sub-message",
+    "state": "the same order ends in the same state",
+    "commutes": "different sub-keys commute",
+    "overlaps": "different sub-keys may be handled at the same time",
+    "idempotent": "handle can be repeated under the same id",
+    "rewind": "lanes can be rewound, as after a kill",
+}

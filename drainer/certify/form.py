@@ -1,0 +1,139 @@
+"""Values by their structure: text that is the same in every process, and what values share.
+
+``repr`` and ``pickle`` won't do: sets have another order elsewhere, and objects another address.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from enum import Enum
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from drainer.policy.exact_json import Encoding, encode_payload
+
+OPAQUE = "<opaque "  # begins the form of what has no structure to look at
+
+_ATOMS = (str, bytes, int, float, complex, bool, type(None))
+_NAMED = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
+
+
+def form_of(value: Any) -> str:
+    """The structure of a value as text. Never raises."""
+    try:
+        return _form(value, ())
+    except RecursionError:
+        return f"{OPAQUE}{type(value).__name__}: nested too deeply>"
+
+
+def _form(value: Any, above: tuple[int, ...]) -> str:
+    kind = type(value)
+    if kind in _ATOMS:
+        return repr(value)
+    if id(value) in above:
+        return f"<again {len(above) - above.index(id(value))} up>"
+    inside = (*above, id(value))
+    if isinstance(value, _NAMED):
+        return f"<{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', kind)}>"
+    return _form_inside(value, inside)
+
+
+def _form_inside(value: Any, inside: tuple[int, ...]) -> str:
+    kind = type(value)
+    if kind in (list, tuple):
+        return f"{kind.__name__}[{', '.join(_form(item, inside) for item in value)}]"
+    if kind in (set, frozenset):
+        return f"{kind.__name__}[{', '.join(sorted(_form(item, inside) for item in value))}]"
+    if kind is dict:
+        items = sorted(f"{_form(k, inside)}: {_form(v, inside)}" for k, v in value.items())
+        return f"dict[{', '.join(items)}]"
+    return _form_of_object(value, inside)
+
+
+def _form_of_object(value: Any, inside: tuple[int, ...]) -> str:
+    kind = type(value)
+    try:
+        made = value.__reduce_ex__(4)
+    except Exception:  # it may be the user's own code
+        return f"{OPAQUE}{kind.__qualname__}>"
+    if isinstance(made, str):
+        return f"<{kind.__qualname__} {made}>"
+    parts = [list(part) if isinstance(part, Iterator) else part for part in made]
+    return f"{kind.__qualname__}({', '.join(_form(part, inside) for part in parts)})"
+
+
+def is_writable(payload: Any) -> bool:
+    """Whether a payload can be written down as text and read back as the same value."""
+    return encode_payload(payload)[1] is not Encoding.REPR
+
+
+def changeable_in(value: Any) -> Iterator[Any]:
+    """Everything in a value, itself included, that could be changed in place."""
+    stack, seen = [value], set()
+    while stack:
+        item = stack.pop()
+        kind = type(item)
+        if kind in _ATOMS or isinstance(item, (*_NAMED, Enum)) or id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, dict):
+            stack.extend(item.values())
+        elif isinstance(item, (list, tuple, set, frozenset)):
+            stack.extend(item)
+        elif not isinstance(item, bytearray):
+            fields = getattr(item, "__dict__", None)
+            if not fields:
+                continue
+            stack.extend(fields.values())
+        if not isinstance(item, (tuple, frozenset)) and not _is_frozen(item):
+            yield item
+
+
+def difference(one: Any, other: Any, place: str = "") -> tuple[str, str, str]:
+    """Where two values differ first (as in ``['a'].total``), and what is there in each."""
+    if type(one) is type(other):
+        if isinstance(one, dict):
+            for key in [*one, *(key for key in other if key not in one)]:
+                if key not in one or key not in other:
+                    absent = "nothing"
+                    here = short(one[key]) if key in one else absent
+                    there = short(other[key]) if key in other else absent
+                    return f"{place}[{short(key, 40)}]", here, there
+                if not equal(one[key], other[key]):
+                    return difference(one[key], other[key], f"{place}[{short(key, 40)}]")
+        elif isinstance(one, (list, tuple)) and len(one) == len(other) and len(one) > 3:
+            for index, (here, there) in enumerate(zip(one, other, strict=True)):
+                if not equal(here, there):
+                    return difference(here, there, f"{place}[{index}]")
+    return place, short(one), short(other)
+
+
+def equal(one: Any, other: Any) -> bool:
+    """``==``, and by structure where that gives no answer (arrays) or knows identity only."""
+    try:
+        if one == other:
+            return True
+    except Exception:  # it may be the user's own code
+        return form_of(one) == form_of(other)
+    by_identity: object = object.__eq__
+    if type(one).__eq__ is by_identity:
+        return form_of(one) == form_of(other)
+    return False
+
+
+def short(value: Any, width: int = 200) -> str:
+    """A value's repr, shortened in its middle. Never raises."""
+    try:
+        text = repr(value)
+    except Exception:  # it may be the user's own code
+        text = f"<{type(value).__name__}>"
+    half = (width - 1) // 2
+    return text if len(text) <= width else f"{text[:half]}…{text[-half:]}"
+
+
+def _is_frozen(item: Any) -> bool:
+    if not dataclasses.is_dataclass(item):
+        return False
+    params: Any = getattr(type(item), "__dataclass_params__", None)
+    return bool(params and params.frozen)

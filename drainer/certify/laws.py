@@ -1,0 +1,288 @@
+"""The laws that need ``handle`` to be called: sub-keys commute, and lanes may be rewound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from drainer.certify.finding import Finding, Level
+from drainer.certify.schedule import Place, Work, earliest, latest
+from drainer.certify.search import CounterExample, Draw, Effort, Parts, Search, narrowed
+from drainer.certify.subject import AT_ONCE
+from drainer.certify.trial import Ended, Trial
+
+SWAPS_LOOKED_INTO = 10_000
+
+_CLAIM = (
+    "name in `keys` all that an operation touches, or make it a Barrier; see docs/correctness.md"
+)
+_REPEAT = (
+    "write values that don't depend on what is there, only forward, or remember sub.id together"
+    " with the effect; see docs/correctness.md"
+)
+
+
+def baseline(trial: Trial, work: Work) -> list[Finding]:
+    """Whether there is anything to compare with; the other laws only count if nothing is bad."""
+    serial = trial.run(work.serial)
+    if serial.raised is not None:
+        return [
+            Finding(
+                "handle",
+                Level.BAD,
+                f"in order, and one at a time, {serial.raised}",
+                "a drain halts there; if it needs messages before the sample, let open() provide"
+                " what they would have left",
+            )
+        ]
+    count = f"{len(work.specs):,} sub-message{'' if len(work.specs) == 1 else 's'}"
+    handles = Finding("handle", Level.OK, f"handle takes {count}")
+    repeated = trial.run(work.serial)
+    if not repeated.same(serial):
+        first, second = serial.against(repeated)
+        return [
+            handles,
+            Finding(
+                "state",
+                Level.BAD,
+                f"the same sub-messages in the same order left {first}, and then {second}",
+                "open() has to begin with the same state each time; leave times and random ids out"
+                " of what the state function gives",
+            ),
+        ]
+    if trial.run().same(serial):
+        return [
+            handles,
+            Finding(
+                "state",
+                Level.WARN,
+                "handling changes nothing that the state function sees: what follows proves little",
+                "let it give all that handle writes",
+            ),
+        ]
+    return [handles, Finding("state", Level.OK, "the same order ends in the same state")]
+
+
+def commutes(trial: Trial, work: Work, effort: Effort) -> Finding:
+    """Whether sub-messages of different sub-keys may change places."""
+    search = Search(trial, effort, _turned_round, _one_by_one)
+    found, choice = _find(search, work)
+    if found is not None:
+        return Finding("commutes", Level.BAD, _swap_in_words(trial, found), _CLAIM)
+    if not choice:
+        return _no_choice("commutes")
+    return Finding(
+        "commutes",
+        Level.OK,
+        f"different sub-keys commute: {search.tried:,} schedules end in the state of the serial"
+        " one",
+    )
+
+
+def overlaps(trial: Trial, work: Work, effort: Effort, *, is_async: bool) -> Finding:
+    """Whether sub-messages of different sub-keys may be in the handler at the same time."""
+    if not is_async:
+        return Finding(
+            "overlaps",
+            Level.UNCHECKED,
+            "a plain handle runs on threads, which nobody can make take turns: that sub-messages"
+            " may overlap is not checked",
+            "guard what different sub-keys share in the process with a lock",
+        )
+    search = Search(trial, effort, _all_at_once, _some_at_once)
+    found, choice = _find(search, work)
+    if found is not None:
+        text = _overlap_in_words(found)
+        hint = "await nothing between reading and writing what other sub-keys write too, or name it"
+        return Finding("overlaps", Level.BAD, text, f"{hint} in `keys`")
+    if not choice:
+        return _no_choice("overlaps")
+    return Finding(
+        "overlaps",
+        Level.OK,
+        f"different sub-keys may be handled at the same time: {search.tried:,} schedules",
+    )
+
+
+def idempotent(trial: Trial, work: Work, effort: Effort) -> Finding:
+    """Whether a sub-message may be handled twice in a row, under the same id."""
+    search = Search(trial, effort, _each_twice, _some_twice)
+    found = search.find(work) if work.specs else None
+    if found is None:
+        text = f"handle can be repeated under the same id: {search.tried:,} schedules"
+        return Finding("idempotent", Level.OK, text)
+    twice = [step[0] for before, step in pairwise(found.parts[0]) if step == before]
+    there, here = found.ended.against(found.serial)
+    others = len(found.work.specs) - len(twice)
+    return Finding(
+        "idempotent",
+        Level.BAD,
+        f"{found.work.words(twice)} handled twice in a row leaves {there}; once, {here}"
+        f"{_beside(others)}",
+        _REPEAT,
+    )
+
+
+def rewinds(trial: Trial, work: Work, effort: Effort) -> Finding:
+    """Whether lanes may go on from an earlier point, as after a kill."""
+    search = Search(trial, effort, _from_the_start, _from_somewhere)
+    found = search.find(work) if work.specs else None
+    if found is None:
+        text = f"lanes can be rewound, as after a kill: {search.tried:,} schedules"
+        return Finding("rewind", Level.OK, text)
+    before, after = ([step[0] for step in part] for part in found.parts)
+    repeated = [place for place in after if place in set(before)]
+    there, here = found.ended.against(found.serial)
+    return Finding(
+        "rewind",
+        Level.BAD,
+        f"killed after {found.work.words([p for p in before if p in set(repeated)])}, and resumed"
+        f" from {found.work.words(repeated[:1])} on, it leaves {there}; without the kill, {here}"
+        f"{_beside(len(found.work.specs) - len(repeated))}",
+        _REPEAT,
+    )
+
+
+def together(trial: Trial, work: Work) -> Finding | None:
+    """Whether folding and batches end as one sub-message after the other does; None for a handler
+    that has neither."""
+    for part in work.whole_partitions():
+        ended = trial.run_together(part.chosen)
+        if ended is None:
+            return None
+        found = _apart(trial, part, ended)
+        if found is not None:
+            found = narrowed(found, lambda few: _tried_together(trial, few))
+            there, here = found.ended.against(found.serial)
+            return Finding(
+                "together",
+                Level.BAD,
+                f"{found.work.words(list(found.work.specs))} leave {there} as a drain folds and"
+                f" batches them; one by one, {here}",
+                "coalesce(earlier, later) has to do what both would, in this order, and leave"
+                " both as they are; handle_batch what handling each would",
+            )
+    text = "folded and in batches, they end in the state of one by one"
+    return Finding("together", Level.OK, text)
+
+
+def _tried_together(trial: Trial, work: Work) -> CounterExample | None:
+    ended = trial.run_together(work.chosen)
+    return None if ended is None else _apart(trial, work, ended)
+
+
+def _apart(trial: Trial, work: Work, ended: Ended) -> CounterExample | None:
+    serial = trial.run(work.serial)
+    if serial.raised is not None or ended.same(serial):
+        return None
+    return CounterExample(work, (work.serial,), serial, ended)
+
+
+def _find(search: Search, work: Work) -> tuple[CounterExample | None, bool]:
+    choice = False
+    for part in work.whole_partitions():
+        if part.has_choice:
+            choice = True
+            if (found := search.find(part)) is not None:
+                return found, True
+    return None, choice
+
+
+def _no_choice(check: str) -> Finding:
+    return Finding(
+        check,
+        Level.UNCHECKED,
+        "no two of these sub-messages may change places: all share one sub-key",
+        "a drain gains nothing from one lane; take more messages, or split finer",
+    )
+
+
+def _swap_in_words(trial: Trial, found: CounterExample) -> str:
+    work, swaps = found.work, list(_bounded(found))
+    # The last schedule on the way to the serial one that still ends otherwise, by halving.
+    low, high = 0, len(swaps) - 1
+    ends: dict[int, Ended] = {0: found.ended, high: found.serial}
+    while high - low > 1:
+        middle = (low + high) // 2
+        ends[middle] = trial.run(swaps[middle])
+        if ends[middle].same(found.serial):
+            high = middle
+        else:
+            low = middle
+    if high == low:
+        there, here = found.ended.against(found.serial)
+        return f"{work.words(_places(found))}: another order leaves {there}; in order, {here}"
+    pairs = enumerate(zip(swaps[low], swaps[high], strict=True))
+    at = next(number for number, (before, after) in pairs if before != after)
+    one, other = swaps[high][at][0], swaps[high][at + 1][0]
+    there, here = ends[low].against(ends[high])
+    return (
+        f"{work.words([one])} and then {work.words([other])} leaves {here}; the other way round,"
+        f" {there}{_beside(len(work.specs) - 2)}"
+    )
+
+
+def _bounded(found: CounterExample) -> Sequence[Sequence[tuple[Place, ...]]]:
+    swaps = []
+    for steps in found.work.swaps(found.parts[0]):
+        swaps.append(steps)
+        if len(swaps) > SWAPS_LOOKED_INTO:
+            return [found.parts[0]]
+    return swaps
+
+
+def _overlap_in_words(found: CounterExample) -> str:
+    together = next((step for step in found.parts[0] if len(step) > 1), tuple(_places(found)))
+    there, here = found.ended.against(found.serial)
+    return (
+        f"{found.work.words(together)} at the same time leave {there}; one after the other, {here}"
+        f"{_beside(len(found.work.specs) - len(together))}"
+    )
+
+
+def _places(found: CounterExample) -> list[Place]:
+    return [place for step in found.parts[0] for place in step]
+
+
+def _beside(others: int) -> str:
+    return f" (with {others} more handled around them)" if others > 0 else ""
+
+
+def _turned_round(work: Work) -> Parts:
+    return (work.steps(latest),)
+
+
+def _one_by_one(work: Work, draw: Draw) -> Parts:
+    return (work.steps(lambda free: (draw(0, free - 1),)),)
+
+
+def _all_at_once(work: Work) -> Parts:
+    return (work.steps(lambda free: range(min(free, AT_ONCE))),)
+
+
+def _some_at_once(work: Work, draw: Draw) -> Parts:
+    def choose(free: int) -> Sequence[int]:
+        count = draw(1, min(free, AT_ONCE))
+        first = draw(0, free - count)
+        return range(first, first + count)
+
+    return (work.steps(choose),)
+
+
+def _each_twice(work: Work) -> Parts:
+    return ([step for step in work.serial for _ in range(2)],)
+
+
+def _some_twice(work: Work, draw: Draw) -> Parts:
+    return ([step for step in work.serial for _ in range(1 + draw(0, 1))],)
+
+
+def _from_the_start(work: Work) -> Parts:
+    return work.serial, work.serial
+
+
+def _from_somewhere(work: Work, draw: Draw) -> Parts:
+    steps = work.steps(earliest)
+    finished = draw(0, len(steps) - 1)
+    begun = finished + draw(1, len(steps) - finished)
+    return steps[:begun], steps[finished:]

@@ -1,0 +1,308 @@
+"""The laws of ``split``: pure, deterministic, with sub-keys and payloads that can be relied on."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from drainer.certify.account import Account, Entry, NoAnswer, accounts_elsewhere, checked
+from drainer.certify.finding import Finding, Level
+from drainer.certify.form import changeable_in, is_writable, short
+from drainer.certify.subject import Subject, again, run, splitter
+from drainer.errors import SplitFailed
+from drainer.message import Barrier, Message, SubMessage
+
+HASH_SEEDS = (1, 2, 3)  # two elements of a set stand in one order in half of all processes
+DAY_S = 24 * 3600.0
+# How far the clocks of these processes are ahead: none of them, then another date, day of the week,
+# hour, minute and second.
+AHEAD_S = (0.0, 397 * DAY_S + 27_077, -(1_000 * DAY_S + 19_421))
+_PURE = "let split depend on the message alone: no clock, no chance, no state, no order of a set"
+_KEYS = "use str, bytes, int, or tuples of them, in one normal form"
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What the sample split into.
+
+    Attributes:
+        messages: how many there were.
+        sub_messages: what they split into, barriers included.
+        barriers: how many of those run alone.
+        most: the sub-messages of the message with the most.
+        sub_keys: how many different ones.
+        hottest: the sub-messages of the sub-key that has the most: the longest lane.
+        hottest_key: that sub-key, as text.
+        split_mean_s, split_max_s: seconds for a message.
+    """
+
+    messages: int
+    sub_messages: int
+    barriers: int
+    most: int
+    sub_keys: int
+    hottest: int
+    hottest_key: str | None
+    split_mean_s: float
+    split_max_s: float
+
+    def as_json(self) -> dict[str, int | float | str | None]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitReport:
+    """What was found about ``split``."""
+
+    findings: list[Finding]
+    figures: Figures
+
+    @property
+    def broken(self) -> bool:
+        """Whether a law does not hold."""
+        return any(finding.level is Level.BAD for finding in self.findings)
+
+
+@dataclass(slots=True)
+class _Pass:
+    """What one handler gave for each message, in their order."""
+
+    subs: list[list[SubMessage]] = field(default_factory=list)
+    accounts: list[Account] = field(default_factory=list)
+    took_s: list[float] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+
+
+def split_report(
+    subject: Subject, sample: Sequence[Message], *, processes: int = len(HASH_SEEDS)
+) -> SplitReport:
+    """Splits each message several times, here and in other processes; never calls ``handle``.
+
+    The handler's ``open`` and ``close`` are called, as they are before any drain. Raises Refused
+    when ``open`` does.
+    """
+    first, others = run(_passes(subject, sample))
+    findings = [
+        _takes(sample, first),
+        _deterministic(subject, sample, first, others, processes),
+        _leaves_alone(sample, first),
+    ]
+    again_subs = others[0][1].subs
+    keys = _sub_keys(first)
+    # A sub-key that differs because of its own type is told as that, and only once.
+    if keys.level is Level.BAD and findings[1].level is Level.BAD:
+        findings[1] = Finding(
+            "deterministic", Level.UNCHECKED, "not checked, because its sub-keys are not stable"
+        )
+    findings += [keys, _own_payloads(first, again_subs), _writable(first)]
+    return SplitReport(findings, _figures(first))
+
+
+async def _passes(
+    subject: Subject, sample: Sequence[Message]
+) -> tuple[_Pass, list[tuple[str, _Pass]]]:
+    async with subject.opened(sample) as handler:
+        split = splitter(handler)
+        first = _split_all(sample, split)
+        backwards = _split_all(sample[::-1], split)
+        for of_each in (backwards.subs, backwards.accounts):
+            of_each.reverse()
+    async with subject.opened(sample) as handler:
+        fresh = _split_all(sample, splitter(handler))
+    return first, [("again, after other messages", backwards), ("by a fresh handler", fresh)]
+
+
+def _split_all(sample: Sequence[Message], split: Callable[[Message], list[SubMessage]]) -> _Pass:
+    made = _Pass()
+    for each in sample:
+        message = again(each)
+        begun = time.perf_counter()
+        try:
+            subs = checked(message, split)
+            account: Account = [Entry.of(sub) for sub in subs]
+        except SplitFailed as error:
+            subs, account = [], str(error)
+        made.took_s.append(time.perf_counter() - begun)
+        made.subs.append(subs)
+        made.accounts.append(account)
+        if _content(message) != _content(each):
+            made.changed.append(str(each))
+    return made
+
+
+def _content(message: Message) -> tuple[object, ...]:
+    return message.origin, message.offset, message.key, message.value, list(message.headers)
+
+
+def _takes(sample: Sequence[Message], first: _Pass) -> Finding:
+    failed = [account for account in first.accounts if isinstance(account, str)]
+    if failed:
+        many = f" ({len(failed):,} of {len(sample):,} messages)" if len(failed) > 1 else ""
+        return Finding("split", Level.BAD, f"{failed[0]}{many}", "a drain halts there")
+    return Finding("split", Level.OK, "split takes every message")
+
+
+def _deterministic(
+    subject: Subject,
+    sample: Sequence[Message],
+    first: _Pass,
+    others: Iterable[tuple[str, _Pass]],
+    processes: int,
+) -> Finding:
+    for how, other in others:
+        if told := _first_difference(sample, first.accounts, other.accounts):
+            return Finding("deterministic", Level.BAD, f"{told} when asked {how}", _PURE)
+    doubt: Finding | None = None
+    for seed, ahead_s in list(zip(HASH_SEEDS, AHEAD_S, strict=True))[:processes]:
+        clock = _clock(ahead_s)
+        try:
+            elsewhere = accounts_elsewhere(subject, sample, seed, ahead_s)
+            told = _first_difference(sample, first.accounts, elsewhere)
+            if told and ahead_s:  # is it the clock?
+                plain = accounts_elsewhere(subject, sample, seed)
+                if told_too := _first_difference(sample, first.accounts, plain):
+                    told, clock = told_too, ""
+        except NoAnswer as reason:
+            doubt = doubt or Finding(
+                "deterministic",
+                Level.WARN,
+                f"split gives the same again and again here; in another process{clock} it could not"
+                f" be asked: {reason}",
+                "define the handler at the top of a module that can be imported",
+            )
+            if not ahead_s:
+                return doubt
+            continue
+        if told:
+            text = f"{told} in another process{clock}"
+            return Finding("deterministic", Level.BAD, text, _PURE)
+    if doubt is not None:
+        return doubt
+    where = ("in this process", "here and in another process")[min(processes, 1)]
+    if processes > 1:
+        where = "here, in other processes and at other times"
+    return Finding("deterministic", Level.OK, f"split gives the same again, {where}")
+
+
+def _clock(ahead_s: float) -> str:
+    if not ahead_s:
+        return ""
+    days = f"{abs(ahead_s) / DAY_S:,.0f} days"
+    return f" whose clock is {days} {'ahead' if ahead_s > 0 else 'behind'}"
+
+
+def _first_difference(
+    sample: Sequence[Message], here: Sequence[Account], there: Sequence[Account]
+) -> str | None:
+    for message, one, other in zip(sample, here, there, strict=True):
+        if one == other:
+            continue
+        if isinstance(one, str) or isinstance(other, str):
+            if isinstance(one, str) and isinstance(other, str):
+                continue  # both halt; an error's text is free to differ
+            failure = one if isinstance(one, str) else other
+            return f"split works at {message}, and then does not: {failure},"
+        if len(one) != len(other):
+            return f"split gives {len(one)} sub-messages at {message}, and {len(other)}"
+        index = next(n for n, pair in enumerate(zip(one, other, strict=True)) if len(set(pair)) > 1)
+        before, after = one[index], other[index]
+        if (before.kind, before.keys) == (after.kind, after.keys):
+            return f"split gives another payload at {message}[{index}]"
+        return f"split gives {_entry(before)} at {message}[{index}], and {_entry(after)}"
+    return None
+
+
+def _entry(entry: Entry) -> str:
+    if entry.kind == Barrier.__name__:
+        return "a barrier"
+    return f"sub-key {entry.keys if len(entry.keys) < 80 else entry.keys[:79] + '…'}"
+
+
+def _leaves_alone(sample: Sequence[Message], first: _Pass) -> Finding:
+    if first.changed:
+        return Finding(
+            "message",
+            Level.BAD,
+            f"split changes the message {first.changed[0]} itself",
+            "copy what split has to change: the same message may be split again",
+        )
+    return Finding("message", Level.OK, "split leaves the message as it was")
+
+
+def _sub_keys(first: _Pass) -> Finding:
+    types_of: defaultdict[str, set[type]] = defaultdict(set)
+    for subs in first.subs:
+        for _, key in _each_key(subs):
+            if type(key) in (str, bytes, int):
+                types_of[_text_of(key)].add(type(key))
+    mixed = next((text for text, types in types_of.items() if len(types) > 1), None)
+    if mixed is not None:
+        names = " and ".join(sorted(kind.__name__ for kind in types_of[mixed]))
+        text = f"sub-key {mixed} comes as {names}: as many lanes"
+        return Finding("sub-keys", Level.WARN, text, _KEYS)
+    return Finding("sub-keys", Level.OK, "sub-keys are the same everywhere")
+
+
+def _text_of(key: Any) -> str:
+    return key.decode("utf-8", "backslashreplace") if isinstance(key, bytes) else str(key)
+
+
+def _each_key(subs: Iterable[SubMessage]) -> Iterator[tuple[SubMessage, Hashable]]:
+    for sub in subs:
+        if isinstance(sub, Barrier):
+            continue
+        for key in (sub.key,) if sub.keys is None else sub.keys:
+            yield sub, key
+
+
+def _own_payloads(first: _Pass, later: Sequence[Sequence[SubMessage]]) -> Finding:
+    owners: dict[int, SubMessage] = {}
+    for subs in (*first.subs, *later):
+        for sub in subs:
+            for part in changeable_in(sub.payload):
+                owner = owners.setdefault(id(part), sub)
+                if owner is not sub:
+                    same = str(owner) == str(sub)
+                    who = f"{sub} gets at each split" if same else f"{owner} and {sub} share"
+                    return Finding(
+                        "payloads",
+                        Level.WARN,
+                        f"{who} the same {type(part).__name__} in the payload: what handle changes"
+                        " in it is changed for the other",
+                        "give each sub-message its own, or never change a payload in handle",
+                    )
+    return Finding("payloads", Level.OK, "each sub-message has a payload of its own")
+
+
+def _writable(first: _Pass) -> Finding:
+    for subs in first.subs:
+        for sub in subs:
+            if not is_writable(sub.payload):
+                return Finding(
+                    "dead-letters",
+                    Level.WARN,
+                    f"the payload of {sub} ({type(sub.payload).__name__}) can't be written down"
+                    " and read back: as a dead letter it could not be handled again",
+                    "make payloads of dict, list, tuple, str, bytes, numbers, True, False and None",
+                )
+    return Finding("dead-letters", Level.OK, "payloads can be written down and read back")
+
+
+def _figures(first: _Pass) -> Figures:
+    counts = [len(subs) for subs in first.subs]
+    lanes = Counter(key for subs in first.subs for _, key in _each_key(subs))
+    hottest, waiting = lanes.most_common(1)[0] if lanes else (None, 0)
+    return Figures(
+        messages=len(counts),
+        sub_messages=sum(counts),
+        barriers=sum(isinstance(sub, Barrier) for subs in first.subs for sub in subs),
+        most=max(counts, default=0),
+        sub_keys=len(lanes),
+        hottest=waiting,
+        hottest_key=short(hottest, 80) if lanes else None,
+        split_mean_s=sum(first.took_s) / len(counts) if counts else 0.0,
+        split_max_s=max(first.took_s, default=0.0),
+    )

@@ -1,1 +1,0 @@
-"""How many at once: a number, or the search for one."""

@@ -1,0 +1,291 @@
+"""The keeper: writes down what finished, every few milliseconds in the journal and every interval
+in the plan, and commits to the group what the plan holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
+from dataclasses import replace
+from math import inf
+from time import monotonic
+from typing import Protocol
+
+from drainer.blocking import aside
+from drainer.command import command
+from drainer.core.claims import Claims
+from drainer.core.latency import Latency, merge_latencies
+from drainer.core.merge import StateReference
+from drainer.core.parked import ParkedLanes
+from drainer.core.plan import OffsetPlan
+from drainer.core.progress import Progress
+from drainer.engine.clock import now
+from drainer.engine.tasks import spawn
+from drainer.errors import (
+    CommitDelayed,
+    DrainerError,
+    Interrupted,
+    OffsetMoved,
+    PlanNotWritten,
+    StateLost,
+)
+from drainer.policy.rules.settings import RuleAccount
+
+JOURNAL_INTERVAL_S = 0.05
+COMMIT_TRIES = 10  # for the last commit, when a broker is slow to answer
+COMMIT_PAUSE_S = 1.0
+
+
+class Committer(Protocol):
+    """Commits offsets for the group and makes sure that nobody else does (kafka/commit.py)."""
+
+    def check(self, topic_id: str) -> None: ...
+
+    def commit(
+        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
+    ) -> dict[int, int]: ...
+
+
+class Lock(Protocol):
+    """What keeps other drains off the group (kafka/lock.py)."""
+
+    @property
+    def lost(self) -> DrainerError | None:
+        """Why it is not held any more."""
+
+    @property
+    def unsure_since_s(self) -> float | None:
+        """Since when nobody has confirmed it; it may be held or not."""
+
+
+class PlanStore(Protocol):
+    """Where a plan is kept: its file (store/plan_file.py), or a task's records (spark/records.py).
+
+    What can't be written raises PlanNotWritten, or StateLost where it can't be reached.
+    """
+
+    @property
+    def path(self) -> object:
+        """Where that is, for people."""
+
+    def start_journal(self, drain_id: str, generation: int) -> None: ...
+
+    def append(
+        self,
+        changes: Mapping[int, Progress],
+        parked: Sequence[str] = (),
+        ruled: RuleAccount | None = None,
+    ) -> None: ...
+
+    def write(self, plan: OffsetPlan) -> None: ...
+
+    def remove_journals(self) -> None: ...
+
+
+class Account(Protocol):
+    """What a drain has finished: a ``Dispatcher``, or whoever adds up those of many tasks."""
+
+    @property
+    def parked(self) -> Set[str]: ...
+
+    @property
+    def parked_lanes(self) -> ParkedLanes: ...
+
+    @property
+    def state(self) -> StateReference | None:
+        """Where tasks write what the plan doesn't hold yet."""
+
+    def changes(self) -> Mapping[int, Progress]: ...
+
+    def newly_parked(self) -> list[str]: ...
+
+    def newly_ruled(self) -> RuleAccount | None: ...
+
+    def claims(self) -> Claims: ...
+
+    def ruled(self) -> RuleAccount: ...
+
+
+class Measured(Protocol):
+    """What knows the handler's latency in this run."""
+
+    def overall(self) -> Latency | None: ...
+
+
+class Keeper:
+    """Owns the plan of a running drain.
+
+    The plan goes to the disk before its watermarks go to the group, so the group's offset is never
+    past the plan on disk, nor before the last commit that this plan knows of.
+    """
+
+    def __init__(
+        self,
+        plan: OffsetPlan,
+        file: PlanStore,
+        account: Account,
+        latencies: Measured,
+        committer: Committer,
+        interval_s: float,
+        lock: Lock,
+        failed: Callable[[BaseException], None],
+        journal_interval_s: float = JOURNAL_INTERVAL_S,
+    ) -> None:
+        self.plan = plan
+        self.trouble: str | None = None
+        self.written_at = monotonic()
+        self.written = plan
+        self._file = file
+        self._account = account
+        self._latencies = latencies
+        self._latency_before = plan.latency  # of former runs
+        self._committer = committer
+        self._interval_s = interval_s
+        self._journal_interval_s = journal_interval_s
+        self._due_s = inf  # the journal; before it is started there is none
+        self._lock = lock
+        self._failed = failed
+        self._call: asyncio.Future[None] | None = None  # the write that is under way
+        self._committing: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self._file.start_journal(self.plan.drain_id, self.plan.generation)
+        self._due_s = monotonic() + self._journal_interval_s
+        self._tasks = [
+            spawn(self._keep_journal(), "journal", self._failed),
+            spawn(self._keep_plan(), "plan", self._failed),
+        ]
+
+    async def stop(self) -> None:
+        """Ends the periodic writing, after a write under way."""
+        self._due_s = inf
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with suppress(PlanNotWritten, StateLost):  # the save that follows will say so
+            self.note()
+        # A cancelled task leaves its write to its thread; a commit goes on by itself.
+        under_way = [each for each in (self._call, self._committing) if each is not None]
+        if under_way:
+            await asyncio.wait(under_way)
+
+    def note(self) -> None:
+        """Writes what finished into the journal. Raises PlanNotWritten."""
+        changes = self._account.changes()
+        if changes:
+            account = self._account
+            self._file.append(changes, account.newly_parked(), account.newly_ruled())
+
+    async def save(self, *, commit: bool = True) -> None:
+        """Writes the plan as things stand, then commits its watermarks.
+
+        Raises PlanNotWritten, or what the committer raises when the group is no longer ours.
+        """
+        self.note()
+        self.plan = replace(
+            self.plan,
+            generation=self.plan.generation + 1,
+            updated=now(),
+            claims=self._account.claims(),
+            parked=tuple(sorted(self._account.parked)),
+            parked_lanes=self._account.parked_lanes,
+            latency=merge_latencies((self._latency_before, self._latencies.overall())),
+            ruled=self._account.ruled(),
+            state=self._account.state,
+        )
+        self._file.start_journal(self.plan.drain_id, self.plan.generation)
+        self._call = aside(self._file.write, self.plan)
+        await asyncio.shield(self._call)
+        self.written_at = monotonic()
+        self.written = self.plan
+        if commit:
+            await self._commit()
+
+    async def finish(self, *, commit: bool) -> None:
+        """The last save: settles the commit, and leaves the plan alone without a journal.
+
+        Raises what ``save`` raises, and Interrupted when the commit could not be settled.
+        """
+        refused = self._refused()
+        await self.save(commit=commit and refused is None)
+        for _ in range(COMMIT_TRIES):
+            if not commit or refused or self.trouble is None:
+                break
+            await asyncio.sleep(COMMIT_PAUSE_S)
+            await self._commit()
+        await self.save(commit=False)  # with the offsets that are now known to be committed
+        self._file.remove_journals()
+        if commit and refused:  # while the drain was stopping for another reason
+            raise refused
+        if commit and self.trouble is not None:
+            raise Interrupted(
+                f"the plan is written, but the group's offsets are not: {self.trouble}",
+                hint=f"once the cluster answers: {command('plan commit', str(self._file.path))}",
+            )
+
+    def _refused(self) -> BaseException | None:
+        """Why a commit failed for good, if one did."""
+        done = self._committing is not None and self._committing.done()
+        return self._committing.exception() if self._committing and done else None
+
+    async def _commit(self) -> None:
+        """Commits the watermarks of the plan, which is on the disk."""
+        try:
+            written = await aside(self._commit_plan, self.plan)
+        except CommitDelayed as delay:
+            self.trouble = str(delay)
+            return
+        except OffsetMoved as moved:
+            self._note_committed(moved.left)
+            raise
+        self.trouble = None
+        self._note_committed(written)
+
+    def _note_committed(self, written: Mapping[int, int]) -> None:
+        # The plan may be another one by now.
+        partitions = {
+            n: replace(part, committed=written.get(n, part.committed))
+            for n, part in self.plan.partitions.items()
+        }
+        self.plan = replace(self.plan, partitions=partitions)
+
+    def _commit_plan(self, plan: OffsetPlan) -> dict[int, int]:
+        if self._lock.lost is not None:
+            raise self._lock.lost
+        if self._lock.unsure_since_s is not None:
+            raise CommitDelayed(
+                "the lock on the group is not confirmed; nothing is committed meanwhile"
+            )
+        expected: dict[int, set[int | None]] = {
+            number: {part.committed} for number, part in plan.partitions.items()
+        }
+        self._committer.check(plan.topic_id)
+        return self._committer.commit(plan.watermarks, expected)
+
+    def keep_up(self, now_s: float) -> None:
+        """Writes the journal when it is due, for a loop that is kept from calling in time."""
+        if now_s < self._due_s:
+            return
+        self._due_s = now_s + self._journal_interval_s
+        try:
+            self.note()
+        except DrainerError as error:
+            self._failed(error)
+
+    async def _keep_journal(self) -> None:
+        while True:
+            await asyncio.sleep(self._journal_interval_s)
+            self._due_s = monotonic() + self._journal_interval_s
+            self.note()
+
+    async def _keep_plan(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval_s)
+            await self.save(commit=False)
+            # Beside the saves: a broker that is slow to answer must not keep the plan waiting.
+            if self._committing is not None:
+                if not self._committing.done():
+                    continue
+                self._committing.result()  # after one that failed there is no other
+            self._committing = spawn(self._commit(), "commit", self._failed)

@@ -1,0 +1,141 @@
+"""Bringing a drain to rest: in order, or at once when a person asks a second time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from drainer.blocking import aside
+from drainer.core.dispatch import Dispatcher
+from drainer.engine.checkpointer import Keeper
+from drainer.engine.failures import Failures
+from drainer.engine.outcome import not_closed
+from drainer.engine.ports import Outside, Source
+from drainer.engine.pump import Pump
+from drainer.engine.workers import Workers
+from drainer.errors import (
+    DrainerError,
+    GroupJoined,
+    LockLost,
+    OffsetMoved,
+    ThreadsOverdue,
+    TopicGone,
+    both,
+)
+from drainer.loader import LoadedHandler, describe
+
+AT_ONCE_S = 1.0  # what the second Ctrl-C leaves to the source and to the handler's close()
+
+NOT_OURS = (OffsetMoved, GroupJoined, LockLost, TopicGone)  # then nothing may be committed
+
+
+class Ending:
+    """How one run of a drain comes to rest.
+
+    ``forced`` is set when nobody shall wait any more; who did that, ``asked`` tells.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        source: Source,
+        pump: Pump,
+        failures: Failures,
+        workers: Workers,
+        keeper: Keeper,
+        outside: Outside,
+        handler: LoadedHandler,
+        grace_s: float,
+        forced: asyncio.Event,
+        asked: Callable[[], BaseException | None],
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._source = source
+        self._pump = pump
+        self._failures = failures
+        self._workers = workers
+        self._keeper = keeper
+        self._outside = outside
+        self._handler = handler
+        self._grace_s = grace_s
+        self._forced = forced
+        self._asked = asked
+        self._closing = False
+
+    async def stop(self, cause: BaseException | None) -> BaseException | None:
+        """Gives what to tell as the reason, None when all is done."""
+        self._pump.stop()
+        self._failures.stop()
+        self._workers.begin_no_more()
+        in_order = asyncio.ensure_future(self._stop_in_order(cause))
+        forced = asyncio.ensure_future(self._forced.wait())
+        await asyncio.wait((in_order, forced), return_when=asyncio.FIRST_COMPLETED)
+        forced.cancel()
+        if in_order.done():
+            return in_order.result()
+        in_order.cancel()
+        await self.stop_at_once()
+        return cause or self._asked()
+
+    async def stop_at_once(self) -> None:
+        """What finished goes to the journal first; then as much as fits into a moment."""
+        self._note()
+        ending = [
+            aside(self._source.stop),
+            asyncio.ensure_future(self._keeper.stop()),
+            asyncio.ensure_future(self._close_dead_letters(0.0)),
+            asyncio.ensure_future(self._workers_away_and_handler_closed()),
+        ]
+        await asyncio.wait(ending, timeout=AT_ONCE_S)
+        for each in ending:
+            each.cancel()
+        self._note()  # the broker may have confirmed a letter meanwhile
+
+    def _note(self) -> None:
+        with suppress(DrainerError):
+            self._keeper.note()
+
+    async def _stop_in_order(self, cause: BaseException | None) -> BaseException | None:
+        stopped = aside(self._source.stop)
+        # Whoever works for the group by now handles what died here: no letter is ours to write.
+        grace_s = 0.0 if isinstance(cause, NOT_OURS) else self._grace_s
+        await (self._let_finish() if grace_s > 0 else self._workers.abandon())
+        if isinstance(cause, ThreadsOverdue) and self._dispatcher.complete:
+            cause = None  # they came back after all
+        await self._close_dead_letters(grace_s)
+        await self._keeper.stop()
+        await stopped
+        cause = await self._close_handler(cause)
+        lost = self._outside.lock.lost  # maybe only now: the first reason hides it
+        try:
+            ours = lost is None and not isinstance(cause, NOT_OURS)
+            await self._keeper.finish(commit=ours)
+        except DrainerError as error:
+            cause = both(cause, error)
+        return cause if lost is None or lost is cause else both(cause, lost)
+
+    async def _workers_away_and_handler_closed(self) -> None:
+        await self._workers.abandon()
+        await self._close_handler(None)
+
+    async def _close_dead_letters(self, timeout_s: float) -> None:
+        if self._outside.dead_letters is not None:
+            await aside(self._outside.dead_letters.close, timeout_s)
+
+    async def _close_handler(self, cause: BaseException | None) -> BaseException | None:
+        if self._closing:
+            return cause
+        self._closing = True
+        try:
+            await self._handler.close()
+        except Exception as error:
+            return both(cause, not_closed(describe(error), error))
+        return cause
+
+    async def _let_finish(self) -> None:
+        finishing = asyncio.ensure_future(self._workers.drain())
+        finished, _ = await asyncio.wait((finishing,), timeout=self._grace_s)
+        if not finished:
+            finishing.cancel()
+            await self._workers.abandon()

@@ -1,0 +1,1 @@
+"""The commands inspect and estimate."""

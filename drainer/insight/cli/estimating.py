@@ -1,0 +1,365 @@
+"""What ``estimate`` and ``run --dry-run`` share: the options, and what is done with them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from drainer.cli.answer import insist_on_yes
+from drainer.cli.draining import end_at_once
+from drainer.cli.resuming import resuming_with
+from drainer.cli.values import parse_deadline
+from drainer.core.order import Order
+from drainer.core.plan import OffsetPlan
+from drainer.engine.preview import PlanOfAction
+from drainer.engine.settings import LocalSettings
+from drainer.errors import EXIT_DONE, Refused, UsageError
+from drainer.insight.canary import send_canary
+from drainer.insight.engine_choice import EngineRequest, Looked, settle_engine, too_few_to_ask
+from drainer.insight.estimate import (
+    Estimate,
+    Question,
+    drain_seconds,
+    estimate,
+    estimate_typical,
+    forecast_json,
+    what_binds,
+)
+from drainer.insight.forecast.distribution import Distribution
+from drainer.insight.forecast.forecast import Forecast
+from drainer.insight.latency import latency_from
+from drainer.insight.measurement import Measured, backlog_of, look_at, remaining
+from drainer.insight.view.estimate import (
+    show_canary,
+    show_estimate,
+    show_skipped,
+    show_typical,
+    show_way_on,
+)
+from drainer.insight.view.retention import doomed_warning
+from drainer.kafka.backlog import Backlog
+from drainer.kafka.cluster import Cluster
+from drainer.limits.capping import settle_cap
+from drainer.loader import writes_records
+from drainer.operations.start import Prepared, Request, prepare
+from drainer.policy.concurrency import Concurrency
+from drainer.store.plan_file import PlanFile
+from drainer.view.preview import show_plan_of_action
+from drainer.view.progress import progress_view
+from drainer.view.report.file import ReportFile
+from drainer.view.report.write import write_estimate_report
+from drainer.view.summary import show_summary
+from drainer.view.terminal import Terminal
+
+_HOW_LONG = "How long it will take"
+NO_ESTIMATE = "no Spark master is named, and there is no estimate to decide by"
+
+LatencyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--latency",
+        envvar="DRAINER_LATENCY",
+        metavar="10ms|p50=8ms,p99=120ms",
+        help="How long the handler takes for one sub-message: one duration, or quantiles.",
+        rich_help_panel=_HOW_LONG,
+    ),
+]
+LatencyFrom = Annotated[
+    Path | None,
+    typer.Option(
+        "--latency-from",
+        envvar="DRAINER_LATENCY_FROM",
+        metavar="FILE",
+        help="The same from an earlier drain of this handler: its plan, or what --json printed.",
+        rich_help_panel=_HOW_LONG,
+    ),
+]
+Deadline = Annotated[
+    str | None,
+    typer.Option(
+        "--deadline",
+        envvar="DRAINER_DEADLINE",
+        metavar="08:00|6h|ISO-TIME",
+        help="By when it has to be drained: the next 08:00 here, a time from now, or a moment."
+        " Says whether that will be met, as soon as it won't, and why.",
+        rich_help_panel=_HOW_LONG,
+    ),
+]
+
+
+def given_latency(
+    latency: str | None, latency_from_: Path | None
+) -> tuple[Distribution, str] | None:
+    """The latency that was given and where it is from; None when there is none.
+
+    Raises UsageError when both were given, or one can't be understood.
+    """
+    if latency is not None and latency_from_ is not None:
+        raise UsageError(
+            "--latency and --latency-from both say how long the handler takes",
+            hint="say one of them",
+        )
+    if latency is not None:
+        return Distribution.parse(latency), f"--latency {latency}"
+    if latency_from_ is not None:
+        return latency_from(latency_from_), str(latency_from_)
+    return None
+
+
+def given_deadline(text: str | None) -> datetime | None:
+    """The deadline, with its time zone. Raises UsageError."""
+    return None if text is None else parse_deadline(text, datetime.now(UTC))
+
+
+def _at_most(request: Request, running: LocalSettings) -> int:
+    # Where a drain settles that finds its own, only the drain knows: what it may become is told.
+    concurrency = Concurrency.of(running.concurrency)
+    return concurrency.most_for(threads=not request.handler.is_async)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What was asked, as it was understood; no latency when a canary is to find it out."""
+
+    latency: tuple[Distribution, str] | None
+    deadline: datetime | None
+    running: LocalSettings
+    measured: bool = False  # the latency, in a drain
+    report: ReportFile | None = None  # where the estimate is written to as well
+
+
+def estimate_and_show(
+    terminal: Terminal, cluster: Cluster, backlog: Backlog, request: Request, asking: Asking
+) -> Estimate:
+    """Samples the backlog, simulates, and shows what came of it. Raises Refused."""
+    measured = _measured(terminal, cluster, backlog, request, asking)
+    question = _question(request, asking)
+    found = estimate(backlog, request.group, measured, question, datetime.now(UTC), terminal.say)
+    show_estimate(terminal, found)
+    write_estimate_report(terminal, asking.report, found)
+    return found
+
+
+def estimate_seconds(
+    terminal: Terminal, cluster: Cluster, request: Request, asking: Asking
+) -> float | None:
+    """How long a drain takes; None, once that is told, when nobody can say."""
+    try:
+        backlog = backlog_of(cluster, request)
+        measured = _measured(terminal, cluster, backlog, request, asking)
+    except Refused as error:
+        terminal.warn(f"no estimate: {error}")
+        return None
+    return drain_seconds(measured, _question(request, asking))
+
+
+def look_for_engine(
+    terminal: Terminal, cluster: Cluster, plan: OffsetPlan, request: Request, asking: Asking
+) -> Looked | str:
+    """What an estimate says of this process as the engine, or why there is none."""
+    begun_s = time.monotonic()
+    try:
+        measured = _measured(terminal, cluster, remaining(cluster, plan), request, asking)
+    except Refused as error:
+        terminal.warn(f"no estimate: {error}")
+        return NO_ESTIMATE
+    found = what_binds(measured, _question(request, asking))
+    return Looked(found, "an estimate", time.monotonic() - begun_s)
+
+
+def look_at_plan(
+    terminal: Terminal, cluster: Cluster, prepared: Prepared, running: LocalSettings
+) -> Looked | str:
+    """The same for what remains of a plan, with the latency that it holds."""
+    plan = prepared.plan
+    if plan.latency is None:
+        return ""
+    if (why := too_few_to_ask(plan)) is not None:
+        return why
+    request = Request(
+        plan.topic,
+        plan.group,
+        prepared.handler,
+        order=Order(plan.order),
+        failures=plan.failures,
+        rules=plan.rules,
+        limits=plan.limits,
+    )
+    latency = Distribution.from_percentiles(plan.latency.percentiles_s, plan.latency.mean_s)
+    asking = Asking((latency, "the plan"), None, running, measured=True)
+    return look_for_engine(terminal, cluster, plan, request, asking)
+
+
+def _measured(
+    terminal: Terminal, cluster: Cluster, backlog: Backlog, request: Request, asking: Asking
+) -> Measured:
+    return look_at(
+        cluster,
+        backlog,
+        request.handler,
+        request.group,
+        concurrency=_at_most(request, asking.running),
+        options=asking.running.options,
+        rules=request.rules,
+        say=terminal.say,
+    )
+
+
+def _question(request: Request, asking: Asking) -> Question:
+    assert asking.latency is not None
+    latency, source = asking.latency
+    return Question(
+        latency=latency,
+        latency_source=source,
+        measured=asking.measured,
+        order=request.order,
+        concurrency=_at_most(request, asking.running),
+        buffer_bytes=asking.running.buffer_bytes,
+        rate=request.failures.rate,
+        deadline=asking.deadline,
+        limits=request.limits,
+        writes=writes_records(request.handler),
+    )
+
+
+def estimate_dry_run(
+    terminal: Terminal,
+    cluster: Cluster,
+    prepared: Prepared,
+    request: Request,
+    asking: Asking,
+    engine: EngineRequest,
+) -> tuple[PlanOfAction, dict[str, object]]:
+    """The plan of action and the estimate of a dry run; gives what its ``--json`` has of both.
+
+    Looks before it shows anything, so that retention which is too near is told first of all.
+    Without a latency the time is told for some typical ones. A handler that can't split is told.
+    """
+    backlog = remaining(cluster, prepared.plan)
+    found = None
+
+    def settled(looked: Looked | str) -> PlanOfAction:
+        return settle_engine(prepared, engine, asking.running, lambda: looked).action
+
+    # What can't be is refused before anything is looked at.
+    action = settled(NO_ESTIMATE)
+    typical: list[tuple[Distribution, Forecast]] = []
+    try:
+        measured = _measured(terminal, cluster, backlog, request, asking)
+        if asking.latency is not None:
+            question = _question(request, asking)
+            found = estimate(
+                backlog, request.group, measured, question, datetime.now(UTC), terminal.say
+            )
+        else:
+            typical = estimate_typical(
+                measured,
+                request.order,
+                _at_most(request, asking.running),
+                asking.running.buffer_bytes,
+                request.failures.rate,
+                request.limits,
+                writes=writes_records(request.handler),
+            )
+    except Refused as error:
+        show_plan_of_action(terminal, action)
+        terminal.say("")
+        terminal.warn(f"no estimate: {error}")
+        return action, {"estimate": None}
+    if engine.is_open:
+        action = settled("" if found is None else Looked(found.asked, "the estimate below"))
+    too_near = doomed_warning(measured.doomed, None if found is None else found.asked.seconds)
+    if too_near is not None:
+        action = replace(action, warnings=(too_near, *action.warnings))
+    show_plan_of_action(terminal, action)
+    terminal.say("")
+    if action.engine.is_spark:
+        terminal.warn("the times below are those of this process: for Spark there is no estimate")
+    if found is not None:
+        show_estimate(terminal, found, warned=True)
+        write_estimate_report(terminal, asking.report, found)
+        return action, {"estimate": found.as_json()}
+    show_skipped(terminal, measured.skipped, whole=measured.workload.whole)
+    show_typical(terminal, typical, asking.deadline)
+    return action, {
+        "estimate": None,
+        "rules_skip": None if measured.skipped is None else measured.skipped.as_json(),
+        "typical": [
+            {"latency_s": latency.mean_s, **forecast_json(each)} for latency, each in typical
+        ],
+    }
+
+
+def send_canary_and_estimate(
+    context: typer.Context,
+    terminal: Terminal,
+    cluster: Cluster,
+    request: Request,
+    asking: Asking,
+    first: int,
+    yes: bool,
+) -> int:
+    """Handles the first messages, once a person said yes, and estimates the rest from them.
+
+    Gives the exit code.
+    """
+    prepared = settle_cap(cluster, prepare(cluster, request, asking.running), request.limits)
+    action = prepared.action
+    if not action.offsets:
+        nothing = replace(asking, latency=(Distribution.constant(0.0), "nothing to handle"))
+        found = estimate_and_show(terminal, cluster, backlog_of(cluster, request), request, nothing)
+        if terminal.json:
+            terminal.data({**head_of(request), "canary": None, "estimate": found.as_json()})
+        return EXIT_DONE
+    show_plan_of_action(terminal, action)
+    messages = f"{min(first, action.offsets):,} message{'' if first == 1 else 's'}"
+    insist_on_yes(
+        terminal,
+        f"Handle the first {messages} of {action.topic} for {action.group}, for real?",
+        yes=yes,
+    )
+    resuming = resuming_with(context, prepared.plan)
+    with progress_view(terminal) as view:
+        give_up = partial(end_at_once, terminal, view, action.plan_path, resuming)
+        canary = send_canary(
+            cluster, prepared, asking.running, first, view.update, terminal.say, give_up
+        )
+    summary = replace(canary.summary, resuming=resuming)
+    if not canary.over:
+        show_summary(terminal, summary)
+        if asking.report is not None:
+            terminal.warn("no report was written: the canary was stopped before its end")
+        return summary.exit_code
+    show_canary(terminal, summary)
+    latency = canary.latency or Distribution.constant(0.0)
+    source = f"a canary of {summary.messages.done:,} messages, {canary.calls:,} calls"
+    plan = PlanFile(action.plan_path).load().plan
+    found = estimate_and_show(
+        terminal,
+        cluster,
+        remaining(cluster, plan),
+        request,
+        replace(asking, latency=(latency, source), measured=True),
+    )
+    if not plan.complete:
+        show_way_on(terminal, action.plan_path)
+    if terminal.json:
+        answer = {**head_of(request), "exit_code": summary.exit_code, "plan": summary.plan}
+        terminal.data({**answer, "canary": summary.as_json(), "estimate": found.as_json()})
+    return summary.exit_code
+
+
+def head_of(request: Request) -> dict[str, object]:
+    """How an estimate's ``--json`` begins."""
+    return {
+        "status": "estimated",
+        "exit_code": EXIT_DONE,
+        "topic": request.topic,
+        "group": request.group,
+    }

@@ -1,0 +1,219 @@
+"""How long a backlog will take, and what binds: simulated as far as is worth it, and drawn on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import cycle
+from math import ceil
+from random import Random
+
+from drainer.core.bundles import Bundling
+from drainer.core.order import Order
+from drainer.insight.forecast.distribution import Distribution
+from drainer.insight.forecast.simulate import BUFFER_BYTES, Costs, Simulated, simulate
+from drainer.insight.forecast.workload import Hottest, Workload, as_sampled
+
+DRAWS = 10_007  # latencies that are drawn; no multiple of what sub-messages come in
+SEED = 1
+SIMULATED_MOST = 100_000  # sub-messages; what is behind goes on at the same pace
+PER_WORKER = 10  # sub-messages at least, so that ramp and tail are told from the pace
+SIMULATED_PER_WORKER_MOST = 200_000
+SERIAL_FROM = 1_000  # sub-messages: with so many the mean latency is that of each part of them
+PLAINLY_SERIAL = 20  # times that one lane takes what all that binds otherwise takes in all
+CLOSE = 0.02  # how near the least concurrency is looked for
+TRIES = 8
+MAKES_WORSE = 1.25  # of the largest bound; so much more is the doing of barriers and several keys
+
+CONCURRENCY, LANE, RATE, FETCH = "concurrency", "hottest lane", "rate", "fetch"
+READ_CAP, WRITE_CAP = "read cap", "write cap"
+SPLIT, CPU, ORDER, NOTHING = "split", "cpu", "order", "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """How long a backlog takes in one order at one concurrency.
+
+    Attributes:
+        seconds: never less than the largest of the bounds.
+        bound: what binds: the name of that one, or ORDER for barriers and sub-messages with several
+            sub-keys that hold others back.
+        bounds: by what sets it, the least time that it allows for, in seconds.
+        serial_s: what the hottest lane takes, one after the other.
+        hottest: that lane; None when there is none.
+        calls: of the handler, for all sub-messages.
+        folded: how many sub-messages are done by another one that they were folded into.
+    """
+
+    order: Order
+    concurrency: int
+    seconds: float
+    bound: str
+    bounds: Mapping[str, float]
+    serial_s: float
+    hottest: Hottest | None
+    calls: float = 0.0
+    folded: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a forecast is made for, beside order and concurrency."""
+
+    latency: Distribution
+    costs: Costs = field(default_factory=Costs)
+    split_s: float = 0.0  # of a message, and in ``costs.message_s`` too
+    rate: float | None = None
+    buffer_bytes: int = BUFFER_BYTES
+    bundling: Bundling | None = None  # of its coalesce only whether there is one
+    read_cap: float | None = None  # messages/s that the brokers' limits allow for
+    write_cap: float | None = None  # sub-messages/s, of a handler that writes each of them
+
+    @property
+    def source_s(self) -> float:
+        """From one message to the next, as they come."""
+        return max(self.costs.fetch_s, 1 / self.read_cap if self.read_cap else 0.0)
+
+    @property
+    def starts_per_s(self) -> float | None:
+        """How many sub-messages may start in a second."""
+        rates = [each for each in (self.rate, self.write_cap) if each is not None]
+        return min(rates, default=None)
+
+
+def forecast(
+    workload: Workload,
+    setting: Setting,
+    order: Order,
+    concurrency: int,
+    most: int = SIMULATED_MOST,
+) -> Forecast:
+    """Simulates at most ``most`` sub-messages (more for many workers), and scales what is behind.
+
+    What is behind takes as long as the second half of what is simulated: so ramp and tail, which
+    both have, are counted once.
+    """
+    hottest = workload.hottest(order, setting.bundling)
+    mean_s = setting.latency.mean_s
+    serial_s = 0.0 if hottest is None else hottest.calls * mean_s
+    if not workload.messages:
+        return Forecast(order, concurrency, 0.0, NOTHING, {}, 0.0, None)
+    if _plainly_serial(workload, setting, concurrency, serial_s) and hottest is not None:
+        subs = float(workload.sub_messages)
+        bounds = _bounds(workload, setting, concurrency, serial_s, subs, 0.0)
+        costs = setting.costs
+        seconds = serial_s + hottest.calls * costs.sub_message_s + costs.begin_s
+        return Forecast(order, concurrency, seconds, LANE, bounds, serial_s, hottest, subs)
+    if setting.bundling is not None and setting.bundling.coalesce is not None:
+        # What is drawn twice brings its sub-keys near to each other, and those would be folded.
+        most = min(most, workload.sampled_sub_messages)
+    most = max(most, min(PER_WORKER * concurrency, SIMULATED_PER_WORKER_MOST))
+    if workload.sub_messages <= most:
+        found = _simulated(workload, setting, order, concurrency, workload.messages)
+        seconds, calls, folded = found.seconds, float(found.calls), float(found.folded)
+    else:
+        many = max(2, round(workload.messages * most / workload.sub_messages))
+        half = _simulated(workload, setting, order, concurrency, many // 2)
+        whole = _simulated(workload, setting, order, concurrency, many)
+        times = (workload.messages - whole.messages) / max(1, whole.messages - half.messages)
+
+        def drawn_on(until_half: float, until_whole: float) -> float:
+            return until_whole + times * max(0.0, until_whole - until_half)
+
+        seconds = drawn_on(half.seconds, whole.seconds)
+        calls = drawn_on(half.calls, whole.calls)
+        folded = drawn_on(half.folded, whole.folded)
+    if setting.bundling is None:
+        calls, folded = float(workload.sub_messages), 0.0
+    bounds = _bounds(workload, setting, concurrency, serial_s, calls, folded)
+    bound = max(bounds, key=lambda name: bounds[name])
+    if seconds > MAKES_WORSE * bounds[bound] and (workload.barriers or workload.several):
+        bound = ORDER
+    elif bound == CPU and bounds[SPLIT] > bounds[CPU] / 2:
+        bound = SPLIT
+    seconds = max(seconds, *bounds.values())
+    return Forecast(order, concurrency, seconds, bound, bounds, serial_s, hottest, calls, folded)
+
+
+def least_concurrency(
+    forecast_at: Callable[[int], Forecast], enough_s: float, known: Forecast
+) -> int | None:
+    """The least concurrency (nearly) that takes ``enough_s`` at most; None when none does.
+
+    ``known`` is a forecast to begin from.
+    """
+    others = [seconds for name, seconds in known.bounds.items() if name != CONCURRENCY]
+    if enough_s <= 0 or max(others, default=0.0) > enough_s:
+        return None
+    work_s = known.bounds.get(CONCURRENCY, 0.0) * known.concurrency
+    low = max(1, ceil(work_s / enough_s))  # with fewer it can't be
+    tried = low
+    for _ in range(TRIES):
+        found_s = forecast_at(tried).seconds
+        if found_s <= enough_s:
+            break
+        low, tried = tried + 1, ceil(tried * max(1 + CLOSE, found_s / enough_s))
+    else:
+        return None
+    while tried - low > CLOSE * tried:
+        middle = (low + tried) // 2
+        if forecast_at(middle).seconds <= enough_s:
+            tried = middle
+        else:
+            low = middle + 1
+    return tried
+
+
+def _simulated(
+    workload: Workload, setting: Setting, order: Order, concurrency: int, messages: int
+) -> Simulated:
+    draws = cycle(setting.latency.draws(DRAWS, Random(SEED)))
+    bundling = setting.bundling
+    if bundling is not None and bundling.coalesce is not None:
+        bundling = replace(bundling, coalesce=as_sampled)
+    return simulate(
+        workload.draw(messages),
+        order=order,
+        concurrency=concurrency,
+        latency_s=lambda _: next(draws),
+        costs=replace(setting.costs, fetch_s=setting.source_s),
+        rate=setting.starts_per_s,
+        buffer_bytes=setting.buffer_bytes,
+        bundling=bundling,
+    )
+
+
+def _plainly_serial(
+    workload: Workload, setting: Setting, concurrency: int, serial_s: float
+) -> bool:
+    """Whether one lane decides alone: a list schedule ends within its time and that of the rest."""
+    if setting.bundling is not None or workload.barriers or workload.several:
+        return False
+    bounds = _bounds(workload, setting, concurrency, serial_s, workload.sub_messages, 0.0)
+    rest_s = sum(seconds for name, seconds in bounds.items() if name != LANE)
+    return workload.sub_messages >= SERIAL_FROM and serial_s > PLAINLY_SERIAL * rest_s
+
+
+def _bounds(
+    workload: Workload,
+    setting: Setting,
+    concurrency: int,
+    serial_s: float,
+    calls: float,
+    folded: float,
+) -> dict[str, float]:
+    subs, messages, costs = workload.sub_messages, workload.messages, setting.costs
+    found = {
+        CONCURRENCY: calls * setting.latency.mean_s / concurrency,
+        LANE: serial_s,
+        FETCH: (messages - 1) * costs.fetch_s,
+        SPLIT: messages * setting.split_s,
+        CPU: costs.of(messages, subs, calls, folded),
+    }
+    if setting.rate is not None:
+        found[RATE] = max(0.0, subs - folded - 1) / setting.rate
+    if setting.read_cap is not None:
+        found[READ_CAP] = (messages - 1) / setting.read_cap
+    if setting.write_cap is not None:
+        found[WRITE_CAP] = max(0.0, subs - folded - 1) / setting.write_cap
+    return found

@@ -1,0 +1,234 @@
+"""Looking at a backlog before it is drained: what it is made of, and what it costs here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from drainer.core.bundles import Bundling
+from drainer.core.plan import OffsetPlan
+from drainer.engine.loop import hurried_interpreter
+from drainer.handler import Context
+from drainer.insight.calibration import Real, calibrate
+from drainer.insight.forecast.simulate import Costs
+from drainer.insight.forecast.workload import Keys, Workload
+from drainer.insight.retention import Doomed, first_doomed
+from drainer.insight.splitting import Skipped, Splitter, split_sample
+from drainer.kafka.backlog import (
+    Backlog,
+    PartitionBacklog,
+    freeze,
+    parse_from,
+    parse_until,
+)
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.fetch import FetchThread
+from drainer.kafka.sample import sample_backlog
+from drainer.loader import LoadedHandler
+from drainer.message import Origin
+from drainer.operations.start import Request
+from drainer.policy.rules.settings import RuleSettings
+
+SAMPLED_MOST = 50_000  # messages
+WHOLE_MOST = 200_000  # messages of a backlog that is read as a whole
+PACE_S, PACE_MESSAGES = 0.3, 100_000  # how long to read on and on, to see how fast that goes
+FIRST_WAIT_S = 10.0
+FETCH_BYTES = 64 * 1024 * 1024  # a default drain's
+QUIET_S = 1.5  # how long nobody needs to be told what is being done
+NO_RULES = RuleSettings()
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A backlog as it was looked at: what it is made of, and what it costs to read and split."""
+
+    workload: Workload
+    costs: Costs
+    split_s: float
+    late_s: float = 0.0  # how much later than asked the event loop wakes who waits
+    bundling: Bundling | None = None  # of the handler
+    skipped: Skipped | None = None  # by rules, when there are any; not in the workload
+    doomed: Doomed | None = None  # the head that retention deletes first
+    message_bytes: float = 0.0  # of one message, on average: key, value and headers
+
+
+def backlog_of(cluster: Cluster, request: Request) -> Backlog:
+    """The backlog that a drain would freeze now, as ``freeze`` has it for who only looks."""
+    return freeze(
+        cluster,
+        request.topic,
+        request.group,
+        request.partitions or None,
+        parse_from(request.from_),
+        parse_until(request.until),
+        to_look=True,
+    )
+
+
+def remaining(cluster: Cluster, plan: OffsetPlan) -> Backlog:
+    """What of a plan's backlog is still to be drained, but for what finished past a watermark."""
+    logs = cluster.log_bounds(plan.topic, tuple(plan.partitions), cluster.settings.isolation)
+    return Backlog(
+        cluster_id=plan.cluster_id,
+        topic=plan.topic,
+        topic_id=plan.topic_id,
+        isolation=cluster.settings.isolation,
+        partitions={
+            number: PartitionBacklog(
+                number,
+                min(plan.watermark(number), part.end),
+                part.end,
+                part.committed,
+                logs[number].start,
+                logs[number].end,
+                part.leader_epoch,
+            )
+            for number, part in plan.partitions.items()
+        },
+    )
+
+
+def look_at(
+    cluster: Cluster,
+    backlog: Backlog,
+    handler: LoadedHandler,
+    group: str,
+    *,
+    concurrency: int,
+    options: Mapping[str, str] | None = None,
+    rules: RuleSettings = NO_RULES,
+    say: Say = lambda text: None,
+) -> Measured:
+    """Samples and splits a backlog, and measures what fetch, split and engine cost here.
+
+    Nothing of it is handled, and no group is touched. What ``rules`` leave out is no part of the
+    workload. Raises Refused when the topic can't be read, or ``split`` or ``coalesce`` fails.
+    """
+    tell = Teller(say)
+    tell("reading a sample of the backlog")
+    most = WHOLE_MOST if backlog.offsets <= WHOLE_MOST else SAMPLED_MOST
+    sample = sample_backlog(cluster, backlog, most)
+    if not sample.messages:
+        return Measured(Workload((), Keys()), Costs(), 0.0)
+    with hurried_interpreter():
+        tell("splitting it")
+        splitter = Splitter(handler, _context(backlog.topic, group, concurrency, options))
+        bundling = handler.bundling
+        try:
+            split = split_sample(sample, splitter, handler, rules)
+            tell("measuring how fast it can be fetched")
+            begin_s, fetch_s, wrap_s = _fetch_pace(cluster, backlog, group)
+            tell("measuring what a sub-message costs on this machine")
+            real = Real(
+                {n: (part.start, part.end) for n, part in backlog.partitions.items()},
+                lambda dispatcher, notify: _fetch(cluster, backlog, group, notify),
+                None if handler.split is None else splitter,
+            )
+            calibrated = calibrate(
+                fan_out=split.fan_out,
+                concurrency=concurrency,
+                is_async=handler.is_async,
+                real=real,
+                bundling=bundling,
+            )
+        finally:
+            splitter.close()
+    tell("looking when retention reaches it")
+    doomed = first_doomed(cluster, backlog, sample.bytes_of_offset())
+    message_s = split.split_s + wrap_s
+    in_each_s = message_s / max(1.0, split.fan_out)
+    costs = Costs(
+        # What was measured has both, so that they are not counted twice.
+        sub_message_s=_without(in_each_s, calibrated.sub_message_s),
+        message_s=message_s + split.rules_s,
+        fetch_s=fetch_s,
+        begin_s=begin_s,
+        together_s=_without(in_each_s, calibrated.together_s),
+        fold_s=split.fold_s,
+    )
+    return Measured(
+        split.workload,
+        costs,
+        split.split_s,
+        calibrated.late_s,
+        bundling,
+        split.skipped,
+        doomed,
+        sample.read_bytes / len(sample.messages),
+    )
+
+
+def _without(in_each_s: float, measured_s: float) -> float:
+    return max(measured_s / 2, measured_s - in_each_s)
+
+
+def _fetch(
+    cluster: Cluster, backlog: Backlog, group: str, notify: Callable[[], None]
+) -> FetchThread:
+    parts = {n: part for n, part in backlog.partitions.items() if part.offsets}
+    return FetchThread(
+        cluster.settings,
+        group=group,
+        origins={n: Origin(backlog.topic, backlog.topic_id, n) for n in parts},
+        starts={n: part.start for n, part in parts.items()},
+        ends={n: part.end for n, part in parts.items()},
+        queue_bytes=FETCH_BYTES,
+        prefetch_bytes=FETCH_BYTES,
+        partition_load=lambda number: 0,
+        load_bytes=FETCH_BYTES,
+        notify=notify,
+    )
+
+
+def _fetch_pace(cluster: Cluster, backlog: Backlog, group: str) -> tuple[float, float, float]:
+    """Until the first message, from one to the next, and to make a message of a record."""
+    thread = _fetch(cluster, backlog, group, lambda: None)
+    begun_s = time.perf_counter()
+    first_s, last_s, spent_s = 0.0, begun_s, 0.0
+    count = 0
+    thread.start()
+    try:
+        while thread.failure is None and not (thread.done and not thread.queued_bytes):
+            batch = thread.next_batch()
+            now_s = time.perf_counter()
+            if batch is not None:
+                first_s = first_s or now_s
+                count += sum(1 for _ in batch.messages)
+                last_s = time.perf_counter()
+                spent_s += last_s - now_s
+            elif now_s - begun_s > FIRST_WAIT_S:
+                break
+            else:
+                time.sleep(0.0005)
+            if first_s and (now_s - first_s > PACE_S or count >= PACE_MESSAGES):
+                break
+    finally:
+        thread.stop()
+    if thread.failure is not None:
+        raise thread.failure
+    if not count:
+        return 0.0, 0.0, 0.0
+    return first_s - begun_s, (last_s - first_s) / count, spent_s / count
+
+
+def _context(
+    topic: str, group: str, concurrency: int, options: Mapping[str, str] | None
+) -> Context:
+    return Context(topic, group, "estimate", concurrency, dict(options or {}))
+
+
+class Teller:
+    """Says what is being done once it has taken so long that somebody may wonder."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._told_s = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        now_s = time.monotonic()
+        if now_s - self._told_s > QUIET_S:
+            self._told_s = now_s
+            self._say(f"{text} …")

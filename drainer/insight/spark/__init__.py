@@ -1,0 +1,1 @@
+"""A whole backlog looked at by many tasks."""

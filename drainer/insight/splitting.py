@@ -1,0 +1,194 @@
+"""Splitting a sampled backlog: what it is made of, and what of it rules leave out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from drainer.errors import HandleFailed, Refused, SplitFailed
+from drainer.handler import Context
+from drainer.insight.forecast.foldable import Foldable
+from drainer.insight.forecast.limited import limited
+from drainer.insight.forecast.workload import Keys, Stretch, Workload
+from drainer.kafka.sample import Sample
+from drainer.loader import LoadedHandler, describe
+from drainer.message import Message, SubMessage
+from drainer.policy.rules.rule_filter import Sieve
+from drainer.policy.rules.settings import LIMIT, RuleSettings
+
+SPLIT_MOST = 1_000_000  # sub-messages
+FOLDED_MOST = 200_000  # where coalesce is asked, which keeps the last of each sub-key
+FAILURE_HINT = "a drain halts there: mend split, or see what is at that offset"
+
+
+def split_one(
+    split: Callable[[Message], Iterable[SubMessage]] | None, message: Message
+) -> list[SubMessage]:
+    """What a message splits into; None is the default split. Raises SplitFailed."""
+    if split is None:
+        return [SubMessage(message.key, message.value)]
+    try:
+        return list(split(message))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # also of one that calls sys.exit()
+        raise SplitFailed(
+            f"split failed at {message}: {describe(error)}", hint=FAILURE_HINT
+        ) from error
+
+
+class Splitter:
+    """Calls ``split``; opens the handler only when it can't do without, and then closes it."""
+
+    def __init__(self, handler: LoadedHandler, context: Context) -> None:
+        self._handler = handler
+        self._context = context
+        self._opened = False
+
+    def __call__(self, message: Message) -> Sequence[SubMessage]:
+        """Raises Refused when it fails."""
+        try:
+            return split_one(self._handler.split, message)
+        except SplitFailed as error:
+            if not self._opened:
+                self._opened = True
+                asyncio.run(self._handler.open(self._context))
+                return self(message)
+            raise Refused(
+                str(error), hint="mend the handler; nothing was handled or committed"
+            ) from error
+
+    def close(self) -> None:
+        if self._opened:
+            asyncio.run(self._handler.close())
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """What rules leave out of a backlog of ``sub_messages``: how many, by the rule's name."""
+
+    sub_messages: int
+    by_rule: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_rule.values())
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "sub_messages": self.sub_messages,
+            "skipped": self.total,
+            "by_rule": dict(self.by_rule),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SplitSample:
+    """A sample that was split. Without rules ``skipped`` is None.
+
+    Attributes:
+        workload: what is left to handle.
+        split_s: what ``split`` takes for one message.
+        rules_s: what the rules take for the sub-messages of one message.
+        fold_s: what ``coalesce`` takes for one sub-message.
+        fan_out: sub-messages of a message, with those that are left out.
+    """
+
+    workload: Workload
+    split_s: float
+    rules_s: float = 0.0
+    fold_s: float = 0.0
+    skipped: Skipped | None = None
+    fan_out: float = 0.0
+
+
+def split_sample(
+    sample: Sample, split: Splitter, handler: LoadedHandler, rules: RuleSettings
+) -> SplitSample:
+    """Splits a sample, and asks rules and ``coalesce`` about its sub-messages.
+
+    Raises Refused when the handler fails.
+    """
+    lengths = {number: end - start for number, (start, end) in sample.ranges.items()}
+    looked_at = dict.fromkeys(lengths, 0)
+    for window in sample.windows:
+        looked_at[window.partition] += window.end - window.start
+    coalesce = handler.bundling.coalesce if handler.bundling is not None else None
+    foldable = None if coalesce is None else Foldable(coalesce)
+    most = SPLIT_MOST if foldable is None else FOLDED_MOST
+    share = min(1.0, most / max(1.0, _first_fan_out(sample, split) * len(sample.messages)))
+    sieve = Sieve(replace(rules, limit_per_key=None)) if rules else None
+    skipped: dict[str, float] = {}
+    keys, stretches = Keys(), []
+    spent_s = rules_s = fold_s = sub_messages = skipped_by_limit = 0.0
+    messages_split = subs_split = 0
+    for window in sample.windows:
+        shapes = []
+        messages = window.messages[: max(1, round(len(window.messages) * share))]
+        # Where a log has holes, its windows have them too.
+        times = lengths[window.partition] / max(1, looked_at[window.partition])
+        stand_for = len(window.messages) * times
+        here: Counter[str] = Counter()
+        for message in messages:
+            begun_s = time.perf_counter()
+            subs = split(message)
+            split_at_s = time.perf_counter()
+            spent_s += split_at_s - begun_s
+            subs_split += len(subs)
+            sub_messages += len(subs) * stand_for / len(messages)
+            if sieve is not None:
+                subs = _passed(sieve, message, subs, here)
+                rules_s += time.perf_counter() - split_at_s
+            folds = 0
+            if foldable is not None:
+                begun_s = time.perf_counter()
+                folds = _folds(foldable, message, subs)
+                fold_s += time.perf_counter() - begun_s
+            shapes.append(keys.shape(message, subs, folds))
+        messages_split += len(shapes)
+        for name, number in here.items():
+            skipped[name] = skipped.get(name, 0.0) + number * stand_for / len(messages)
+        stretches.append(Stretch(window.partition, shapes, stand_for))
+    if rules.limit_per_key is not None:
+        whole = sample.whole and share == 1.0
+        stretches, skipped_by_limit = limited(stretches, rules.limit_per_key, whole=whole)
+    by_rule = {rule.name: round(skipped.get(rule.name, 0.0)) for rule in rules.skip}
+    if rules.limit_per_key is not None:
+        by_rule[LIMIT] = round(skipped_by_limit)
+    return SplitSample(
+        Workload(stretches, keys),
+        spent_s / max(1, messages_split),
+        rules_s / max(1, messages_split),
+        0.0 if foldable is None else fold_s / max(1, foldable.asked),
+        Skipped(round(sub_messages), by_rule) if rules else None,
+        subs_split / max(1, messages_split),
+    )
+
+
+def _passed(
+    sieve: Sieve, message: Message, subs: Sequence[SubMessage], skipped: Counter[str]
+) -> list[SubMessage]:
+    left = []
+    for index, sub in enumerate(subs):
+        sub.message, sub.index = message, index
+        name = sieve.skips(sub)
+        if name is None:
+            left.append(sub)
+        else:
+            skipped[name] += 1
+    return left
+
+
+def _folds(foldable: Foldable, message: Message, subs: Sequence[SubMessage]) -> int:
+    try:
+        return foldable.bits(message, subs)
+    except HandleFailed as error:
+        raise Refused(str(error), hint=error.hint) from error
+
+
+def _first_fan_out(sample: Sample, split: Splitter) -> float:
+    some = sample.messages[:: max(1, len(sample.messages) // 100)]
+    return sum(len(split(message)) for message in some) / max(1, len(some))

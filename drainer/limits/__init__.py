@@ -1,0 +1,1 @@
+"""Where brokers break: the search for it, and the traffic that it needs. A wing."""

@@ -1,0 +1,123 @@
+"""The file of limits: written whole after each trial, held by one process, and as a table."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import os
+from contextlib import suppress
+from dataclasses import fields
+from pathlib import Path
+
+import filelock
+import orjson
+
+from drainer.errors import LimitsNotWritten, LimitsRefused
+from drainer.limits.search.boundary import Limits
+from drainer.limits.search.point import Point, Signals
+from drainer.store.atomic_file import write_to_last
+
+_BYTES_MOST = 256 * 1024 * 1024  # more is no file of limits
+_POINT = [each.name for each in fields(Point)]
+CSV_MARK = b"at,message_bytes,producers,"  # what a table of trials begins with
+_SIGNALS = [each.name for each in fields(Signals)]
+
+
+class LimitsFile:
+    """Limits on disk, with ``.NAME.lock`` beside it while they are measured."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = filelock.FileLock(path.with_name(f".{path.name}.lock"), mode=0o600)
+
+    def hold(self) -> None:
+        """Keeps other processes of this machine off it, until ``release`` or death.
+
+        Raises LimitsRefused when another process holds it, or its folder can't be written.
+        """
+        try:
+            if not self.path.parent.is_dir():  # which the lock would make
+                raise FileNotFoundError(errno.ENOENT, "there is no such folder")
+            self._lock.acquire(blocking=False)
+        except filelock.Timeout:
+            raise LimitsRefused(
+                f"another drainer process is measuring into {self.path}",
+                hint="wait for it, or stop it with Ctrl-C: its trials are kept",
+            ) from None
+        except OSError as error:
+            raise LimitsRefused(
+                f"limits can't be written in {self.path.parent}: {error.strerror or error}",
+                hint="name a file in a folder that you can write to with --out",
+            ) from None
+
+    def release(self) -> None:
+        """Lets go of it."""
+        if self._lock.is_locked:
+            # Removed while still held; a process that opened it meanwhile tries in vain.
+            with suppress(OSError):
+                Path(self._lock.lock_file).unlink()
+            self._lock.release()
+
+    def find(self) -> Limits | None:
+        """What is there; None when there is nothing yet. Raises LimitsRefused as ``load``."""
+        return self.load() if os.path.lexists(self.path) else None
+
+    def load(self) -> Limits:
+        """Raises LimitsRefused when there is no file, or it is damaged, newer or something else."""
+        try:
+            if self.path.stat().st_size > _BYTES_MOST:
+                raise self._refused("it is too large to be a file of limits")
+            body = orjson.loads(self.path.read_bytes())
+        except FileNotFoundError:
+            raise LimitsRefused(
+                f"there are no limits at {self.path}",
+                hint="measure them with `drainer limits -b BROKER --out FILE`",
+            ) from None
+        except OSError as error:
+            raise self._refused(f"it can't be read: {error.strerror or error}") from None
+        except orjson.JSONDecodeError:
+            raise self._refused("it is no JSON") from None
+        try:
+            return Limits.from_json(body)
+        except LimitsRefused as error:
+            raise LimitsRefused(f"{self.path}: {error}", hint=error.hint) from None
+
+    def write(self, limits: Limits) -> None:
+        """Writes all of it so that a crash leaves the old or the new one; for its owner only.
+
+        Raises LimitsNotWritten, with the old one in place.
+        """
+        data = orjson.dumps(limits.as_json(), option=orjson.OPT_INDENT_2) + b"\n"
+        try:
+            write_to_last(self.path, data)
+        except OSError as error:
+            raise LimitsNotWritten(
+                f"the limits {self.path} can't be written: {error.strerror or error}",
+                hint="the trials before this one are kept in it: make room, and say the same again",
+            ) from error
+
+    def _refused(self, why: str) -> LimitsRefused:
+        return LimitsRefused(
+            f"{self.path}: {why}",
+            hint="name another file, or measure again with `drainer limits --out FILE`",
+        )
+
+
+def trials_as_csv(limits: Limits) -> str:
+    """A line for each trial with its point, its signals and the verdict; the first has names."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["at", *_POINT, *_SIGNALS, "verdict", "why"])
+    for trial in limits.trials:
+        point, signals = trial.point.as_json(), trial.signals.as_json()
+        rows.writerow(
+            [
+                trial.at,
+                *(point[name] for name in _POINT),
+                *("" if signals[name] is None else signals[name] for name in _SIGNALS),
+                trial.judgement.verdict.value,
+                "; ".join(trial.judgement.why),
+            ]
+        )
+    return text.getvalue()

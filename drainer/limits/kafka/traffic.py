@@ -1,0 +1,401 @@
+"""The traffic of a trial: producers that each hold a pace, and consumers of groups.
+
+A producer is one client of Kafka with its own connections, as an application has; so many of them
+make a rate that batching inside one would not give. Consumers read at once all that they get.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from itertools import cycle
+from time import monotonic, sleep
+from typing import Any
+
+import orjson
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from drainer.errors import Interrupted
+from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, REJECTED, rejected_login
+from drainer.kafka.log import ClientLog
+from drainer.kafka.settings import ClientSettings
+from drainer.limits.search.point import Point
+
+TICK_S = 0.01  # between bursts of a producer
+CATCH_UP_S = 0.5  # what is later than that is not sent any more: it would be another rate
+QUEUE_S = 2.0  # of its own pace a producer keeps before it has no room
+QUEUE_BYTES_LEAST = 1024 * 1024
+LOOK_MS = 250  # between librdkafka's statistics of a producer
+LISTENED_TO = 8  # producers of a task whose statistics are taken: they cost time
+MESSAGE_TIMEOUT_MS = 15_000
+POOL_BYTES = 16 * 1024 * 1024  # of payloads; far more than what is compressed together
+POOL_MOST = 20_000
+READ_KBYTES = 16 * 1024  # that a consumer fetches ahead
+READ_MESSAGES = 5_000
+IDLE_S = 0.005
+ASK_S, ASK_AGAIN_S = 10.0, 0.1
+COMMIT_MS = 5_000
+
+_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+_FATAL = frozenset({KafkaError._FATAL, *FORBIDDEN, *NO_TOPIC, *REJECTED})
+
+
+def payloads(message_bytes: int, compressibility: float = 0.0) -> list[bytes]:
+    """Random payloads of exactly this size; the share of them that compresses is zero bytes."""
+    zeros = bytes(round(message_bytes * compressibility))
+    count = max(2, min(POOL_MOST, POOL_BYTES // max(1, message_bytes)))
+    return [os.urandom(message_bytes - len(zeros)) + zeros for _ in range(count)]
+
+
+class Looks:
+    """What librdkafka's statistics said of clients since the last ``take``."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._round_trips: list[float] = []
+        self._queued: list[float] = []
+        self._looks = self._throttled = 0
+
+    def add(self, round_trip_ms: float | None, queued_ms: float | None, *, throttled: bool) -> None:
+        with self._lock:
+            if round_trip_ms is not None:
+                self._round_trips.append(round(round_trip_ms, 3))
+            if queued_ms is not None:
+                self._queued.append(round(queued_ms, 3))
+            self._looks += 1
+            self._throttled += throttled
+
+    def take(self) -> dict[str, Any]:
+        """As the fields of a report."""
+        with self._lock:
+            taken = {
+                "round_trips_ms": tuple(self._round_trips),
+                "queued_ms": tuple(self._queued),
+                "looks": self._looks,
+                "throttled": self._throttled,
+            }
+            self._clear()
+        return taken
+
+
+class PacedProducer:
+    """One producer; what it has offered and what was acknowledged are counts of messages.
+
+    Its messages go to one partition after the other, a burst to each.
+
+    Raises:
+        UsageError: when librdkafka rejects the settings.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        topic: str,
+        point: Point,
+        pool: Sequence[bytes],
+        first_partition: int,
+        looks: Looks | None,
+    ) -> None:
+        self._topic = topic
+        self._partitions = point.partitions
+        self._partition = first_partition % point.partitions
+        self._next = cycle(pool).__next__
+        self._looks = looks
+        self._answered_s = monotonic()
+        self._throttled_until_s = 0.0
+        self._gone = 0  # failed, or given up when it was halted
+        self.pace = point.pace
+        self.offered = self.errors = self._passed_over = 0
+        self._failure: Interrupted | None = None
+        self._settings = settings
+        self._log = ClientLog(settings.redact)
+        kept = max(QUEUE_BYTES_LEAST, int(point.pace * QUEUE_S * point.message_bytes))
+        conf = settings.produce_conf(
+            self._log,
+            compression_type=point.compression,
+            message_max_bytes=max(1_000_000, point.message_bytes + 10_000),
+            message_timeout_ms=MESSAGE_TIMEOUT_MS,
+            queue_buffering_max_kbytes=max(kept, 2 * point.message_bytes) // 1024 + 1,
+            queue_buffering_max_messages=max(100, int(point.pace * QUEUE_S)),
+        )
+        conf |= {"delivery.report.only.error": True, "on_delivery": self._failed}
+        if looks is not None:
+            conf |= {"statistics.interval.ms": LOOK_MS, "stats_cb": self._look}
+        try:
+            self._producer = Producer(conf)
+        except (KafkaException, TypeError, ValueError) as error:
+            raise settings.rejected(error) from None
+
+    @property
+    def acknowledged(self) -> int:
+        return self.offered - len(self._producer) - self._gone
+
+    def connect(self) -> None:
+        """Waits until brokers know it. Raises Interrupted when they don't answer."""
+        try:
+            self._producer.list_topics(self._topic, timeout=ASK_S)
+        except KafkaException as error:
+            raise _not_connected("a producer", self._settings, error.args[0]) from None
+
+    def send_up_to(self, due: int) -> None:
+        """Sends what is due since the beginning; what finds no room is passed over."""
+        count = due - self.offered - self._passed_over
+        late = count - max(1, int(CATCH_UP_S * self.pace))
+        if late > 0:
+            self._passed_over += late
+            count -= late
+        produce, topic, partition, following = (
+            self._producer.produce, self._topic, self._partition, self._next,
+        )  # fmt: skip
+        try:
+            for _ in range(count):
+                produce(topic, following(), partition=partition)
+                self.offered += 1
+        except BufferError:
+            self._passed_over = due - self.offered
+        except KafkaException as error:  # the topic has no such partition any more
+            self._passed_over = due - self.offered
+            self._note(error.args[0])
+        if count > 0:
+            self._partition = (partition + 1) % self._partitions
+        self._producer.poll(0)
+
+    def insist(self) -> None:
+        """Raises Interrupted when it can't go on, whatever it is given time for."""
+        if self._failure is not None:
+            raise self._failure
+        if login := rejected_login(self._log.complaints):
+            raise Interrupted(f"a producer's login is not accepted: {login.text}")
+
+    def halt(self) -> None:
+        """Lets go of everything that was not sent, and of the answers to what was.
+
+        What was acknowledged until then stays counted.
+        """
+        self._producer.purge(in_queue=True, in_flight=True, blocking=False)
+        self._producer.poll(0)
+
+    def _failed(self, error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            self._gone += 1
+            self._note(error)
+
+    def _note(self, error: KafkaError) -> None:
+        if error.code() in _PURGED:
+            return
+        self.errors += 1
+        if self._failure is None and (error.fatal() or error.code() in _FATAL):
+            self._failure = no_test_topic(self._settings.redact(error.str()))
+
+    def _look(self, text: str) -> None:
+        assert self._looks is not None
+        told = orjson.loads(text)
+        brokers = [one for one in told["brokers"].values() if one["nodeid"] >= 0]
+        now_s = monotonic()
+        trips = [_ms(one["rtt"]) for one in brokers if one["rtt"]["cnt"]]
+        if trips:
+            self._answered_s = now_s
+        elif any(one["waitresp_cnt"] for one in brokers):  # it waits, for so long at least
+            trips = [(now_s - self._answered_s) * 1000]
+        else:
+            self._answered_s = now_s
+        queued = [
+            _ms(one["int_latency"]) + _ms(one["outbuf_latency"])
+            for one in brokers
+            if one["int_latency"]["cnt"]
+        ]
+        self._looks.add(
+            max(trips, default=None),
+            max(queued, default=None),
+            throttled=self._throttled(max((one["throttle"]["max"] for one in brokers), default=0)),
+        )
+
+    def _throttled(self, told_ms: int) -> bool:
+        # Told once with an answer, and the broker takes nothing more for that long.
+        now_s = monotonic()
+        if told_ms > 0:
+            self._throttled_until_s = now_s + told_ms / 1000
+        return now_s - LOOK_MS / 1000 < self._throttled_until_s
+
+
+def no_test_topic(why: str) -> Interrupted:
+    """What to raise when clients lost the topic, or the right to use it."""
+    return Interrupted(
+        f"the test topic can't be used: {why}",
+        hint="was it deleted meanwhile, or the right to it taken?",
+    )
+
+
+def _not_connected(who: str, settings: ClientSettings, answer: KafkaError) -> Interrupted:
+    if answer.code() in NO_TOPIC | FORBIDDEN:
+        return no_test_topic(settings.redact(answer.str()))
+    return Interrupted(
+        f"{who} can't reach the cluster: {settings.redact(answer.str())}",
+        hint="can the machines of Spark's executors reach the brokers?",
+    )
+
+
+def _ms(window: dict[str, Any]) -> float:
+    # Percentiles leave out what lies above the histogram (half a second for a round trip).
+    micros: float = window["avg"] if window["outofrange"] else window["p50"]
+    return micros / 1000
+
+
+class Pacer:
+    """Holds the pace of all producers of a process, in a thread of its own."""
+
+    def __init__(self, producers: Sequence[PacedProducer]) -> None:
+        self._producers = producers
+        self._halted = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="traffic-pacer", daemon=True)
+        self.failure: BaseException | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def halt(self) -> None:
+        """Nothing is sent any more when this returns."""
+        self._halted.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        for producer in self._producers:
+            producer.halt()
+
+    def _run(self) -> None:
+        try:
+            self._hold_pace()
+        except BaseException as error:
+            self.failure = error
+
+    def _hold_pace(self) -> None:
+        begun_s, tick = monotonic(), 0
+        # Not all at the same moment: large messages of all producers at once would be a burst.
+        count = len(self._producers)
+        early = [max(TICK_S, 1 / each.pace) * i / count for i, each in enumerate(self._producers)]
+        while not self._halted.is_set():
+            since_s = monotonic() - begun_s
+            for producer, early_s in zip(self._producers, early, strict=True):
+                producer.send_up_to(int((since_s + early_s) * producer.pace))
+            tick = max(tick + 1, int((monotonic() - begun_s) / TICK_S))
+            self._halted.wait(max(0.0, begun_s + tick * TICK_S - monotonic()))
+
+
+class GroupReader:
+    """One consumer of a group; reads some partitions of the topic from their ends on.
+
+    It is told its partitions, and joins no rebalance: those would disturb what is measured. It
+    commits what it read, as consumers do.
+
+    Raises:
+        UsageError: when librdkafka rejects the settings.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        topic: str,
+        group: str,
+        partitions: Sequence[int],
+    ) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._partitions = partitions
+        conf = settings.conf(
+            ClientLog(settings.redact),
+            group_id=group,
+            enable_auto_commit=True,
+            auto_commit_interval_ms=COMMIT_MS,
+            auto_offset_reset="latest",
+            enable_partition_eof=False,
+            queued_max_messages_kbytes=READ_KBYTES,
+            queued_min_messages=READ_MESSAGES,
+        )
+        try:
+            self._consumer = Consumer(conf)
+        except (KafkaException, TypeError, ValueError) as error:
+            raise settings.rejected(error) from None
+
+    def skip(self) -> None:
+        """Goes on at the ends of the partitions as they are now.
+
+        Raises Interrupted when brokers don't tell where that is.
+        """
+        places = [TopicPartition(self._topic, number) for number in self._partitions]
+        until_s = monotonic() + ASK_S
+        try:
+            for place in places:
+                place.offset = self._end_of(place, until_s)
+            self._consumer.assign(places)
+        except KafkaException as error:
+            raise _not_connected("a consumer", self._settings, error.args[0]) from None
+
+    def _end_of(self, place: TopicPartition, until_s: float) -> int:
+        while True:
+            left_s = until_s - monotonic()
+            try:
+                ends: tuple[int, int] = self._consumer.get_watermark_offsets(
+                    place, timeout=max(ASK_AGAIN_S, left_s)
+                )
+            except KafkaException as error:
+                # The leaders of a topic that was just made are not known everywhere at once.
+                if error.args[0].code() not in PASSING or left_s < 0:
+                    raise
+                sleep(ASK_AGAIN_S)
+            else:
+                return ends[1]
+
+    def read(self) -> int:
+        """Takes what is there, without waiting; gives how many messages that was."""
+        messages = self._consumer.consume(READ_MESSAGES, 0)
+        return sum(1 for message in messages if message.error() is None)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class Readers:
+    """Reads with several consumers, in a thread of its own.
+
+    ``consumed`` counts messages by the number of a group; it goes on from one set of consumers to
+    the next.
+    """
+
+    def __init__(
+        self, readers: Sequence[tuple[int, GroupReader]], told: Callable[[int, int], None]
+    ):
+        self._readers = readers
+        self._told = told
+        self._halted = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="traffic-readers", daemon=True)
+        self.failure: BaseException | None = None
+
+    def start(self) -> None:
+        """Raises Interrupted when brokers don't answer."""
+        for _, reader in self._readers:
+            reader.skip()
+        self._thread.start()
+
+    def halt(self) -> None:
+        """Reads no more, and leaves the groups."""
+        self._halted.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        for _, reader in self._readers:
+            reader.close()
+
+    def _run(self) -> None:
+        try:
+            while not self._halted.is_set():
+                found = 0
+                for group, reader in self._readers:
+                    count = reader.read()
+                    found += count
+                    self._told(group, count)
+                if not found:
+                    self._halted.wait(IDLE_S)
+        except BaseException as error:
+            self.failure = error

@@ -1,0 +1,1 @@
+"""Points of traffic, what a trial showed, and the search for a boundary; pure."""

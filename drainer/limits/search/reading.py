@@ -1,0 +1,257 @@
+"""What the tasks of a trial report, and the signals in it: counts and samples of many, as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from math import isnan, nan
+from statistics import median
+from typing import Any
+
+from drainer.limits.search.point import Point, Signals
+
+# What the last moments are, so that overload is seen while it begins.
+RUNNING_S = 1.0
+RUNNING_MESSAGES = 10  # or until so many are sent
+RUNNING_LAG_S = 4.0  # for consumers
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a task says of its traffic, a few times a second. Its counts never fall.
+
+    Attributes:
+        at_s: when, by a clock of the task.
+        order: the number of the order that it carries out.
+        ready: whether all of its producers and consumers are connected.
+        offered: messages that were due and went to clients; those that were due and found no room
+            in a client's queue are not among them.
+        acknowledged: messages that the brokers have taken.
+        errors: messages that were refused or timed out.
+        consumed: messages by group, in the order of the groups.
+        busy_s: processor time of the process.
+        round_trips_ms: of produce requests, one for each look at a client since the last report.
+        queued_ms: how long messages waited in a client, likewise.
+        looks: looks at clients since the last report.
+        throttled: in how many of these brokers throttled the client.
+        silences: how often it stopped because nobody told it to go on.
+    """
+
+    at_s: float
+    order: int
+    ready: bool
+    offered: int
+    acknowledged: int
+    errors: int
+    consumed: tuple[int, ...]
+    busy_s: float
+    round_trips_ms: tuple[float, ...] = ()
+    queued_ms: tuple[float, ...] = ()
+    looks: int = 0
+    throttled: int = 0
+    silences: int = 0
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Report:
+        """Raises KeyError or TypeError when the body is no report."""
+        values = {field.name: body[field.name] for field in fields(cls)}
+        for name in ("consumed", "round_trips_ms", "queued_ms"):
+            values[name] = tuple(values[name])
+        return cls(**values)
+
+
+class Reading:
+    """What all tasks have reported: the lag of the groups, and signals over any stretch of time.
+
+    Times are of one clock, the driver's.
+    """
+
+    def __init__(self, tasks: int, groups: int) -> None:
+        self.tasks = tasks
+        self._groups = groups
+        self._latest: dict[int, Report] = {}
+        self._heard: list[tuple[float, int, Report]] = []
+        self._lags: list[tuple[float, tuple[int, ...]]] = []
+        self._base = (0,) * groups  # what a group that began later never reads
+
+    def take(self, at_s: float, task: int, report: Report) -> None:
+        """Raises ValueError when it has other groups than it should."""
+        if len(report.consumed) != self._groups or not 0 <= task < self.tasks:
+            raise ValueError(f"a report of task {task} with {len(report.consumed)} groups")
+        self._latest[task] = report
+        self._heard.append((at_s, task, report))
+        self._lags.append((at_s, self.lags))
+
+    def forget_before(self, at_s: float) -> None:
+        """Lets go of what was heard before that time."""
+        self._heard = [heard for heard in self._heard if heard[0] >= at_s]
+        self._lags = [lag for lag in self._lags if lag[0] >= at_s]
+
+    def ready(self, order: int) -> bool:
+        """Whether all tasks carry the order out."""
+        return len(self._latest) == self.tasks and all(
+            report.order == order and report.ready for report in self._latest.values()
+        )
+
+    @property
+    def silences(self) -> int:
+        """How often tasks stopped because nobody told them to go on."""
+        return sum(report.silences for report in self._latest.values())
+
+    @property
+    def lags(self) -> tuple[int, ...]:
+        """By group how many messages it has yet to read."""
+        reports = self._latest.values()
+        acknowledged = sum(report.acknowledged for report in reports)
+        return tuple(
+            acknowledged - sum(report.consumed[group] for report in reports) - base
+            for group, base in enumerate(self._base)
+        )
+
+    def lag_between(self, begin_s: float, end_s: float, groups: int) -> tuple[int, int] | None:
+        """The least and the most lag of one of the first ``groups``; None when nothing was heard.
+
+        It is below zero by what brokers took of a producer that was stopped before it knew.
+        """
+        lags = [
+            lag
+            for at_s, of_all in self._lags
+            if begin_s <= at_s <= end_s
+            for lag in of_all[:groups]
+        ]
+        return (min(lags), max(lags)) if lags else None
+
+    def set_caught_up(self) -> None:
+        """Groups have skipped what they had yet to read."""
+        self._base = tuple(base + lag for base, lag in zip(self._base, self.lags, strict=True))
+        self._lags.clear()
+
+    def signals(
+        self,
+        begin_s: float,
+        end_s: float,
+        groups: int,
+        *,
+        handlers_idle: float | None = None,
+        isr_changing: float | None = None,
+        lag_since_s: float | None = None,
+    ) -> Signals | None:
+        """What was seen in between, of the first ``groups``; None when it was too short to tell.
+
+        With ``lag_since_s`` consumers are looked at from then on; NaN: not at all.
+        """
+        told = self._told(begin_s, end_s)
+        stretches = [(reports[0], reports[-1]) for reports in told]
+        if len(stretches) < self.tasks:
+            return None
+        # The samples of a first report are of the time before it.
+        within = [report for reports in told for report in reports[1:]]
+        looks = sum(report.looks for report in within)
+        return Signals(
+            window_s=max(last.at_s - first.at_s for first, last in stretches),
+            sent_per_s=_sent_per_s(told),
+            round_trip_ms=_median([ms for report in within for ms in report.round_trips_ms]),
+            throttled=sum(report.throttled for report in within) / looks if looks else 0.0,
+            falling_behind=self._falling_behind(
+                begin_s if lag_since_s is None else lag_since_s, end_s, groups
+            ),
+            handlers_idle=handlers_idle,
+            isr_changing=isr_changing,
+            clients_busy=max(
+                _rate(last.busy_s - first.busy_s, first, last) for first, last in stretches
+            ),
+            queue_ms=_median([ms for report in within for ms in report.queued_ms]),
+            errors=sum(last.errors - first.errors for first, last in stretches),
+        )
+
+    def running(
+        self,
+        point: Point,
+        begun_s: float,
+        now_s: float,
+        *,
+        handlers_idle: float | None = None,
+        isr_changing: float | None = None,
+    ) -> Signals | None:
+        """What was seen in the last moments of this traffic; None while that is too short to tell.
+
+        Consumers are looked at for longer, since they fetch in bursts, and not at all until then.
+        """
+        for_s = max(RUNNING_S, RUNNING_MESSAGES / point.messages_per_s)
+        lag_for_s = max(RUNNING_LAG_S, for_s)
+        if now_s - begun_s < for_s:
+            return None
+        return self.signals(
+            now_s - for_s,
+            now_s,
+            point.consumer_groups,
+            handlers_idle=handlers_idle,
+            isr_changing=isr_changing,
+            lag_since_s=now_s - lag_for_s if now_s - begun_s >= lag_for_s else nan,
+        )
+
+    def _told(self, begin_s: float, end_s: float) -> list[list[Report]]:
+        """Two reports or more of each task; of one that told but one, the one before it, too."""
+        by_task: dict[int, list[Report]] = {}
+        before: dict[int, Report] = {}
+        for at_s, task, report in self._heard:
+            if at_s < begin_s:
+                before[task] = report
+            elif at_s <= end_s:
+                by_task.setdefault(task, []).append(report)
+        for task, reports in by_task.items():
+            if len(reports) == 1 and task in before:
+                reports.insert(0, before[task])
+        return [reports for reports in by_task.values() if reports[-1].at_s > reports[0].at_s]
+
+    def _falling_behind(self, begin_s: float, end_s: float, groups: int) -> float:
+        if isnan(begin_s):
+            return nan
+        lags = [(at_s, lag) for at_s, lag in self._lags if begin_s <= at_s <= end_s]
+        sent_per_s = _sent_per_s(self._told(begin_s, end_s))
+        if not sent_per_s or not groups:
+            return 0.0
+        slopes = (slope([(at_s, lag[group]) for at_s, lag in lags]) for group in range(groups))
+        return max(0.0, *slopes) / sent_per_s
+
+
+def changing_share(states: Sequence[tuple[float, object]], usual: object = None) -> float | None:
+    """In which share of the time between looks something changed, or was not as it is usually.
+
+    ``states`` are times with what was seen then; None when that is fewer than two.
+    """
+    total = changed = 0.0
+    for (before_s, before), (at_s, state) in pairwise(states):
+        total += at_s - before_s
+        if state != before or (usual is not None and state != usual):
+            changed += at_s - before_s
+    return changed / total if total else None
+
+
+def slope(points: Sequence[tuple[float, float]]) -> float:
+    """By how much the second value grows for one of the first: the line of least squares."""
+    count = len(points)
+    if count < 2:
+        return 0.0
+    mean_x = sum(x for x, _ in points) / count
+    mean_y = sum(y for _, y in points) / count
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    if not spread:
+        return 0.0
+    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
+
+
+def _sent_per_s(told: Sequence[Sequence[Report]]) -> float:
+    return sum(
+        _rate(reports[-1].acknowledged - reports[0].acknowledged, reports[0], reports[-1])
+        for reports in told
+    )
+
+
+def _rate(count: float, first: Report, last: Report) -> float:
+    return count / (last.at_s - first.at_s)
+
+
+def _median(values: Sequence[float]) -> float:
+    return float(median(values)) if values else 0.0

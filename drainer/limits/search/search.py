@@ -1,0 +1,210 @@
+"""The search for the boundary of one size: which number of producers to try, and what was found.
+
+A binary search believes every verdict, and one wrong one sends it astray for good. This one keeps a
+probability for each place where the boundary may be, and tries the number whose verdict is expected
+to tell the most about it: about the median while little is known, an edge once more when what was
+heard since makes it doubtful. That is probabilistic bisection (Horstein, 1963; Waeber, Frazier and
+Henderson, "Bisection search with noisy responses", 2013), with verdicts that are a matter of chance
+near the boundary and now and then wrong anywhere, as thresholds are found in psychophysics (QUEST:
+Watson and Pelli, 1983; QUEST+ tries what is expected to tell the most).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import exp, log, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drainer.limits.search.found import TRIALS_MOST, End, Found
+from drainer.limits.search.point import Verdict
+
+LIES = 0.08  # of the verdicts are taken to be wrong, anywhere; more than there will be costs little
+SPREAD = 0.017  # about the boundary, in which chance decides (of a logistic; as a share of it)
+SURE = 0.95  # of the boundary being within the precision; then it is found
+SAFE_SURE = 0.35  # of it being above what is called safe, at least
+OUTSIDE = 0.025  # on either side of the interval that is told
+FINE = 4  # places to a precision
+PRECISION_LEAST, PRECISION_MOST = 0.01, 0.5  # with less, chance decides in any case
+CLIENTS_LEAST, CLIENTS_MOST = 2, 4  # such verdicts before they are believed, and are enough
+UNCLEAR_MOST = 4  # in a row
+
+_NONE, _BEYOND = 0.02, 0.05  # before anything is known: not one is safe, all are
+
+Shares = NDArray[np.float64]
+
+
+class Search:
+    """Looks for the greatest number of producers in [0, most] that does not overload the brokers.
+
+    ``precision`` is the width of the range that is good enough, as a share of its safe end.
+    ``known`` are trials of an earlier run, (producers, verdict) in their order: told again, they
+    bring the search to where it was. ``most`` is tried only when all that is below looks safe: to
+    overload brokers many times over tells nothing that less would not, and takes them long to get
+    over. Raises ValueError for numbers that make no search.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        precision: float,
+        trials_most: int = TRIALS_MOST,
+        known: Iterable[tuple[int, Verdict]] = (),
+    ) -> None:
+        if most < 1 or trials_most < 1:
+            raise ValueError(f"at most {most} producers and {trials_most} trials are no search")
+        if not PRECISION_LEAST <= precision <= PRECISION_MOST:
+            raise ValueError(f"a precision of {precision} is not within 0.01 to 0.5")
+        self.most = most
+        self.precision = precision
+        self.trials_most = trials_most
+        self._told: list[tuple[int, Verdict]] = []
+        self._asks = _places(most, precision / FINE)
+        self._logs = np.log(self._asks)
+        # The boundary is below 1, between two of them, or above the most.
+        between = (self._logs[1:] + self._logs[:-1]) / 2
+        self._bounds = np.concatenate(([log(0.5)], between, [log(most) + 1]))
+        self._chances = self._before_all()
+        self._expected = self._overloads(self._logs[:, None])
+        self._unsure = _entropy(self._expected)
+        for producers, verdict in known:
+            self.told(producers, verdict)
+
+    def next(self) -> int | None:
+        """The number of producers to try now; None when the search has ended."""
+        if self._end() is not End.OPEN:
+            return None
+        tells = _entropy(self._expected @ self._chances) - self._unsure @ self._chances
+        chosen = int(self._asks[int(np.argmax(tells))])
+        ceiling = self._ceiling()
+        if ceiling is None or chosen < self._reach(ceiling):
+            return chosen
+        return self._reach(ceiling)
+
+    def told(self, producers: int, verdict: Verdict) -> None:
+        """Takes in what a trial of that many showed. Raises ValueError outside [0, most]."""
+        if not 0 <= producers <= self.most:
+            raise ValueError(f"{producers} producers are not within 0 to {self.most}")
+        self._told.append((producers, verdict))
+        if producers and verdict in (Verdict.SAFE, Verdict.OVERLOADED):
+            overloads = self._overloads(np.array(log(producers)))
+            fits = overloads if verdict is Verdict.OVERLOADED else 1 - overloads
+            self._chances = self._chances * fits
+            self._chances /= self._chances.sum()
+
+    def found(self) -> Found:
+        """What is known by now; of a search that has ended, its result."""
+        end = self._end()
+        safe, overloaded = self._edges()
+        summed = np.cumsum(self._chances)
+        first = int(np.searchsorted(summed, OUTSIDE))
+        last = min(int(np.searchsorted(summed, 1 - OUTSIDE)), len(self._asks))
+        low = float(self._asks[first - 1]) if first else 0.0
+        anywhere = end in (End.MOST, End.CLIENTS) or last == len(self._asks)
+        high = None if anywhere else max(float(self._asks[last]), safe)
+        return Found(safe, overloaded, min(low, safe), high, len(self._told), end)
+
+    def _before_all(self) -> Shares:
+        # Between a boundary of any order of magnitude and one near the most: nobody knows which.
+        width = np.diff(self._asks) / self.most
+        octaves = np.diff(self._logs) / max(log(self.most), 1e-9)
+        chances = np.concatenate(([_NONE], (width + octaves) / 2, [_BEYOND]))
+        found: Shares = chances / chances.sum()
+        return found
+
+    def _overloads(self, logs: Shares) -> Shares:
+        """How likely as many are called overloaded, for each place of the boundary."""
+        found: Shares = 1 / (1 + np.exp(np.clip((self._bounds - logs) / SPREAD, -700, 700)))
+        return LIES + (1 - 2 * LIES) * found
+
+    def _end(self) -> End:
+        safe, overloaded = self._edges()
+        narrow = overloaded is not None and overloaded - safe <= max(1, self.precision * safe)
+        if narrow and self._near(safe) >= SURE:
+            return End.NARROW if safe else End.NONE
+        if safe == self.most and self._chances[-1] >= SURE:
+            return End.MOST
+        if self._clients_end_it(safe, overloaded):
+            return End.CLIENTS
+        last = [verdict for _, verdict in self._told[-UNCLEAR_MOST:]]
+        if last == [Verdict.UNCLEAR] * UNCLEAR_MOST:
+            return End.UNCLEAR
+        return End.OPEN if len(self._told) < self.trials_most else End.TRIALS
+
+    def _edges(self) -> tuple[int, int | None]:
+        """The number that counts as safe, and the fewest above it that were overloaded."""
+        told = self._told.count
+        likely = [
+            n
+            for n in self._that(Verdict.SAFE)
+            if self._above(n) >= SAFE_SURE
+            and told((n, Verdict.SAFE)) >= told((n, Verdict.OVERLOADED))
+        ]
+        safe = max(likely, key=lambda n: (self._near(n), n), default=0)
+        return safe, min((n for n in self._that(Verdict.OVERLOADED) if n > safe), default=None)
+
+    def _that(self, verdict: Verdict) -> set[int]:
+        return {producers for producers, told in self._told if told is verdict}
+
+    def _above(self, producers: int) -> float:
+        """How likely the boundary is above as many."""
+        if not producers:
+            return 1.0
+        return float(self._chances[self._bounds > log(producers)].sum())
+
+    def _near(self, producers: int) -> float:
+        """How likely it is within the precision of as many, or of one more."""
+        if not producers:
+            return float(self._chances[0])
+        near = np.abs(self._bounds - log(producers)) <= log(1 + self.precision)
+        near[min(int(np.searchsorted(self._asks, producers)) + 1, len(near) - 1)] = True
+        near[-1] = False  # it has no place there
+        return float(self._chances[near].sum())
+
+    # Clients that are the bottleneck: nothing can be told of as many producers or more.
+
+    def _ceiling(self) -> int | None:
+        """The fewest that clients could not do; None when they have done as many since."""
+        least: int | None = None
+        for producers, verdict in self._told:
+            if verdict is Verdict.CLIENTS:
+                least = producers if least is None else min(least, producers)
+            elif verdict is not Verdict.UNCLEAR and least is not None and producers >= least:
+                least = None
+        return least
+
+    def _reach(self, ceiling: int) -> int:
+        """What to try of clients that failed at a number: half-way to what they can do.
+
+        Having come near, they are asked once more for what they failed at: it may have been chance.
+        """
+        done = max((n for n in self._that(Verdict.SAFE) if n < ceiling), default=1)
+        between = round(sqrt(done * ceiling))
+        once = self._told.count((ceiling, Verdict.CLIENTS)) == 1
+        if (once and ceiling <= 2 * done) or not done < between < ceiling:
+            return ceiling
+        return between
+
+    def _clients_end_it(self, safe: int, overloaded: int | None) -> bool:
+        failed = sum(verdict is Verdict.CLIENTS for _, verdict in self._told)
+        ceiling = self._ceiling()
+        if ceiling is None or failed < CLIENTS_LEAST:
+            return False
+        if overloaded is not None and overloaded <= ceiling:
+            return False
+        close = ceiling - safe <= max(1, 2 * self.precision * ceiling)
+        return close or failed >= CLIENTS_MOST or len(self._told) >= self.trials_most
+
+
+def _places(most: int, step: float) -> NDArray[np.int64]:
+    """Numbers from 1 to the most: all while they are few, then a step apart, as a share."""
+    found = [1]
+    while found[-1] < most:
+        found.append(min(most, max(found[-1] + 1, round(found[-1] * exp(step)))))
+    return np.array(found)
+
+
+def _entropy(chance: Shares) -> Shares:
+    found: Shares = -(chance * np.log(chance) + (1 - chance) * np.log1p(-chance))
+    return found

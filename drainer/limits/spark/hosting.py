@@ -1,0 +1,253 @@
+"""What a task of ``drainer limits`` does: it hosts its share of the traffic, as the driver orders.
+
+It stops at once when the driver is gone, and when nobody tells it to go on.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import orjson
+import pyarrow as pa
+
+from drainer.errors import DrainerError, Interrupted
+from drainer.kafka.settings import ClientSettings
+from drainer.limits.kafka.traffic import (
+    LISTENED_TO,
+    GroupReader,
+    Looks,
+    PacedProducer,
+    Pacer,
+    Readers,
+    payloads,
+)
+from drainer.limits.search.point import Point
+from drainer.limits.search.reading import Report
+from drainer.limits.spark.orders import REPORT_S, SILENCE_S, Order, share
+from drainer.spark.failure import carrying, said_of
+
+HOSTED_SCHEMA = "task int"
+CONNECT_S = 10.0
+LOOK_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Hosting:
+    """The task itself, as Spark sends it; it gives a row with its number when it is over.
+
+    Attributes:
+        client: how its clients connect.
+        topic: the test topic.
+        partitions: how many that has.
+        groups: those that read it.
+        tasks: how many there are.
+        address: where the driver listens.
+        token: tells the driver that it is one of its own.
+    """
+
+    client: ClientSettings
+    topic: str
+    partitions: int
+    groups: tuple[str, ...]
+    tasks: int
+    address: tuple[str, int]
+    token: str = field(repr=False)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
+        with carrying():
+            for number in numbers:
+                Host(self, number).run()
+        yield pa.RecordBatch.from_pydict({"task": pa.array(numbers, pa.int32())})
+
+
+class Host:
+    """One task at work."""
+
+    def __init__(self, hosting: Hosting, task: int) -> None:
+        self._hosting = hosting
+        self._task = task
+        self._order = Order(0)
+        self._ready = False
+        self._looks = Looks()
+        self._producers: list[PacedProducer] = []
+        self._pacer: Pacer | None = None
+        self._readers: Readers | None = None
+        self._read_for: tuple[int, int] | None = None
+        self._pool: tuple[tuple[int, float], list[bytes]] | None = None
+        self._past = [0, 0, 0]  # offered, acknowledged and refused by producers that are gone
+        self._acknowledged = 0
+        self._consumed = [0] * len(hosting.groups)
+        self._silences = 0
+
+    @property
+    def sending(self) -> bool:
+        """Whether there is traffic of it."""
+        return self._pacer is not None
+
+    def run(self) -> None:
+        """Serves until the driver says that it is over.
+
+        Raises:
+            Interrupted: when the driver is gone, or the clients can't go on.
+        """
+        host, port = self._hosting.address
+        try:
+            line = socket.create_connection((host, port), timeout=CONNECT_S)
+        except OSError as error:
+            raise Interrupted(
+                f"a task can't reach the driver at {host}:{port}: {error.strerror or error}",
+                hint="executors must reach the driver on any port of it (spark.driver.host)",
+            ) from None
+        try:
+            with line:
+                line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._send(line, {"token": self._hosting.token, "task": self._task})
+                try:
+                    self._serve(line)
+                except DrainerError as error:
+                    with suppress(Interrupted):  # Spark tells it, too, but later
+                        self._send(line, {"failure": said_of(error)})
+                    raise
+        finally:
+            self._halt_producers()
+            self._halt_readers()
+
+    def _serve(self, line: socket.socket) -> None:
+        heard, heard_s, due_s, silent = b"", time.monotonic(), 0.0, False
+        while True:
+            if select.select([line], [], [], LOOK_S)[0]:
+                heard += _received(line)
+                *whole, heard = heard.split(b"\n")
+                if whole:
+                    heard_s = time.monotonic()
+                    order = Order.from_json(orjson.loads(whole[-1]))
+                    if order.over:
+                        return
+                    if silent or order.number != self._order.number:
+                        silent = False
+                        self._carry_out(order)
+            elif not silent and time.monotonic() - heard_s > SILENCE_S:
+                silent = True
+                self._silences += 1
+                self._halt_producers()
+            self._insist_on_clients()
+            if time.monotonic() >= due_s:
+                self._send(line, self._report())
+                due_s = time.monotonic() + REPORT_S
+
+    def _carry_out(self, order: Order) -> None:
+        self._halt_producers()
+        self._order = order
+        if (order.groups, order.skips) != self._read_for:
+            self._halt_readers()
+            self._readers = self._begin_to_read(order.groups)
+            self._read_for = (order.groups, order.skips)
+        if order.point is not None:
+            self._begin_to_send(order.point)
+        self._ready = True
+
+    def _begin_to_send(self, point: Point) -> None:
+        hosting = self._hosting
+        shape = (point.message_bytes, point.compressibility)
+        if self._pool is None or self._pool[0] != shape:
+            self._pool = (shape, payloads(*shape))
+        count = share(point.producers, hosting.tasks, self._task)
+        for number in range(count):
+            self._producers.append(
+                PacedProducer(
+                    hosting.client,
+                    hosting.topic,
+                    point,
+                    self._pool[1],
+                    # Those of one task lie apart, and those of all don't meet.
+                    (self._task + number * hosting.tasks) * point.partitions // point.producers,
+                    self._looks if number < LISTENED_TO else None,
+                )
+            )
+        for producer in self._producers:
+            producer.connect()
+        self._looks.take()
+        self._pacer = Pacer(self._producers)
+        self._pacer.start()
+
+    def _begin_to_read(self, groups: int) -> Readers:
+        hosting = self._hosting
+        members = max(1, hosting.tasks // max(1, groups))  # of each group
+        readers: list[tuple[int, GroupReader]] = []
+        for unit in range(self._task, groups * members, hosting.tasks):
+            group, member = divmod(unit, members)
+            own = range(member, hosting.partitions, members)
+            reader = GroupReader(hosting.client, hosting.topic, hosting.groups[group], own)
+            readers.append((group, reader))
+        begun = Readers(readers, self._count)
+        begun.start()
+        return begun
+
+    def _count(self, group: int, messages: int) -> None:
+        self._consumed[group] += messages
+
+    def _halt_producers(self) -> None:
+        self._ready = False
+        if self._pacer is not None:
+            self._pacer.halt()
+            self._pacer = None
+        self._acknowledged = self._past[1] + sum(each.acknowledged for each in self._producers)
+        for producer in self._producers:
+            self._past[0] += producer.offered
+            self._past[2] += producer.errors
+        self._past[1] = self._acknowledged
+        self._producers = []  # they go with their last reference
+
+    def _halt_readers(self) -> None:
+        if self._readers is not None:
+            self._readers.halt()
+            self._readers = None
+
+    def _insist_on_clients(self) -> None:
+        for thread in (self._pacer, self._readers):
+            if thread is not None and thread.failure is not None:
+                raise thread.failure
+        for producer in self._producers:
+            producer.insist()
+
+    def _report(self) -> Report:
+        acknowledged = self._past[1] + sum(each.acknowledged for each in self._producers)
+        self._acknowledged = max(self._acknowledged, acknowledged)
+        return Report(
+            at_s=time.monotonic(),
+            order=self._order.number,
+            ready=self._ready,
+            offered=self._past[0] + sum(each.offered for each in self._producers),
+            acknowledged=self._acknowledged,
+            errors=self._past[2] + sum(each.errors for each in self._producers),
+            consumed=tuple(self._consumed),
+            busy_s=time.process_time(),
+            silences=self._silences,
+            **self._looks.take(),
+        )
+
+    def _send(self, line: socket.socket, said: object) -> None:
+        try:
+            line.sendall(orjson.dumps(said) + b"\n")
+        except OSError:
+            raise _gone() from None
+
+
+def _received(line: socket.socket) -> bytes:
+    try:
+        data = line.recv(65_536)
+    except OSError:
+        raise _gone() from None
+    if not data:
+        raise _gone()
+    return data
+
+
+def _gone() -> Interrupted:
+    return Interrupted("the driver is gone: the traffic has stopped")

@@ -1,0 +1,343 @@
+"""The traffic of ``drainer limits`` on Spark: one job of tasks that host clients, ordered live."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from pyspark.sql import SparkSession
+
+from drainer.errors import DrainerError, Interrupted, Refused
+from drainer.kafka.settings import ClientSettings
+from drainer.limits.kafka.in_sync import InSyncWatch
+from drainer.limits.kafka.traffic import no_test_topic
+from drainer.limits.search.point import Point, Signals
+from drainer.limits.search.reading import Reading, Report, changing_share
+from drainer.limits.spark.hosting import HOSTED_SCHEMA, Hosting
+from drainer.limits.spark.jmx import Jmx
+from drainer.limits.spark.orders import REPORT_S, Order
+from drainer.limits.spark.traffic_coordinator import Tower
+from drainer.loader import describe
+from drainer.spark.failure import spark_failures
+
+LOCALHOST = "127.0.0.1"
+TASKS_S = 60.0  # for all tasks to begin
+READY_S = 60.0  # for the clients of an order to connect
+STOP_S = 5.0
+LOOK_S = 0.1
+LOOKED_S = 1.5  # at brokers for the running signals: several looks lie in it
+PROBE_PACE = 20.0  # messages/s that tell whether the brokers are at rest
+PROBE_BYTES = 100
+PROBE_S = 1.0
+AT_REST = 2.0  # times the round trip of an idle cluster
+AT_REST_MS = 5.0  # above it, which is no load either
+LAG_AT_REST = 2 * PROBE_PACE
+ATTEMPTS = 3  # of a window that was disturbed
+
+Observe = Callable[[str, Signals | None], None]
+
+
+class Traffic:
+    """Makes traffic on a test topic and tells what was seen; a context manager.
+
+    Nothing of it goes on without this process. All methods are for one thread, and raise
+    Interrupted (or what a task raised) when it can't go on: a task is gone, Spark broke, or the
+    clients lost the topic or the right to use it.
+
+    Args:
+        session: its executors host the clients.
+        client: how these connect.
+        topic: the test topic, whose payloads nobody needs.
+        groups: those that read it, or the first of them.
+        tasks: how many host; all of them have to run at once.
+        jmx: ``host:port`` of brokers' metrics.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        client: ClientSettings,
+        topic: str,
+        groups: Sequence[str],
+        tasks: int,
+        jmx: Sequence[str] = (),
+    ) -> None:
+        self._session = session
+        self._client = client
+        self._topic = topic
+        self._groups = tuple(groups)
+        self._tasks = tasks
+        self._jmx_addresses = tuple(jmx)
+        self._reading = Reading(tasks, len(self._groups))
+        self._hearing = threading.Lock()
+        self._job_name = f"drainer limits: {topic}"
+        self._job_error: DrainerError | None = None
+        self._job = threading.Thread(target=self._run_job, name="traffic-job", daemon=True)
+        self._least_ms: float | None = None
+        self._skips = 0
+        self._in_sync: InSyncWatch | None = None
+        self._jmx: Jmx | None = None
+        self._tower: Tower | None = None
+
+    def start(self) -> None:
+        """Connects to the brokers and begins the tasks; there is no traffic yet.
+
+        Raises:
+            Refused: when a broker's metrics can't be read, or the topic can't be reached, or Spark
+                has no room for so many tasks.
+        """
+        try:
+            self._in_sync = InSyncWatch(self._client, self._topic)
+            self._jmx = Jmx.connect(self._session, self._jmx_addresses)
+            bind, host = _addresses(self._session)
+            self._tower = tower = Tower(bind, self._tasks, self._heard)
+            tower.open()
+            self._hosting = Hosting(
+                client=self._client,
+                topic=self._topic,
+                partitions=self._in_sync.partitions,
+                groups=self._groups,
+                tasks=self._tasks,
+                address=(host, tower.port),
+                token=tower.token,
+            )
+            self._job.start()
+            until_s = time.monotonic() + TASKS_S
+            while tower.here < self._tasks:
+                if time.monotonic() > until_s:
+                    raise Refused(
+                        f"{tower.here} of {self._tasks} tasks have begun in {TASKS_S:.0f} s",
+                        hint="they all run at once: ask for fewer, or give Spark more cores",
+                    )
+                self._look()
+            self._in_sync.start()
+            self._jmx.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def measure(
+        self,
+        point: Point,
+        *,
+        warm_up_s: float,
+        window_s: float,
+        observe: Observe = lambda *_: None,
+        stop_when: Callable[[Signals], bool] = lambda _: False,
+    ) -> Signals:
+        """Makes this traffic for a while; gives what was seen in the window behind the warm-up.
+
+        ``observe`` is told the phase and the signals of the last moments, ten times a second.
+        When ``stop_when`` says so of these, in the warm-up too, the traffic stops at once and they
+        are the result: its ``window_s`` is short.
+
+        Raises Interrupted when it was disturbed again and again: the driver was kept from running.
+        """
+        try:
+            self._set_groups(point.consumer_groups)
+            observe("connecting", None)
+            self._carry_out(point, self._reading_groups)
+            for _ in range(ATTEMPTS):
+                begun_s, silences = time.monotonic(), self._silences
+                with self._hearing:
+                    self._reading.forget_before(begun_s)
+                steady_s = begun_s + warm_up_s
+                end_s = steady_s + window_s + 2 * REPORT_S  # reports begin and end a little inside
+                while (now_s := time.monotonic()) < end_s:
+                    self._look()
+                    running = self._running(point, begun_s, now_s)
+                    observe("warming up" if now_s < steady_s else "steady", running)
+                    if running is not None and stop_when(running):
+                        return running
+                whole = self._signals(steady_s, end_s, point.consumer_groups)
+                if whole is not None and self._silences == silences:
+                    return whole
+        finally:
+            self._halt()
+        raise Interrupted(
+            f"the traffic was disturbed {ATTEMPTS} times: tasks heard nothing of the driver",
+            hint="is this machine too busy, or the network between it and the executors bad?",
+        )
+
+    def rest(self, cool_down_s_most: float, observe: Observe = lambda *_: None) -> bool:
+        """Waits until the groups have caught up and the brokers answer as when they are idle.
+
+        A little traffic tells. Gives False when that takes longer; the groups have skipped then
+        what they had not read.
+        """
+        probe = Point(PROBE_BYTES, 1, PROBE_PACE, self._reading_groups, 1)
+        until_s = time.monotonic() + cool_down_s_most
+        at_rest = False
+        try:
+            self._carry_out(probe, self._reading_groups)
+            begun_s = time.monotonic()
+            with self._hearing:
+                self._reading.forget_before(begun_s)
+            while not at_rest and (now_s := time.monotonic()) < until_s:
+                self._look()
+                if now_s - begun_s < PROBE_S:
+                    continue
+                seen = self._signals(now_s - PROBE_S, now_s, 0)
+                observe("cooling down", seen)
+                caught_up = self._caught_up(now_s - PROBE_S, now_s)
+                at_rest = seen is not None and self._is_calm(seen) and caught_up
+        finally:
+            self._halt()
+        if not at_rest:
+            self._skips += 1
+            self._carry_out(None, self._reading_groups)
+        with self._hearing:
+            self._reading.set_caught_up()
+        return at_rest
+
+    def close(self) -> None:
+        """Ends the traffic, the tasks and the connections; does not raise."""
+        if self._tower is not None:
+            self._tower.close()
+        if self._job.is_alive():
+            self._job.join(STOP_S)
+        if self._job.is_alive():
+            with suppress(DrainerError), spark_failures():
+                self._session.sparkContext.cancelJobGroup(self._job_name)
+            self._job.join(STOP_S)
+        if self._jmx is not None:
+            self._jmx.close()
+        if self._in_sync is not None:
+            self._in_sync.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def _reading_groups(self) -> int:
+        assert self._tower is not None
+        return self._tower.order.groups
+
+    @property
+    def _silences(self) -> int:
+        with self._hearing:
+            return self._reading.silences
+
+    def _is_calm(self, seen: Signals) -> bool:
+        if seen.round_trip_ms and (self._least_ms is None or seen.round_trip_ms < self._least_ms):
+            self._least_ms = seen.round_trip_ms
+        return 0 < seen.round_trip_ms <= AT_REST * (self._least_ms or 0.0) + AT_REST_MS
+
+    def _caught_up(self, begin_s: float, end_s: float) -> bool:
+        with self._hearing:
+            lag = self._reading.lag_between(begin_s, end_s, self._reading_groups)
+        if lag is None:
+            return not self._reading_groups
+        least, most = lag
+        return most <= LAG_AT_REST and most - least <= LAG_AT_REST
+
+    def _set_groups(self, groups: int) -> None:
+        """Lets so many groups read; others leave, and newcomers begin where the logs end."""
+        if groups > len(self._groups):
+            raise ValueError(f"{groups} groups of {len(self._groups)}")
+        if groups != self._reading_groups:
+            self._carry_out(None, groups)
+            with self._hearing:
+                self._reading.set_caught_up()
+
+    def _carry_out(self, point: Point | None, groups: int) -> None:
+        assert self._tower is not None
+        number = self._tower.order.number + 1
+        self._tower.tell(Order(number, point, groups, self._skips))
+        until_s = time.monotonic() + READY_S
+        while not self._ready(number):
+            if time.monotonic() > until_s:
+                raise Interrupted(
+                    f"the clients are not ready after {READY_S:.0f} s",
+                    hint="do the executors have room for so many, and reach the brokers?",
+                )
+            self._look()
+
+    def _ready(self, number: int) -> bool:
+        with self._hearing:
+            return self._reading.ready(number)
+
+    def _halt(self) -> None:
+        assert self._tower is not None
+        order = self._tower.order
+        self._tower.tell(Order(order.number + 1, None, order.groups, order.skips))
+
+    def _running(self, point: Point, begun_s: float, now_s: float) -> Signals | None:
+        handlers_idle, isr_changing = self._looked(now_s - LOOKED_S, now_s)
+        with self._hearing:
+            return self._reading.running(
+                point, begun_s, now_s, handlers_idle=handlers_idle, isr_changing=isr_changing
+            )
+
+    def _signals(self, begin_s: float, end_s: float, groups: int) -> Signals | None:
+        handlers_idle, isr_changing = self._looked(begin_s, end_s)
+        with self._hearing:
+            return self._reading.signals(
+                begin_s, end_s, groups, handlers_idle=handlers_idle, isr_changing=isr_changing
+            )
+
+    def _looked(self, begin_s: float, end_s: float) -> tuple[float | None, float | None]:
+        """How idle request handlers were, and how long in-sync replicas changed; None: unknown."""
+        assert self._in_sync is not None
+        assert self._jmx is not None
+        shares = (
+            changing_share(self._in_sync.within(begin_s, end_s), self._in_sync.usual),
+            changing_share(self._jmx.in_sync_changes(begin_s, end_s)),
+        )
+        return (
+            self._jmx.handlers_idle(begin_s, end_s),
+            max((one for one in shares if one is not None), default=None),
+        )
+
+    def _heard(self, task: int, report: Report) -> None:
+        with self._hearing:
+            self._reading.take(time.monotonic(), task, report)
+
+    def _look(self) -> None:
+        """Waits for a moment; raises what keeps the traffic from going on."""
+        assert self._tower is not None
+        self._job.join(LOOK_S)
+        if self._in_sync is not None and self._in_sync.gone is not None:
+            raise no_test_topic(str(self._in_sync.gone))
+        if self._tower.lost is not None:
+            raise self._tower.lost
+        if self._job_error is not None:
+            raise self._job_error
+        if not self._job.is_alive():
+            raise Interrupted("the tasks have ended by themselves", hint="try again")
+
+    def _run_job(self) -> None:
+        context = self._session.sparkContext
+        try:
+            with spark_failures():
+                context.setJobGroup(self._job_name, self._job_name, interruptOnCancel=True)
+                hosts = self._session.range(0, self._tasks, 1, self._tasks)
+                hosts.mapInArrow(self._hosting, HOSTED_SCHEMA).collect()
+        except DrainerError as error:
+            self._job_error = error
+        except Exception as error:  # the session was stopped meanwhile, and has nothing left
+            self._job_error = Interrupted(f"Spark's job broke: {describe(error)}", cause=error)
+
+
+def _addresses(session: SparkSession) -> tuple[str, str]:
+    """What to listen on, and how tasks reach it."""
+    context = session.sparkContext
+    if str(context.master).startswith("local"):
+        return LOCALHOST, LOCALHOST
+    conf = context.getConf()
+    bind, host = conf.get("spark.driver.bindAddress"), conf.get("spark.driver.host")
+    return bind or "0.0.0.0", host or socket.gethostname()

@@ -1,0 +1,1 @@
+"""The search and its findings, on a terminal."""

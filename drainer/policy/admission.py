@@ -1,0 +1,128 @@
+"""Admission: who may start now, by the rate that was asked for and by the circuit breaker.
+
+It has the dispatcher's face to workers, and stands before it only while it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from drainer.core.dispatch import Dispatcher
+from drainer.message import SubMessage
+from drainer.policy.breaker import Breaker
+from drainer.policy.retries import Retries
+
+BURST_S = 0.05  # of the rate may start at once: event loops are not on time
+
+
+class Rate:
+    """A token bucket: ``per_s`` starts a second, with a small burst."""
+
+    def __init__(self, per_s: float, now_s: float) -> None:
+        self.per_s = per_s
+        self._most = max(1.0, per_s * BURST_S)
+        self._tokens = 1.0
+        self._at_s = now_s
+
+    def allowed(self, now_s: float) -> int:
+        """How many may start now."""
+        self._tokens = min(self._most, self._tokens + (now_s - self._at_s) * self.per_s)
+        self._at_s = now_s
+        return int(self._tokens + 1e-9)
+
+    def start(self) -> None:
+        self._tokens -= 1
+
+    def next_at_s(self, now_s: float) -> float:
+        """When the next one may start."""
+        self.allowed(now_s)
+        return now_s + max(0.0, 1 - self._tokens) / self.per_s
+
+
+class Admission:
+    """Stands between workers and dispatcher. ``recovered`` is called when a probe succeeds."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        retries: Retries,
+        breaker: Breaker,
+        rate: Rate | None,
+        clock: Callable[[], float],
+        recovered: Callable[[], None],
+    ) -> None:
+        self.lanes = dispatcher.lanes
+        self.paused = False
+        self._dispatcher = dispatcher
+        self._retries = retries
+        self._breaker = breaker
+        self._rate = rate
+        self._clock = clock
+        self._recovered = recovered
+
+    @property
+    def ready(self) -> int:
+        """How many could start now."""
+        if self.paused:
+            return 0
+        ready = self._dispatcher.ready
+        if self._breaker.open:
+            probe_at_s = self._breaker.probe_at_s
+            due = probe_at_s is not None and probe_at_s <= self._clock()
+            ready = min(1, ready + len(self._retries)) if due else 0
+        return ready if self._rate is None else min(ready, self._rate.allowed(self._clock()))
+
+    @property
+    def next_at_s(self) -> float | None:
+        """When it is worth asking again; None when that depends on something else."""
+        if self.paused:
+            return None
+        found = self._dispatcher.ready
+        times: list[float] = []
+        if self._breaker.open:
+            probe_at_s = self._breaker.probe_at_s
+            if probe_at_s is None:
+                return None  # one is under way
+            found += len(self._retries)
+            times.append(probe_at_s)
+        if self._rate is not None:
+            times.append(self._rate.next_at_s(self._clock()))
+        return max(times, default=None) if found else None
+
+    def take(self) -> SubMessage | None:
+        """The dispatcher's, when one may start."""
+        if not self.ready:
+            return None
+        sub = self._dispatcher.take()
+        if self._breaker.open:
+            if sub is None:  # all lanes wait for a retry: the first of those is the probe
+                self._dispatcher.release(self._retries.pop())
+                sub = self._dispatcher.take()
+                assert sub is not None
+            self._breaker.start_probe(sub)
+        if sub is not None and self._rate is not None:
+            self._rate.start()
+        return sub
+
+    def take_behind(self, sub: SubMessage) -> SubMessage | None:
+        """The dispatcher's, when one more may start."""
+        if self._breaker.open or self.paused:
+            return None
+        if self._rate is not None:
+            if not self._rate.allowed(self._clock()):
+                return None
+            self._rate.start()
+        return self._dispatcher.take_behind(sub)
+
+    def finish(self, sub: SubMessage) -> None:
+        self._dispatcher.finish(sub)
+        self.ended(sub)
+
+    def finish_and_take(self, sub: SubMessage) -> SubMessage | None:
+        self.finish(sub)
+        return self.take()
+
+    def ended(self, sub: SubMessage) -> None:
+        """Hears of a sub-message whose attempt did not fail."""
+        if self._breaker.ended(sub):
+            self._recovered()

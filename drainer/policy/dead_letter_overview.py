@@ -1,0 +1,205 @@
+"""An overview of many dead letters, made one by one within bounds of memory."""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from heapq import heappush, heappushpop
+from typing import Any, Generic, TypeVar
+
+from drainer.errors import EXIT_DONE, NotADeadLetter
+from drainer.message import Message
+from drainer.policy.dead_letter import Letter, LetterFilter, read_letter
+from drainer.policy.exact_json import Encoding
+
+HOTTEST = 10
+TALLIED = 50_000  # different things that are counted at once
+
+Thing = TypeVar("Thing", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What lies in a dead-letter topic.
+
+    Attributes:
+        topic: its name.
+        letters: how many dead letters it holds.
+        redriven: how many of them a redrive is done with; the others are outstanding.
+        asked: how many of them are asked for: those that are outstanding, or all.
+        matching: how many of these the filter lets through; the counts below are of them.
+        foreign: records that are no dead letters of drainer's, or damaged.
+        by_reason: counts by reason.
+        by_error: counts by error type and handler; the type is empty where there was no error.
+        by_sub_key: the sub-keys with the most letters.
+        newest: the latest of them, the newest first, without payload and headers, and whether a
+            redrive is done with it.
+    """
+
+    topic: str
+    letters: int
+    redriven: int
+    asked: int
+    matching: int
+    foreign: int
+    by_reason: tuple[tuple[str, int], ...]
+    by_error: tuple[tuple[tuple[str, str], int], ...]
+    by_sub_key: tuple[tuple[str, int], ...]
+    newest: tuple[tuple[Letter, bool], ...]
+
+    @property
+    def outstanding(self) -> int:
+        return self.letters - self.redriven
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "status": "ok",
+            "exit_code": EXIT_DONE,
+            "dead_letter_topic": self.topic,
+            "letters": self.letters,
+            "redriven": self.redriven,
+            "outstanding": self.outstanding,
+            "matching": self.matching,
+            "foreign": self.foreign,
+            "by_reason": [{"reason": reason, "letters": n} for reason, n in self.by_reason],
+            "by_error": [
+                {"error_type": kind or None, "handler": handler, "letters": n}
+                for (kind, handler), n in self.by_error
+            ],
+            "by_sub_key": [{"sub_key": key, "letters": n} for key, n in self.by_sub_key],
+            "newest": [
+                {**letter_as_json(letter), "redriven": redriven} for letter, redriven in self.newest
+            ],
+        }
+
+
+class Survey:
+    """Takes the records of a dead-letter topic in any order; gives an Overview of them.
+
+    ``limit`` is how many letters are kept to be listed. ``all_`` asks for those that were redriven
+    too.
+    """
+
+    def __init__(self, topic: str, wanted: LetterFilter, limit: int, *, all_: bool = False) -> None:
+        self._topic = topic
+        self._wanted = wanted
+        self._limit = limit
+        self._all = all_
+        self._letters = self._redriven = self._matching = self._foreign = 0
+        self._by_reason, self._by_sub_key = _Tally[str](), _Tally[str]()
+        self._by_error = _Tally[tuple[str, str]]()
+        self._newest: list[tuple[str, int, int, Letter, bool]] = []
+
+    def take(self, message: Message, *, redriven: bool = False) -> None:
+        try:
+            letter = read_letter(message)
+        except NotADeadLetter:
+            self._foreign += 1
+            return
+        self._letters += 1
+        self._redriven += redriven
+        if redriven and not self._all:
+            return
+        if not self._wanted.matches(letter):
+            return
+        self._matching += 1
+        letter = letter.masked()
+        self._by_reason.add(letter.reason)
+        self._by_error.add((letter.error_type or "", letter.handler))
+        for key in letter.key_texts:
+            self._by_sub_key.add(key)
+        light = replace(letter, payload=None, headers=())
+        entry = (letter.time, letter.partition, letter.offset, light, redriven)
+        if len(self._newest) < self._limit:
+            heappush(self._newest, entry)
+        elif self._limit:
+            heappushpop(self._newest, entry)
+
+    def overview(self) -> Overview:
+        return Overview(
+            self._topic,
+            self._letters,
+            self._redriven,
+            self._letters - (0 if self._all else self._redriven),
+            self._matching,
+            self._foreign,
+            self._by_reason.most(),
+            self._by_error.most(),
+            self._by_sub_key.most(),
+            tuple(entry[3:] for entry in sorted(self._newest, reverse=True)),
+        )
+
+
+def letter_as_json(letter: Letter) -> dict[str, Any]:
+    """A letter for programs, without its payload."""
+    return {
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "time": letter.time,
+        "id": letter.id,
+        "origin": {
+            "topic": letter.origin.topic,
+            "topic_id": letter.origin.topic_id,
+            "group": letter.group,
+            "partition": letter.origin.partition,
+            "offset": letter.message_offset,
+            "index": letter.index,
+        },
+        "kind": letter.kind,
+        "sub_keys": list(letter.key_texts),
+        "reason": letter.reason,
+        "attempts": letter.attempts,
+        "redrives": letter.redrives,
+        "error_type": letter.error_type,
+        "error": letter.error_text,
+        "handler": letter.handler,
+        "drain_id": letter.drain_id,
+        "payload_encoding": letter.payload_encoding.value,
+        "why_not_redriven": letter.why_not_redriven,
+    }
+
+
+def whole_letter_as_json(letter: Letter) -> dict[str, Any]:
+    """A letter for programs, with its payload, and its message's key, timestamp and headers."""
+    return {
+        **letter_as_json(letter),
+        "payload": _payload_as_json(letter),
+        "message": {
+            "key": _as_json(letter.message_key),
+            "timestamp": letter.timestamp,
+            "headers": [[name, _as_json(value)] for name, value in letter.headers],
+        },
+    }
+
+
+def _payload_as_json(letter: Letter) -> Any:
+    if letter.payload_encoding is Encoding.LITERAL:
+        return repr(letter.payload)
+    return _as_json(letter.payload)
+
+
+def _as_json(value: Any) -> Any:
+    # Bytes are text where they can be, for whoever reads it.
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
+
+
+class _Tally(Generic[Thing]):
+    """Counts by thing, within bounds: of very many things, rare ones are counted too low."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[Thing] = Counter()
+
+    def add(self, thing: Thing) -> None:
+        self._counts[thing] += 1
+        if len(self._counts) > 2 * TALLIED:
+            self._counts = Counter(dict(self._counts.most_common(TALLIED)))
+
+    def most(self) -> tuple[tuple[Thing, int], ...]:
+        return tuple(self._counts.most_common(HOTTEST))

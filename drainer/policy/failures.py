@@ -1,0 +1,332 @@
+"""What becomes of a sub-message whose attempt failed: the user's settings, and the decision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import Enum
+from math import inf
+from random import Random
+from typing import Any
+
+from drainer.core import fields
+from drainer.core.progress import Counts
+from drainer.message import SubMessage
+from drainer.policy.breaker import Breaker, Streak
+
+JITTER = 0.5  # a delay is drawn between this share of itself and the whole
+SHARE_JUDGED_FROM = 1_000  # sub-messages; a share of fewer says nothing
+
+# How likely it is by chance that so many sub-messages fail for good, one after the other.
+DOUBTFUL = 0.01  # below this it may be the downstream
+CERTAIN = 1e-5  # below this it is
+EXPECTED = 0.01  # of one sub-message, when nothing is known yet
+SHARE_LEAST = 0.001  # of bad ones; nobody knows that there are fewer
+OUTLIVED = 2  # failed attempts after each of which others succeeded: then it is no outage's fault
+
+
+class OnFailure(Enum):
+    """What to do with a sub-message whose retries are spent."""
+
+    HALT = "halt"
+    DEAD_LETTER = "dead-letter"
+    PARK = "park"
+    SKIP = "skip"
+
+
+class AfterDead(Enum):
+    """What to do with the sub-messages behind a dead letter on its lane."""
+
+    CONTINUE = "continue"
+    PARK = "park"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many may be given up: a count, or a share of what finished. Neither is no limit."""
+
+    count: int | None = None
+    share: float | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Limit:
+        """``100``, ``1%`` or ``none``. Raises ValueError."""
+        word = text.strip().lower()
+        if word == "none":
+            return cls()
+        if word.endswith("%"):
+            share = float(word[:-1]) / 100
+            if not 0 <= share <= 1:
+                raise ValueError(f"{text!r} is no share")
+            return cls(share=share)
+        count = int(word)
+        if count < 0:
+            raise ValueError(f"{text!r} is below zero")
+        return cls(count=count)
+
+    def __str__(self) -> str:
+        if self.share is not None:
+            return f"{self.share * 100:.15g}%"
+        return "none" if self.count is None else str(self.count)
+
+    def passed(self, given_up: int, finished: int) -> bool:
+        """Whether this many of so many finished sub-messages are too many."""
+        if self.count is not None:
+            return given_up > self.count
+        return (
+            self.share is not None
+            and (finished >= SHARE_JUDGED_FROM or not self.share)
+            and given_up > self.share * finished
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FailureSettings:
+    """How a drain meets failures; the plan keeps it, so that a resume goes on in the same way.
+
+    ``retries`` counts attempts after the first. Delays double from ``retry_delay_s`` up to
+    ``retry_max_delay_s``. A ``timeout_s`` of 0 is none. ``max_consecutive`` sub-messages given up
+    with nothing done between them halt the drain. ``max_outage_s`` is how long the circuit breaker
+    waits for the downstream, ``max_doubt_s`` how long it may be the downstream that one sub-message
+    fails, when nothing else could tell. ``rate`` is in sub-messages started per second.
+    """
+
+    retries: int = 0
+    retry_delay_s: float = 0.2
+    retry_max_delay_s: float = 30.0
+    timeout_s: float = 30.0
+    on_failure: OnFailure = OnFailure.HALT
+    after_dead: AfterDead = AfterDead.CONTINUE
+    dead_letter_topic: str | None = None
+    max_dead: Limit = Limit(share=0.5)
+    max_consecutive: int | None = None
+    breaker: bool = True
+    max_outage_s: float = 3600.0
+    max_doubt_s: float = 60.0
+    rate: float | None = None
+
+    def __post_init__(self) -> None:
+        delays = (self.retry_delay_s, self.retry_max_delay_s)
+        waits = (self.timeout_s, self.max_outage_s, self.max_doubt_s)
+        if min(self.retries, *delays, *waits) < 0:
+            raise ValueError("a number of retries or a duration is below zero")
+        if self.max_consecutive is not None and self.max_consecutive < 1:
+            raise ValueError("max_consecutive is below one")
+        if self.rate is not None and self.rate <= 0:
+            raise ValueError("with this rate nothing would ever start")
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self) | {
+            "on_failure": self.on_failure.value,
+            "after_dead": self.after_dead.value,
+            "max_dead": str(self.max_dead),
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> FailureSettings:
+        """Raises KeyError, TypeError or ValueError when the body is not what was written."""
+        return cls(
+            retries=fields.whole(body["retries"]),
+            retry_delay_s=fields.number_of(body["retry_delay_s"]),
+            retry_max_delay_s=fields.number_of(body["retry_max_delay_s"]),
+            timeout_s=fields.number_of(body["timeout_s"]),
+            on_failure=OnFailure(body["on_failure"]),
+            after_dead=AfterDead(body["after_dead"]),
+            dead_letter_topic=fields.optional(fields.text, body["dead_letter_topic"]),
+            max_dead=Limit.parse(fields.text(body["max_dead"])),
+            max_consecutive=fields.optional(fields.whole, body["max_consecutive"]),
+            breaker=fields.yes_or_no(body["breaker"]),
+            max_outage_s=fields.number_of(body["max_outage_s"]),
+            max_doubt_s=fields.number_of(body["max_doubt_s"]),
+            rate=fields.optional(fields.number_of, body["rate"]),
+        )
+
+    def delay_s(self, failures: int, random: Random | None = None) -> float:
+        """How long to wait after so many failures (from 1): exponential, with jitter by chance."""
+        whole: float = min(self.retry_max_delay_s, self.retry_delay_s * 2 ** min(failures - 1, 60))
+        return whole if random is None else whole * random.uniform(JITTER, 1)
+
+
+class Fate(Enum):
+    """What becomes of a sub-message after a failed attempt."""
+
+    RETRY = "retry"
+    DEAD = "dead"
+    PARKED = "parked"
+    FAILED = "failed"
+    HALT = "halt"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``at_s`` is when to try again, by the clock that was given; ``why`` tells why it is given up.
+
+    ``in_doubt`` says that its retries are spent: see ``proven`` when its time has come.
+    """
+
+    fate: Fate
+    at_s: float = 0.0
+    why: str | None = None
+    in_doubt: bool = False
+
+
+_FATES = {
+    OnFailure.DEAD_LETTER: Fate.DEAD,
+    OnFailure.PARK: Fate.PARKED,
+    OnFailure.SKIP: Fate.FAILED,
+    OnFailure.HALT: Fate.HALT,
+}
+
+
+NOTHING_SUCCEEDED = (
+    "nothing has succeeded yet in this run: the handler or its downstream is broken, and not one"
+    " message (--no-breaker gives up all the same)"
+)
+
+
+NOTHING = Counts()
+
+
+class FailurePolicy:
+    """Decides after each failed attempt, and keeps count of what was given up.
+
+    Nothing is given up while it may be the downstream. What tells is how many sub-messages began to
+    fail since one last succeeded: that they all are bad is as likely as the share of those that
+    were given up before, to the power of their number. Below ``CERTAIN`` the downstream is away,
+    and is waited for; below ``DOUBTFUL`` nobody can tell, and after ``max_doubt_s`` without any
+    success a sub-message is given up.
+
+    ``done`` is how many sub-messages this run has done so far: whoever succeeds need not report it.
+    ``before`` is the account of sub-messages that former runs left; ``given_up`` goes on from it.
+    """
+
+    def __init__(
+        self,
+        settings: FailureSettings,
+        breaker: Breaker,
+        random: Random,
+        before: Counts = NOTHING,
+    ) -> None:
+        self.settings = settings
+        self.breaker = breaker
+        self.retries = 0
+        self.given_up = before.given_up
+        self._done_before = before.done
+        self._streak: Streak | None = None  # before which ``_usual`` were given up
+        self._usual = 0
+        self._consecutive = 0
+        self._at_last = -1, -1  # how many were done when the last one was given up
+        self._random = random
+
+    def later(self, now_s: float, after_s: float | None, sub: SubMessage) -> Verdict:
+        """For a handler that asks to be called again: it is no failure, and spends no retry."""
+        self.retries += 1
+        self.breaker.undecided(sub, now_s)
+        wait_s = self.settings.delay_s(sub.attempt, self._random) if after_s is None else after_s
+        return Verdict(Fate.RETRY, now_s + max(0.0, wait_s))
+
+    def failed(
+        self, sub: SubMessage, done: int, at_work: int, now_s: float, *, looked: bool = False
+    ) -> Verdict:
+        """For an attempt that failed, or took too long; ``at_work`` as the breaker wants it.
+
+        ``looked`` says that ``look_for_outage`` has heard of this attempt, when it was overdue.
+        """
+        settings, breaker = self.settings, self.breaker
+        why = None if looked else self.look_for_outage(sub, done, at_work, now_s)
+        if why is not None:
+            return Verdict(Fate.HALT, why=why)
+        failing = breaker.failing(sub, now_s)
+        if not failing.failures:
+            failing.done = done
+        elif done > failing.done_at_last:
+            failing.outlived += 1
+        failing.done_at_last = done
+        failing.failures += 1
+        spent = failing.failures > settings.retries
+        if spent:
+            known_bad = failing.outlived >= OUTLIVED and not breaker.open
+            patience_s = 0.0 if known_bad else self.patience_s(done)
+            waited_s = now_s - max(failing.since_s, breaker.streak.since_s)
+            in_vain = not done and settings.on_failure is OnFailure.HALT  # a resume tries it again
+            if waited_s >= patience_s or in_vain:
+                return Verdict(_FATES[settings.on_failure], why=_why(waited_s, patience_s))
+            if breaker.open or breaker.streak.of_all or 0 < settings.max_doubt_s <= waited_s:
+                if not done and patience_s == inf:
+                    return Verdict(Fate.HALT, why=NOTHING_SUCCEEDED)
+                if not breaker.open:
+                    breaker.start(now_s)
+        self.retries += 1
+        # Those in doubt are given up in the order in which they failed.
+        wait_s = settings.delay_s(failing.failures, None if spent else self._random)
+        return Verdict(Fate.RETRY, now_s + wait_s, in_doubt=spent)
+
+    def patience_s(self, done: int) -> float:
+        """How long that which fails now may fail because of the downstream."""
+        breaker, settings = self.breaker, self.settings
+        if not settings.breaker:
+            return 0.0
+        chance = self._chance(breaker.streak) if breaker.streak.done == done else 1.0
+        if chance < CERTAIN:
+            return inf
+        if chance < DOUBTFUL:
+            return settings.max_doubt_s
+        return inf if breaker.open else 0.0
+
+    def proven(self, sub: SubMessage, done: int) -> Verdict | None:
+        """For one that was in doubt and whose time has come: it is given up without another attempt
+        when others have succeeded since it failed, at once and not after all failed."""
+        failing = sub.failing
+        if (
+            self.breaker.is_new(sub)
+            or failing.failures > self.settings.retries + 1
+            or self.patience_s(done)
+            or self._chance(failing.streak) < CERTAIN
+        ):
+            return None
+        return Verdict(_FATES[self.settings.on_failure])
+
+    def _chance(self, streak: Streak) -> float:
+        """How likely it is that nothing but the sub-messages of a streak is bad."""
+        if streak is self.breaker.streak and streak is not self._streak:
+            self._streak, self._usual = streak, self.given_up
+        ended = self._done_before + streak.done + self._usual
+        share = (self._usual + EXPECTED) / (ended + 1)
+        return float(max(SHARE_LEAST, share) ** streak.new)
+
+    def expect(self, sub: SubMessage, now_s: float) -> None:
+        """For what is behind one that was given up while others succeeded: if it fails as well,
+        the lane is bad, and that says nothing of the downstream."""
+        self.breaker.failing(sub, now_s).expected = True
+
+    def look_for_outage(self, sub: SubMessage, done: int, at_work: int, now_s: float) -> str | None:
+        """Tells the breaker of a failed attempt; the reason to halt rather than to wait."""
+        if self.settings.breaker and self.breaker.failed(sub, done, at_work, now_s) and not done:
+            return NOTHING_SUCCEEDED
+        return None
+
+    def gave_up(self, sub: SubMessage, done: int, finished: int) -> str | None:
+        """Counts one that was given up; the reason to halt when those are too many."""
+        between = sub.failing.done, done  # its first failure, and now
+        self.given_up += 1
+        self._consecutive = self._consecutive + 1 if between == self._at_last else 1
+        self._at_last = between
+        settings = self.settings
+        if settings.max_dead.passed(self.given_up, finished):
+            return (
+                f"{self.given_up:,} sub-messages were given up, in all runs, more than --max-dead"
+                f" {settings.max_dead}"
+            )
+        most = settings.max_consecutive
+        if most is not None and self._consecutive >= most:
+            return f"{self._consecutive:,} sub-messages in a row were given up, with none done"
+        return None
+
+
+def _why(waited_s: float, patience_s: float) -> str | None:
+    if not 0 < patience_s <= waited_s:
+        return None
+    return (
+        f"nothing has succeeded for {waited_s:.0f} s, and no other lane could tell whether it is"
+        " the downstream (--max-doubt)"
+    )

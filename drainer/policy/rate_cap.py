@@ -1,0 +1,98 @@
+"""Pace: a flow of messages that is held to the cap of its own message size, as smoothly as pays."""
+
+from __future__ import annotations
+
+from drainer.errors import LimitsRefused
+from drainer.limits.search.boundary import Cap, Limits
+
+BURST_S = 0.2  # of the cap may come at once: threads and event loops are not on time
+HALF_LIFE = 100  # messages, of what the mean size is made of: soon right when it changes
+BINDS_S = 1.0  # a cap that held something back so long ago still binds
+
+
+class Pace:
+    """A token bucket, filled at the rate of the cap at the mean size of what flows, which moves.
+
+    ``share`` of the cap is meant, when others flow beside this one. It counts in time: so many
+    messages take so many seconds of the flow, and the next may come when those are over. Sizes at
+    which nothing was safe have the cap of those before them.
+
+    One thread asks it and tells it; its figures may be read by others.
+    """
+
+    def __init__(self, limits: Limits, share: float = 1.0, message_bytes: float = 1.0) -> None:
+        """``message_bytes`` is the mean size until something has flowed.
+
+        Raises LimitsRefused when the limits allow for nothing at that size.
+        """
+        self._limits = limits
+        self._share = share
+        self._messages = self._bytes = 0.0  # that the mean is made of
+        self._free_s = float("-inf")
+        self._held_s = float("-inf")
+        self.cap: Cap = limits.cap(message_bytes)
+        self.flowed = self.flowed_bytes = 0
+
+    @property
+    def messages_per_s(self) -> float:
+        """What may flow now."""
+        return self._share * self.cap.messages_per_s
+
+    @property
+    def bytes_per_s(self) -> float:
+        """The same in bytes of keys and values."""
+        return self._share * self.cap.bytes_per_s
+
+    @property
+    def overall(self) -> Cap:
+        """The cap at the mean size of all that has flowed."""
+        return self._at(max(1.0, self.flowed_bytes / self.flowed)) if self.flowed else self.cap
+
+    def binds(self, now_s: float) -> bool:
+        """Whether it has held anything back lately."""
+        return now_s - self._held_s < BINDS_S
+
+    def allowed(self, now_s: float) -> int:
+        """How many messages may come now, of the size that they had so far."""
+        credit_s = min(BURST_S, now_s - self._free_s)
+        if credit_s < 0:
+            self._held_s = now_s
+            return 0
+        return max(1, int(credit_s * self.messages_per_s))
+
+    def next_s(self, now_s: float, messages: int = 1) -> float:
+        """How long until so many may come, or all that a burst has."""
+        burst = min(messages / self.messages_per_s, BURST_S)
+        return max(0.0, self._free_s + burst - now_s)
+
+    def came(self, now_s: float, messages: int, size: int) -> None:
+        """So many came, with so many bytes of keys and values."""
+        if not messages:
+            return
+        self._measure(messages, size)
+        self._free_s = max(self._free_s, now_s - BURST_S) + messages / self.messages_per_s
+
+    def book(self, now_s: float, size: int, most_s: float) -> float:
+        """After how many seconds one of this size may go; nothing is booked above ``most_s``."""
+        wait_s = self._free_s - now_s
+        if wait_s > 0:
+            self._held_s = now_s
+        if wait_s <= most_s:
+            self.came(now_s, 1, size)
+        return max(0.0, wait_s)
+
+    def _measure(self, messages: int, size: int) -> None:
+        kept = 0.5 ** (messages / HALF_LIFE)
+        self._messages = self._messages * kept + messages
+        self._bytes = self._bytes * kept + size
+        self.flowed += messages
+        self.flowed_bytes += size
+        mean = max(1.0, self._bytes / self._messages)
+        if abs(mean - self.cap.message_bytes) > 0.01 * self.cap.message_bytes:
+            self.cap = self._at(mean)
+
+    def _at(self, message_bytes: float) -> Cap:
+        try:
+            return self._limits.cap(message_bytes)
+        except LimitsRefused:  # nothing was safe at that size
+            return self.cap

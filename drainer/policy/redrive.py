@@ -1,0 +1,117 @@
+"""Redriving: dead letters as the sub-messages that they were, and which of them are meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from dataclasses import fields as fields_of
+from pathlib import Path
+from typing import Any
+
+from drainer.core import fields
+from drainer.core.progress import RangeSet
+from drainer.errors import NotADeadLetter
+from drainer.message import Message, SubMessage
+from drainer.policy.dead_letter import Letter, LetterFilter, read_letter
+
+_FILTERS = tuple(each.name for each in fields_of(LetterFilter))
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveSettings:
+    """Which dead letters of a topic go to the handler again; the others stay pending.
+
+    One that was redriven ``max_redrives`` times already does not: it would go round in circles.
+    """
+
+    letters: LetterFilter = field(default_factory=LetterFilter)
+    max_redrives: int = 3
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> RedriveSettings:
+        """Raises KeyError, TypeError or ValueError when the body is not what was written."""
+        letters = body["letters"]
+        return cls(
+            LetterFilter(**{name: fields.texts(letters[name]) for name in _FILTERS}),
+            fields.whole(body["max_redrives"]),
+        )
+
+    def split(self, message: Message) -> Iterator[SubMessage]:
+        """The one sub-message of a dead letter; of anything else, one that is left alone."""
+        try:
+            letter = read_letter(message)
+        except NotADeadLetter:
+            yield LeftAlone(message.offset, "no dead letter of drainer's, or a damaged one")
+            return
+        why = self._why_left_alone(letter)
+        yield Redriven(letter) if why is None else LeftAlone(message.offset, why)
+
+    def _why_left_alone(self, letter: Letter) -> str | None:
+        if not self.letters.matches(letter):
+            return "not asked for"
+        if letter.redrives >= self.max_redrives:
+            return f"redriven {self.max_redrives} times already, or more often"
+        return letter.why_not_redriven
+
+
+class LeftAlone(SubMessage):
+    """A record of a dead-letter topic that is not redriven: no lane waits for it.
+
+    The payload tells why.
+    """
+
+    __slots__ = ()
+
+
+class Redriven(SubMessage):
+    """A dead letter on its way through a drain; ``original`` is what the handler is given.
+
+    It has the identity that it had when it died, so that a handler's effect stays exactly once.
+    """
+
+    __slots__ = ("letter", "original")
+
+    def __init__(self, letter: Letter) -> None:
+        original = letter.sub_message()
+        original.message = letter.message()
+        original.index = letter.index
+        # A barrier has no sub-key, and what it stood between is gone: it has a lane of its own.
+        key = original.key if letter.key_texts else ("barrier", letter.id)
+        super().__init__(key, original.payload, keys=original.keys)
+        self.letter = letter
+        self.original = original
+
+    def begin(self) -> SubMessage:
+        """What the handler is given for the next attempt."""
+        self.original.attempt = self.letter.attempts + self.attempt
+        return self.original
+
+
+def selects(sub: SubMessage) -> bool:
+    """Whether a sub-message of a redrive goes to the handler."""
+    return not isinstance(sub, LeftAlone)
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveProgress:
+    """What of a dead-letter topic redrives are done with: what the next one leaves out.
+
+    Attributes:
+        group: that keeps track of it.
+        plan: of a redrive that left some letters alone; None when there is none to be seen.
+        finished: offsets by partition.
+        begun: whether there is a plan, or the group has committed anything.
+    """
+
+    group: str
+    plan: Path | None
+    finished: Mapping[int, RangeSet]
+    begun: bool
+
+    def __contains__(self, message: Message) -> bool:
+        """Asked for the messages of a partition in their order."""
+        known = self.finished.get(message.partition)
+        return known is not None and message.offset in known

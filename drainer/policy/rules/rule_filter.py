@@ -1,0 +1,202 @@
+"""The sieve: asks the rules about each sub-message that is delivered, and keeps their account."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from drainer.core.claims import Claim, Places
+from drainer.core.order import Order
+from drainer.core.progress import Outcome
+from drainer.message import Barrier, Message, SubMessage
+from drainer.policy.dead_letter import key_text
+from drainer.policy.redrive import LeftAlone, Redriven
+from drainer.policy.rules.facts import CannotTell, Facts
+from drainer.policy.rules.limit import KeyLimit, SharedLimit
+from drainer.policy.rules.predicate import BadExpression, Predicate
+from drainer.policy.rules.settings import (
+    LIMIT,
+    RuleAccount,
+    RuleSettings,
+    SkipRule,
+    asked_beyond,
+    greater,
+)
+
+REASONS_MOST = 50  # told apart
+OTHER_REASONS = "other reasons"
+_PLACES = Places(Order.SUB_KEY)  # other orders have no claims with a limit
+
+
+class Sieve:
+    """The rules of a drain at work.
+
+    A rule takes a sub-message out before it enters a lane: it is finished as skipped at once, or
+    given to ``give_up`` for a dead letter, and ``buried`` once that is safe. ``account`` is what
+    the rules did in earlier runs.
+
+    Raises BadExpression, which names the rule, when one can't be understood.
+    """
+
+    def __init__(self, settings: RuleSettings, account: RuleAccount | None = None) -> None:
+        self.settings = settings
+        self._before = account = account or RuleAccount()
+        self._tests = [_Test(rule) for rule in settings.skip]
+        most = settings.limit_per_key
+        self._limit: KeyLimit | SharedLimit | None = None
+        if most is not None:
+            self._limit = KeyLimit(most, account.counts)
+        self._asked_below = account.asked_below
+        self._asked_by = [(Claim.parse(text), below) for text, below in account.asked_by.items()]
+        self.skipped_by = Counter(account.skipped_by)  # over all runs
+        self.dead_by = Counter(account.dead_by)
+        self.skipped_for = Counter(account.skipped_for)  # by the handler
+        self.taken_out = 0  # in this run
+        self.under_way = 0  # given up, and not yet safe as a dead letter
+        self.undecided: Counter[str] = Counter()  # in this run: let through, for it can't be told
+        self.why_undecided: dict[str, str] = {}  # the first reason of each rule
+        self.give_up: Callable[[SubMessage], None] = _nowhere
+
+    def go_on_from(self, counts: Sequence[Mapping[str, int]]) -> None:
+        """Has the limit count on from where other sieves were (``counted``).
+
+        With several counts they are those of all claims of a drain, by number.
+        """
+        if self._limit is not None and counts:
+            most, known = self._limit.most, self._before.counts
+            shares = [KeyLimit(most, known, counted=each) for each in counts]
+            self._limit = shares[0] if len(shares) == 1 else SharedLimit(shares)
+
+    def counted(self) -> list[dict[str, int]]:
+        """All that the limit has counted, for another sieve to go on from."""
+        return [] if self._limit is None else self._limit.all_counts()
+
+    def skips(self, sub: SubMessage) -> str | None:
+        """The name of the rule that takes a sub-message out; None when it goes to the handler.
+
+        Sub-messages are asked about once, in their order: the limit counts those that pass.
+        """
+        if isinstance(sub, LeftAlone):
+            return None
+        message = sub.message  # of a redrive's topic, and not where the letter came from
+        if isinstance(sub, Redriven):
+            sub = sub.original
+        facts: Facts | None = None
+        for test in self._tests:
+            try:
+                if test.of_keys(sub):
+                    if test.predicate is None:
+                        return test.name
+                    facts = facts or Facts(sub)
+                    if test.predicate.matches(sub, facts):
+                        return test.name
+            except CannotTell as reason:
+                self.undecided[test.name] += 1
+                self.why_undecided.setdefault(test.name, str(reason))
+        if self._limit is None or isinstance(sub, Barrier):
+            return None
+        if message.offset < self._asked_below.get(message.partition, 0) or (
+            self._asked_by and self._was_asked(sub, message)
+        ):
+            return None  # it passed in an earlier run, which counted it
+        return None if self._limit.passes(_keys(sub)) else LIMIT
+
+    def sift(self, message: Message, subs: Sequence[SubMessage], done: int) -> int:
+        """Takes out of a delivered message what the rules say; gives the bits of these.
+
+        ``done`` has the bits of what is not to be asked about.
+        """
+        taken = 0
+        for index, sub in enumerate(subs):
+            if done >> index & 1:
+                continue
+            name = self.skips(sub)
+            if name is None:
+                continue
+            taken |= 1 << index
+            self.taken_out += 1
+            if name == LIMIT and self.settings.writes_letters:
+                self.under_way += 1
+                self.give_up(sub)
+            else:
+                self.skipped_by[name] += 1
+                message.ledger.finish(message, index, Outcome.SKIPPED)
+        return taken
+
+    def skipped(self, reason: str) -> None:
+        """Notes that the handler skips a sub-message."""
+        if reason not in self.skipped_for and len(self.skipped_for) >= REASONS_MOST:
+            reason = OTHER_REASONS
+        self.skipped_for[reason] += 1
+
+    def buried(self) -> None:
+        """Notes that what was given up is safe as a dead letter."""
+        self.under_way -= 1
+        self.dead_by[LIMIT] += 1
+
+    def account(self, positions: Mapping[int, int]) -> RuleAccount:
+        """All that the plan keeps; ``positions`` are below what was delivered, by partition."""
+        if self._limit is None:
+            counts, below = self._before.counts, self._before.asked_below
+        else:
+            counts, below = self._limit.counts(), greater(self._asked_below, positions)
+        by = asked_beyond(below, [self._before.asked_by])
+        return RuleAccount(
+            dict(self.skipped_by), dict(self.dead_by), below, counts, by, dict(self.skipped_for)
+        )
+
+    def changes(self, positions: Mapping[int, int]) -> RuleAccount | None:
+        """What a journal's record needs; None when nothing is ever taken out."""
+        if not self.settings and not self.skipped_for:
+            return None
+        counts: Mapping[str, int] = {}
+        below: Mapping[int, int] = {}
+        if self._limit is not None:
+            counts, below = self._limit.news(), greater(self._asked_below, positions)
+        return RuleAccount(
+            dict(self.skipped_by),
+            dict(self.dead_by),
+            below,
+            counts,
+            skipped_for=dict(self.skipped_for),
+        )
+
+    def _was_asked(self, sub: SubMessage, message: Message) -> bool:
+        """Whether the task that had its claim has asked about it."""
+        return any(
+            message.offset < below.get(message.partition, 0)
+            and _PLACES.number(sub, claim.of) == claim.number
+            for claim, below in self._asked_by
+        )
+
+
+class _Test:
+    """One rule, ready to be asked."""
+
+    def __init__(self, rule: SkipRule) -> None:
+        self.name = rule.name
+        self._wanted = frozenset(rule.keys)
+        try:
+            self.predicate = None if rule.when is None else Predicate(rule.when)
+        except BadExpression as error:
+            who = f"rule {rule.name!r}" if rule.named else "--skip"
+            raise BadExpression(f"{who}: {error}", hint=error.hint) from None
+
+    def of_keys(self, sub: SubMessage) -> bool:
+        """Whether its sub-keys fit: of several all must, for it touches what no rule names."""
+        wanted = self._wanted
+        if not wanted:
+            return True
+        if isinstance(sub, Barrier):
+            return False
+        if sub.keys is None:
+            return key_text(sub.key) in wanted
+        return all(key_text(key) in wanted for key in sub.keys)
+
+
+def _keys(sub: SubMessage) -> tuple[object, ...]:
+    return (sub.key,) if sub.keys is None else sub.keys
+
+
+def _nowhere(sub: SubMessage) -> None:
+    raise RuntimeError(f"{sub} is over its limit, and nobody writes dead letters")

@@ -1,0 +1,157 @@
+"""Objects where pyarrow reaches them: in S3, Google Cloud Storage, Azure, HDFS."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+from urllib.parse import parse_qsl, urlsplit
+
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
+
+from drainer.errors import PlanNotWritten, StateRefused, UsageError
+from drainer.spark.objects import Objects, out_of_reach
+from drainer.store.atomic_file import NEW
+
+REMOTE = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
+SPARKS_NAMES = {"s3a": "s3", "s3n": "s3"}  # what Spark calls them
+WRITTEN_AT_ONCE = ("s3", "gcs", "abfs")  # by their type_name: an object is there when it is whole
+SECRET_WORDS = ("key", "secret", "password", "token", "credential", "sig")
+SECRETS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_KEY")
+REASON_LENGTH = 300
+LIST_TRIES = 5  # while folders are removed
+
+T = TypeVar("T")
+
+
+class Bucket(Objects):
+    """Objects where pyarrow reaches them."""
+
+    is_local = False
+
+    def __init__(self, filesystem: FileSystem, path: str, uri: str) -> None:
+        self._filesystem = filesystem
+        self._path = path.rstrip("/")
+        self.uri = uri
+        self._at_once = filesystem.type_name in WRITTEN_AT_ONCE
+
+    def put(self, name: str, data: bytes, *, beside: bool = False) -> None:
+        path = self._at(name)
+
+        def put() -> None:
+            if self._at_once:
+                self._write(path, data)
+                return
+            # Elsewhere a file is there from its first byte on, and its folder has to be.
+            self._filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+            self._write(path + NEW, data)
+            self._filesystem.move(path + NEW, path)
+
+        self._do("written", put)
+
+    def get(self, name: str) -> bytes | None:
+        def get() -> bytes | None:
+            try:
+                with self._filesystem.open_input_stream(self._at(name), compression=None) as file:
+                    return bytes(file.read())
+            except FileNotFoundError:
+                return None
+
+        return self._do("read", get)
+
+    def names(self, prefix: str) -> list[str]:
+        return sorted(self._below(prefix, recursive=True))
+
+    def children(self, prefix: str) -> list[str]:
+        before = len(prefix) + 1 if prefix else 0
+        return sorted(name[before:] for name in self._below(prefix, recursive=False))
+
+    def remove(self, prefix: str) -> None:
+        path = self._at(prefix)
+
+        def remove() -> None:
+            with suppress(FileNotFoundError):
+                kind = self._filesystem.get_file_info(path).type
+                if kind == FileType.Directory:
+                    self._filesystem.delete_dir(path)
+                elif kind == FileType.File:
+                    self._filesystem.delete_file(path)
+
+        self._do("removed", remove)
+
+    def _below(self, prefix: str, *, recursive: bool) -> list[str]:
+        selector = FileSelector(self._at(prefix), allow_not_found=True, recursive=recursive)
+
+        def listed() -> list[FileInfo]:
+            for _ in range(LIST_TRIES):
+                with suppress(FileNotFoundError):  # a folder of hdfs went while it was listed
+                    return self._filesystem.get_file_info(selector)
+            return self._filesystem.get_file_info(selector)
+
+        found = self._do("listed", listed)
+        return [
+            info.path[len(self._path) + 1 :]
+            for info in found
+            if (not recursive or info.type == FileType.File) and not info.path.endswith(NEW)
+        ]
+
+    def _write(self, path: str, data: bytes) -> None:
+        with self._filesystem.open_output_stream(path, compression=None) as file:
+            file.write(data)
+
+    def _at(self, name: str) -> str:
+        return f"{self._path}/{name}" if name else self._path
+
+    def _do(self, what: str, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise PlanNotWritten(
+                    f"the state at {self.uri} can't be {what}: {_reason(error)}",
+                    hint="what is in it stays true; make room, then resume",
+                ) from error
+            raise out_of_reach(f"it can't be {what}: {_reason(error)}", self.uri) from error
+        except (ValueError, NotImplementedError) as error:  # what pyarrow's own derive from
+            raise out_of_reach(f"it can't be {what}: {_reason(error)}", self.uri) from error
+
+
+def open_bucket(uri: str) -> Bucket:
+    """Raises UsageError when the URI is none of these, StateRefused when it can't be used."""
+    parts = urlsplit(uri)
+    scheme = SPARKS_NAMES.get(parts.scheme, parts.scheme)
+    if scheme not in REMOTE:
+        raise UsageError(
+            f"drainer keeps no state in {parts.scheme}://",
+            hint=f"name a folder, or a URI that begins with one of {', '.join(REMOTE)}",
+        )
+    name, at, _ = parts.netloc.rpartition("@")
+    is_secret = ":" in name or (at and scheme == "s3")
+    for option, _ in parse_qsl(parts.query, keep_blank_values=True):
+        is_secret = is_secret or any(word in option.lower() for word in SECRET_WORDS)
+    if is_secret:
+        raise UsageError(
+            "the state's URI holds credentials, and it is written into the plan",
+            hint="leave them out: they are found in the environment (AWS_ACCESS_KEY_ID, …), in the"
+            " cloud's own configuration files, or by the role of the machine",
+        )
+    uri = f"{scheme}{uri[len(parts.scheme) :]}"
+    try:
+        filesystem, path = FileSystem.from_uri(uri)
+    except (OSError, ValueError, NotImplementedError) as error:
+        raise StateRefused(
+            f"the state at {uri} can't be used: {_reason(error)}",
+            hint="see pyarrow.fs for how URIs are written, and what must be installed for them",
+        ) from error
+    return Bucket(filesystem, path, uri)
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, in one line and without what only this process should know."""
+    text = " ".join(str(error).split())[:REASON_LENGTH]
+    for name in SECRETS:
+        secret = os.environ.get(name)
+        text = text.replace(secret, "***") if secret else text
+    return text

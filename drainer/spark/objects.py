@@ -1,0 +1,193 @@
+"""Objects: small files in a folder, or in an object store, each written whole or not at all.
+
+Here the driver and the tasks of a drain on Spark tell each other what they know. A folder that all
+of them see is one; what pyarrow can reach (S3, Google Cloud Storage, HDFS, …) is another.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
+from drainer.ownership import NotOwn, insist_own
+from drainer.store.atomic_file import NEW, new_beside, open_new
+
+
+class Objects(ABC):
+    """Names and bytes. A name has slashes, and what stands before one is like a folder."""
+
+    uri: str
+    is_local: bool
+
+    @staticmethod
+    def open(uri: str) -> Objects:
+        """What is at a path, a ``file://`` URI, or a URI that pyarrow understands.
+
+        Nothing is made before something is put there. Raises UsageError when the URI can't be
+        understood or holds credentials, StateRefused when what it names can't be used.
+        """
+        parts = urlsplit(uri)
+        if not uri:
+            raise UsageError("the state is nowhere", hint="name a folder, or a URI as s3://…")
+        if "://" not in uri:
+            return Folder(Path(uri))
+        if parts.scheme == "file":
+            if parts.netloc not in ("", "localhost"):
+                raise UsageError(
+                    f"{uri} names a folder of another machine",
+                    hint="three slashes begin a path on this one: file:///var/drainer",
+                )
+            return Folder(Path(unquote(parts.path)))
+        from drainer.spark.bucket import open_bucket  # noqa: PLC0415 - pyarrow is slow to import
+
+        return open_bucket(uri)
+
+    @abstractmethod
+    def put(self, name: str, data: bytes, *, beside: bool = False) -> None:
+        """Writes an object, whole or not at all; what it was before, if anything, is gone.
+
+        With ``beside`` there must be something in its folder already, where that can be told.
+
+        Raises PlanNotWritten when the disk takes no more, StateLost when it can't be reached.
+        """
+
+    @abstractmethod
+    def get(self, name: str) -> bytes | None:
+        """What was put there; None when nothing was. Raises StateLost."""
+
+    @abstractmethod
+    def names(self, prefix: str) -> list[str]:
+        """All names below a prefix, sorted, with the prefix before each. Raises StateLost."""
+
+    @abstractmethod
+    def children(self, prefix: str) -> list[str]:
+        """What stands right below a prefix, without it: objects and folders. Raises StateLost."""
+
+    @abstractmethod
+    def remove(self, prefix: str) -> None:
+        """Removes an object, or all below a prefix; it need not be there. Raises StateLost."""
+
+
+class Folder(Objects):
+    """Objects in a folder; what drainer makes is nobody else's."""
+
+    is_local = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.uri = str(self.path)
+        if os.path.lexists(self.path):
+            insist_private(self.path, self.uri)
+
+    def put(self, name: str, data: bytes, *, beside: bool = False) -> None:
+        path = self.path / name
+        new = new_beside(path)
+        try:
+            if not beside:
+                self._make(path.parent)
+            file = open_new(new)
+            try:
+                _write_all(file, data)
+            finally:
+                os.close(file)
+            new.replace(path)
+        except OSError as error:
+            with suppress(OSError):
+                new.unlink()
+            if error.errno in (errno.ENOENT, errno.ESTALE):
+                raise out_of_reach(f"{path.parent} is not there any more", self.uri) from error
+            raise PlanNotWritten(
+                f"the state in {self.uri} can't be written: {error.strerror or error}",
+                hint="what is in it stays true; make room, or let this user write, then resume",
+            ) from error
+
+    def get(self, name: str) -> bytes | None:
+        try:
+            with (self.path / name).open("rb", buffering=0) as file:
+                return file.read()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self._not_read(error) from error
+
+    def names(self, prefix: str) -> list[str]:
+        found: list[str] = []
+        for child in self.children(prefix):
+            name = f"{prefix}/{child}" if prefix else child
+            inner = self.names(name)
+            found += inner if inner or (self.path / name).is_dir() else [name]
+        return sorted(found)
+
+    def children(self, prefix: str) -> list[str]:
+        try:
+            found = [path.name for path in (self.path / prefix).iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise self._not_read(error) from error
+        return sorted(name for name in found if not name.endswith(NEW))
+
+    def remove(self, prefix: str) -> None:
+        path = self.path / prefix
+        try:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        except FileNotFoundError:
+            pass  # by somebody else, meanwhile
+        except OSError as error:
+            raise out_of_reach(
+                f"it can't be removed: {error.strerror or error}", self.uri
+            ) from error
+
+    def _make(self, folder: Path) -> None:
+        if folder.is_dir():
+            return
+        if folder != self.path:
+            self._make(folder.parent)
+        else:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            insist_private(folder, self.uri)
+
+    def _not_read(self, error: OSError) -> StateLost:
+        return out_of_reach(error.strerror or str(error), self.uri)
+
+
+def insist_private(folder: Path, uri: str) -> None:
+    """Raises StateRefused when what is in a folder may have been put there by somebody else."""
+    status = folder.stat()
+    if status.st_mode & stat.S_ISVTX:
+        return  # others can't touch what this user makes there
+    try:
+        insist_own(folder, status)
+    except NotOwn as error:
+        raise StateRefused(
+            f"the state at {uri} says what is finished, and {error}",
+            hint="name a folder of your own with --state",
+        ) from None
+
+
+def _write_all(file: int, data: bytes) -> None:
+    while data:
+        written = os.write(file, data)
+        if not written:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        data = data[written:]
+
+
+def out_of_reach(reason: str, uri: str) -> StateLost:
+    return StateLost(
+        f"the state at {uri} is out of reach: {reason}",
+        hint="what is in the plan and the state stays true; once it can be reached, resume",
+    )

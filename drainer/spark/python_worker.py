@@ -1,0 +1,169 @@
+"""What a Python worker of Spark keeps from task to task: the handler, open, and its event loop.
+
+Spark runs one task after another in a worker, and ends idle ones without a word. So the handler is
+opened by the first task that needs it, and closed when the drain is over, or when the worker has
+had nothing to do for a while; the next task opens it again then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from time import monotonic
+
+from drainer.engine.loop import new_event_loop
+from drainer.errors import DrainerError
+from drainer.handler import Context
+from drainer.kafka.settings import ClientSettings
+from drainer.kafka.writer import Writers
+from drainer.limits.search.boundary import Limits
+from drainer.loader import LoadedHandler, describe
+from drainer.spark.shipping import Shipped
+from drainer.spark.state import State
+
+IDLE_S = 20.0  # Spark ends a worker that is idle for a minute
+LOOK_S = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerSpec:
+    """The handler of a drain, as a task needs it.
+
+    ``concurrency`` is how many calls of ``handle`` one task makes at once, and ``share`` what of
+    the ``limits`` it may write.
+    """
+
+    shipped: Shipped
+    client: ClientSettings
+    topic: str
+    group: str
+    drain_id: str
+    epoch: int
+    state: str
+    concurrency: int
+    options: Mapping[str, str] = field(default_factory=dict)
+    limits: Limits | None = None
+    share: float = 1.0
+
+
+class Workplace:
+    """The one of this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # held while a task is at work, or the handler is closed
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._handler: LoadedHandler | None = None
+        self._spec: HandlerSpec | None = None
+        self._name = ""
+        self._idle_since_s = 0.0
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The handler's; for whoever is at work."""
+        assert self._loop is not None
+        return self._loop
+
+    @contextmanager
+    def at_work(self, spec: HandlerSpec) -> Iterator[LoadedHandler]:
+        """The handler, open, for as long as the block lasts.
+
+        Raises Refused when it can't be opened, LockLost when the drain is over.
+        """
+        with self._lock:
+            if self._spec is not None and _whose(self._spec) != _whose(spec):
+                self._close()
+            if self._handler is None:
+                self._open(spec)
+            assert self._handler is not None
+            try:
+                yield self._handler
+            finally:
+                self._idle_since_s = monotonic()
+
+    def _open(self, spec: HandlerSpec) -> None:
+        state = State.open(spec.state, spec.drain_id)
+        name = state.opening(spec.epoch)
+        try:
+            loop, handler = _opened(spec)
+        except BaseException:
+            with suppress(DrainerError):  # that it isn't open is told by what is raised
+                state.closed(name, None)
+            raise
+        self._loop, self._handler, self._spec, self._name = loop, handler, spec, name
+        self._idle_since_s = monotonic()
+        threading.Thread(
+            target=self._close_when_over, args=(spec,), name="drainer-workplace", daemon=True
+        ).start()
+
+    def _close(self) -> None:
+        """Closes the handler and tells the driver how that went."""
+        spec, handler, loop = self._spec, self._handler, self._loop
+        self._spec = self._handler = self._loop = None
+        assert spec is not None
+        assert handler is not None
+        assert loop is not None
+        failed = None
+        try:
+            loop.run_until_complete(handler.close())
+        except Exception as error:
+            failed = describe(error)
+        finally:
+            loop.close()
+        with suppress(DrainerError):  # the state is gone: nobody asks any more
+            State.open(spec.state, spec.drain_id).closed(self._name, failed)
+
+    def _close_when_over(self, spec: HandlerSpec) -> None:
+        state = State.open(spec.state, spec.drain_id)
+        pause = threading.Event()
+        while True:
+            pause.wait(LOOK_S)
+            if self._spec is not spec:
+                return
+            try:
+                control = state.control()
+            except DrainerError:
+                continue
+            over = control is None or control.epoch > spec.epoch or control.stop is not None
+            idle = monotonic() - self._idle_since_s > IDLE_S
+            if not (over or idle) or not self._lock.acquire(blocking=False):
+                continue
+            try:
+                if self._spec is spec:
+                    self._close()
+                return
+            finally:
+                self._lock.release()
+
+
+_workplace = Workplace()
+
+
+def workplace() -> Workplace:
+    """What the tasks of this worker share."""
+    return _workplace
+
+
+def _opened(spec: HandlerSpec) -> tuple[asyncio.AbstractEventLoop, LoadedHandler]:
+    handler = spec.shipped.load()
+    loop = new_event_loop()
+    context = Context(
+        topic=spec.topic,
+        group=spec.group,
+        drain_id=spec.drain_id,
+        concurrency=spec.concurrency,
+        options=dict(spec.options),
+        write_to=Writers(spec.client, spec.limits, spec.share),
+    )
+    try:
+        loop.run_until_complete(handler.open(context))
+    except BaseException:
+        loop.close()
+        raise
+    return loop, handler
+
+
+def _whose(spec: HandlerSpec) -> tuple[str, int]:
+    return spec.drain_id, spec.epoch

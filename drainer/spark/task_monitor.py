@@ -1,0 +1,293 @@
+"""What the driver knows of its tasks: their last words, added up to the status of one drain."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from time import monotonic
+from typing import Any
+
+from drainer.core.claims import ALL
+from drainer.core.latency import Latency, merge_latencies
+from drainer.core.plan import OffsetPlan
+from drainer.engine.meter import HOTTEST
+from drainer.engine.rates import Moment, Rates
+from drainer.engine.status import (
+    FailureStatus,
+    PartitionStatus,
+    RuleStatus,
+    Status,
+    TaskStatus,
+    WaveStatus,
+)
+from drainer.spark.aggregation import Gathering
+from drainer.spark.attempt import Attempt
+
+QUIET_S = 5.0  # a task that said nothing for so long is told of
+BEHIND = 0.5  # of what the others have done on average: one that has less is a straggler
+
+
+class Shown(str):
+    """Text that stands for a sub-key of another process, and is shown as it is."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+class Following:
+    """Owned by the driver's event loop; ``hear`` is told each record's status."""
+
+    def __init__(
+        self,
+        plan: OffsetPlan,
+        gathering: Gathering,
+        *,
+        concurrency: int,
+        buffer_bytes: int,
+        plan_path: str,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._plan = plan
+        self._gathering = gathering
+        self._concurrency = concurrency
+        self._buffer_bytes = buffer_bytes
+        self._plan_path = plan_path
+        self._clock = clock
+        self._last: dict[str, tuple[Attempt, float, Mapping[str, Any]]] = {}  # by claim
+        self._ended: set[str] = set()
+        self._begun: dict[str, int] = {}  # attempts, by claim
+        self._before = _Sum()  # of waves and attempts that are over
+        self._total: _Sum | None = None  # of all, until there is news
+        self._rates = Rates(gathering.counts()[1].finished, clock)
+        self.positions: dict[int, int] = gathering.watermarks
+        self.waves = 0
+        self._about = 0
+        self._wave_began_s = clock()
+        self.tasks_most = 0
+
+    @property
+    def elapsed_s(self) -> float:
+        return self._rates.elapsed_s
+
+    @property
+    def rate_average(self) -> float:
+        return self._rates.average(self._gathering.counts()[1])
+
+    def begin(self, about: int, claims: Iterable[str]) -> None:
+        """The next stretch has begun, of about so many; what tasks said before is added up."""
+        self.waves += 1
+        self._about = about
+        self._wave_began_s = self._clock()
+        for _, _, status in self._last.values():
+            self._before.add(status)
+        self._last, self._ended, self._begun = {}, set(), dict.fromkeys(claims, 0)
+        self._total = None
+        self.tasks_most = max(self.tasks_most, len(self._begun))
+
+    def hear(self, attempt: Attempt, status: Mapping[str, Any] | None) -> None:
+        """A record of a task, with its status when it told one."""
+        known = self._last.get(attempt.claim)
+        if known is None or known[0] != attempt:
+            if known is not None:
+                if known[0].number > attempt.number:
+                    return
+                self._before.add(known[2])
+            self._begun[attempt.claim] = self._begun.get(attempt.claim, 0) + 1
+            status = status or {}
+        if status is not None:
+            self._last[attempt.claim] = (attempt, self._clock(), status)
+            self._total = None
+
+    def ended(self, claim: str, status: Mapping[str, Any]) -> None:
+        """A task has ended, with these last words."""
+        self._ended.add(claim)
+        self._total = None
+        if claim in self._last:
+            attempt, heard_s, _ = self._last[claim]
+            self._last[claim] = (attempt, heard_s, status)
+        else:
+            self._before.add(status)
+
+    def overall(self) -> Latency | None:
+        """The handler's latency, in this run: the keeper asks."""
+        return self._sum().latency
+
+    def failures(self, dead_letter_topic: str | None) -> FailureStatus:
+        return self._sum().failures(dead_letter_topic)
+
+    @property
+    def given_up(self) -> int:
+        return self._sum().numbers["given_up"]
+
+    def rules(self) -> RuleStatus:
+        ruled, found = self._gathering.ruled(), self._sum()
+        return RuleStatus(
+            ruled.skipped_by,
+            ruled.dead_by,
+            dict(found.undecided),
+            dict(found.why),
+            ruled.skipped_for,
+        )
+
+    def status(
+        self,
+        plan: OffsetPlan,
+        *,
+        plan_age_s: float,
+        stopping: str | None,
+        trouble: str | None,
+        ahead: bool,
+    ) -> Status:
+        messages, subs = self._gathering.counts()
+        watermarks = self._gathering.watermarks
+        told = [status for _, _, status in self._last.values() if status]
+        unread = sum(p.end - self.positions[n] for n, p in plan.partitions.items())
+        hottest = sorted(
+            ((Shown(text), waiting) for each in told for text, waiting in each["hottest"]),
+            key=lambda each: -each[1],
+        )
+        longest = max((waiting for _, waiting in hottest), default=0)
+        running = sum(each["running"] for each in told)
+        moment = self._rates.look(messages, subs, unread, running, longest)
+        recent = [_latency(each.get("recent")) for each in told]
+        said = next((each["trouble"] for each in told if each["trouble"]), None)
+        return Status(
+            topic=plan.topic,
+            group=plan.group,
+            elapsed_s=moment.elapsed_s,
+            messages=messages,
+            sub_messages=subs,
+            rate_now=moment.rate_now,
+            rate_average=moment.rate_average,
+            eta_s=moment.eta_s,
+            running=running,
+            concurrency=self._concurrency,
+            lanes=sum(each["lanes"] for each in told),
+            lanes_ready=sum(each["ready"] for each in told),
+            hottest=tuple(hottest[:HOTTEST]),
+            buffered_bytes=sum(each["buffered_bytes"] for each in told),
+            buffer_bytes=self._buffer_bytes,
+            plan_path=self._plan_path,
+            plan_age_s=plan_age_s,
+            partitions=tuple(
+                PartitionStatus(
+                    partition=number,
+                    start=part.start,
+                    end=part.end,
+                    position=self.positions[number],
+                    watermark=watermarks[number],
+                    committed=part.committed,
+                    messages_finished=plan.claims[ALL][number].messages.finished,
+                )
+                for number, part in plan.partitions.items()
+            ),
+            stopping=stopping,
+            trouble=trouble or said,
+            latency=self.overall(),
+            latency_recent=merge_latencies(recent),
+            rules=self.rules(),
+            tasks=self._tasks(moment.at_s),
+            wave=self._wave(moment, ahead=ahead),
+        )
+
+    def _wave(self, moment: Moment, *, ahead: bool) -> WaveStatus:
+        if not self.waves:
+            return WaveStatus(0, None, ahead, moment.elapsed_s)
+        return WaveStatus(self.waves, self._about, ahead, moment.at_s - self._wave_began_s)
+
+    def _tasks(self, now: float) -> tuple[TaskStatus, ...]:
+        done = {c: self._gathering.finished_in(c) for c in self._begun}
+        shares = {
+            claim: done[claim].finished / max(1, self._gathering.expected(claim)) for claim in done
+        }
+        average = sum(shares.values()) / max(1, len(shares))
+        found = []
+        last_s = max((heard for _, heard, _ in self._last.values()), default=now)
+        for claim in self._begun:
+            attempt, heard_s, status = self._last.get(claim, (None, now, {}))
+            over = claim in self._ended
+            waiting = "waiting" if attempt is None else "reading"
+            state = "ended" if over else "handling" if status else waiting
+            found.append(
+                TaskStatus(
+                    claim=claim,
+                    wave=0 if attempt is None else attempt.wave,
+                    attempt=max(1, self._begun[claim]),
+                    host=status.get("host", ""),
+                    state=state,
+                    running=0 if over else status.get("running", 0),
+                    lanes=0 if over else status.get("lanes", 0),
+                    ready=0 if over else status.get("ready", 0),
+                    finished=done[claim].finished,
+                    rate=0.0 if over else status.get("rate", 0.0),
+                    quiet_s=0.0 if over else now - heard_s,
+                    straggler=not over
+                    and attempt is not None
+                    and (last_s - heard_s > QUIET_S or shares[claim] < BEHIND * average),
+                )
+            )
+        return tuple(found)
+
+    def _sum(self) -> _Sum:
+        # Asked several times for each status, and latencies take long to merge.
+        if self._total is None:
+            self._total = self._before.copy()
+            for _, _, status in self._last.values():
+                self._total.add(status)
+        return self._total
+
+
+_ADDED = ("failures", "retries", "timeouts", "outages", "given_up")  # they go on adding up
+_NOW = ("waiting", "parked_lanes", "late", "in_outage")  # of tasks that are at work
+
+
+class _Sum:
+    """What several tasks said of failures, rules and latency, as one."""
+
+    def __init__(self) -> None:
+        self.numbers: Counter[str] = Counter()
+        self.errors: Counter[str] = Counter()
+        self.types: Counter[str] = Counter()
+        self.undecided: Counter[str] = Counter()
+        self.why: dict[str, str] = {}
+        self.latency: Latency | None = None
+
+    def copy(self) -> _Sum:
+        other = _Sum()
+        other.numbers, other.errors = self.numbers.copy(), self.errors.copy()
+        other.types, other.undecided = self.types.copy(), self.undecided.copy()
+        other.why, other.latency = dict(self.why), self.latency
+        for name in _NOW:  # of what is over, nothing is left
+            other.numbers.pop(name, None)
+        return other
+
+    def add(self, status: Mapping[str, Any]) -> None:
+        if not status:
+            return
+        failures = status["failures"]
+        self.numbers.update({name: int(failures[name]) for name in (*_ADDED, *_NOW)})
+        self.errors.update(dict(map(tuple, failures["errors"])))
+        self.types.update(dict(map(tuple, failures["error_types"])))
+        self.undecided.update(status["rules"]["undecided"])
+        self.why = {**status["rules"]["why"], **self.why}
+        self.latency = merge_latencies((self.latency, _latency(status["latency"])))
+
+    def failures(self, dead_letter_topic: str | None) -> FailureStatus:
+        numbers = self.numbers
+        return FailureStatus(
+            failures=numbers["failures"],
+            retries=numbers["retries"],
+            timeouts=numbers["timeouts"],
+            waiting=numbers["waiting"],
+            parked_lanes=numbers["parked_lanes"],
+            late=numbers["late"],
+            outages=numbers["outages"],
+            errors=tuple(self.errors.most_common(50)),
+            dead_letter_topic=dead_letter_topic,
+            error_types=tuple(self.types.items()),
+            in_outage=bool(numbers["in_outage"]),
+        )
+
+
+def _latency(body: Mapping[str, Any] | None) -> Latency | None:
+    return None if body is None else Latency.from_json(body)

@@ -1,0 +1,35 @@
+"""Checks of a handler, for its own tests: what the promise of docs/correctness.md can be held to.
+
+No Kafka is needed. ``check_split``, ``check_commutes``, ``check_idempotent`` and
+``check_together`` raise LawBroken, an AssertionError, with the smallest counter-example found.
+"""
+
+from drainer.certify.certify import (
+    Certificate,
+    certify,
+    check_commutes,
+    check_idempotent,
+    check_split,
+    check_together,
+)
+from drainer.certify.finding import Finding, HandlerDoubt, LawBroken, Level
+from drainer.certify.search import Effort
+from drainer.certify.split import Figures
+from drainer.certify.subject import message, messages
+
+__all__ = [
+    "Certificate",
+    "Effort",
+    "Figures",
+    "Finding",
+    "HandlerDoubt",
+    "LawBroken",
+    "Level",
+    "certify",
+    "check_commutes",
+    "check_idempotent",
+    "check_split",
+    "check_together",
+    "message",
+    "messages",
+]
