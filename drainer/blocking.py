@@ -11,7 +11,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def aside(function: Callable[..., T], *args: object) -> asyncio.Future[T]:
+def blocking_call(function: Callable[..., T], *args: object) -> asyncio.Future[T]:
     """Calls a function in a thread of its own and gives the future of its result.
 
     ``asyncio.to_thread`` does the same on threads that the interpreter joins before it exits: one
@@ -36,5 +36,5 @@ def aside(function: Callable[..., T], *args: object) -> asyncio.Future[T]:
             loop.call_soon_threadsafe(tell, answer)
 
     name = getattr(function, "__qualname__", "call")
-    threading.Thread(target=call, name=f"aside-{name}", daemon=True).start()
+    threading.Thread(target=call, name=f"blocking-{name}", daemon=True).start()
     return future

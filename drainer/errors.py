@@ -155,7 +155,7 @@ class OffsetMoved(Unresumable):
 
 
 class TopicGone(Unresumable):
-    """Raised when the topic was deleted, or made again, while draining."""
+    """Raised when the topic was deleted, or recreated, while draining."""
 
     undo = False  # its offsets went with it
 

@@ -32,7 +32,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from drainer.blocking import aside
+from drainer.blocking import blocking_call
 from drainer.bundling import bundling_of, by_bundle, one_by_one, own
 from drainer.core.bundles import Bundle, Bundling
 from drainer.errors import DrainerError, Refused, SplitFailed, UsageError
@@ -254,7 +254,7 @@ async def _call(target: Any, name: str, *args: Any) -> None:
         if _is_async(method):
             await method(*args)
             return
-        found = await aside(method, *args)
+        found = await blocking_call(method, *args)
         if isinstance(found, Awaitable):
             await found
     except SystemExit as error:

@@ -13,7 +13,7 @@ from drainer.mask import key_repr
 class Origin:
     """Where messages come from: one partition of one topic, told apart by the topic's id.
 
-    A topic that was deleted and made again has the same name and another id.
+    A topic that was deleted and recreated has the same name and another id.
     """
 
     topic: str

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from drainer.certify import laws
 from drainer.certify.finding import Finding, LawBroken, Level, insist
-from drainer.certify.schedule import Work
+from drainer.certify.schedule import SampleWork
 from drainer.certify.search import NORMAL, Effort
 from drainer.certify.split import HASH_SEEDS, Figures, split_report
 from drainer.certify.subject import Source, Subject, again, run, splitter
-from drainer.certify.trial import StateOf, Trial
+from drainer.certify.trial import HandlerTrial, StateOf
 from drainer.errors import SplitFailed
 from drainer.message import Message
 
@@ -178,14 +178,14 @@ def check_together(
 
 def _prepare(
     subject: Subject, messages: Sequence[Message], state: StateOf
-) -> tuple[Trial, Work, bool]:
-    async def look() -> tuple[Work, bool]:
+) -> tuple[HandlerTrial, SampleWork, bool]:
+    async def look() -> tuple[SampleWork, bool]:
         async with subject.opened(messages) as handler:
             sample = [again(message) for message in messages]
-            return Work.of(sample, splitter(handler)), handler.is_async
+            return SampleWork.of(sample, splitter(handler)), handler.is_async
 
     work, is_async = run(look())
-    return Trial(subject, messages, state), work, is_async
+    return HandlerTrial(subject, messages, state), work, is_async
 
 
 @contextmanager

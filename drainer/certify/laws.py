@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from drainer.certify.finding import Finding, Level
-from drainer.certify.schedule import Place, Work, earliest, latest
+from drainer.certify.schedule import Place, SampleWork, earliest, latest
 from drainer.certify.search import CounterExample, Draw, Effort, Parts, Search, narrowed
 from drainer.certify.subject import AT_ONCE
-from drainer.certify.trial import Ended, Trial
+from drainer.certify.trial import Ended, HandlerTrial
 
 SWAPS_LOOKED_INTO = 10_000
 
@@ -22,7 +22,7 @@ _REPEAT = (
 )
 
 
-def baseline(trial: Trial, work: Work) -> list[Finding]:
+def baseline(trial: HandlerTrial, work: SampleWork) -> list[Finding]:
     """Whether there is anything to compare with; the other laws only count if nothing is bad."""
     serial = trial.run(work.serial)
     if serial.raised is not None:
@@ -63,7 +63,7 @@ def baseline(trial: Trial, work: Work) -> list[Finding]:
     return [handles, Finding("state", Level.OK, "the same order ends in the same state")]
 
 
-def commutes(trial: Trial, work: Work, effort: Effort) -> Finding:
+def commutes(trial: HandlerTrial, work: SampleWork, effort: Effort) -> Finding:
     """Whether sub-messages of different sub-keys may change places."""
     search = Search(trial, effort, _turned_round, _one_by_one)
     found, choice = _find(search, work)
@@ -79,7 +79,7 @@ def commutes(trial: Trial, work: Work, effort: Effort) -> Finding:
     )
 
 
-def overlaps(trial: Trial, work: Work, effort: Effort, *, is_async: bool) -> Finding:
+def overlaps(trial: HandlerTrial, work: SampleWork, effort: Effort, *, is_async: bool) -> Finding:
     """Whether sub-messages of different sub-keys may be in the handler at the same time."""
     if not is_async:
         return Finding(
@@ -104,7 +104,7 @@ def overlaps(trial: Trial, work: Work, effort: Effort, *, is_async: bool) -> Fin
     )
 
 
-def idempotent(trial: Trial, work: Work, effort: Effort) -> Finding:
+def idempotent(trial: HandlerTrial, work: SampleWork, effort: Effort) -> Finding:
     """Whether a sub-message may be handled twice in a row, under the same id."""
     search = Search(trial, effort, _each_twice, _some_twice)
     found = search.find(work) if work.specs else None
@@ -123,7 +123,7 @@ def idempotent(trial: Trial, work: Work, effort: Effort) -> Finding:
     )
 
 
-def rewinds(trial: Trial, work: Work, effort: Effort) -> Finding:
+def rewinds(trial: HandlerTrial, work: SampleWork, effort: Effort) -> Finding:
     """Whether lanes may go on from an earlier point, as after a kill."""
     search = Search(trial, effort, _from_the_start, _from_somewhere)
     found = search.find(work) if work.specs else None
@@ -143,7 +143,7 @@ def rewinds(trial: Trial, work: Work, effort: Effort) -> Finding:
     )
 
 
-def together(trial: Trial, work: Work) -> Finding | None:
+def together(trial: HandlerTrial, work: SampleWork) -> Finding | None:
     """Whether folding and batches end as one sub-message after the other does; None for a handler
     that has neither."""
     for part in work.whole_partitions():
@@ -166,19 +166,19 @@ def together(trial: Trial, work: Work) -> Finding | None:
     return Finding("together", Level.OK, text)
 
 
-def _tried_together(trial: Trial, work: Work) -> CounterExample | None:
+def _tried_together(trial: HandlerTrial, work: SampleWork) -> CounterExample | None:
     ended = trial.run_together(work.chosen)
     return None if ended is None else _apart(trial, work, ended)
 
 
-def _apart(trial: Trial, work: Work, ended: Ended) -> CounterExample | None:
+def _apart(trial: HandlerTrial, work: SampleWork, ended: Ended) -> CounterExample | None:
     serial = trial.run(work.serial)
     if serial.raised is not None or ended.same(serial):
         return None
     return CounterExample(work, (work.serial,), serial, ended)
 
 
-def _find(search: Search, work: Work) -> tuple[CounterExample | None, bool]:
+def _find(search: Search, work: SampleWork) -> tuple[CounterExample | None, bool]:
     choice = False
     for part in work.whole_partitions():
         if part.has_choice:
@@ -197,7 +197,7 @@ def _no_choice(check: str) -> Finding:
     )
 
 
-def _swap_in_words(trial: Trial, found: CounterExample) -> str:
+def _swap_in_words(trial: HandlerTrial, found: CounterExample) -> str:
     work, swaps = found.work, list(_bounded(found))
     # The last schedule on the way to the serial one that still ends otherwise, by halving.
     low, high = 0, len(swaps) - 1
@@ -248,19 +248,19 @@ def _beside(others: int) -> str:
     return f" (with {others} more handled around them)" if others > 0 else ""
 
 
-def _turned_round(work: Work) -> Parts:
+def _turned_round(work: SampleWork) -> Parts:
     return (work.steps(latest),)
 
 
-def _one_by_one(work: Work, draw: Draw) -> Parts:
+def _one_by_one(work: SampleWork, draw: Draw) -> Parts:
     return (work.steps(lambda free: (draw(0, free - 1),)),)
 
 
-def _all_at_once(work: Work) -> Parts:
+def _all_at_once(work: SampleWork) -> Parts:
     return (work.steps(lambda free: range(min(free, AT_ONCE))),)
 
 
-def _some_at_once(work: Work, draw: Draw) -> Parts:
+def _some_at_once(work: SampleWork, draw: Draw) -> Parts:
     def choose(free: int) -> Sequence[int]:
         count = draw(1, min(free, AT_ONCE))
         first = draw(0, free - count)
@@ -269,19 +269,19 @@ def _some_at_once(work: Work, draw: Draw) -> Parts:
     return (work.steps(choose),)
 
 
-def _each_twice(work: Work) -> Parts:
+def _each_twice(work: SampleWork) -> Parts:
     return ([step for step in work.serial for _ in range(2)],)
 
 
-def _some_twice(work: Work, draw: Draw) -> Parts:
+def _some_twice(work: SampleWork, draw: Draw) -> Parts:
     return ([step for step in work.serial for _ in range(1 + draw(0, 1))],)
 
 
-def _from_the_start(work: Work) -> Parts:
+def _from_the_start(work: SampleWork) -> Parts:
     return work.serial, work.serial
 
 
-def _from_somewhere(work: Work, draw: Draw) -> Parts:
+def _from_somewhere(work: SampleWork, draw: Draw) -> Parts:
     steps = work.steps(earliest)
     finished = draw(0, len(steps) - 1)
     begun = finished + draw(1, len(steps) - finished)

@@ -45,7 +45,7 @@ class Spec:
 
 
 @dataclass(frozen=True)
-class Work:
+class SampleWork:
     """The sub-messages of some messages of the sample, in the order in which they enter lanes."""
 
     sample: Sequence[Message]
@@ -53,7 +53,9 @@ class Work:
     chosen: tuple[int, ...]
 
     @classmethod
-    def of(cls, sample: Sequence[Message], split: Callable[[Message], list[SubMessage]]) -> Work:
+    def of(
+        cls, sample: Sequence[Message], split: Callable[[Message], list[SubMessage]]
+    ) -> SampleWork:
         """Raises SplitFailed where a drain would halt."""
         dispatcher = dispatcher_of(sample)
         specs = {}
@@ -63,14 +65,14 @@ class Work:
             specs.update({(position, sub.index): Spec.of(sub) for sub in subs})
         return cls(sample, specs, tuple(range(len(sample))))
 
-    def only(self, chosen: Sequence[int]) -> Work:
+    def only(self, chosen: Sequence[int]) -> SampleWork:
         """The same of some of its messages."""
         wanted = tuple(sorted(chosen))
         inside = set(wanted)
         specs = {place: spec for place, spec in self.specs.items() if place[0] in inside}
-        return Work(self.sample, specs, wanted)
+        return SampleWork(self.sample, specs, wanted)
 
-    def whole_partitions(self) -> list[Work]:
+    def whole_partitions(self) -> list[SampleWork]:
         """Parts of it that have one serial schedule each.
 
         Where sub-messages behind a barrier enter the lanes late, those of other partitions may

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
-from drainer.certify.schedule import Step, Work
-from drainer.certify.trial import Ended, Trial
+from drainer.certify.schedule import SampleWork, Step
+from drainer.certify.trial import Ended, HandlerTrial
 
 Parts = tuple[Sequence[Step], ...]
 Draw = Callable[[int, int], int]  # an int between two, both included; shrinks to the first
@@ -33,14 +33,14 @@ NORMAL = Effort()
 class CounterExample:
     """A schedule that ends otherwise than the serial one of the same messages."""
 
-    work: Work
+    work: SampleWork
     parts: Parts
     serial: Ended
     ended: Ended
 
 
 def narrowed(
-    found: CounterExample, differs: Callable[[Work], CounterExample | None]
+    found: CounterExample, differs: Callable[[SampleWork], CounterExample | None]
 ) -> CounterExample:
     """The same with messages left out, more and more until each of the rest is needed."""
     left = NARROWING_RUNS
@@ -79,10 +79,10 @@ class Search:
 
     def __init__(
         self,
-        trial: Trial,
+        trial: HandlerTrial,
         effort: Effort,
-        wide: Callable[[Work], Parts],
-        drawn: Callable[[Work, Draw], Parts],
+        wide: Callable[[SampleWork], Parts],
+        drawn: Callable[[SampleWork, Draw], Parts],
     ) -> None:
         self._trial = trial
         self._effort = effort
@@ -91,7 +91,7 @@ class Search:
         self._known: dict[tuple[int, ...], Ended] = {}
         self.tried = 0
 
-    def find(self, work: Work) -> CounterExample | None:
+    def find(self, work: SampleWork) -> CounterExample | None:
         """A small schedule that should end as the serial one does, and doesn't."""
         whole = self._try(work, self._wide(work))
         if whole is None:
@@ -99,7 +99,7 @@ class Search:
         whole = narrowed(whole, lambda part: self._try(part, self._wide(part)))
         return self._draw(whole.work, len(whole.work.chosen)) or whole
 
-    def _draw(self, work: Work, most: int) -> CounterExample | None:
+    def _draw(self, work: SampleWork, most: int) -> CounterExample | None:
         # Only now: a drain must not pay for the import.
         from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings  # noqa: PLC0415
         from hypothesis import strategies as st  # noqa: PLC0415
@@ -151,7 +151,7 @@ class Search:
             return found
         return None
 
-    def _try(self, work: Work, parts: Parts) -> CounterExample | None:
+    def _try(self, work: SampleWork, parts: Parts) -> CounterExample | None:
         serial = self._known.get(work.chosen)
         if serial is None:
             serial = self._known[work.chosen] = self._trial.run(work.serial)

@@ -43,7 +43,7 @@ class Ended:
         return "no error" if self.raised is None else f"an error ({self.raised})"
 
 
-class Trial:
+class HandlerTrial:
     """Runs schedules, each on a handler of its own; counts what it has ``handled``."""
 
     def __init__(self, subject: Subject, sample: Sequence[Message], state: StateOf) -> None:

@@ -22,7 +22,7 @@ from drainer.cli.values import parse_concurrency, parse_duration, parse_pairs, p
 from drainer.core.plan import OffsetPlan
 from drainer.engine.deadline import DeadlineWatch
 from drainer.engine.history import History
-from drainer.engine.preview import PlanOfAction
+from drainer.engine.preview import Preview
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Resuming, Status
 from drainer.errors import EXIT_INTERRUPTED, Interrupted
@@ -112,7 +112,7 @@ def _read_of_plan(path: Path) -> bytes:
 
 def tell_dry_run(
     terminal: Terminal,
-    action: PlanOfAction,
+    action: Preview,
     estimated: Mapping[str, object] | None = None,
     *,
     report: ReportFile | None = None,

@@ -30,7 +30,7 @@ EngineOption = Annotated[
         envvar="DRAINER_ENGINE",
         help="This process, or Spark for what is too much for one. auto takes Spark when a master"
         " is named, or when an estimate (by run's --latency, or by what the plan of a resume has"
-        " measured) says that this process is the limit; the plan of action says which and why.",
+        " measured) says that this process is the limit; the preview says which and why.",
         rich_help_panel=_WHERE,
     ),
 ]

@@ -22,7 +22,7 @@ from drainer.operations.redrive import RedriveRequest, prepare_redrive
 from drainer.policy.failures import OnFailure
 from drainer.policy.redrive import RedriveSettings
 from drainer.policy.rules.settings import RuleSettings
-from drainer.view.preview import show_plan_of_action
+from drainer.view.preview import show_preview
 from drainer.view.report.file import ReportFile
 
 DEAD_AGAIN = replace(p.NEW_DRAIN, on_failure=OnFailure.DEAD_LETTER)
@@ -159,7 +159,7 @@ def redrive(
         )
         with connect(settings) as cluster:
             prepared = settle_cap(cluster, prepare_redrive(cluster, request, running), capped)
-            show_plan_of_action(terminal, prepared.action)
+            show_preview(terminal, prepared.action)
             if dry_run:
                 tell_dry_run(terminal, prepared.action, report=page)
                 return

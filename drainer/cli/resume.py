@@ -24,7 +24,7 @@ from drainer.limits.capping import settle_cap
 from drainer.operations.resume import prepare_resume
 from drainer.policy.rules.settings import RuleSettings
 from drainer.store.plan_file import PlanFile
-from drainer.view.preview import show_plan_of_action
+from drainer.view.preview import show_preview
 from drainer.view.report.file import ReportFile
 
 
@@ -156,7 +156,7 @@ def resume(
                 return e.look_at_plan(terminal, cluster, prepared, running)
 
             prepared = settle_engine(prepared, asked, running, look)
-            show_plan_of_action(terminal, prepared.action)
+            show_preview(terminal, prepared.action)
             if dry_run:
                 tell_dry_run(terminal, prepared.action, report=page)
                 return

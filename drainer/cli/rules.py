@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from drainer.errors import UsageError
-from drainer.policy.rules.rule_filter import Sieve
+from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.settings import OverLimit, RuleSettings, SkipRule
 
 _PANEL = "What is left out on purpose (kept in the plan)"
@@ -118,7 +118,7 @@ def rule_settings(
         raise UsageError(str(error), hint="give each rule a name of its own") from None
     if over_limit is not None and found.limit_per_key is None:
         raise UsageError("--over-limit is of no use without --limit-per-key", hint="say both")
-    Sieve(found)
+    RuleFilter(found)
     return found
 
 

@@ -21,7 +21,7 @@ from drainer.limits.capping import settle_cap
 from drainer.loader import load_handler
 from drainer.operations.start import Request, prepare
 from drainer.policy.rules.settings import RuleSettings
-from drainer.view.preview import show_plan_of_action
+from drainer.view.preview import show_preview
 from drainer.view.report.file import ReportFile
 
 
@@ -85,7 +85,7 @@ def run(
 ) -> None:
     """Drain the backlog of a topic for a group, through a handler.
 
-    Shows the plan of action and asks before it touches anything. Ctrl-C once stops it safely and
+    Shows the preview and asks before it touches anything. Ctrl-C once stops it safely and
     prints how to resume; twice stops it at once. The plan is true either way.
 
     Examples:
@@ -175,7 +175,7 @@ def run(
                 return e.look_for_engine(terminal, cluster, prepared.plan, request, asking)
 
             prepared = settle_engine(prepared, asked, running, look)
-            show_plan_of_action(terminal, prepared.action)
+            show_preview(terminal, prepared.action)
             code = confirm_and_drain(
                 context,
                 terminal,

@@ -19,7 +19,7 @@ from drainer.core.parked import KEY_LENGTH, NAMED_MOST, NONE_PARKED, ParkedLane,
 from drainer.core.payloads import Payloads
 from drainer.core.progress import DONE, Counts, Outcome, Progress
 from drainer.message import Barrier, Message, SubMessage
-from drainer.policy.rules.rule_filter import Sieve
+from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.settings import RuleAccount, RuleSettings
 
 # What the objects of one message and one sub-message take in memory beside the record's bytes, and
@@ -60,7 +60,7 @@ class Dispatcher:
         order: Order = Order.SUB_KEY,
         parked: Iterable[str] = (),
         selects: Callable[[SubMessage], bool] | None = None,
-        sieve: Sieve | None = None,
+        rule_filter: RuleFilter | None = None,
         elsewhere: Absent | None = None,
         others: Elsewhere | None = None,
         named: ParkedLanes = NONE_PARKED,
@@ -73,8 +73,8 @@ class Dispatcher:
         self._newly_parked: list[str] = []
         self._named = list(named.of(self.parked))
         self._selects = selects
-        self.sieve = sieve or Sieve(RuleSettings())
-        self._sift = self.sieve.sift if self.sieve.settings else None
+        self.rule_filter = rule_filter or RuleFilter(RuleSettings())
+        self._sift = self.rule_filter.sift if self.rule_filter.settings else None
         self._elsewhere = elsewhere
         self._others = others
         self._shared_below: dict[int, int] = {}  # by partition, the offset; empty when there's none
@@ -286,11 +286,11 @@ class Dispatcher:
 
     def ruled(self) -> RuleAccount:
         """What the rules did over all runs: what the plan holds."""
-        return self.sieve.account({n: ledger.position for n, ledger in self.ledgers.items()})
+        return self.rule_filter.account({n: ledger.position for n, ledger in self.ledgers.items()})
 
     def newly_ruled(self) -> RuleAccount | None:
         """What of that the journal holds beside what finished."""
-        return self.sieve.changes({n: ledger.position for n, ledger in self.ledgers.items()})
+        return self.rule_filter.changes({n: ledger.position for n, ledger in self.ledgers.items()})
 
     def progress(self) -> dict[int, Progress]:
         """All that is finished here, by partition: the plan's claim "all"."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Sequence
 
-from drainer.core.partial_message import Part, insist_same
+from drainer.core.partial_message import PartialMessage, insist_same
 from drainer.core.progress import (
     DONE,
     OTHERWISE,
@@ -316,8 +316,8 @@ class Ledger:
             self.messages_otherwise[fate] += 1
 
     @staticmethod
-    def _begin_part(message: Message) -> Part:
-        part = message.part = Part(message.sub_keys)
+    def _begin_part(message: Message) -> PartialMessage:
+        part = message.part = PartialMessage(message.sub_keys)
         return part
 
     def _put_to_rest(self, message: Message) -> None:
@@ -353,7 +353,7 @@ class Ledger:
 
     def _recall(self, message: Message) -> int:
         known = self._earlier_partial[message.offset]
-        part = message.part = Part(message.sub_keys)
+        part = message.part = PartialMessage(message.sub_keys)
         insist_same(message, known, message.sub_keys)
         del self._earlier_partial[message.offset]
         part.bits = known.bits

@@ -9,7 +9,7 @@ from drainer.errors import SplitFailed
 from drainer.message import Message
 
 
-class Part:
+class PartialMessage:
     """Which sub-messages of a message are finished, while some are and some are not.
 
     It has the face of a ``Partial`` and changes under whoever holds it: making an immutable one of

@@ -7,7 +7,7 @@ from drainer.demo.story import Demo
 from drainer.insight.view.bars import show_comparison
 from drainer.kafka.cluster import Cluster
 from drainer.view.figures import count, duration
-from drainer.view.preview import show_plan_of_action
+from drainer.view.preview import show_preview
 from drainer.view.progress import progress_view
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
@@ -29,7 +29,7 @@ def perform(terminal: Terminal, story: Demo, cluster: Cluster) -> None:
         estimates = _estimate(terminal, story)
         terminal.say("Drain it; Ctrl-C part-way")
         prepared = story.prepare(cluster)
-        show_plan_of_action(terminal, prepared.action)
+        show_preview(terminal, prepared.action)
         with progress_view(terminal) as view:
             first = story.drain(cluster, prepared, view.update, terminal.say, interrupt=True)
         show_summary(terminal, first)

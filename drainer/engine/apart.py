@@ -58,7 +58,7 @@ class Apart:
         self._under_way = 0
         self._paused = False
         self._loop = asyncio.get_running_loop()
-        dispatcher.sieve.give_up = self._give_up
+        dispatcher.rule_filter.give_up = self._give_up
 
     @property
     def waiting(self) -> int:
@@ -99,7 +99,7 @@ class Apart:
         if failure is not None:
             self._halt(failure)
             return
-        self._dispatcher.sieve.buried()
+        self._dispatcher.rule_filter.buried()
         self._dispatcher.finish_apart(sub, Outcome.DEAD)
         self._send()
         self._moved()

@@ -6,10 +6,12 @@ from time import monotonic
 
 from drainer.engine.status import CapStatus
 from drainer.limits.search.boundary import Cap
-from drainer.policy.rate_cap import Pace
+from drainer.policy.rate_cap import RateLimiter
 
 
-def cap_status(pace: Pace | None, elapsed_s: float, *, over: bool = False) -> CapStatus | None:
+def cap_status(
+    pace: RateLimiter | None, elapsed_s: float, *, over: bool = False
+) -> CapStatus | None:
     """Of a flow of this process, or of all that has flowed once it is ``over``; None when it is not
     capped, or nothing has flowed."""
     if pace is None or not pace.flowed:

@@ -1,5 +1,5 @@
-"""The keeper: writes down what finished, every few milliseconds in the journal and every interval
-in the plan, and commits to the group what the plan holds."""
+"""The checkpointer: writes what finished, every few milliseconds to the journal and every interval
+to the plan, and commits to the group what the plan holds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from math import inf
 from time import monotonic
 from typing import Protocol
 
-from drainer.blocking import aside
+from drainer.blocking import blocking_call
 from drainer.command import command
 from drainer.core.claims import Claims
 from drainer.core.latency import Latency, merge_latencies
@@ -112,7 +112,7 @@ class Measured(Protocol):
     def overall(self) -> Latency | None: ...
 
 
-class Keeper:
+class Checkpointer:
     """Owns the plan of a running drain.
 
     The plan goes to the disk before its watermarks go to the group, so the group's offset is never
@@ -195,7 +195,7 @@ class Keeper:
             state=self._account.state,
         )
         self._file.start_journal(self.plan.drain_id, self.plan.generation)
-        self._call = aside(self._file.write, self.plan)
+        self._call = blocking_call(self._file.write, self.plan)
         await asyncio.shield(self._call)
         self.written_at = monotonic()
         self.written = self.plan
@@ -232,7 +232,7 @@ class Keeper:
     async def _commit(self) -> None:
         """Commits the watermarks of the plan, which is on the disk."""
         try:
-            written = await aside(self._commit_plan, self.plan)
+            written = await blocking_call(self._commit_plan, self.plan)
         except CommitDelayed as delay:
             self.trouble = str(delay)
             return

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from drainer.engine.status import DeadlineStatus, Status
-from drainer.policy.outlook import Outlook, Pace, Warner, outlook
+from drainer.policy.outlook import Outlook, Speed, Warner, outlook
 
 
 class DeadlineWatch:
@@ -38,9 +38,9 @@ class DeadlineWatch:
         self._observe(replace(status, deadline=DeadlineStatus(self._deadline, seen, self._warning)))
 
 
-def _pace(status: Status, left_s: float, rate: float | None) -> Pace:
+def _pace(status: Status, left_s: float, rate: float | None) -> Speed:
     failures = status.failures
-    return Pace(
+    return Speed(
         elapsed_s=status.elapsed_s,
         left_s=left_s,
         eta_s=status.eta_s,

@@ -26,11 +26,11 @@ from drainer.policy.breaker import Breaker
 from drainer.policy.failures import (
     NOTHING,
     AfterDead,
+    Decision,
     FailurePolicy,
     FailureSettings,
     Fate,
     OnFailure,
-    Verdict,
 )
 from drainer.policy.retries import Retries
 
@@ -154,13 +154,13 @@ class Failures:
         known, self._returned = sub is self._returned, None
         self._doubted.pop(sub, None)
         if isinstance(error, Skip):
-            self._dispatcher.sieve.skipped(_reason(error))
+            self._dispatcher.rule_filter.skipped(_reason(error))
             self._finish(sub, Outcome.SKIPPED)
         elif isinstance(error, Retry):
             self._carry_out(sub, self._policy.later(now_s, error.after, sub), error)
         elif isinstance(error, Fatal) or not isinstance(error, Exception | asyncio.CancelledError):
             self._count(error)
-            self._carry_out(sub, Verdict(Fate.HALT), error)
+            self._carry_out(sub, Decision(Fate.HALT), error)
         else:
             if not known:
                 self._count(error)
@@ -269,7 +269,7 @@ class Failures:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _judge(self, sub: SubMessage, now_s: float, *, looked: bool) -> Verdict:
+    def _judge(self, sub: SubMessage, now_s: float, *, looked: bool) -> Decision:
         verdict = self._policy.failed(sub, self._done, self._at_work, now_s, looked=looked)
         self._gate()
         return verdict
@@ -287,7 +287,7 @@ class Failures:
         self._use(self.starter)
         self._schedule()
 
-    def _carry_out(self, sub: SubMessage, verdict: Verdict, error: BaseException) -> None:
+    def _carry_out(self, sub: SubMessage, verdict: Decision, error: BaseException) -> None:
         if verdict.fate is Fate.RETRY:
             if verdict.in_doubt:
                 self._doubted[sub] = error
@@ -425,8 +425,8 @@ class Failures:
     def _finished(self) -> int:
         # In all runs; what rules took out says nothing of how the handler fares.
         finished = sum(each.tally()[1].finished for each in self._dispatcher.ledgers.values())
-        sieve = self._dispatcher.sieve
-        return finished - sum(sieve.skipped_by.values()) - sum(sieve.dead_by.values())
+        rule_filter = self._dispatcher.rule_filter
+        return finished - sum(rule_filter.skipped_by.values()) - sum(rule_filter.dead_by.values())
 
 
 def _kind(error: BaseException) -> str:

@@ -22,7 +22,7 @@ _LEAST_S = 0.45  # statuses come each half second; the last one comes when it co
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class Interval:
     """A stretch of a drain, from the end of the one before until ``ends_s``.
 
     Counts are those at its end, over all runs of the drain. ``running``, ``lanes`` and
@@ -47,7 +47,7 @@ class Stretch:
     to_go: tuple[int, ...]
     latency_s: tuple[float, float, float] | None  # p50, p95, p99: each the worst seen
 
-    def joined(self, later: Stretch) -> Stretch:
+    def joined(self, later: Interval) -> Interval:
         """This stretch and the one that follows it as one."""
         samples = self.samples + later.samples
 
@@ -83,8 +83,8 @@ class History:
     def __init__(self, stretches_most: int = STRETCHES_MOST) -> None:
         self._most = max(4, stretches_most)
         self._each = 1  # statuses in a stretch
-        self._stretches: list[Stretch] = []
-        self._open: Stretch | None = None
+        self._stretches: list[Interval] = []
+        self._open: Interval | None = None
         self._apart: tuple[int, ...] = ()
         self._deepest: dict[Hashable, int] = {}
         self._troubles: list[Trouble] = []
@@ -97,7 +97,7 @@ class History:
         return (*self._apart, None) if self.folded else self._apart
 
     @property
-    def stretches(self) -> tuple[Stretch, ...]:
+    def stretches(self) -> tuple[Interval, ...]:
         """In order. The first one is the beginning: what was finished before anything ran."""
         return tuple(self._stretches) if self._open is None else (*self._stretches, self._open)
 
@@ -127,7 +127,7 @@ class History:
             if len(self._stretches) >= self._most:
                 self._thin_out()
 
-    def evenly(self, most: int) -> list[Stretch]:
+    def evenly(self, most: int) -> list[Interval]:
         """About ``most`` stretches of one length, or fewer; none that is much shorter."""
         found = self.stretches
         if len(found) < 3:
@@ -161,13 +161,13 @@ class History:
         self._apart = tuple(sorted(part.partition for part in largest))
         self.folded = len(parts) - len(largest)
 
-    def _stretch(self, status: Status) -> Stretch:
+    def _stretch(self, status: Status) -> Interval:
         left = {part.partition: max(0, part.end - part.watermark) for part in status.partitions}
         to_go = [left.pop(number, 0) for number in self._apart]
         if self.folded:
             to_go.append(sum(left.values()))
         failures, latency = status.failures, status.latency_recent
-        return Stretch(
+        return Interval(
             ends_s=status.elapsed_s,
             samples=1,
             finished=status.sub_messages.finished,
@@ -213,7 +213,7 @@ def _worst(
     return max(one[0], other[0]), max(one[1], other[1]), max(one[2], other[2])
 
 
-def rates(stretches: Sequence[Stretch], counts: Iterable[int]) -> list[float]:
+def rates(stretches: Sequence[Interval], counts: Iterable[int]) -> list[float]:
     """How fast a count rose in each stretch but the first, per second."""
     return [
         (count - before_count) / max(stretch.ends_s - before.ends_s, 1e-9)

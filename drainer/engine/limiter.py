@@ -9,7 +9,7 @@ from time import monotonic, process_time, thread_time
 from drainer.core.dispatch import Dispatcher
 from drainer.core.progress import Outcome
 from drainer.engine.status import AutoStatus
-from drainer.policy.concurrency_limit import Knee
+from drainer.policy.concurrency_limit import ConcurrencyLimit
 from drainer.policy.concurrency_trial import Interval
 
 LOOK_S = 0.1
@@ -30,7 +30,7 @@ class Limiter:
 
     def __init__(
         self,
-        knee: Knee,
+        knee: ConcurrencyLimit,
         dispatcher: Dispatcher,
         failed: Callable[[], int],
         idle: Callable[[], int],
@@ -39,7 +39,7 @@ class Limiter:
         calls: Callable[[], int] | None = None,
         threads: bool,
     ) -> None:
-        self._knee = knee
+        self._search = knee
         self._dispatcher = dispatcher
         self._failed = failed
         self._idle = idle
@@ -50,7 +50,7 @@ class Limiter:
         self._last = self._now()
 
     def status(self) -> AutoStatus:
-        knee = self._knee
+        knee = self._search
         return AutoStatus(
             limit=knee.limit,
             most=knee.most,
@@ -72,8 +72,8 @@ class Limiter:
         seconds = now[0] - before[0]
         if seconds <= 0:
             return
-        limit = self._knee.limit
-        self._knee.hear(
+        limit = self._search.limit
+        self._search.hear(
             Interval(
                 seconds=seconds,
                 done=now[1] - before[1],
@@ -83,15 +83,17 @@ class Limiter:
                 calls=None if self._calls is None else now[5] - before[5],
             )
         )
-        self._found = self._knee.settled or self._found
-        if self._knee.limit != limit:
-            self._use(self._knee.limit)
+        self._found = self._search.settled or self._found
+        if self._search.limit != limit:
+            self._use(self._search.limit)
 
     def _now(self) -> tuple[float, int, int, int, float, int]:
         ledgers = self._dispatcher.ledgers.values()
         done = sum(each.subs_done + each.subs_otherwise[Outcome.SKIPPED] for each in ledgers)
-        done -= sum(self._dispatcher.sieve.skipped_by.values())  # no worker had a part in these
-        running = self._knee.limit - self._idle()
+        done -= sum(
+            self._dispatcher.rule_filter.skipped_by.values()
+        )  # no worker had a part in these
+        running = self._search.limit - self._idle()
         busy_s = process_time() if self._threads else thread_time()
         calls = done if self._calls is None else self._calls()
         return monotonic(), done, self._failed(), running, busy_s, calls

@@ -22,7 +22,7 @@ from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.engine.bundles import Bundles
 from drainer.engine.capping import cap_status
-from drainer.engine.checkpointer import Keeper, PlanStore
+from drainer.engine.checkpointer import Checkpointer, PlanStore
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.failures import Failures
 from drainer.engine.latencies import Latencies
@@ -36,10 +36,10 @@ from drainer.engine.outcome import (
     partition_results,
     reason_told,
 )
-from drainer.engine.ports import Outside
+from drainer.engine.ports import Ports
 from drainer.engine.pump import Pump
 from drainer.engine.settings import LocalSettings
-from drainer.engine.shutdown import Ending
+from drainer.engine.shutdown import Shutdown
 from drainer.engine.signals import stop_signals
 from drainer.engine.status import Status, Summary
 from drainer.engine.tasks import spawn
@@ -50,8 +50,8 @@ from drainer.errors import DrainerError, HandleFailed, RecordsDeleted, Signalled
 from drainer.handler import Context
 from drainer.loader import LoadedHandler, describe
 from drainer.policy.concurrency import Concurrency
-from drainer.policy.concurrency_limit import Knee
-from drainer.policy.rules.rule_filter import Sieve
+from drainer.policy.concurrency_limit import ConcurrencyLimit
+from drainer.policy.rules.rule_filter import RuleFilter
 
 STATUS_INTERVAL_S = 0.5
 WATCH_INTERVAL_S = 0.05  # how soon trouble in the fetch thread or the lock is seen
@@ -76,7 +76,7 @@ class LocalDrain:
         file: PlanStore,
         handler: LoadedHandler,
         settings: LocalSettings,
-        outside: Outside,
+        ports: Ports,
         observe: Callable[[Status], None],
         give_up: Callable[[], None] = lambda: None,
         elsewhere: Absent | None = None,
@@ -85,7 +85,7 @@ class LocalDrain:
         self._file = file
         self._handler = handler
         self._settings = settings
-        self._outside = outside
+        self._ports = ports
         self._observe = observe
         self._give_up = give_up
         progress = plan.claims[ALL]
@@ -94,7 +94,7 @@ class LocalDrain:
             Order(plan.order),
             plan.parked,
             handler.selects,
-            Sieve(plan.rules, plan.ruled),
+            RuleFilter(plan.rules, plan.ruled),
             elsewhere,
             plan.elsewhere(),
             plan.parked_lanes,
@@ -148,7 +148,7 @@ class LocalDrain:
                 drain_id=self._plan.drain_id,
                 concurrency=most,
                 options=dict(settings.options or {}),
-                write_to=self._outside.write_to,
+                write_to=self._ports.write_to,
             )
         )
         self._latencies = Latencies(monotonic)
@@ -162,27 +162,27 @@ class LocalDrain:
         self._failures = failures = Failures(
             dispatcher,
             self._plan.failures,
-            self._outside.dead_letters,
+            self._ports.dead_letters,
             use=lambda starter: self._workers.use(self._before(starter)),  # they come next
             wake=lambda: self._workers.wake(),  # noqa: PLW0108
             changed=self._end_if_over,
             halt=self._end,
             before=judged_before(self._plan),
         )
-        self._keeper = Keeper(
+        self._checkpointer = Checkpointer(
             self._plan,
             self._file,
             dispatcher,
             self._latencies,
-            self._outside.committer,
+            self._ports.committer,
             settings.plan_interval_s,
-            self._outside.lock,
+            self._ports.lock,
             failed=self._end,
             journal_interval_s=settings.journal_interval_s,
         )
         make_workers: Callable[..., Workers] = ThreadWorkers
         if self._handler.is_async:
-            make_workers = partial(AsyncWorkers, held=self._keeper.keep_up)
+            make_workers = partial(AsyncWorkers, held=self._checkpointer.keep_up)
         bundling = self._handler.bundling
         self._bundles: Bundles | None = None
         if bundling is not None:
@@ -202,7 +202,7 @@ class LocalDrain:
             note=self._latencies.note,
         )
         self._begin_no_more = self._workers.begin_no_more
-        self._source = self._outside.open_source(dispatcher, self._notified)
+        self._source = self._ports.open_source(dispatcher, self._notified)
         self._pump = Pump(
             self._source.next_batch,
             dispatcher,
@@ -215,7 +215,7 @@ class LocalDrain:
         if concurrency.is_auto:
             bundles = self._bundles
             self._limiter = Limiter(
-                Knee(first, most),
+                ConcurrencyLimit(first, most),
                 dispatcher,
                 lambda: failures.failed_attempts,
                 lambda: self._workers.idle,
@@ -223,14 +223,14 @@ class LocalDrain:
                 calls=None if bundles is None else lambda: bundles.calls,
                 threads=not self._handler.is_async,
             )
-        ending = Ending(
+        ending = Shutdown(
             dispatcher,
             self._source,
             self._pump,
             failures,
             self._workers,
-            self._keeper,
-            self._outside,
+            self._checkpointer,
+            self._ports,
             self._handler,
             settings.grace_s,
             self._forced,
@@ -240,7 +240,7 @@ class LocalDrain:
         with hear(loop, self._signalled, self._give_up), self._watchdog:
             self._hears_signals = True
             try:
-                self._keeper.start()
+                self._checkpointer.start()
                 self._workers.start()
                 self._source.start()
             except BaseException:
@@ -261,7 +261,7 @@ class LocalDrain:
     async def _summary(self, cause: BaseException | None) -> Summary:
         self._observe(self._status())
         committed = await last_offsets(
-            self._keeper.plan, self._outside.read_committed, ask=not self._forced.is_set()
+            self._checkpointer.plan, self._ports.read_committed, ask=not self._forced.is_set()
         )
         messages, subs = self.dispatcher.counts()
         # What died in former runs of a redrive is among its letters again.
@@ -275,7 +275,7 @@ class LocalDrain:
             elapsed_s=self._meter.elapsed_s,
             messages=messages,
             sub_messages=subs,
-            partitions=partition_results(self._keeper.plan, watermarks, committed),
+            partitions=partition_results(self._checkpointer.plan, watermarks, committed),
             plan=str(self._file.path),
             sub_messages_per_s=self._meter.rate_average,
             cause=told,
@@ -285,24 +285,24 @@ class LocalDrain:
             auto=None if self._limiter is None else self._limiter.status(),
             blocked_by=self._watchdog.blocked_by,
             rules=self._meter.rules(),
-            read_cap=cap_status(self._outside.read_pace, self._meter.elapsed_s, over=True),
-            write_cap=cap_status(self._outside.write_pace, self._meter.elapsed_s, over=True),
+            read_cap=cap_status(self._ports.read_pace, self._meter.elapsed_s, over=True),
+            write_cap=cap_status(self._ports.write_pace, self._meter.elapsed_s, over=True),
         )
 
     def _status(self) -> Status:
         status = self._meter.status(
-            self._keeper.plan,
-            plan_age_s=monotonic() - self._keeper.written_at,
+            self._checkpointer.plan,
+            plan_age_s=monotonic() - self._checkpointer.written_at,
             stopping=reason_told(self._ended),
             failures=self._failures.status(),
-            trouble=self._source.trouble or self._keeper.trouble or self._failures.trouble,
+            trouble=self._source.trouble or self._checkpointer.trouble or self._failures.trouble,
             auto=None if self._limiter is None else self._limiter.status(),
         )
         return replace(
             status,
             blocked_by=self._watchdog.blocked_by,
-            read_cap=cap_status(self._outside.read_pace, status.elapsed_s),
-            write_cap=cap_status(self._outside.write_pace, status.elapsed_s),
+            read_cap=cap_status(self._ports.read_pace, status.elapsed_s),
+            write_cap=cap_status(self._ports.write_pace, status.elapsed_s),
         )
 
     def _limit(self, most: int) -> None:
@@ -315,13 +315,13 @@ class LocalDrain:
         """Looks after what lives in other threads, and shows the status."""
         due = 0.0
         while True:
-            for trouble in (self._source.failure, self._outside.lock.lost):
+            for trouble in (self._source.failure, self._ports.lock.lost):
                 if isinstance(trouble, RecordsDeleted):
                     self._finish_what_came(trouble)
                 elif trouble is not None:
                     self._end(trouble)
             # Another drain may hold the lock by now: it should find no one at work.
-            self._failures.pause(self._outside.lock.unsure_since_s is not None)
+            self._failures.pause(self._ports.lock.unsure_since_s is not None)
             self._pump.poke()
             if monotonic() >= due:
                 self._observe(self._status())

@@ -90,7 +90,7 @@ class Meter:
         )
 
     def rules(self) -> RuleStatus:
-        return RuleStatus.of(self._dispatcher.sieve)
+        return RuleStatus.of(self._dispatcher.rule_filter)
 
     def _partitions(self, plan: OffsetPlan) -> list[PartitionStatus]:
         return [

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from drainer.blocking import aside
+from drainer.blocking import blocking_call
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts
 from drainer.engine.status import PartitionResult
@@ -90,7 +90,7 @@ async def last_offsets(
     nobody answers."""
     if ask:
         with suppress(DrainerError):
-            return await aside(read_committed)
+            return await blocking_call(read_committed)
     return {number: part.committed for number, part in plan.partitions.items()}
 
 

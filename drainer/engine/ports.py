@@ -12,7 +12,7 @@ from drainer.engine.checkpointer import Committer, Lock
 from drainer.engine.pump import Batch
 from drainer.errors import DrainerError
 from drainer.handler import Writer
-from drainer.policy.rate_cap import Pace
+from drainer.policy.rate_cap import RateLimiter
 
 
 class Source(Protocol):
@@ -35,7 +35,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class Ports:
     """What a drain needs from Kafka; ``open_source(dispatcher, notify)`` makes the source.
 
     ``notify`` is called from the source's thread when a batch waits; ``read_committed`` gives the
@@ -48,5 +48,5 @@ class Outside:
     read_committed: Callable[[], Mapping[int, int | None]]
     dead_letters: DeadLetters | None = None  # not needed by a drain that writes none
     write_to: Callable[[str], Writer] | None = None  # for the handler
-    read_pace: Pace | None = None  # when reading is capped
-    write_pace: Pace | None = None  # and writing, of handlers that use ``write_to``
+    read_pace: RateLimiter | None = None  # when reading is capped
+    write_pace: RateLimiter | None = None  # and writing, of handlers that use ``write_to``

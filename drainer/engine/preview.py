@@ -1,4 +1,4 @@
-"""The plan of action: what a drain is about to do, in the words it is shown in before it starts."""
+"""The preview: what a drain is about to do, in the words it is shown in before it starts."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Engine:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanOfAction:
+class Preview:
     """All that a person should know before saying yes."""
 
     topic: str

@@ -64,7 +64,7 @@ class Pump:
         self._scheduled = False
         self._stopped = self._cut_off = False
         # Rules take some microseconds for each sub-message, so the clock is looked at more often.
-        self._slice_check = 1 if dispatcher.sieve.settings else SLICE_CHECK
+        self._slice_check = 1 if dispatcher.rule_filter.settings else SLICE_CHECK
         self._loop = asyncio.get_running_loop()
 
     def poke(self) -> None:
@@ -123,7 +123,7 @@ class Pump:
             self._lanes.ready < self.ready_lanes
             and self._lanes.parked < PARKED_MOST
             and self._dispatcher.resting < RESTING_MOST
-            and self._dispatcher.sieve.under_way < LETTERS_MOST
+            and self._dispatcher.rule_filter.under_way < LETTERS_MOST
             and self._dispatcher.pending_bytes < self._capacity_bytes
         )
 

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from drainer.blocking import aside
+from drainer.blocking import blocking_call
 from drainer.core.dispatch import Dispatcher
-from drainer.engine.checkpointer import Keeper
+from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.failures import Failures
 from drainer.engine.outcome import not_closed
-from drainer.engine.ports import Outside, Source
+from drainer.engine.ports import Ports, Source
 from drainer.engine.pump import Pump
 from drainer.engine.workers import Workers
 from drainer.errors import (
@@ -30,7 +30,7 @@ AT_ONCE_S = 1.0  # what the second Ctrl-C leaves to the source and to the handle
 NOT_OURS = (OffsetMoved, GroupJoined, LockLost, TopicGone)  # then nothing may be committed
 
 
-class Ending:
+class Shutdown:
     """How one run of a drain comes to rest.
 
     ``forced`` is set when nobody shall wait any more; who did that, ``asked`` tells.
@@ -43,8 +43,8 @@ class Ending:
         pump: Pump,
         failures: Failures,
         workers: Workers,
-        keeper: Keeper,
-        outside: Outside,
+        checkpointer: Checkpointer,
+        ports: Ports,
         handler: LoadedHandler,
         grace_s: float,
         forced: asyncio.Event,
@@ -55,8 +55,8 @@ class Ending:
         self._pump = pump
         self._failures = failures
         self._workers = workers
-        self._keeper = keeper
-        self._outside = outside
+        self._checkpointer = checkpointer
+        self._ports = ports
         self._handler = handler
         self._grace_s = grace_s
         self._forced = forced
@@ -82,8 +82,8 @@ class Ending:
         """What finished goes to the journal first; then as much as fits into a moment."""
         self._note()
         ending = [
-            aside(self._source.stop),
-            asyncio.ensure_future(self._keeper.stop()),
+            blocking_call(self._source.stop),
+            asyncio.ensure_future(self._checkpointer.stop()),
             asyncio.ensure_future(self._close_dead_letters(0.0)),
             asyncio.ensure_future(self._workers_away_and_handler_closed()),
         ]
@@ -94,23 +94,23 @@ class Ending:
 
     def _note(self) -> None:
         with suppress(DrainerError):
-            self._keeper.note()
+            self._checkpointer.note()
 
     async def _stop_in_order(self, cause: BaseException | None) -> BaseException | None:
-        stopped = aside(self._source.stop)
+        stopped = blocking_call(self._source.stop)
         # Whoever works for the group by now handles what died here: no letter is ours to write.
         grace_s = 0.0 if isinstance(cause, NOT_OURS) else self._grace_s
         await (self._let_finish() if grace_s > 0 else self._workers.abandon())
         if isinstance(cause, ThreadsOverdue) and self._dispatcher.complete:
             cause = None  # they came back after all
         await self._close_dead_letters(grace_s)
-        await self._keeper.stop()
+        await self._checkpointer.stop()
         await stopped
         cause = await self._close_handler(cause)
-        lost = self._outside.lock.lost  # maybe only now: the first reason hides it
+        lost = self._ports.lock.lost  # maybe only now: the first reason hides it
         try:
             ours = lost is None and not isinstance(cause, NOT_OURS)
-            await self._keeper.finish(commit=ours)
+            await self._checkpointer.finish(commit=ours)
         except DrainerError as error:
             cause = both(cause, error)
         return cause if lost is None or lost is cause else both(cause, lost)
@@ -120,8 +120,8 @@ class Ending:
         await self._close_handler(None)
 
     async def _close_dead_letters(self, timeout_s: float) -> None:
-        if self._outside.dead_letters is not None:
-            await aside(self._outside.dead_letters.close, timeout_s)
+        if self._ports.dead_letters is not None:
+            await blocking_call(self._ports.dead_letters.close, timeout_s)
 
     async def _close_handler(self, cause: BaseException | None) -> BaseException | None:
         if self._closing:

@@ -20,7 +20,7 @@ from drainer.errors import (
     Unresumable,
 )
 from drainer.policy.outlook import Outlook
-from drainer.policy.rules.rule_filter import Sieve
+from drainer.policy.rules.rule_filter import RuleFilter
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +109,13 @@ class RuleStatus:
     skipped_for: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, sieve: Sieve) -> RuleStatus:
+    def of(cls, rule_filter: RuleFilter) -> RuleStatus:
         return cls(
-            dict(sieve.skipped_by),
-            dict(sieve.dead_by),
-            dict(sieve.undecided),
-            dict(sieve.why_undecided),
-            dict(sieve.skipped_for),
+            dict(rule_filter.skipped_by),
+            dict(rule_filter.dead_by),
+            dict(rule_filter.undecided),
+            dict(rule_filter.why_undecided),
+            dict(rule_filter.skipped_for),
         )
 
     def as_json(self) -> dict[str, object]:

@@ -20,7 +20,7 @@ from drainer.core.progress import Progress
 from drainer.engine.clock import now
 from drainer.engine.local import LocalDrain
 from drainer.engine.loop import event_loop
-from drainer.engine.ports import Outside, Source
+from drainer.engine.ports import Ports, Source
 from drainer.engine.pump import Batch
 from drainer.engine.settings import LocalSettings
 from drainer.errors import DrainerError
@@ -140,7 +140,7 @@ def _drain(
             file,
             loaded,
             LocalSettings(concurrency=workers),
-            Outside(open_source, _Group(), _Lock(), read_committed=dict),
+            Ports(open_source, _Group(), _Lock(), read_committed=dict),
             lambda status: None,
         ).run()
     if summary.cause is not None and not isinstance(summary.cause, CanaryOver):

@@ -43,7 +43,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DeadlineVerdict:
     """Whether a deadline is met: by ``margin_s``, or missed by as much below zero.
 
     ``least_concurrency`` would do; None when none does.
@@ -93,7 +93,7 @@ class Estimate:
     setting: Setting
     orders: dict[Order, Forecast]
     table: tuple[Forecast, ...]
-    verdict: Verdict | None
+    verdict: DeadlineVerdict | None
     notes: tuple[str, ...] = ()
     skipped: Skipped | None = None
     doomed: Doomed | None = None
@@ -180,7 +180,9 @@ def estimate(
         if question.deadline is not None:
             left_s = (question.deadline - now).total_seconds()
             least = least_concurrency(at, left_s, found[asked])
-            verdict = Verdict(question.deadline, left_s, left_s - found[asked].seconds, least)
+            verdict = DeadlineVerdict(
+                question.deadline, left_s, left_s - found[asked].seconds, least
+            )
     return Estimate(
         topic=backlog.topic,
         group=group,

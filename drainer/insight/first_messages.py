@@ -82,8 +82,8 @@ class FirstMessages:
 
     def _all_done(self) -> bool:
         # Or nothing more can be done for them: what is parked stays pending.
-        lanes, sieve = self._dispatcher.lanes, self._dispatcher.sieve
-        waits = lanes.running or lanes.ready or lanes.held or sieve.under_way
+        lanes, rule_filter = self._dispatcher.lanes, self._dispatcher.rule_filter
+        waits = lanes.running or lanes.ready or lanes.held or rule_filter.under_way
         return self._delivered and not waits
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from drainer.errors import UsageError
 from drainer.insight.ages import age_bins
-from drainer.insight.inspection import Inspection, PartitionInspection, Reading
+from drainer.insight.inspection import Inspection, PartitionInspection, ReadExtent
 from drainer.insight.retention import READER, Outlook, outlook
 from drainer.insight.statistics.contents import NO_KEY, Contents
 from drainer.insight.statistics.sketch import Share
@@ -36,7 +36,7 @@ SurveyAll = Callable[[Backlog, Progress], tuple[Surveyed, float]]  # and how lon
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class InspectRequest:
     """What is to be inspected. No partitions means all of them.
 
     ``messages`` is how many to read, None for all. ``rule`` names what would leave a sub-message
@@ -56,7 +56,7 @@ class Look:
 
 def inspect(
     cluster: Cluster,
-    look: Look,
+    look: InspectRequest,
     progress: Progress = lambda *_: None,
     survey_all: SurveyAll | None = None,
 ) -> Inspection:
@@ -132,10 +132,10 @@ def _masked(shares: Sequence[Share]) -> tuple[Share, ...]:
 def _read(
     cluster: Cluster,
     backlog: Backlog,
-    look: Look,
+    look: InspectRequest,
     progress: Progress,
     survey_all: SurveyAll | None,
-) -> tuple[Surveyed, Reading]:
+) -> tuple[Surveyed, ReadExtent]:
     full = look.messages is None
     survey: Surveyed
     if survey_all is not None:
@@ -145,7 +145,7 @@ def _read(
     else:
         sample = sample_backlog(cluster, backlog, look.messages, look.seed)
         survey, read_s, full = _surveyed(sample, look), sample.read_s, sample.whole
-    return survey, Reading(
+    return survey, ReadExtent(
         full=full,
         offsets=survey.offsets,
         windows=survey.windows,
@@ -157,7 +157,7 @@ def _read(
     )
 
 
-def _surveyed(sample: Sample, look: Look) -> Survey:
+def _surveyed(sample: Sample, look: InspectRequest) -> Survey:
     survey = Survey(look.handler, look.rule)
     for window in sample.windows:
         survey.take(window.partition, window.messages, window.end - window.start)
@@ -166,7 +166,7 @@ def _surveyed(sample: Sample, look: Look) -> Survey:
 
 
 def _read_all(
-    cluster: Cluster, backlog: Backlog, look: Look, progress: Progress
+    cluster: Cluster, backlog: Backlog, look: InspectRequest, progress: Progress
 ) -> tuple[Survey, float]:
     survey = Survey(look.handler, look.rule)
     begun_s = time.monotonic()

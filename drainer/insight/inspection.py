@@ -103,7 +103,7 @@ class PartitionInspection:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadExtent:
     """What was read of the backlog.
 
     Attributes:
@@ -187,7 +187,7 @@ class Inspection:
     ages: Sequence[Bin]
     retention: Retention
     min_in_sync: int | None
-    reading: Reading
+    reading: ReadExtent
     contents: Contents
     skew: Skew | None
     failures: SplitFailures | None

@@ -12,11 +12,11 @@ from drainer.errors import HandleFailed, Refused, SplitFailed
 from drainer.handler import Context
 from drainer.insight.forecast.foldable import Foldable
 from drainer.insight.forecast.limited import limited
-from drainer.insight.forecast.workload import Keys, Stretch, Workload
+from drainer.insight.forecast.workload import Keys, Neighbours, Workload
 from drainer.kafka.sample import Sample
 from drainer.loader import LoadedHandler, describe
 from drainer.message import Message, SubMessage
-from drainer.policy.rules.rule_filter import Sieve
+from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.settings import LIMIT, RuleSettings
 
 SPLIT_MOST = 1_000_000  # sub-messages
@@ -120,7 +120,7 @@ def split_sample(
     foldable = None if coalesce is None else Foldable(coalesce)
     most = SPLIT_MOST if foldable is None else FOLDED_MOST
     share = min(1.0, most / max(1.0, _first_fan_out(sample, split) * len(sample.messages)))
-    sieve = Sieve(replace(rules, limit_per_key=None)) if rules else None
+    rule_filter = RuleFilter(replace(rules, limit_per_key=None)) if rules else None
     skipped: dict[str, float] = {}
     keys, stretches = Keys(), []
     spent_s = rules_s = fold_s = sub_messages = skipped_by_limit = 0.0
@@ -139,8 +139,8 @@ def split_sample(
             spent_s += split_at_s - begun_s
             subs_split += len(subs)
             sub_messages += len(subs) * stand_for / len(messages)
-            if sieve is not None:
-                subs = _passed(sieve, message, subs, here)
+            if rule_filter is not None:
+                subs = _passed(rule_filter, message, subs, here)
                 rules_s += time.perf_counter() - split_at_s
             folds = 0
             if foldable is not None:
@@ -151,7 +151,7 @@ def split_sample(
         messages_split += len(shapes)
         for name, number in here.items():
             skipped[name] = skipped.get(name, 0.0) + number * stand_for / len(messages)
-        stretches.append(Stretch(window.partition, shapes, stand_for))
+        stretches.append(Neighbours(window.partition, shapes, stand_for))
     if rules.limit_per_key is not None:
         whole = sample.whole and share == 1.0
         stretches, skipped_by_limit = limited(stretches, rules.limit_per_key, whole=whole)
@@ -169,12 +169,12 @@ def split_sample(
 
 
 def _passed(
-    sieve: Sieve, message: Message, subs: Sequence[SubMessage], skipped: Counter[str]
+    rule_filter: RuleFilter, message: Message, subs: Sequence[SubMessage], skipped: Counter[str]
 ) -> list[SubMessage]:
     left = []
     for index, sub in enumerate(subs):
         sub.message, sub.index = message, index
-        name = sieve.skips(sub)
+        name = rule_filter.skips(sub)
         if name is None:
             left.append(sub)
         else:

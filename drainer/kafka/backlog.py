@@ -269,7 +269,7 @@ def _starts(
         if offset is not None and offset > logs[number].high_watermark:
             raise Refused(
                 f"group {group} committed offset {offset} on {topic}/{number}, but its log ends at"
-                f" {logs[number].high_watermark}: the topic was truncated, or made again",
+                f" {logs[number].high_watermark}: the topic was truncated, or recreated",
                 hint="find out which records are lost; then reset the group's offset",
             )
     if group is None and isinstance(from_, Committed):

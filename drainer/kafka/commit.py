@@ -111,13 +111,13 @@ class Committer:
         """Make sure that the topic is still the one with this id.
 
         Raises:
-            TopicGone: when it was deleted, or deleted and made again.
+            TopicGone: when it was deleted, or deleted and recreated.
             CommitDelayed: when no answer came in time.
         """
         with self._told_as_running():
             found = self._cluster.topic(self.topic)
         if found.topic_id != topic_id:
-            raise self._gone(f"was deleted and made again (id {found.topic_id}, not {topic_id})")
+            raise self._gone(f"was deleted and recreated (id {found.topic_id}, not {topic_id})")
 
     def _read(self, partitions: Mapping[int, int]) -> dict[int, int | None]:
         return self._cluster.committed(self.group, self.topic, partitions, self._timeout_s)

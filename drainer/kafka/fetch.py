@@ -20,7 +20,7 @@ from drainer.kafka.queue import BatchQueue
 from drainer.kafka.record import Batch, beside_value
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
-from drainer.policy.rate_cap import Pace
+from drainer.policy.rate_cap import RateLimiter
 
 BATCH_MESSAGES = 2000  # at most; the gain above is nil and the pause for the drain grows
 FIRST_BATCH_MESSAGES = 16  # until it is known how large messages are
@@ -84,7 +84,7 @@ class FetchThread:
         partition_load: Callable[[int], int],
         load_bytes: int,
         notify: Callable[[], None],
-        pace: Pace | None = None,
+        pace: RateLimiter | None = None,
     ) -> None:
         self._settings = settings
         self._group = group
@@ -155,7 +155,7 @@ class FetchThread:
             self._log,
             self._group,
             max_poll_interval_ms=POLL_INTERVAL_MS,
-            # librdkafka goes on reading when a topic is made again, but for this line of its log.
+            # librdkafka goes on reading when a topic is recreated, but for this line of its log.
             debug=",".join(filter(None, [settings.properties.get("debug"), "metadata"])),
             **fetch_bounds(self._ahead_bytes(), settings.properties),
         )
@@ -263,7 +263,7 @@ class FetchThread:
             self._room.clear()
             self._room.wait(ROOM_WAIT_S)
 
-    def _wait_for_pace(self, pace: Pace, now_s: float) -> None:
+    def _wait_for_pace(self, pace: RateLimiter, now_s: float) -> None:
         self.starved_since_s = None
         some = ceil(PACE_WAIT_S * pace.messages_per_s)
         time.sleep(min(pace.next_s(now_s, some), ROOM_WAIT_S))

@@ -50,7 +50,7 @@ def check_topic(
     ``ends`` are offsets by partition that its logs have to reach.
 
     Raises:
-        TopicGone: when it was deleted, or deleted and made again.
+        TopicGone: when it was deleted, or deleted and recreated.
         LogCut: when a log does not reach its end any more.
         Interrupted: when this user may not look any more.
     """
@@ -82,7 +82,7 @@ def check_topic(
 def made_again(origin: Origin) -> TopicGone:
     """The error for a topic of the same name with another id."""
     return TopicGone(
-        f"topic {origin.topic} was deleted and made again while it was drained",
+        f"topic {origin.topic} was deleted and recreated while it was drained",
         hint="the new one holds other records; this drain can't go on",
     )
 

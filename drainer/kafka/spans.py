@@ -47,7 +47,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class SpanBatch:
     """The next messages of a span, and how far that brought it.
 
     Attributes:
@@ -102,9 +102,9 @@ class _Progress:
             or (span.most_bytes is not None and self._bytes >= span.most_bytes)
         )
 
-    def stretch(self) -> Stretch:
+    def stretch(self) -> SpanBatch:
         fresh, self._fresh = self._fresh, []
-        return Stretch(self.span, fresh, self.reached, self.done)
+        return SpanBatch(self.span, fresh, self.reached, self.done)
 
 
 def _rounds(spans: Sequence[Span]) -> Iterator[list[Span]]:
@@ -160,7 +160,7 @@ class SpanReader:
         with suppress(KafkaException):
             self._consumer.close()
 
-    def read(self, spans: Sequence[Span]) -> Iterator[Stretch]:
+    def read(self, spans: Sequence[Span]) -> Iterator[SpanBatch]:
         """Everything in the spans. Those of several partitions are read at the same time, so what
         comes of them is mixed; those of one partition one after the other, in the order given.
 
@@ -175,7 +175,7 @@ class SpanReader:
             except KafkaException as error:
                 raise self._unreadable(error.args[0], None) from None
 
-    def _read(self, spans: Sequence[Span]) -> Iterator[Stretch]:
+    def _read(self, spans: Sequence[Span]) -> Iterator[SpanBatch]:
         left = {span.partition: _Progress(span, self._origin(span.partition)) for span in spans}
         self._consumer.assign([TopicPartition(self._topic, s.partition, s.start) for s in spans])
         heard_s = time.monotonic()

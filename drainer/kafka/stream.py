@@ -13,7 +13,7 @@ from drainer.kafka.loss import made_again
 from drainer.kafka.record import Batch
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
-from drainer.policy.rate_cap import Pace
+from drainer.policy.rate_cap import RateLimiter
 
 QUEUE_BYTES = 16 * 1024 * 1024
 PREFETCH_BYTES = 16 * 1024 * 1024
@@ -29,7 +29,7 @@ def read_range(
     *,
     reader: str,
     silence_s: float = SILENCE_S,
-    pace: Pace | None = None,
+    pace: RateLimiter | None = None,
 ) -> Iterator[Batch]:
     """All that the isolation level shows of offsets ``[start, end)``, with holes or not.
 
@@ -41,7 +41,7 @@ def read_range(
         BrokerUnreachable: when no broker answers, or nothing arrives for ``silence_s``.
         TopicMissing: when there is no topic of this name.
         RecordsDeleted: when retention takes records of the range before they were read.
-        TopicGone: when the topic was made again, also before this began; or deleted meanwhile.
+        TopicGone: when the topic was recreated, also before this began; or deleted meanwhile.
         Interrupted: when it can't be read for another reason.
         UsageError: when librdkafka rejects the settings.
     """

@@ -20,7 +20,7 @@ from drainer.kafka.config import limit, topic_config
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.search.boundary import Limits
-from drainer.policy.rate_cap import Pace
+from drainer.policy.rate_cap import RateLimiter
 
 DELIVERY_TIMEOUT_MS = 2 * 60 * 1000  # the drain's --timeout is mostly shorter, and tries again
 LINGER_MS = 1  # a hot lane writes one record after the other, and each waits for that
@@ -48,7 +48,9 @@ class TopicWriter:
         UsageError: when librdkafka rejects the settings.
     """
 
-    def __init__(self, settings: ClientSettings, topic: str, pace: Pace | None = None) -> None:
+    def __init__(
+        self, settings: ClientSettings, topic: str, pace: RateLimiter | None = None
+    ) -> None:
         self.topic = topic
         self._settings = settings
         self._pace = pace
@@ -192,7 +194,7 @@ class Writers:
         self, settings: ClientSettings, limits: Limits | None = None, share: float = 1.0
     ) -> None:
         self._settings = settings
-        self.pace = None if limits is None else Pace(limits, share)
+        self.pace = None if limits is None else RateLimiter(limits, share)
 
     def __call__(self, topic: str) -> TopicWriter:
         """Raises as TopicWriter."""

@@ -91,7 +91,7 @@ class Trials:
     """Searches the boundary of one value after the other; each trial is in the file at once.
 
     Args:
-        limits: what is known already; its trials are not made again.
+        limits: what is known already; its trials are not recreated.
         stops_at_overload: end a trial as soon as overload shows, for brokers that others use.
         update: told the status, several times a second.
         clock: seconds of a monotonic clock.

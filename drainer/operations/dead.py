@@ -5,7 +5,7 @@ from __future__ import annotations
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.letters import letter_at, read_letters
 from drainer.policy.dead_letter import Letter, LetterFilter, read_letter
-from drainer.policy.dead_letter_overview import Overview, Survey
+from drainer.policy.dead_letter_overview import LetterSurvey, Overview
 from drainer.policy.redrive import RedriveProgress
 
 
@@ -22,7 +22,7 @@ def look_over(
 
     Tells of letters that are outstanding; with ``all_`` of those that were redriven too.
     """
-    survey = Survey(topic, wanted, limit, all_=all_)
+    survey = LetterSurvey(topic, wanted, limit, all_=all_)
     for message in read_letters(cluster, topic):
         survey.take(message, redriven=message in redriven)
     return survey.overview()

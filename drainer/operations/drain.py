@@ -11,7 +11,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import OffsetPlan
 from drainer.core.transaction import HeldBack
 from drainer.engine.local import LocalDrain
-from drainer.engine.ports import Outside, Source
+from drainer.engine.ports import Ports, Source
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import (
@@ -37,7 +37,7 @@ from drainer.operations.hold import holding
 from drainer.operations.policy import LetterWriter
 from drainer.operations.resume import going_on
 from drainer.operations.start import Prepared
-from drainer.policy.rate_cap import Pace
+from drainer.policy.rate_cap import RateLimiter
 from drainer.spark.settings import SparkSettings
 from drainer.spark.state import State
 from drainer.spark.takeover import leave, take_over
@@ -57,7 +57,7 @@ def drain(
 
     ``give_up`` is called as ``LocalDrain`` says: from another thread, to end the process.
 
-    Raises Refused when something changed since the plan of action was made.
+    Raises Refused when something changed since the preview was made.
     """
     if first is not None and prepared.spark is not None:
         raise Refused(
@@ -121,8 +121,8 @@ def _look_again(cluster: Cluster, prepared: Prepared) -> None:
         if found[number] not in (part.committed, None):
             raise PlanRefused(
                 f"partition {number}: group {plan.group} was moved from {part.committed} to"
-                f" {found[number]} since the plan of action was made",
-                hint="start again, to see the plan of action for what is there now",
+                f" {found[number]} since the preview was made",
+                hint="start again, to see the preview for what is there now",
             )
 
 
@@ -172,7 +172,7 @@ def _drain_here(
     cap = prepared.action.cap
     pace = None
     if plan.limits is not None:
-        pace = Pace(plan.limits, message_bytes=1.0 if cap is None else cap.message_bytes)
+        pace = RateLimiter(plan.limits, message_bytes=1.0 if cap is None else cap.message_bytes)
     writers = Writers(cluster.settings, plan.limits)
 
     def open_source(dispatcher: Dispatcher, notify: Callable[[], None]) -> Source:
@@ -200,7 +200,7 @@ def _drain_here(
             file,
             prepared.handler,
             running,
-            Outside(
+            Ports(
                 open_source=open_source,
                 committer=committer,
                 lock=lock,
@@ -251,7 +251,7 @@ def _drain_on_spark(
         handler=prepared.handler,
         running=running,
         spark=spark,
-        outside=Outside(
+        ports=Ports(
             open_source=_read_by_tasks,
             committer=committer,
             lock=lock,

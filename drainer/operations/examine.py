@@ -132,7 +132,7 @@ def _topic(cluster: Cluster, loaded: LoadedPlan) -> None:
         ) from None
     if found.topic_id != plan.topic_id:
         raise PlanRefused(
-            f"topic {plan.topic} was deleted and made again: the plan is for id {plan.topic_id},"
+            f"topic {plan.topic} was deleted and recreated: the plan is for id {plan.topic_id},"
             f" this one has {found.topic_id}",
             hint="its offsets mean other messages now; begin a new drain with another --plan",
         )

@@ -9,7 +9,7 @@ from drainer.core.listed import name_lost
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Range
 from drainer.core.transaction import told_of
-from drainer.engine.preview import PartitionAction, PlanOfAction
+from drainer.engine.preview import PartitionAction, Preview
 from drainer.engine.settings import LocalSettings
 from drainer.errors import PlanRefused
 from drainer.kafka.cluster import Cluster
@@ -73,7 +73,7 @@ def prepare_resume(
     )
     parked = plan.parked if failures.after_dead is AfterDead.PARK else ()
     committed = group_offsets(cluster, looked_at)
-    action = PlanOfAction(
+    action = Preview(
         topic=plan.topic,
         topic_id=plan.topic_id,
         cluster_id=plan.cluster_id,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from drainer.errors import UsageError
-from drainer.policy.rules.rule_filter import Sieve
+from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.settings import RuleSettings
 
 
 def insist_on_rules(rules: RuleSettings, *, redrives: bool) -> None:
     """Raises UsageError when an expression can't be understood, or a rule makes no sense here."""
-    Sieve(rules)
+    RuleFilter(rules)
     if redrives and rules.writes_letters:
         raise UsageError(
             "--over-limit dead-letter would write letters of a redrive to where they came from",

@@ -13,7 +13,7 @@ from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Progress
 from drainer.engine.clock import now
-from drainer.engine.preview import PartitionAction, PlanOfAction
+from drainer.engine.preview import PartitionAction, Preview
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import PartitionResult, Summary
 from drainer.errors import EXIT_DONE, PlanRefused
@@ -79,7 +79,7 @@ class Prepared:
     drain sets aside; None when there was none.
     """
 
-    action: PlanOfAction
+    action: Preview
     plan: OffsetPlan
     handler: LoadedHandler
     seen: LoadedPlan | None
@@ -136,7 +136,7 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
     warnings += [*policy.warnings, *rule_warnings(request.rules)]
     committed = {number: part.committed for number, part in backlog.partitions.items()}
     warnings += expiry_warnings(cluster, request.group, request.topic, committed)
-    action = PlanOfAction(
+    action = Preview(
         topic=request.topic,
         topic_id=topic.topic_id,
         cluster_id=plan.cluster_id,

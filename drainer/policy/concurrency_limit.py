@@ -13,7 +13,13 @@ from __future__ import annotations
 
 from math import sqrt
 
-from drainer.policy.concurrency_trial import BOUND, Errors, Interval, Point, Trial
+from drainer.policy.concurrency_trial import (
+    BOUND,
+    ConcurrencyPoint,
+    ConcurrencyTrial,
+    Errors,
+    Interval,
+)
 
 ENOUGH = 0.95  # of the best throughput: the least limit that gives it is the knee
 TOO_LITTLE = 0.9  # less than this is surely not enough; between the two, chance decides
@@ -39,7 +45,7 @@ BACK_OFFS = 4  # before that is believed
 FULL = 0.85  # of one processor: this process itself is the bottleneck
 
 
-class Knee:
+class ConcurrencyLimit:
     """The limit that a drain should run with, from what it measures.
 
     ``limit`` is the one for now, ``settled`` the one that was found, None while it is looked for.
@@ -56,8 +62,8 @@ class Knee:
         self.bound = True  # whether it is the limit that binds
         self._why = "beginning"
         self._now_s = 0.0
-        self._points: dict[int, Point] = {}  # of this search
-        self._trial = Trial(self.limit, wait=self.limit)
+        self._points: dict[int, ConcurrencyPoint] = {}  # of this search
+        self._trial = ConcurrencyTrial(self.limit, wait=self.limit)
         self._step_from = self._target = self.limit
         self._latency_s = 0.0  # of a call now, by the last trial
         self._unloaded_s: float | None = None  # in the last search
@@ -112,10 +118,10 @@ class Knee:
         self._step_from, self._target = self.limit, limit
         if limit <= self.limit or self._latency_s < SLOW_S:
             self.limit = limit
-        self._trial = Trial(limit, wait)
+        self._trial = ConcurrencyTrial(limit, wait)
         self._errors.forget()
 
-    def _judge(self, trial: Trial) -> None:
+    def _judge(self, trial: ConcurrencyTrial) -> None:
         found = trial.point
         if self.settled is None:
             tried = [point.rate for point in self._points.values()]
@@ -133,7 +139,7 @@ class Knee:
 
     # Searching: trials at different limits, until the knee lies between two of them.
 
-    def _note(self, trial: Trial, found: Point) -> None:
+    def _note(self, trial: ConcurrencyTrial, found: ConcurrencyPoint) -> None:
         self._points[trial.limit] = found
         self._errors.rest(found.errors)
         self._backed_off.clear()
@@ -219,7 +225,7 @@ class Knee:
         self._go_to(limit, why)
         self._rests_since_s = self._now_s
 
-    def _look_after(self, trial: Trial, found: Point) -> None:
+    def _look_after(self, trial: ConcurrencyTrial, found: ConcurrencyPoint) -> None:
         ratio = found.rate / max(self._reference, 1e-9)
         if abs(ratio - 1) > CHANGED:
             self._strange += 1
@@ -232,11 +238,11 @@ class Knee:
             self.best_per_s = self._reference
         pause_s = max(self._probe_after_s, PROBE_SHARE * trial.seconds)
         if self._strange or self._now_s < self._rests_since_s + pause_s:
-            self._trial = Trial(trial.limit)
+            self._trial = ConcurrencyTrial(trial.limit)
             return
         self._probe(trial.limit)
 
-    def _begin_again(self, limit: int, found: Point, ratio: float) -> None:
+    def _begin_again(self, limit: int, found: ConcurrencyPoint, ratio: float) -> None:
         self.settled = None
         self._points = {limit: found}
         self._peak = 0.0
@@ -269,15 +275,15 @@ class Knee:
             choice = down if self._up_next else up
         self._up_next = choice < limit
         if choice == limit:
-            self._trial = Trial(limit)
+            self._trial = ConcurrencyTrial(limit)
             return
         self._probing = choice
         self._go_to(choice, "trying whether more helps" if choice > limit else "trying fewer")
 
-    def _judge_probe(self, trial: Trial, found: Point) -> None:
+    def _judge_probe(self, trial: ConcurrencyTrial, found: ConcurrencyPoint) -> None:
         assert self.settled is not None
         limit, ratio = self.settled, found.rate / max(self._reference, 1e-9)
-        at_rest = Point(
+        at_rest = ConcurrencyPoint(
             self._reference, limit / max(self._reference, 1e-9), trial.limit, 0.0, 0.0, 0.0
         )
         gain = min(GAIN, (trial.limit / limit - 1) / 2)
@@ -303,7 +309,7 @@ class Knee:
         if self._probing and self.settled is not None:
             self._rest(self.settled, self._reference, self._settled_why)
         else:
-            self._trial = Trial(self._target, wait=self._target)
+            self._trial = ConcurrencyTrial(self._target, wait=self._target)
 
     # Errors
 
@@ -337,5 +343,5 @@ class Knee:
         self._go_to(lower, why)
 
 
-def _little(point: Point, best: float) -> bool:
+def _little(point: ConcurrencyPoint, best: float) -> bool:
     return point.rate * (1 + 2 * point.error) < TOO_LITTLE * best

@@ -45,7 +45,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ConcurrencyPoint:
     """A limit that was tried: good throughput per second, latency by Little's law, errors.
 
     The latency is what throughput times it gives the calls at work for; ``call_s`` that of a call.
@@ -60,7 +60,7 @@ class Point:
     call_s: float = 0.0
 
 
-class Trial:
+class ConcurrencyTrial:
     """Measures one limit, once ``wait`` attempts have ended that were begun under another."""
 
     def __init__(self, limit: int, wait: float = 0.0) -> None:
@@ -113,8 +113,8 @@ class Trial:
         return sqrt(spread) / len(self._rates) / max(mean, 1e-9)
 
     @property
-    def point(self) -> Point:
-        return Point(
+    def point(self) -> ConcurrencyPoint:
+        return ConcurrencyPoint(
             rate=self._done / self.seconds,
             latency_s=self._in_flight_s / max(1, self._done + self._failed),
             done=self._done,

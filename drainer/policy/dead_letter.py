@@ -167,7 +167,7 @@ class Letter:
 
     @property
     def why_not_redriven(self) -> str | None:
-        """Why the sub-message can't be made again from this letter alone; None when it can."""
+        """Why the sub-message can't be recreated from this letter alone; None when it can."""
         if self.kind not in (_SUB_MESSAGE, _BARRIER):
             return f"it was a {self.kind}, a class of the handler's own"
         if self.key_encoding is not Encoding.LITERAL:
@@ -179,7 +179,7 @@ class Letter:
         return None
 
     def sub_message(self) -> SubMessage:
-        """The sub-message, as ``split`` gave it. Raises ValueError when it can't be made again."""
+        """The sub-message, as ``split`` gave it. Raises ValueError when it can't be recreated."""
         if reason := self.why_not_redriven:
             raise ValueError(reason)
         if self.kind == _BARRIER:

@@ -75,7 +75,7 @@ class Overview:
         }
 
 
-class Survey:
+class LetterSurvey:
     """Takes the records of a dead-letter topic in any order; gives an Overview of them.
 
     ``limit`` is how many letters are kept to be listed. ``all_`` asks for those that were redriven

@@ -158,7 +158,7 @@ class Fate(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Decision:
     """``at_s`` is when to try again, by the clock that was given; ``why`` tells why it is given up.
 
     ``in_doubt`` says that its retries are spent: see ``proven`` when its time has come.
@@ -218,16 +218,16 @@ class FailurePolicy:
         self._at_last = -1, -1  # how many were done when the last one was given up
         self._random = random
 
-    def later(self, now_s: float, after_s: float | None, sub: SubMessage) -> Verdict:
+    def later(self, now_s: float, after_s: float | None, sub: SubMessage) -> Decision:
         """For a handler that asks to be called again: it is no failure, and spends no retry."""
         self.retries += 1
         self.breaker.undecided(sub, now_s)
         wait_s = self.settings.delay_s(sub.attempt, self._random) if after_s is None else after_s
-        return Verdict(Fate.RETRY, now_s + max(0.0, wait_s))
+        return Decision(Fate.RETRY, now_s + max(0.0, wait_s))
 
     def failed(
         self, sub: SubMessage, done: int, at_work: int, now_s: float, *, looked: bool = False
-    ) -> Verdict:
+    ) -> Decision:
         """For an attempt that failed, or took too long; ``at_work`` as the breaker wants it.
 
         ``looked`` says that ``look_for_outage`` has heard of this attempt, when it was overdue.
@@ -235,7 +235,7 @@ class FailurePolicy:
         settings, breaker = self.settings, self.breaker
         why = None if looked else self.look_for_outage(sub, done, at_work, now_s)
         if why is not None:
-            return Verdict(Fate.HALT, why=why)
+            return Decision(Fate.HALT, why=why)
         failing = breaker.failing(sub, now_s)
         if not failing.failures:
             failing.done = done
@@ -250,16 +250,16 @@ class FailurePolicy:
             waited_s = now_s - max(failing.since_s, breaker.streak.since_s)
             in_vain = not done and settings.on_failure is OnFailure.HALT  # a resume tries it again
             if waited_s >= patience_s or in_vain:
-                return Verdict(_FATES[settings.on_failure], why=_why(waited_s, patience_s))
+                return Decision(_FATES[settings.on_failure], why=_why(waited_s, patience_s))
             if breaker.open or breaker.streak.of_all or 0 < settings.max_doubt_s <= waited_s:
                 if not done and patience_s == inf:
-                    return Verdict(Fate.HALT, why=NOTHING_SUCCEEDED)
+                    return Decision(Fate.HALT, why=NOTHING_SUCCEEDED)
                 if not breaker.open:
                     breaker.start(now_s)
         self.retries += 1
         # Those in doubt are given up in the order in which they failed.
         wait_s = settings.delay_s(failing.failures, None if spent else self._random)
-        return Verdict(Fate.RETRY, now_s + wait_s, in_doubt=spent)
+        return Decision(Fate.RETRY, now_s + wait_s, in_doubt=spent)
 
     def patience_s(self, done: int) -> float:
         """How long that which fails now may fail because of the downstream."""
@@ -273,7 +273,7 @@ class FailurePolicy:
             return settings.max_doubt_s
         return inf if breaker.open else 0.0
 
-    def proven(self, sub: SubMessage, done: int) -> Verdict | None:
+    def proven(self, sub: SubMessage, done: int) -> Decision | None:
         """For one that was in doubt and whose time has come: it is given up without another attempt
         when others have succeeded since it failed, at once and not after all failed."""
         failing = sub.failing
@@ -284,7 +284,7 @@ class FailurePolicy:
             or self._chance(failing.streak) < CERTAIN
         ):
             return None
-        return Verdict(_FATES[self.settings.on_failure])
+        return Decision(_FATES[self.settings.on_failure])
 
     def _chance(self, streak: Streak) -> float:
         """How likely it is that nothing but the sub-messages of a streak is bad."""

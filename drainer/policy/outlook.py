@@ -26,7 +26,7 @@ class Reason(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Speed:
     """What is looked at in a moment of a drain. Rates are sub-messages per second.
 
     ``eta_s`` is when all of it ends, the hottest lane too; None when nothing is known yet.
@@ -73,7 +73,7 @@ def lane_time_s(running: int, rate: float, waiting: int) -> float | None:
     return waiting * running / rate if rate > 0 else None
 
 
-def outlook(pace: Pace) -> Outlook:
+def outlook(pace: Speed) -> Outlook:
     """The outlook in this moment."""
     left_s = pace.left_s
     lane_s = lane_time_s(pace.running, pace.rate_now, pace.hottest)
@@ -90,7 +90,7 @@ def outlook(pace: Pace) -> Outlook:
     return Outlook(left_s, margin_s, reason, lane_s, enough)
 
 
-def _reason(pace: Pace, ends_s: float, lane_s: float | None) -> Reason:
+def _reason(pace: Speed, ends_s: float, lane_s: float | None) -> Reason:
     signs = (
         (Reason.PASSED, pace.left_s <= 0),
         (Reason.OUTAGE, pace.in_trouble),

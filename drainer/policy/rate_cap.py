@@ -1,4 +1,4 @@
-"""Pace: a flow of messages that is held to the cap of its own message size, as smoothly as pays."""
+"""Rate limiter: holds a flow of messages to the cap of its own message size, as smoothly as pays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HALF_LIFE = 100  # messages, of what the mean size is made of: soon right when i
 BINDS_S = 1.0  # a cap that held something back so long ago still binds
 
 
-class Pace:
+class RateLimiter:
     """A token bucket, filled at the rate of the cap at the mean size of what flows, which moves.
 
     ``share`` of the cap is meant, when others flow beside this one. It counts in time: so many

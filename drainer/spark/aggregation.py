@@ -1,7 +1,7 @@
 """The account of a drain that many tasks work on: what each claim finished, as one progress.
 
-The driver of a Spark drain owns it. It has the face that the keeper of the plan knows from the
-dispatcher, and never holds more than is told of one stretch of the backlog.
+The driver of a Spark drain owns it. The checkpointer reads it as it reads a
+dispatcher. It never holds more than is told of one stretch of the backlog.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from drainer.policy.rules.settings import RuleAccount, asked_beyond, greater
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class WaveSlice:
     """What one set of tasks handles before the next one begins.
 
     Attributes:
@@ -46,7 +46,7 @@ class Stretch:
     subs: Mapping[str, int]
 
 
-class Gathering:
+class Aggregation:
     """Begin a stretch, hear what its tasks finished, and end it; then the next.
 
     ``uri`` and ``epoch`` are those of the state that the tasks write to.
@@ -66,7 +66,7 @@ class Gathering:
         self.parked_lanes = ParkedLanes(0, plan.parked_lanes.of(self.parked))
         self._ruled = plan.ruled
         self._wave = 1  # what tasks told of lower ones is folded in
-        self._stretch: Stretch | None = None
+        self._stretch: WaveSlice | None = None
         self._now: dict[str, dict[int, Progress]] = {}
         self._attempts: dict[str, int] = {}
         self._ruled_now: dict[str, RuleAccount] = {}
@@ -98,7 +98,7 @@ class Gathering:
         """By partition, as far as is known now."""
         return {n: progress.watermark for n, progress in self._whole().items()}
 
-    def begin(self, stretch: Stretch) -> None:
+    def begin(self, stretch: WaveSlice) -> None:
         """Raises ValueError when one is under way."""
         if self._stretch is not None:
             raise ValueError("a stretch is under way")
@@ -312,9 +312,9 @@ def _finished_by_all(told: Sequence[Progress], bounds: Range) -> tuple[Range, ..
     return tuple(finished)
 
 
-def insist_conserved(gathering: Gathering) -> None:
+def insist_conserved(aggregation: Aggregation) -> None:
     """Raises AccountWrong when a stretch does not add up: nothing of it may be committed."""
-    missing = gathering.missing()
+    missing = aggregation.missing()
     if missing is not None:
-        gathering.doubtful = True
+        aggregation.doubtful = True
         raise account_wrong(missing)

@@ -16,7 +16,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.loss import made_again
 from drainer.message import Origin
 from drainer.spark.failure import carrying
-from drainer.spark.python_worker import HandlerSpec, workplace
+from drainer.spark.python_worker import HandlerSpec, python_worker
 from drainer.spark.rows import ROW_SCHEMA
 from drainer.spark.state import State
 
@@ -41,7 +41,7 @@ class Checking:
             state = State.open(spec.state, spec.drain_id)
             if state.control() is None:
                 raise elsewhere(state, "the driver writes to {}, and a task sees nothing of it")
-            with workplace().at_work(spec):
+            with python_worker().at_work(spec):
                 pass
             with Cluster.connect(spec.client) as cluster:
                 if cluster.topic(spec.topic).topic_id != self.topic_id:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from drainer.blocking import aside
+from drainer.blocking import blocking_call
 from drainer.spark.attempt import Control
 from drainer.spark.state import State
 
 
-class Word:
+class ControlChannel:
     """Says it for one epoch; every method raises PlanNotWritten or StateLost.
 
     ``mounted`` is as in ``Control``.
@@ -41,4 +41,4 @@ class Word:
     async def _say(self, *, stop: str | None = None, paused: bool = False) -> None:
         control = Control(self._epoch, stop, paused, self._mounted)
         async with self._saying:
-            await aside(self._state.set_control, control)
+            await blocking_call(self._state.set_control, control)

@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import replace
 from time import monotonic
 
-from drainer.blocking import aside
+from drainer.blocking import blocking_call
 from drainer.core.plan import OffsetPlan
-from drainer.engine.checkpointer import Keeper
+from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.loop import event_loop
 from drainer.engine.outcome import (
     concluded,
@@ -24,7 +24,7 @@ from drainer.engine.outcome import (
     partition_results,
     reason_told,
 )
-from drainer.engine.ports import Outside
+from drainer.engine.ports import Ports
 from drainer.engine.settings import LocalSettings
 from drainer.engine.shutdown import NOT_OURS
 from drainer.engine.signals import stop_signals
@@ -35,9 +35,9 @@ from drainer.kafka.settings import ClientSettings
 from drainer.limits.search.boundary import Cap
 from drainer.loader import LoadedHandler
 from drainer.policy.concurrency import Concurrency
-from drainer.spark.aggregation import Gathering
+from drainer.spark.aggregation import Aggregation
 from drainer.spark.checking import Checking, insist_on_probes
-from drainer.spark.control_channel import Word
+from drainer.spark.control_channel import ControlChannel
 from drainer.spark.failure import refusing
 from drainer.spark.jobs import Jobs
 from drainer.spark.python_worker import HandlerSpec
@@ -46,8 +46,8 @@ from drainer.spark.session import drain_session
 from drainer.spark.settings import SparkSettings
 from drainer.spark.shipping import Shipped, ship
 from drainer.spark.state import State, state_beside
-from drainer.spark.task_monitor import Following
-from drainer.spark.work import Work, share_of
+from drainer.spark.task_monitor import TaskMonitor
+from drainer.spark.work import WaveRunner, share_of
 from drainer.store.plan_file import PlanFile
 
 STATUS_INTERVAL_S = 0.5
@@ -70,7 +70,7 @@ class SparkDrain:
         handler: LoadedHandler,
         running: LocalSettings,
         spark: SparkSettings,
-        outside: Outside,
+        ports: Ports,
         client_settings: ClientSettings,
         letters_topic: str | None,
         observe: Callable[[Status], None],
@@ -82,7 +82,7 @@ class SparkDrain:
         self._handler = handler
         self._running = running
         self._spark = spark
-        self._outside = outside
+        self._ports = ports
         self._client = client_settings
         self._letters_topic = letters_topic
         self._observe = observe
@@ -120,7 +120,7 @@ class SparkDrain:
         uri = self._spark.state or state_beside(self._file.path)
         self._state = State.open(uri, plan.drain_id)
         mounted = self._state.objects.is_local and not self._spark.is_local
-        self._word = Word(self._state, self._epoch, mounted=mounted)
+        self._word = ControlChannel(self._state, self._epoch, mounted=mounted)
         spec = HandlerSpec(
             shipped=shipped,
             client=self._client,
@@ -134,7 +134,7 @@ class SparkDrain:
             limits=plan.limits,
             share=1 / self._tasks,
         )
-        self._gathering = Gathering(plan, uri, self._epoch)
+        self._aggregation = Aggregation(plan, uri, self._epoch)
         self._oldest_wave = 1  # of which the state has something
         self._terms = Terms(
             handler=spec,
@@ -145,7 +145,7 @@ class SparkDrain:
             slots=self._slots,
             message_bytes=1.0 if self._cap is None else self._cap.message_bytes,
         )
-        self._reader = Reader(plan, self._gathering.watermarks, self._terms, self._jobs)
+        self._reader = Reader(plan, self._aggregation.watermarks, self._terms, self._jobs)
 
     async def _look_at_tasks(self) -> None:
         """Raises Refused when the tasks could not work, or what stopped it meanwhile; nothing was
@@ -154,14 +154,14 @@ class SparkDrain:
         checking = Checking(self._terms.handler, self._plan.topic_id)
         try:
             await self._word.begin()
-            look = aside(self._jobs.check, checking, self._slots, self._tasks, name)
+            look = blocking_call(self._jobs.check, checking, self._slots, self._tasks, name)
             self._reader.begin(behind=name)
             await asyncio.wait((look, self._ended), return_when=asyncio.FIRST_COMPLETED)
             if not look.done():
-                await aside(self._jobs.cancel, name)
+                await blocking_call(self._jobs.cancel, name)
                 raise self._ended.result() or Interrupted("it was stopped")
             with refusing():
-                await aside(insist_on_probes, self._state, look.result())
+                await blocking_call(insist_on_probes, self._state, look.result())
         except BaseException:
             await self._leave_tasks()
             raise
@@ -174,7 +174,7 @@ class SparkDrain:
         with suppress(DrainerError):
             await self._close_handlers(None)
         with suppress(DrainerError):
-            await aside(self._state.remove, self._file.path)
+            await blocking_call(self._state.remove, self._file.path)
 
     async def _run(self) -> Summary:
         loop = asyncio.get_running_loop()
@@ -183,45 +183,45 @@ class SparkDrain:
         self._hearing = asyncio.Lock()
         with stop_signals(loop, self._signalled, self._give_up):
             await self._look_at_tasks()
-            self._following = Following(
+            self._monitor = TaskMonitor(
                 self._plan,
-                self._gathering,
+                self._aggregation,
                 concurrency=self._most(self._running),
                 buffer_bytes=share_of(self._running, self._tasks).buffer_bytes * self._tasks,
                 plan_path=str(self._file.path),
             )
-            self._keeper = Keeper(
+            self._checkpointer = Checkpointer(
                 self._plan,
                 self._file,
-                self._gathering,
-                self._following,
-                self._outside.committer,
+                self._aggregation,
+                self._monitor,
+                self._ports.committer,
                 self._running.plan_interval_s,
-                self._outside.lock,
+                self._ports.lock,
                 failed=self._end,
             )
             # The plan tells where tasks write before the first of them does.
             try:
-                await self._keeper.save(commit=False)
+                await self._checkpointer.save(commit=False)
             except BaseException:
                 await self._reader.cancel()
                 raise
-            self._keeper.start()
-            self._work = Work(
+            self._checkpointer.start()
+            self._work = WaveRunner(
                 self._plan,
                 self._terms,
                 self._jobs,
                 self._reader,
                 self._state,
-                self._gathering,
-                self._following,
+                self._aggregation,
+                self._monitor,
                 self._end,
                 self._hear,
             )
             working = spawn(self._work.run(), "waves", self._end)
             watch = spawn(self._watch(), "watch", self._end)
             cause = await asyncio.shield(self._ended)
-            if isinstance(cause, Refused) and self._following.waves:
+            if isinstance(cause, Refused) and self._monitor.waves:
                 # As its readers of the first wave could and those of a later one can't.
                 hint = cause.hint or "resume with the plan"
                 cause = Interrupted(str(cause), hint=hint, cause=cause)
@@ -233,10 +233,10 @@ class SparkDrain:
         """Looks after what lives elsewhere, hears the tasks, and shows the status."""
         due = 0.0
         while True:
-            if self._outside.lock.lost is not None:
-                self._end(self._outside.lock.lost)
+            if self._ports.lock.lost is not None:
+                self._end(self._ports.lock.lost)
             # Another drain may hold the lock by now: it should find no one at work.
-            await self._word.pause(paused=self._outside.lock.unsure_since_s is not None)
+            await self._word.pause(paused=self._ports.lock.unsure_since_s is not None)
             await self._hear()
             self._work.insist_on_limit()
             await self._forget_waves()
@@ -247,18 +247,18 @@ class SparkDrain:
 
     async def _forget_waves(self) -> None:
         """Removes what tasks told of waves that the plan on disk has: it would grow for hours."""
-        reference = self._keeper.written.state
+        reference = self._checkpointer.written.state
         while reference is not None and self._oldest_wave < reference.wave:
             try:
-                await aside(self._state.remove_wave, self._epoch, self._oldest_wave)
+                await blocking_call(self._state.remove_wave, self._epoch, self._oldest_wave)
             except DrainerError:
                 return  # once more, soon
             self._oldest_wave += 1
 
     async def _hear(self) -> None:
         async with self._hearing:
-            for attempt, record in await aside(self._state.news):
-                self._gathering.hear(
+            for attempt, record in await blocking_call(self._state.news):
+                self._aggregation.hear(
                     attempt.claim,
                     record.changes,
                     record.parked,
@@ -266,7 +266,7 @@ class SparkDrain:
                     attempt.number,
                     attempt.wave,
                 )
-                self._following.hear(attempt, record.status)
+                self._monitor.hear(attempt, record.status)
 
     async def _stop(
         self, cause: BaseException | None, working: asyncio.Task[None]
@@ -277,23 +277,23 @@ class SparkDrain:
             await self._hear()
         except DrainerError:
             at_rest = False  # what they told last is still there, for a resume
-        at_rest = at_rest and not self._gathering.doubtful
+        at_rest = at_rest and not self._aggregation.doubtful
         if at_rest:  # else they may tell more, which the plan is to know it has not
-            self._gathering.end()
-            self._gathering.tasks_are_over()  # the plan that is written now has all of it
+            self._aggregation.end()
+            self._aggregation.tasks_are_over()  # the plan that is written now has all of it
             cause = await self._close_handlers(cause)
-        await self._keeper.stop()
-        lost = self._outside.lock.lost
+        await self._checkpointer.stop()
+        lost = self._ports.lock.lost
         try:
             ours = lost is None and not isinstance(cause, NOT_OURS)
-            ours = ours and not self._gathering.doubtful
-            await self._keeper.finish(commit=ours and not self._forced.is_set())
+            ours = ours and not self._aggregation.doubtful
+            await self._checkpointer.finish(commit=ours and not self._forced.is_set())
         except DrainerError as error:
             cause = both(cause, error)
         else:
             if at_rest:
                 with suppress(DrainerError):
-                    await aside(self._state.remove, self._file.path)
+                    await blocking_call(self._state.remove, self._file.path)
         return cause if lost is None or lost is cause else both(cause, lost)
 
     async def _bring_to_rest(self, reason: str, working: asyncio.Task[None]) -> bool:
@@ -323,7 +323,7 @@ class SparkDrain:
         """Waits for the workers to close their handlers, which they do once the drain is over."""
         until_s = monotonic() + CLOSE_S
         while True:
-            still_open, failed = await aside(self._state.handlers, self._epoch)
+            still_open, failed = await blocking_call(self._state.handlers, self._epoch)
             if not still_open or monotonic() > until_s or self._forced.is_set():
                 break
             await asyncio.sleep(FOLLOW_INTERVAL_S)
@@ -334,9 +334,9 @@ class SparkDrain:
     async def _summary(self, cause: BaseException | None) -> Summary:
         self._observe(self._status())
         committed = await last_offsets(
-            self._keeper.plan, self._outside.read_committed, ask=not self._forced.is_set()
+            self._checkpointer.plan, self._ports.read_committed, ask=not self._forced.is_set()
         )
-        messages, subs = self._gathering.counts()
+        messages, subs = self._aggregation.counts()
         status, code, told = concluded(
             cause,
             messages,
@@ -344,33 +344,35 @@ class SparkDrain:
             gave_up=subs.given_up,
             lost=bool(self._plan.lost) and not self._plan.redrive,
         )
-        following = self._following
+        monitor = self._monitor
         return Summary(
             status=status,
             exit_code=code,
-            elapsed_s=following.elapsed_s,
+            elapsed_s=monitor.elapsed_s,
             messages=messages,
             sub_messages=subs,
-            partitions=partition_results(self._keeper.plan, self._gathering.watermarks, committed),
+            partitions=partition_results(
+                self._checkpointer.plan, self._aggregation.watermarks, committed
+            ),
             plan=str(self._file.path),
-            sub_messages_per_s=following.rate_average,
+            sub_messages_per_s=monitor.rate_average,
             cause=told,
             failures=self._failure_status(),
-            parked=self._gathering.parked_lanes,
-            latency=following.overall(),
-            rules=following.rules(),
+            parked=self._aggregation.parked_lanes,
+            latency=monitor.overall(),
+            rules=monitor.rules(),
             engine="spark",
-            waves=following.waves,
-            tasks=following.tasks_most,
-            read_cap=self._read_cap(following.elapsed_s),
+            waves=monitor.waves,
+            tasks=monitor.tasks_most,
+            read_cap=self._read_cap(monitor.elapsed_s),
         )
 
     def _status(self) -> Status:
-        status = self._following.status(
-            self._keeper.plan,
-            plan_age_s=monotonic() - self._keeper.written_at,
+        status = self._monitor.status(
+            self._checkpointer.plan,
+            plan_age_s=monotonic() - self._checkpointer.written_at,
             stopping=reason_told(self._ended),
-            trouble=self._keeper.trouble or self._reader.trouble,
+            trouble=self._checkpointer.trouble or self._reader.trouble,
             ahead=self._reader.reads,
         )
         cap = self._read_cap(status.elapsed_s)
@@ -380,7 +382,7 @@ class SparkDrain:
         return self._reader.cap(elapsed_s, waited_for=not self._work.handles)
 
     def _failure_status(self) -> FailureStatus:
-        failures = self._following.failures(self._plan.failures.dead_letter_topic)
+        failures = self._monitor.failures(self._plan.failures.dead_letter_topic)
         return replace(failures, parked_lanes=len(self._work.parked))
 
     def _most(self, settings: LocalSettings) -> int:

@@ -21,7 +21,7 @@ from drainer.core.plan import ALL, OffsetPlan
 from drainer.engine.guard import guarded
 from drainer.engine.local import LocalDrain
 from drainer.engine.loop import hurried_interpreter
-from drainer.engine.ports import Outside
+from drainer.engine.ports import Ports
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, Interrupted, LanesParked
@@ -31,7 +31,7 @@ from drainer.spark.attempt import Attempt
 from drainer.spark.counted import Counted
 from drainer.spark.failure import carrying, said_of
 from drainer.spark.fence import Fence
-from drainer.spark.python_worker import HandlerSpec, workplace
+from drainer.spark.python_worker import HandlerSpec, python_worker
 from drainer.spark.records import TaskRecords
 from drainer.spark.rows import Expected, RoutedMessage, messages_of
 from drainer.spark.state import State
@@ -82,7 +82,7 @@ class Handling:
         claim = self.claims[number]
         state = State.open(self.handler.state, self.handler.drain_id)
         attempt = Attempt(self.handler.epoch, self.wave, claim, attempt_number)
-        with workplace().at_work(self.handler) as handler:
+        with python_worker().at_work(self.handler) as handler:
             starts = {n: part.start for n, part in self.plan.partitions.items()}
             records = state.begin(attempt, starts)
             outcome: Mapping[str, Any] = {}
@@ -106,7 +106,7 @@ class Handling:
                         plan_interval_s=NEVER_S,
                         journal_interval_s=state.journal_interval_s,
                     ),
-                    Outside(
+                    Ports(
                         open_source=_Rows(batches, plan, Expected(number, self.subs[number])).open,
                         committer=_NoCommitter(),
                         lock=_TaskLock(fence),
@@ -117,15 +117,15 @@ class Handling:
                     elsewhere=None if handler.split is None else _not_meant,
                 )
                 drain.dispatcher.behind = self.behind
-                sieve, counts = drain.dispatcher.sieve, Counted(state)
-                sieve.go_on_from(counts.get(self._counted_for(number)))
+                rule_filter, counts = drain.dispatcher.rule_filter, Counted(state)
+                rule_filter.go_on_from(counts.get(self._counted_for(number)))
                 for ledger in drain.dispatcher.ledgers.values():
                     ledger.tells_fates = True
                 with hurried_interpreter():
-                    summary = drain.run_on(workplace().loop, _nobody_asks)
+                    summary = drain.run_on(python_worker().loop, _nobody_asks)
                 outcome = _outcome(summary, drain.dispatcher, teller.told())
                 if outcome["failure"] is None:
-                    outcome = {**outcome, "counted": counts.put(attempt, sieve.counted())}
+                    outcome = {**outcome, "counted": counts.put(attempt, rule_filter.counted())}
             finally:
                 fence.stop()
                 if letters is not None:

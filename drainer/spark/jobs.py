@@ -39,7 +39,7 @@ def _stopping() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedWave:
     """A wave that was read and lies ready, by claim.
 
     Attributes:
@@ -88,7 +88,7 @@ class Jobs:
                 frame.unpersist()
         return [bytes(row[0]).decode() for row in told]
 
-    def prepare(self, splitting: Splitting, name: str) -> Prepared:
+    def prepare(self, splitting: Splitting, name: str) -> PreparedWave:
         """Reads a wave, which is the slices of ``splitting``."""
         with _stopping():
             self._context.setJobGroup(name, name, interruptOnCancel=True)
@@ -103,7 +103,7 @@ class Jobs:
         return _prepared(frame, manifests)
 
     def handle(
-        self, prepared: Prepared, handling: Handling, name: str
+        self, prepared: PreparedWave, handling: Handling, name: str
     ) -> list[tuple[str, Mapping[str, Any]]]:
         """Handles what was prepared; gives each claim with the outcome of its task."""
         within = " or ".join(
@@ -152,7 +152,7 @@ class Jobs:
             self._session.stop()
 
 
-def _prepared(frame: DataFrame, manifests: Sequence[Manifest]) -> Prepared:
+def _prepared(frame: DataFrame, manifests: Sequence[Manifest]) -> PreparedWave:
     by_partition: dict[int, list[Manifest]] = {}
     for manifest in sorted(manifests, key=lambda each: (each.partition, each.start)):
         by_partition.setdefault(manifest.partition, []).append(manifest)
@@ -177,4 +177,4 @@ def _prepared(frame: DataFrame, manifests: Sequence[Manifest]) -> Prepared:
             for claim, count in each.subs.items():
                 subs[claim] = subs.get(claim, 0) + count
     delivered = {n: intersect(found, [ranges[n]]) for n, found in delivered.items()}
-    return Prepared(frame, ranges, delivered, subs, undivided, too_many, read)
+    return PreparedWave(frame, ranges, delivered, subs, undivided, too_many, read)

@@ -49,7 +49,7 @@ class HandlerSpec:
     share: float = 1.0
 
 
-class Workplace:
+class PythonWorker:
     """The one of this process."""
 
     def __init__(self) -> None:
@@ -138,12 +138,12 @@ class Workplace:
                 self._lock.release()
 
 
-_workplace = Workplace()
+_python_worker = PythonWorker()
 
 
-def workplace() -> Workplace:
+def python_worker() -> PythonWorker:
     """What the tasks of this worker share."""
-    return _workplace
+    return _python_worker
 
 
 def _opened(spec: HandlerSpec) -> tuple[asyncio.AbstractEventLoop, LoadedHandler]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 
-from drainer.blocking import aside
+from drainer.blocking import blocking_call
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Range
@@ -17,7 +17,7 @@ from drainer.engine.capping import capped
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import CapStatus
 from drainer.errors import BrokerUnreachable, DrainerError, Interrupted
-from drainer.spark.jobs import Jobs, Prepared
+from drainer.spark.jobs import Jobs, PreparedWave
 from drainer.spark.python_worker import HandlerSpec
 from drainer.spark.splitting import Splitting
 from drainer.spark.waves import Waves
@@ -61,7 +61,7 @@ class Reader:
         self._jobs = jobs
         lefts = {n: (watermarks[n], part.end) for n, part in plan.partitions.items()}
         self._waves = Waves(lefts, terms.wave_bytes, GUESSED_BYTES)
-        self._next: asyncio.Task[Prepared] | None = None  # until somebody has what it read
+        self._next: asyncio.Task[PreparedWave] | None = None  # until somebody has what it read
         self._ahead = False  # it is read while something else has its slots first
         self._job: str | None = None
         self._messages = self._bytes = 0  # that were read
@@ -95,7 +95,7 @@ class Reader:
             self._ahead = behind is not None
             self._begin(self._read_wave(behind))
 
-    async def take(self) -> Prepared | None:
+    async def take(self) -> PreparedWave | None:
         """The next wave, once it was read; None when nothing is left.
 
         Raises Interrupted when a stop was asked for.
@@ -104,7 +104,7 @@ class Reader:
         self._ahead = False  # what it was to come behind is over
         return None if self._next is None else await self._given(self._next)
 
-    async def read(self, ranges: Mapping[int, Range], claims: int) -> Prepared:
+    async def read(self, ranges: Mapping[int, Range], claims: int) -> PreparedWave:
         """Reads just that, while no wave is read. Raises as ``take`` does."""
         return await self._given(self._begin(self._read(ranges, claims)))
 
@@ -120,18 +120,18 @@ class Reader:
         with suppress(DrainerError):  # Spark itself may be what is gone
             while not reading.done() and monotonic() < until_s:
                 if self._job is not None:  # Spark may not have heard of it yet
-                    await aside(self._jobs.cancel, self._job)
+                    await blocking_call(self._jobs.cancel, self._job)
                 await asyncio.wait({reading}, timeout=CANCEL_AGAIN_S)
             if reading.done() and not reading.cancelled() and reading.exception() is None:
-                await aside(reading.result().release)
+                await blocking_call(reading.result().release)
 
-    def _begin(self, reading: Coroutine[None, None, Prepared]) -> asyncio.Task[Prepared]:
+    def _begin(self, reading: Coroutine[None, None, PreparedWave]) -> asyncio.Task[PreparedWave]:
         self._next = asyncio.create_task(reading)
         # After a stop nobody waits for what it raises.
         self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
         return self._next
 
-    async def _given(self, reading: asyncio.Task[Prepared]) -> Prepared:
+    async def _given(self, reading: asyncio.Task[PreparedWave]) -> PreparedWave:
         prepared = await asyncio.shield(reading)  # else nobody would let go of what it read
         self._insist_on_going_on()
         self._next = None
@@ -141,9 +141,9 @@ class Reader:
         if self.stopped:
             raise Interrupted("a stop was asked for")
 
-    async def _read_wave(self, behind: str | None) -> Prepared:
+    async def _read_wave(self, behind: str | None) -> PreparedWave:
         if behind is not None:
-            await aside(
+            await blocking_call(
                 self._jobs.wait_until_begun, behind, lambda: self.stopped or not self._ahead
             )
         prepared = await self._read(self._waves.next(), self._terms.tasks)
@@ -152,7 +152,7 @@ class Reader:
         self._bytes += prepared.read_bytes
         return prepared
 
-    async def _read(self, ranges: Mapping[int, Range], claims: int) -> Prepared:
+    async def _read(self, ranges: Mapping[int, Range], claims: int) -> PreparedWave:
         # Waits for a broker that doesn't answer, for it did when the tasks were looked at.
         since_s = monotonic()
         while True:
@@ -168,7 +168,7 @@ class Reader:
                 self.trouble = None
                 return prepared
 
-    async def _read_once(self, ranges: Mapping[int, Range], claims: int) -> Prepared:
+    async def _read_once(self, ranges: Mapping[int, Range], claims: int) -> PreparedWave:
         plan, slots = self._plan, self._terms.slots
         # Readers that wait for a cap leave room for those that handle.
         readers = slots if plan.limits is None else max(1, slots // 2)
@@ -185,7 +185,7 @@ class Reader:
         )
         self._job = name = f"drainer {plan.drain_id}: reading {_shown(ranges)}"
         try:
-            return await aside(self._jobs.prepare, splitting, name)
+            return await blocking_call(self._jobs.prepare, splitting, name)
         finally:
             self._job = None
 

@@ -23,7 +23,7 @@ FLUSH_S = 60.0
 
 
 class TaskRecords:
-    """What one attempt tells, for an engine's keeper: in place of a plan's file (``PlanStore``).
+    """What one attempt tells its checkpointer: in place of a plan's file (``PlanStore``).
 
     Each ``append`` is an object. In a folder it is there on return; to an object store it goes from
     a thread, in order, and ``write`` waits for it.

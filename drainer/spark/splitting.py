@@ -16,9 +16,9 @@ from drainer.core.progress import Partial, Progress, RangeSet, checksum_keys, ra
 from drainer.kafka.stream import read_range
 from drainer.loader import split_failed
 from drainer.message import Message, Origin, SubMessage
-from drainer.policy.rate_cap import Pace
+from drainer.policy.rate_cap import RateLimiter
 from drainer.spark.failure import carrying
-from drainer.spark.python_worker import HandlerSpec, workplace
+from drainer.spark.python_worker import HandlerSpec, python_worker
 from drainer.spark.rows import Manifest, RowBuilder
 from drainer.spark.waves import Piece
 
@@ -43,9 +43,9 @@ class Splitting:
     share: float = 1.0
     message_bytes: float = 1.0  # of what was read before, on average
 
-    def pace(self) -> Pace | None:
+    def pace(self) -> RateLimiter | None:
         limits = self.handler.limits
-        return None if limits is None else Pace(limits, self.share, self.message_bytes)
+        return None if limits is None else RateLimiter(limits, self.share, self.message_bytes)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with carrying():
@@ -76,7 +76,7 @@ class _SliceSplitter:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         part, rows = self._slice, self._rows
-        with workplace().at_work(self._task.handler) as handler:
+        with python_worker().at_work(self._task.handler) as handler:
             take = self._taker(handler.split)
             read, reached, full = 0, part.end, False
             for batch in read_range(

@@ -20,7 +20,7 @@ from drainer.engine.status import (
     TaskStatus,
     WaveStatus,
 )
-from drainer.spark.aggregation import Gathering
+from drainer.spark.aggregation import Aggregation
 from drainer.spark.attempt import Attempt
 
 QUIET_S = 5.0  # a task that said nothing for so long is told of
@@ -34,13 +34,13 @@ class Shown(str):
     __repr__ = str.__str__
 
 
-class Following:
+class TaskMonitor:
     """Owned by the driver's event loop; ``hear`` is told each record's status."""
 
     def __init__(
         self,
         plan: OffsetPlan,
-        gathering: Gathering,
+        aggregation: Aggregation,
         *,
         concurrency: int,
         buffer_bytes: int,
@@ -48,7 +48,7 @@ class Following:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._plan = plan
-        self._gathering = gathering
+        self._aggregation = aggregation
         self._concurrency = concurrency
         self._buffer_bytes = buffer_bytes
         self._plan_path = plan_path
@@ -58,8 +58,8 @@ class Following:
         self._begun: dict[str, int] = {}  # attempts, by claim
         self._before = _Sum()  # of waves and attempts that are over
         self._total: _Sum | None = None  # of all, until there is news
-        self._rates = Rates(gathering.counts()[1].finished, clock)
-        self.positions: dict[int, int] = gathering.watermarks
+        self._rates = Rates(aggregation.counts()[1].finished, clock)
+        self.positions: dict[int, int] = aggregation.watermarks
         self.waves = 0
         self._about = 0
         self._wave_began_s = clock()
@@ -71,7 +71,7 @@ class Following:
 
     @property
     def rate_average(self) -> float:
-        return self._rates.average(self._gathering.counts()[1])
+        return self._rates.average(self._aggregation.counts()[1])
 
     def begin(self, about: int, claims: Iterable[str]) -> None:
         """The next stretch has begun, of about so many; what tasks said before is added up."""
@@ -109,7 +109,7 @@ class Following:
             self._before.add(status)
 
     def overall(self) -> Latency | None:
-        """The handler's latency, in this run: the keeper asks."""
+        """The handler's latency, in this run: the checkpointer asks."""
         return self._sum().latency
 
     def failures(self, dead_letter_topic: str | None) -> FailureStatus:
@@ -120,7 +120,7 @@ class Following:
         return self._sum().numbers["given_up"]
 
     def rules(self) -> RuleStatus:
-        ruled, found = self._gathering.ruled(), self._sum()
+        ruled, found = self._aggregation.ruled(), self._sum()
         return RuleStatus(
             ruled.skipped_by,
             ruled.dead_by,
@@ -138,8 +138,8 @@ class Following:
         trouble: str | None,
         ahead: bool,
     ) -> Status:
-        messages, subs = self._gathering.counts()
-        watermarks = self._gathering.watermarks
+        messages, subs = self._aggregation.counts()
+        watermarks = self._aggregation.watermarks
         told = [status for _, _, status in self._last.values() if status]
         unread = sum(p.end - self.positions[n] for n, p in plan.partitions.items())
         hottest = sorted(
@@ -196,9 +196,10 @@ class Following:
         return WaveStatus(self.waves, self._about, ahead, moment.at_s - self._wave_began_s)
 
     def _tasks(self, now: float) -> tuple[TaskStatus, ...]:
-        done = {c: self._gathering.finished_in(c) for c in self._begun}
+        done = {c: self._aggregation.finished_in(c) for c in self._begun}
         shares = {
-            claim: done[claim].finished / max(1, self._gathering.expected(claim)) for claim in done
+            claim: done[claim].finished / max(1, self._aggregation.expected(claim))
+            for claim in done
         }
         average = sum(shares.values()) / max(1, len(shares))
         found = []

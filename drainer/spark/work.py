@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from drainer.blocking import aside
+from drainer.blocking import blocking_call
 from drainer.core.claims import Claim
 from drainer.core.parked import NONE_PARKED, ParkedLanes
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
@@ -25,14 +25,14 @@ from drainer.errors import (
     StateLost,
 )
 from drainer.policy.concurrency import Concurrency
-from drainer.spark.aggregation import Gathering, Stretch, insist_conserved
+from drainer.spark.aggregation import Aggregation, WaveSlice, insist_conserved
 from drainer.spark.counted import Counted
 from drainer.spark.failure import error_of
 from drainer.spark.handling import Handling
-from drainer.spark.jobs import Jobs, Prepared
+from drainer.spark.jobs import Jobs, PreparedWave
 from drainer.spark.reading import Reader, Terms
 from drainer.spark.state import State
-from drainer.spark.task_monitor import Following
+from drainer.spark.task_monitor import TaskMonitor
 from drainer.spark.waves import cut_at
 
 REST_LOOK_S = 0.1
@@ -40,7 +40,7 @@ TASK_BUFFER_LEAST = 16 * 1024 * 1024
 CUTS_MOST = 8  # of a wave, at messages that can't be divided; with more it is one task's
 
 
-class Work:
+class WaveRunner:
     """Runs the jobs of a drain, and folds what they did into ``gathering``.
 
     ``end`` is called when nothing is left to do, or with what ends the drain; ``hear`` lets the
@@ -57,8 +57,8 @@ class Work:
         jobs: Jobs,
         reader: Reader,
         state: State,
-        gathering: Gathering,
-        following: Following,
+        aggregation: Aggregation,
+        monitor: TaskMonitor,
         end: Callable[[BaseException | None], None],
         hear: Callable[[], Awaitable[None]],
     ) -> None:
@@ -67,8 +67,8 @@ class Work:
         self._jobs = jobs
         self._reader = reader
         self._state = state
-        self._gathering = gathering
-        self._following = following
+        self._aggregation = aggregation
+        self._monitor = monitor
         self._end_drain = end
         self._hear = hear
         self._claims = tuple(str(Claim(number, terms.tasks)) for number in range(terms.tasks))
@@ -81,7 +81,7 @@ class Work:
 
     @property
     def parked(self) -> AbstractSet[str]:
-        return self._gathering.parked | self._left_parked
+        return self._aggregation.parked | self._left_parked
 
     @property
     def handles(self) -> bool:
@@ -101,7 +101,7 @@ class Work:
                 await self._handle_cut(prepared)
         self._end(self._left_over())
 
-    async def _handle_cut(self, prepared: Prepared) -> None:
+    async def _handle_cut(self, prepared: PreparedWave) -> None:
         """Handles a wave with messages that several claims would need at once, one stretch after
         the other: such messages are one task's."""
         stretches = cut_at(prepared.ranges, prepared.undivided)
@@ -117,10 +117,10 @@ class Work:
                 left = {n: each for n, each in left.items() if each[0] < each[1]}
 
     async def _handle(
-        self, prepared: Prepared, claims: tuple[str, ...], *, reads_on: bool = False
+        self, prepared: PreparedWave, claims: tuple[str, ...], *, reads_on: bool = False
     ) -> None:
-        number = self._following.waves + 1
-        stretch = Stretch(
+        number = self._monitor.waves + 1
+        stretch = WaveSlice(
             number,
             prepared.ranges,
             claims,
@@ -133,10 +133,10 @@ class Work:
                 " didn't when it was read before",
                 hint="split must depend on the message alone; see docs/correctness.md",
             )
-        behind = self._gathering.behind(stretch.ranges)
-        self._gathering.begin(stretch)
-        self._following.begin(number + self._reader.about, claims)
-        self._following.positions |= {n: end for n, (_, end) in prepared.ranges.items()}
+        behind = self._aggregation.behind(stretch.ranges)
+        self._aggregation.begin(stretch)
+        self._monitor.begin(number + self._reader.about, claims)
+        self._monitor.positions |= {n: end for n, (_, end) in prepared.ranges.items()}
         self._state.follow(self._terms.handler.epoch, number, claims)
         handling = Handling(
             plan=self._plan_of(stretch),
@@ -154,7 +154,7 @@ class Work:
         if reads_on:
             self._reader.begin(behind=self._job)
         try:
-            outcomes = await aside(self._jobs.handle, prepared, handling, self._job)
+            outcomes = await blocking_call(self._jobs.handle, prepared, handling, self._job)
         except LockLost as error:
             meant = await self._meant(error)
             raise meant from (error.__cause__ if meant is error else error)
@@ -164,34 +164,34 @@ class Work:
         await self._hear()
         whole = True
         for claim, outcome in outcomes:
-            self._following.ended(claim, outcome["status"])
+            self._monitor.ended(claim, outcome["status"])
             self._left_parked.update(outcome["parked"])
             told = replace(ParkedLanes.from_json(outcome["parked_lanes"]), total=len(self.parked))
-            self._gathering.parked_lanes = self._gathering.parked_lanes.merge(told)
+            self._aggregation.parked_lanes = self._aggregation.parked_lanes.merge(told)
             if outcome["failure"] is not None:
                 whole = False
                 self._end(await self._meant(error_of(outcome["failure"])))
         if whole:
-            insist_conserved(self._gathering)
+            insist_conserved(self._aggregation)
             self.insist_on_limit()
             self._insist_on_room()
             if self._counted:
                 await self._take_counts(outcomes)
-        self._gathering.end()
+        self._aggregation.end()
         if self._reader.stopped:
             await asyncio.Event().wait()  # the driver ends this, when all is at rest
 
     async def _meant(self, error: DrainerError) -> DrainerError:
         """What an error of a task means for the drain: a task can't tell why the state is gone."""
         with suppress(DrainerError):
-            if isinstance(error, LockLost) and await aside(self._state.control) is None:
+            if isinstance(error, LockLost) and await blocking_call(self._state.control) is None:
                 return StateLost(
                     f"the state at {self._state.uri} was removed, and not by this drain",
                     hint="find out who did; what was heard of the tasks is in the plan: resume",
                 )
         return error
 
-    def _plan_of(self, stretch: Stretch) -> OffsetPlan:
+    def _plan_of(self, stretch: WaveSlice) -> OffsetPlan:
         plan, ruled = self._plan, self._plan.ruled
         rate = plan.failures.rate
         return replace(
@@ -219,13 +219,13 @@ class Work:
                 self._counted[self._claims.index(claim)] = names[0]
         left = sorted(before - {"", *self._counted})
         with suppress(DrainerError):  # it goes with the state
-            await aside(Counted(self._state).forget, left)
+            await blocking_call(Counted(self._state).forget, left)
 
     def insist_on_limit(self) -> None:
         """Ends the drain when all tasks together gave too much up."""
         most = self._plan.failures.max_dead
-        given_up = self._given_up_before + self._following.given_up
-        if given_up and most.passed(given_up, self._gathering.counts()[1].finished):
+        given_up = self._given_up_before + self._monitor.given_up
+        if given_up and most.passed(given_up, self._aggregation.counts()[1].finished):
             self._end(
                 Halted(
                     f"{given_up:,} sub-messages were given up in all tasks, more than {most}",
@@ -240,28 +240,28 @@ class Work:
 
     def _left_over(self) -> DrainerError | None:
         parked = len(self.parked)
-        if self._gathering.complete:
+        if self._aggregation.complete:
             return None
         if not parked:
             return DrainerError(
                 "nothing is left to be read, and not all is finished: the watermarks are at"
-                f" {self._gathering.watermarks}",
+                f" {self._aggregation.watermarks}",
                 hint="this is a bug of drainer: report it, and keep the plan",
             )
-        return lanes_parked(parked, read=True, behind_letters=bool(self._gathering.parked))
+        return lanes_parked(parked, read=True, behind_letters=bool(self._aggregation.parked))
 
     async def cancel(self) -> None:
         """Ends the tasks that handle, whatever they are at."""
         if self._job is not None:
             with suppress(DrainerError):  # Spark itself may be what is gone
-                await aside(self._jobs.cancel, self._job)
+                await blocking_call(self._jobs.cancel, self._job)
 
     async def rest(self) -> None:
         """Waits until no task handles anything: with their job, or when that failed each of them,
         has ended."""
         while not self._at_rest.is_set():
             with suppress(DrainerError):
-                if self._job is None and await aside(
+                if self._job is None and await blocking_call(
                     self._state.at_rest, self._terms.handler.epoch + 1
                 ):
                     return
@@ -282,13 +282,13 @@ def share_of(running: LocalSettings, tasks: int) -> LocalSettings:
 
 
 @asynccontextmanager
-async def _released(prepared: Prepared) -> AsyncIterator[None]:
+async def _released(prepared: PreparedWave) -> AsyncIterator[None]:
     """Lets go of the rows in the end."""
     try:
         yield
     finally:
         with suppress(DrainerError):  # Spark itself may be what is gone
-            await aside(prepared.release)
+            await blocking_call(prepared.release)
 
 
 def _first(offsets: Mapping[int, Sequence[int]]) -> str:

@@ -18,7 +18,7 @@ def cap_words(cap: Cap | CapStatus) -> str:
 
 
 def cap_field(cap: Cap) -> Text:
-    """What a drain may read, in its plan of action."""
+    """What a drain may read, in its preview."""
     mean = figures.size(round(cap.message_bytes))
     return field("limits", f"{cap_words(cap)}", f"read at most; {mean} a message; {cap.source}")
 

@@ -1,4 +1,4 @@
-"""The plan of action on the terminal: what is about to happen, shown before anyone says yes."""
+"""The preview on the terminal: what is about to happen, shown before anyone says yes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.text import Text
 
 from drainer.command import command
 from drainer.core.bundles import BatchOf, Bundling
-from drainer.engine.preview import Engine, PartitionAction, PlanOfAction
+from drainer.engine.preview import Engine, PartitionAction, Preview
 from drainer.policy.concurrency import Concurrency
 from drainer.view import figures
 from drainer.view.capping import cap_field
@@ -37,7 +37,7 @@ _ORDERS = {
 _STATES = {"empty": "no members", "dead": "no such group yet"}
 
 
-def show_plan_of_action(terminal: Terminal, action: PlanOfAction) -> None:
+def show_preview(terminal: Terminal, action: Preview) -> None:
     """Warnings first, then the backlog, what it is drained with, the checks, and the way back."""
     for warning in action.warnings:
         terminal.warn(warning)
@@ -63,7 +63,7 @@ def show_plan_of_action(terminal: Terminal, action: PlanOfAction) -> None:
     terminal.show(field("to undo", command("plan undo", action.plan_path)))
 
 
-def _headline(action: PlanOfAction) -> list[Text]:
+def _headline(action: Preview) -> list[Text]:
     if action.redrive is not None:
         verb = (
             "Go on redriving the dead letters of" if action.resumes else "Redrive dead letters of"
@@ -81,7 +81,7 @@ def _headline(action: PlanOfAction) -> list[Text]:
     return headline
 
 
-def _settings(action: PlanOfAction) -> list[Text]:
+def _settings(action: Preview) -> list[Text]:
     return [
         field("topic", action.topic, f"id {action.topic_id}"),
         field("group", action.group, _STATES.get(action.group_state, action.group_state)),
@@ -140,12 +140,12 @@ def _concurrency(concurrency: Concurrency, bundling: Bundling | None) -> tuple[s
     return "auto", f"{begins}, grows while throughput does, to {most} at most"
 
 
-def _letters(action: PlanOfAction) -> str:
+def _letters(action: Preview) -> str:
     made = ", which will be made" if action.makes_topic is not None else ""
     return f"{action.failures.dead_letter_topic}{made}"
 
 
-def _show_partitions(terminal: Terminal, action: PlanOfAction) -> None:
+def _show_partitions(terminal: Terminal, action: Preview) -> None:
     parts = action.partitions
     if not parts:
         terminal.show(Text("  no partitions", QUIET_STYLE))

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from drainer.cli import main
-from drainer.engine.checkpointer import Keeper
+from drainer.engine.checkpointer import Checkpointer
 from drainer.store.plan_file import PlanFile
 
 _spent_s = 0.0
@@ -29,7 +29,7 @@ def _timed(function: Callable[..., None]) -> Callable[..., None]:
     return measured
 
 
-Keeper.note = _timed(Keeper.note)  # type: ignore[method-assign]
+Checkpointer.note = _timed(Checkpointer.note)  # type: ignore[method-assign]
 PlanFile.start_journal = _timed(PlanFile.start_journal)  # type: ignore[method-assign]
 
 if __name__ == "__main__":

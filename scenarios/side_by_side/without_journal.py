@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from drainer.cli import main
 from drainer.core.dispatch import Dispatcher
-from drainer.engine.checkpointer import Keeper
+from drainer.engine.checkpointer import Checkpointer
 from drainer.store.plan_file import PlanFile
 
 
-def _forget(keeper: Keeper) -> None:
-    account = keeper._account
+def _forget(checkpointer: Checkpointer) -> None:
+    account = checkpointer._account
     assert isinstance(account, Dispatcher)
     for ledger in account.ledgers.values():
         ledger._changed_finished.clear()
@@ -23,7 +23,7 @@ def _begin_none(_file: PlanFile, _drain_id: str, _generation: int) -> None:
     pass
 
 
-Keeper.note = _forget  # type: ignore[method-assign, assignment]
+Checkpointer.note = _forget  # type: ignore[method-assign, assignment]
 PlanFile.start_journal = _begin_none  # type: ignore[method-assign, assignment]
 
 if __name__ == "__main__":

@@ -111,7 +111,7 @@ def test_a_topic_made_again_while_draining_stops_it_and_its_records_are_not_hand
     assert f"topic {topic.name} was deleted" in outcome.error
     assert all(line.keys != ("of another topic",) for line in command.record.lines())
     assert committed(cluster, topic) == {0: None}
-    assert "made again" in command.resume(topic, code=3).error
+    assert "recreated" in command.resume(topic, code=3).error
 
 
 def test_a_broker_that_restarts_is_waited_for(

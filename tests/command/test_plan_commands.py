@@ -228,7 +228,7 @@ def test_a_plan_of_a_topic_that_was_made_again_is_refused(
     interrupted.delete()
     interrupted.create()
     interrupted.produce(distinct(COUNT))
-    each_refuses(command, command.plan(interrupted), "deleted and made again")
+    each_refuses(command, command.plan(interrupted), "deleted and recreated")
 
 
 def test_a_plan_below_the_log_start_is_refused(command: Command, interrupted: Topic) -> None:

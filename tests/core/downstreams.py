@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from math import exp, sqrt
 from random import Random
 
-from drainer.policy.concurrency_limit import Knee
+from drainer.policy.concurrency_limit import ConcurrencyLimit
 from drainer.policy.concurrency_trial import Interval
 
 LOOK_S = 0.1
@@ -106,7 +106,7 @@ class Watched:
         self, downstream: Flow | Pool | Together, first: int = 20, most: int = 2_000
     ) -> None:
         self.downstream = downstream
-        self.knee = Knee(first, most)
+        self.knee = ConcurrencyLimit(first, most)
         self.limits: list[int] = []
         self.settled: list[int | None] = []
         self.whys: list[str] = []

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from drainer.policy.outlook import SURE_AFTER_S, SURE_FOR_S, Outlook, Pace, Reason, Warner, outlook
+from drainer.policy.outlook import SURE_AFTER_S, SURE_FOR_S, Outlook, Reason, Speed, Warner, outlook
 
-PACE = Pace(
+PACE = Speed(
     elapsed_s=60.0,
     left_s=100.0,
     eta_s=200.0,

@@ -1,4 +1,4 @@
-"""Gathering: what tasks told, in whatever order it came, is what the plan says, and no more.
+"""Aggregation: what tasks told, in whatever order it came, is what the plan says, and no more.
 
 Runs of a drain are played with the dispatchers that tasks have, and compared with a list of what
 was finished: waves, stretches, attempts that die or wake up late, parked lanes, barriers, crashes
@@ -30,16 +30,18 @@ from drainer.errors import DrainerError
 from drainer.message import Barrier, Message, SubMessage
 from drainer.policy.rules import limit as limit_module
 from drainer.policy.rules.limit import KeyLimit
-from drainer.policy.rules.rule_filter import Sieve
+from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.settings import RuleAccount, RuleSettings
-from drainer.spark.aggregation import Gathering, Stretch, insist_conserved
+from drainer.spark.aggregation import Aggregation, WaveSlice, insist_conserved
 
 Sub = tuple[int, int, int]  # partition, offset, index
 PLACES = Places(Order.SUB_KEY)
 
 
-def stretch_of(number: int, start: int, end: int, claims: tuple[str, ...], **subs: int) -> Stretch:
-    return Stretch(
+def stretch_of(
+    number: int, start: int, end: int, claims: tuple[str, ...], **subs: int
+) -> WaveSlice:
+    return WaveSlice(
         number,
         {0: (start, end)},
         claims,
@@ -48,10 +50,10 @@ def stretch_of(number: int, start: int, end: int, claims: tuple[str, ...], **sub
     )
 
 
-def halves(plan: OffsetPlan | None = None) -> Gathering:
-    gathering = Gathering(plan or plan_of(100), "/state", 1)
-    gathering.begin(stretch_of(1, 0, 10, ("0/2", "1/2"), one=3, other=3))
-    return gathering
+def halves(plan: OffsetPlan | None = None) -> Aggregation:
+    aggregation = Aggregation(plan or plan_of(100), "/state", 1)
+    aggregation.begin(stretch_of(1, 0, 10, ("0/2", "1/2"), one=3, other=3))
+    return aggregation
 
 
 def told(*ranges: Range, done: int, **fields: object) -> dict[int, Progress]:
@@ -60,35 +62,35 @@ def told(*ranges: Range, done: int, **fields: object) -> dict[int, Progress]:
 
 
 def test_what_a_task_of_an_earlier_stretch_still_says_changes_nothing() -> None:
-    gathering = halves()
+    aggregation = halves()
     for claim in ("0/2", "1/2"):
-        gathering.hear(claim, told((0, 10), done=3), attempt=1, stretch=1)
-    gathering.end()
+        aggregation.hear(claim, told((0, 10), done=3), attempt=1, stretch=1)
+    aggregation.end()
 
-    gathering.hear("0/2", told((0, 10), done=2), attempt=0, stretch=1)
-    gathering.begin(stretch_of(2, 10, 20, ("0/2", "1/2")))
-    gathering.hear("0/2", told((0, 10), done=2), attempt=0, stretch=1)
+    aggregation.hear("0/2", told((0, 10), done=2), attempt=0, stretch=1)
+    aggregation.begin(stretch_of(2, 10, 20, ("0/2", "1/2")))
+    aggregation.hear("0/2", told((0, 10), done=2), attempt=0, stretch=1)
 
-    assert gathering.finished_in("0/2") == Counts()
-    assert gathering.counts()[1] == Counts(6, 6)
+    assert aggregation.finished_in("0/2") == Counts()
+    assert aggregation.counts()[1] == Counts(6, 6)
 
 
 def test_the_accounts_of_a_late_attempt_are_not_asked_any_more() -> None:
-    gathering = Gathering(plan_of(100), "/state", 1)
-    gathering.begin(stretch_of(1, 0, 10, (ALL,), one=3))
-    gathering.hear(ALL, told((0, 10), done=3, messages=Counts(3, 3)), attempt=2, stretch=1)
+    aggregation = Aggregation(plan_of(100), "/state", 1)
+    aggregation.begin(stretch_of(1, 0, 10, (ALL,), one=3))
+    aggregation.hear(ALL, told((0, 10), done=3, messages=Counts(3, 3)), attempt=2, stretch=1)
 
-    gathering.hear(ALL, told((0, 4), done=1, messages=Counts(1, 1)), attempt=1, stretch=1)
+    aggregation.hear(ALL, told((0, 4), done=1, messages=Counts(1, 1)), attempt=1, stretch=1)
 
-    assert gathering.counts() == (Counts(3, 3), Counts(3, 3))
+    assert aggregation.counts() == (Counts(3, 3), Counts(3, 3))
 
 
 def test_a_message_that_two_attempts_finished_between_them_leaves_a_plan_that_can_be_read() -> None:
-    gathering = halves()
-    gathering.hear("0/2", told(done=2, partial={4: Partial(3, 7, 0b101)}), attempt=2)
-    gathering.hear("0/2", told(done=2, partial={4: Partial(3, 7, 0b011)}), attempt=1)
+    aggregation = halves()
+    aggregation.hear("0/2", told(done=2, partial={4: Partial(3, 7, 0b101)}), attempt=2)
+    aggregation.hear("0/2", told(done=2, partial={4: Partial(3, 7, 0b011)}), attempt=1)
 
-    plan = replace(plan_of(100), claims=gathering.claims(), state=gathering.state)
+    plan = replace(plan_of(100), claims=aggregation.claims(), state=aggregation.state)
 
     again = OffsetPlan.decode(plan.encode())
     assert again.claims["0/2"][0].finished == ((4, 5),)
@@ -96,24 +98,24 @@ def test_a_message_that_two_attempts_finished_between_them_leaves_a_plan_that_ca
 
 
 def test_a_stretch_that_does_not_add_up_makes_all_doubtful() -> None:
-    gathering = halves()
-    gathering.hear("0/2", told((0, 10), done=3))
-    gathering.hear("1/2", told((0, 10), done=2))
+    aggregation = halves()
+    aggregation.hear("0/2", told((0, 10), done=3))
+    aggregation.hear("1/2", told((0, 10), done=2))
 
     with pytest.raises(DrainerError, match="claim 1/2 was given 3"):
-        insist_conserved(gathering)
-    assert gathering.doubtful
+        insist_conserved(aggregation)
+    assert aggregation.doubtful
 
 
 def test_partitions_are_behind_when_something_before_a_stretch_stays_pending() -> None:
-    gathering = halves()
-    gathering.hear("0/2", told((0, 4), (5, 10), done=2))
-    gathering.hear("1/2", told((0, 10), done=3))
-    assert gathering.behind({0: (0, 10)}) == frozenset()
+    aggregation = halves()
+    aggregation.hear("0/2", told((0, 4), (5, 10), done=2))
+    aggregation.hear("1/2", told((0, 10), done=3))
+    assert aggregation.behind({0: (0, 10)}) == frozenset()
 
-    gathering.end()
+    aggregation.end()
 
-    assert gathering.behind({0: (10, 20)}) == {0}
+    assert aggregation.behind({0: (10, 20)}) == {0}
 
 
 def asked(below: int, **counts: int) -> RuleAccount:
@@ -121,22 +123,22 @@ def asked(below: int, **counts: int) -> RuleAccount:
 
 
 def test_the_limit_was_asked_as_far_as_all_tasks_have_and_each_of_them_further() -> None:
-    gathering = halves(plan_of(100, ruled=RuleAccount({}, {}, {}, {"k": 3}, {"1/3": {0: 40}})))
-    gathering.hear("0/2", told((0, 8), done=2), ruled=asked(8, k=5, m=1))
-    assert gathering.ruled() == RuleAccount(
+    aggregation = halves(plan_of(100, ruled=RuleAccount({}, {}, {}, {"k": 3}, {"1/3": {0: 40}})))
+    aggregation.hear("0/2", told((0, 8), done=2), ruled=asked(8, k=5, m=1))
+    assert aggregation.ruled() == RuleAccount(
         {}, {}, {}, {"k": 5, "m": 1}, {"1/3": {0: 40}, "0/2": {0: 8}}
     )
 
-    gathering.hear("1/2", told((0, 4), done=2), ruled=asked(5, k=4))
-    assert gathering.ruled() == RuleAccount(
+    aggregation.hear("1/2", told((0, 4), done=2), ruled=asked(5, k=4))
+    assert aggregation.ruled() == RuleAccount(
         {}, {}, {0: 5}, {"k": 5, "m": 1}, {"1/3": {0: 40}, "0/2": {0: 8}}
     )
-    gathering.end()
-    assert gathering.ruled().asked_by == {"1/3": {0: 40}, "0/2": {0: 8}}
+    aggregation.end()
+    assert aggregation.ruled().asked_by == {"1/3": {0: 40}, "0/2": {0: 8}}
 
-    gathering.begin(stretch_of(2, 10, 60, (ALL,)))
-    gathering.hear(ALL, told((0, 50), done=2), ruled=asked(50))
-    assert gathering.ruled() == RuleAccount({}, {}, {0: 50}, {"k": 5, "m": 1})
+    aggregation.begin(stretch_of(2, 10, 60, (ALL,)))
+    aggregation.hear(ALL, told((0, 50), done=2), ruled=asked(50))
+    assert aggregation.ruled() == RuleAccount({}, {}, {0: 50}, {"k": 5, "m": 1})
 
 
 class Backlog:
@@ -199,13 +201,13 @@ class Task:
     def __init__(
         self,
         draw: Random,
-        stretch: Stretch,
+        stretch: WaveSlice,
         rows: list[tuple[int, int, int]],  # partition, offset, bits of those that are not meant
         backlog: Backlog,
         earlier: Record,
         behind: frozenset[int],
         parked: frozenset[str],
-        sieve: Sieve | None = None,
+        rule_filter: RuleFilter | None = None,
     ) -> None:
         absent = {(number, offset): bits for number, offset, bits in rows}
         ledgers = {}
@@ -223,7 +225,7 @@ class Task:
         self.dispatcher = dispatcher = Dispatcher(
             ledgers,
             parked=parked,
-            sieve=sieve,
+            rule_filter=rule_filter,
             elsewhere=lambda message, _: absent[message.partition, message.offset],
         )
         dispatcher.behind = behind
@@ -264,7 +266,9 @@ class Task:
         if self.dispatcher.wants(message):
             self.dispatcher.deliver(message, subs)
             out = (
-                self.dispatcher.sieve.left_out if isinstance(self.dispatcher.sieve, Noting) else ()
+                self.dispatcher.rule_filter.left_out
+                if isinstance(self.dispatcher.rule_filter, Noting)
+                else ()
             )
             self.since.update(out)
 
@@ -299,7 +303,7 @@ class Task:
         return Record(told, ruled=ruled)
 
 
-class Noting(Sieve):
+class Noting(RuleFilter):
     """Notes what the limit has left out."""
 
     def __init__(self, settings: RuleSettings, account: RuleAccount) -> None:
@@ -333,7 +337,7 @@ class Play:
     def run(self) -> None:
         """Until all is done, or its driver dies."""
         self.epoch += 1
-        self.gathering = gathering = Gathering(self.plan, "/state", self.epoch)
+        self.aggregation = aggregation = Aggregation(self.plan, "/state", self.epoch)
         self.known = set(self.told)
         self.left_parked: set[str] = set()
         self.disk: dict[tuple[int, str], list[Record]] = {}
@@ -341,7 +345,7 @@ class Play:
         tasks = self.draw.choice((1, 2, 3, 5))
         self.counted: list[dict[str, int]] = [{} for _ in range(tasks)]
         selectors = tuple(str(Claim(number, tasks)) for number in range(tasks))
-        at = dict(gathering.watermarks)
+        at = dict(aggregation.watermarks)
         number, dies = 0, False
         while not dies and any(at[n] < end for n, end in self.backlog.ends.items()):
             ranges = {
@@ -355,8 +359,8 @@ class Play:
         if dies:
             self._fold()
         else:
-            gathering.end()
-            gathering.tasks_are_over()
+            aggregation.end()
+            aggregation.tasks_are_over()
             self._save()
             self.plan = self.saved
         self.insist()
@@ -375,9 +379,12 @@ class Play:
         )
 
     def _save(self) -> None:
-        gathering = self.gathering
+        aggregation = self.aggregation
         self.saved = replace(
-            self.plan, claims=gathering.claims(), ruled=gathering.ruled(), state=gathering.state
+            self.plan,
+            claims=aggregation.claims(),
+            ruled=aggregation.ruled(),
+            state=aggregation.state,
         )
         self.saved.check()
         for number, watermark in self.saved.watermarks.items():
@@ -435,7 +442,7 @@ class Play:
 
     def _stretch(self, number: int, ranges: dict[int, Range], claims: tuple[str, ...]) -> bool:
         """Whether the driver died meanwhile."""
-        draw, gathering = self.draw, self.gathering
+        draw, aggregation = self.draw, self.aggregation
         divided = self._divided(ranges, len(claims))
         if divided is None:
             claims = (ALL,)
@@ -449,11 +456,11 @@ class Play:
             )
             for place, claim in enumerate(claims)
         }
-        stretch = Stretch(
+        stretch = WaveSlice(
             number, ranges, claims, {n: ranges_of(each) for n, each in delivered.items()}, meant
         )
-        behind, parked = gathering.behind(ranges), frozenset(self.left_parked)
-        gathering.begin(stretch)
+        behind, parked = aggregation.behind(ranges), frozenset(self.left_parked)
+        aggregation.begin(stretch)
         self.disk |= {(number, claim): [] for claim in claims}
         # One task after the other would hide what their records do between each other.
         under_way = {
@@ -470,17 +477,17 @@ class Play:
                 self._save()
             if late and draw.random() < 0.3:
                 whose, record = late.pop()
-                gathering.hear(whose, record.changes, attempt=0, stretch=number)
+                aggregation.hear(whose, record.changes, attempt=0, stretch=number)
             handled = len(task.handled)
             heard = task.work()
-            if isinstance(task.dispatcher.sieve, Noting):
-                self.left_out |= task.dispatcher.sieve.left_out
+            if isinstance(task.dispatcher.rule_filter, Noting):
+                self.left_out |= task.dispatcher.rule_filter.left_out
                 self.handled |= self.left_out
             self._insist_on_order(task.handled[handled:])
             self.handled |= task.since
             if heard is None:
                 self.left_parked |= task.dispatcher.left_behind()
-                self._take_counts(claim, place, task.dispatcher.sieve.counted())
+                self._take_counts(claim, place, task.dispatcher.rule_filter.counted())
                 del under_way[place]
             elif attempts[place] < 3 and draw.random() < 0.05:  # it dies, and this is not told
                 if self.late:
@@ -491,18 +498,18 @@ class Play:
                 self.disk[number, claim].append(heard)
                 self.told |= task.since
                 task.since = set()
-                gathering.hear(
+                aggregation.hear(
                     claim, heard.changes, (), heard.ruled, attempts[place], stretch=number
                 )
-        insist_conserved(gathering)
-        gathering.end()
+        insist_conserved(aggregation)
+        aggregation.end()
         for claim, record in late:
-            gathering.hear(claim, record.changes, attempt=0, stretch=number)
+            aggregation.hear(claim, record.changes, attempt=0, stretch=number)
         return draw.random() < 0.1
 
     def _begin(
         self,
-        stretch: Stretch,
+        stretch: WaveSlice,
         rows: list[list[tuple[int, int, int]]],
         place: int,
         behind: frozenset[int],
@@ -510,13 +517,15 @@ class Play:
     ) -> Task:
         claim = stretch.claims[place]
         earlier = merged(self.disk[stretch.number, claim])
-        sieve = None
+        rule_filter = None
         if self.plan.rules:
             ruled = replace(self.plan.ruled, skipped_by={}, dead_by={})
             ruled = ruled if earlier.ruled is None else ruled.merge(earlier.ruled)
-            sieve = Noting(self.plan.rules, ruled)
-            sieve.go_on_from(self.counted if claim == ALL else [self.counted[place]])
-        return Task(self.draw, stretch, rows[place], self.backlog, earlier, behind, parked, sieve)
+            rule_filter = Noting(self.plan.rules, ruled)
+            rule_filter.go_on_from(self.counted if claim == ALL else [self.counted[place]])
+        return Task(
+            self.draw, stretch, rows[place], self.backlog, earlier, behind, parked, rule_filter
+        )
 
     def _take_counts(self, claim: str, place: int, counted: list[dict[str, int]]) -> None:
         if claim == ALL and counted:

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from drainer.policy.concurrency_limit import PROBE_MOST_S, Knee
+from drainer.policy.concurrency_limit import PROBE_MOST_S, ConcurrencyLimit
 from drainer.policy.concurrency_trial import Interval
 
 from .downstreams import LOOK_S, Flow, Pool, Together, Watched, slots
@@ -245,7 +245,7 @@ def test_it_never_leaves_its_bounds(most: int) -> None:
 
 
 def test_nothing_done_at_all_leaves_it_where_it_is() -> None:
-    knee = Knee(20, 2_000)
+    knee = ConcurrencyLimit(20, 2_000)
 
     for _ in range(1_000):
         knee.hear(Interval(LOOK_S, 0, 0, 20))
@@ -256,7 +256,7 @@ def test_nothing_done_at_all_leaves_it_where_it_is() -> None:
 def test_whatever_it_hears_it_stays_within_its_bounds() -> None:
     for seed in range(200):
         chance = Random(seed)
-        knee = Knee(20, 300)
+        knee = ConcurrencyLimit(20, 300)
         for _ in range(300):
             done = chance.choice([0, 1, 30, 3_000])
             knee.hear(

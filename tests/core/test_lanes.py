@@ -494,10 +494,10 @@ def makespan(
     running = [sub for _ in range(workers) if (sub := take()) is not None]
     while running:
         now += 1
-        following = [sub for done in running if (sub := finish_and_take(done)) is not None]
-        while len(following) < workers and (sub := take()) is not None:
-            following.append(sub)
-        running = following
+        monitor = [sub for done in running if (sub := finish_and_take(done)) is not None]
+        while len(monitor) < workers and (sub := take()) is not None:
+            monitor.append(sub)
+        running = monitor
     return now
 
 

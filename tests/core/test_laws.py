@@ -33,7 +33,7 @@ from drainer.core.order import Order
 from drainer.core.progress import Counts, Outcome, Progress
 from drainer.errors import SplitFailed
 from drainer.message import Barrier, Message, SubMessage
-from drainer.policy.rules.rule_filter import Sieve
+from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.settings import RuleAccount, RuleSettings, SkipRule
 
 from .messages import finished_subs, message_at, says_finished, written_and_read
@@ -133,7 +133,7 @@ class LawsMachine(RuleBasedStateMachine):
             self.order,
             self.written_parked,
             (lambda sub: sub.key != self.unselected) if self.unselected else None,
-            Sieve(self.ruling, self.written_ruled),
+            RuleFilter(self.ruling, self.written_ruled),
         )
         self.behind_dead = set(self.written_parked)
         self.shut = {n for n in self.logs if f"partition {n}" in self.behind_dead}
@@ -305,8 +305,8 @@ class LawsMachine(RuleBasedStateMachine):
     def pass_a_hole(self, data: st.DataObject) -> None:
         number = data.draw(st.sampled_from(list(self.logs)))
         log = self.logs[number]
-        following = [o for o in log.records if o >= self.positions[number]]
-        self.positions[number] = min([*following, log.end])
+        monitor = [o for o in log.records if o >= self.positions[number]]
+        self.positions[number] = min([*monitor, log.end])
         self.dispatcher.skip_to(number, self.positions[number])
 
     @rule(most=st.integers(1, 8))
@@ -530,7 +530,7 @@ class LawsMachine(RuleBasedStateMachine):
     @invariant()
     def rules_count_what_they_took_out(self) -> None:
         found = Counter(rule for place in self.finished if (rule := self.ruled_out_by(place)))
-        assert self.dispatcher.sieve.skipped_by == found
+        assert self.dispatcher.rule_filter.skipped_by == found
 
     @invariant()
     def the_watermark_is_right(self) -> None:

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from drainer.limits.search.point import Point
-from drainer.limits.search.reading import Reading, Report, changing_share, slope
+from drainer.limits.search.reading import Report, TrafficReading, changing_share, slope
 
 QUIET = Report(
     at_s=0.0,
@@ -24,7 +24,7 @@ QUIET = Report(
 
 
 def told(
-    reading: Reading, task: int, at_s: float, rate: float, reads: float, **other: float
+    reading: TrafficReading, task: int, at_s: float, rate: float, reads: float, **other: float
 ) -> None:
     """A task that sends and whose groups read at a steady rate from the beginning on; its clock is
     another than the driver's."""
@@ -36,7 +36,7 @@ def told(
 
 
 def test_rates_of_tasks_are_added_up_and_the_slowest_group_counts() -> None:
-    reading = Reading(2, 2)
+    reading = TrafficReading(2, 2)
     for quarter in range(41):
         told(reading, 0, quarter / 4, 100, 90)
         told(reading, 1, quarter / 4 + 0.1, 300, 250)
@@ -50,7 +50,7 @@ def test_rates_of_tasks_are_added_up_and_the_slowest_group_counts() -> None:
 
 
 def test_a_group_that_does_not_read_in_a_trial_is_not_behind() -> None:
-    reading = Reading(1, 2)
+    reading = TrafficReading(1, 2)
     for second in range(10):
         told(reading, 0, second, 100, 0)
 
@@ -63,9 +63,9 @@ def test_a_group_that_does_not_read_in_a_trial_is_not_behind() -> None:
 SENT = Point(100, 1, 100.0, 1, 4)
 
 
-def in_bursts(until_s: float, late_at: float | None = None) -> Reading:
+def in_bursts(until_s: float, late_at: float | None = None) -> TrafficReading:
     """A task that sends 100 messages/s, which a group reads once a second; one look may be late."""
-    reading = Reading(1, 1)
+    reading = TrafficReading(1, 1)
     for quarter in range(int(until_s * 4) + 1):
         at_s = quarter / 4
         report = replace(
@@ -120,7 +120,7 @@ def test_one_look_that_is_late_is_not_all_that_runs(late_at: float) -> None:
 
 
 def test_a_task_that_tells_seldom_hides_nothing_of_what_runs() -> None:
-    reading = Reading(2, 2)
+    reading = TrafficReading(2, 2)
     for quarter in range(41):
         told(reading, 0, quarter / 4, 100, 100)
         if quarter % 4 == 0:
@@ -133,7 +133,7 @@ def test_a_task_that_tells_seldom_hides_nothing_of_what_runs() -> None:
 
 
 def test_a_lag_that_stays_as_it_is_is_no_falling_behind() -> None:
-    reading = Reading(1, 2)
+    reading = TrafficReading(1, 2)
     for second in range(10):
         report = replace(QUIET, acknowledged=1000 + 100 * second, consumed=(100 * second,) * 2)
         reading.take(second, 0, replace(report, at_s=second))
@@ -146,7 +146,7 @@ def test_a_lag_that_stays_as_it_is_is_no_falling_behind() -> None:
 
 
 def test_what_a_group_skipped_is_no_lag_of_it() -> None:
-    reading = Reading(1, 2)
+    reading = TrafficReading(1, 2)
     told(reading, 0, 10, 100, 20)
     assert reading.lags == (0, 800)
 
@@ -156,7 +156,7 @@ def test_what_a_group_skipped_is_no_lag_of_it() -> None:
 
 
 def test_the_lag_of_a_stretch_is_told_from_its_least_to_its_most() -> None:
-    reading = Reading(1, 2)
+    reading = TrafficReading(1, 2)
     for second in range(5):
         told(reading, 0, second, 100, 90)
 
@@ -166,7 +166,7 @@ def test_the_lag_of_a_stretch_is_told_from_its_least_to_its_most() -> None:
 
 
 def test_without_a_word_from_each_task_there_are_no_signals() -> None:
-    reading = Reading(2, 2)
+    reading = TrafficReading(2, 2)
     told(reading, 0, 1, 100, 100)
     told(reading, 0, 2, 100, 100)
     told(reading, 1, 2, 100, 100)
@@ -177,7 +177,7 @@ def test_without_a_word_from_each_task_there_are_no_signals() -> None:
 
 
 def test_samples_of_the_time_before_the_window_are_left_out() -> None:
-    reading = Reading(1, 2)
+    reading = TrafficReading(1, 2)
     for second, trips in enumerate([(900.0,), (1.0, 3.0), (2.0,)]):
         told(reading, 0, second, 1, 1, round_trips_ms=trips, looks=len(trips), throttled=1)  # type: ignore[arg-type]
 
@@ -189,7 +189,7 @@ def test_samples_of_the_time_before_the_window_are_left_out() -> None:
 
 
 def test_the_busiest_process_counts_and_errors_are_added_up() -> None:
-    reading = Reading(2, 2)
+    reading = TrafficReading(2, 2)
     for second in (1.0, 3.0):
         told(reading, 0, second, 1, 1, busy_s=0.2 * second, errors=second)
         told(reading, 1, second, 1, 1, busy_s=0.9 * second, errors=2 * second)
@@ -209,7 +209,7 @@ def test_a_report_comes_out_of_json_as_it_went_in() -> None:
 
 def test_a_report_of_other_groups_is_not_taken() -> None:
     with pytest.raises(ValueError, match="2 groups"):
-        Reading(1, 3).take(0, 0, QUIET)
+        TrafficReading(1, 3).take(0, 0, QUIET)
 
 
 def test_a_change_lasts_until_the_next_look_and_a_replica_that_stays_out_is_one_all_the_time() -> (

@@ -16,7 +16,7 @@ from drainer.engine.failures import BACK_AGAIN_S
 from drainer.message import SubMessage
 from drainer.policy.admission import Admission
 from drainer.policy.breaker import PROBE_MOST_S, Breaker
-from drainer.policy.failures import FailurePolicy, FailureSettings, Fate, OnFailure, Verdict
+from drainer.policy.failures import Decision, FailurePolicy, FailureSettings, Fate, OnFailure
 from drainer.policy.retries import Retries
 
 from .messages import deliver, one_partition
@@ -96,7 +96,7 @@ class Run:
                     else:
                         self.dispatcher.release(sub)
 
-    def _give_up(self, sub: SubMessage, verdict: Verdict) -> None:
+    def _give_up(self, sub: SubMessage, verdict: Decision) -> None:
         if verdict.fate is Fate.HALT:
             self.halted = verdict.why or "halted"
             return

@@ -8,11 +8,11 @@ from core.letters import DEAD, TIME, Sample, as_record
 from drainer.message import Message
 from drainer.policy import dead_letter_overview as overview
 from drainer.policy.dead_letter import LetterFilter
-from drainer.policy.dead_letter_overview import Overview, Survey
+from drainer.policy.dead_letter_overview import LetterSurvey, Overview
 
 
 def surveyed(samples: list[Sample], wanted: LetterFilter | None = None, limit: int = 3) -> Overview:
-    survey = Survey("the.dead", wanted or LetterFilter(), limit)
+    survey = LetterSurvey("the.dead", wanted or LetterFilter(), limit)
     for offset, sample in enumerate(samples):
         survey.take(as_record(sample.letter(), offset))
     return survey.overview()
@@ -53,7 +53,7 @@ def test_only_what_matches_is_counted_by_kind_and_kept() -> None:
 
 
 def test_records_of_others_are_counted_apart() -> None:
-    survey = Survey("the.dead", LetterFilter(), 3)
+    survey = LetterSurvey("the.dead", LetterFilter(), 3)
     survey.take(Message(DEAD, 0, b"k", b"v"))
     survey.take(as_record(Sample().letter(), 1))
     assert (survey.overview().letters, survey.overview().foreign) == (1, 1)
@@ -61,7 +61,7 @@ def test_records_of_others_are_counted_apart() -> None:
 
 def test_memory_does_not_grow_with_the_sub_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overview, "TALLIED", 10)
-    survey = Survey("the.dead", LetterFilter(), 3)
+    survey = LetterSurvey("the.dead", LetterFilter(), 3)
     for n in range(1000):
         survey.take(as_record(Sample("hot" if n % 2 else f"doc-{n}").letter(), n))
         assert len(survey._by_sub_key._counts) <= 20
@@ -70,7 +70,7 @@ def test_memory_does_not_grow_with_the_sub_keys(monkeypatch: pytest.MonkeyPatch)
 
 def test_what_was_redriven_is_counted_and_only_listed_when_it_is_asked_for() -> None:
     def found(*, all_: bool) -> Overview:
-        survey = Survey("the.dead", LetterFilter(sub_keys=("a", "b")), 5, all_=all_)
+        survey = LetterSurvey("the.dead", LetterFilter(sub_keys=("a", "b")), 5, all_=all_)
         for offset, key in enumerate(["a", "b", "a", "c"]):
             survey.take(as_record(Sample(key).letter(), offset), redriven=offset < 2)
         return survey.overview()

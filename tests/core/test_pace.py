@@ -11,15 +11,15 @@ from core.limit_samples import limits
 from drainer.core.order import Order
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.forecast import CONCURRENCY, READ_CAP, WRITE_CAP, Setting, forecast
-from drainer.insight.forecast.workload import Keys, Stretch, Workload
+from drainer.insight.forecast.workload import Keys, Neighbours, Workload
 from drainer.message import Message, Origin, SubMessage
-from drainer.policy.rate_cap import Pace
+from drainer.policy.rate_cap import RateLimiter
 
 CLOSE = 0.05
 
 
 def play(
-    pace: Pace,
+    pace: RateLimiter,
     messages: int,
     size_at: Callable[[int], int],
     *,
@@ -44,13 +44,13 @@ def play(
 @pytest.mark.parametrize("size", [10, 100, 700, 1_000, 4_000, 50_000])
 def test_a_size_that_stays_is_read_at_its_cap(size: int) -> None:
     cap = limits().cap(size).messages_per_s
-    course = play(Pace(limits()), round(20 * cap), lambda _: size)
+    course = play(RateLimiter(limits()), round(20 * cap), lambda _: size)
     assert course[-1][0] == pytest.approx(20, rel=CLOSE)
 
 
 def test_no_second_has_more_than_the_cap_and_a_burst() -> None:
     cap = limits().cap(1_000).messages_per_s
-    course = play(Pace(limits(), message_bytes=1_000), round(10 * cap), lambda _: 1_000)
+    course = play(RateLimiter(limits(), message_bytes=1_000), round(10 * cap), lambda _: 1_000)
     for begun_s, before in course:
         within = [came for at_s, came in course if begun_s <= at_s < begun_s + 1]
         assert within[-1] - before <= 1.25 * cap
@@ -60,7 +60,7 @@ def test_threads_that_wake_late_lose_nothing_of_it() -> None:
     random = Random(1)
     cap = limits().cap(1_000).messages_per_s
     course = play(
-        Pace(limits()), round(20 * cap), lambda _: 1_000, late=lambda: random.uniform(0, 0.1)
+        RateLimiter(limits()), round(20 * cap), lambda _: 1_000, late=lambda: random.uniform(0, 0.1)
     )
     assert course[-1][0] == pytest.approx(20, rel=CLOSE)
 
@@ -68,30 +68,32 @@ def test_threads_that_wake_late_lose_nothing_of_it() -> None:
 def test_it_follows_messages_that_become_larger() -> None:
     small, large = limits().cap(100).messages_per_s, limits().cap(10_000).messages_per_s
     first, then = round(30 * small), round(60 * large)
-    course = play(Pace(limits()), first + then, lambda n: 100 if n < first else 10_000)
+    course = play(RateLimiter(limits()), first + then, lambda n: 100 if n < first else 10_000)
     assert course[-1][0] == pytest.approx(90, rel=0.1)
 
 
 def test_a_mixture_is_read_at_the_cap_of_its_mean() -> None:
     cap = limits().cap(550).messages_per_s
-    course = play(Pace(limits()), round(20 * cap), lambda n: 100 if n % 2 else 1_000)
+    course = play(RateLimiter(limits()), round(20 * cap), lambda n: 100 if n % 2 else 1_000)
     assert course[-1][0] == pytest.approx(20, rel=CLOSE)
 
 
 def test_shares_add_up_to_the_cap() -> None:
     cap = limits().cap(1_000).messages_per_s
-    courses = [play(Pace(limits(), 1 / 4), round(5 * cap), lambda _: 1_000) for _ in range(4)]
+    courses = [
+        play(RateLimiter(limits(), 1 / 4), round(5 * cap), lambda _: 1_000) for _ in range(4)
+    ]
     assert [course[-1][0] for course in courses] == pytest.approx([20] * 4, rel=CLOSE)
 
 
 def test_a_rest_is_not_made_up_for() -> None:
-    pace = Pace(limits(), message_bytes=1_000)
+    pace = RateLimiter(limits(), message_bytes=1_000)
     pace.came(0.0, 1, 1_000)
     assert pace.allowed(3_600.0) <= 0.2 * limits().cap(1_000).messages_per_s
 
 
 def test_what_is_booked_goes_at_the_cap_whoever_waits_for_it() -> None:
-    pace = Pace(limits(), message_bytes=1_000)
+    pace = RateLimiter(limits(), message_bytes=1_000)
     cap = limits().cap(1_000).messages_per_s
     waits = [pace.book(0.0, 1_000, 100.0) for _ in range(round(10 * cap))]
     assert waits == sorted(waits)
@@ -100,7 +102,7 @@ def test_what_is_booked_goes_at_the_cap_whoever_waits_for_it() -> None:
 
 
 def test_nothing_is_booked_that_would_wait_too_long() -> None:
-    pace = Pace(limits(), message_bytes=1_000)
+    pace = RateLimiter(limits(), message_bytes=1_000)
     while pace.book(0.0, 1_000, 5.0) <= 5.0:
         pass
     flowed = pace.flowed
@@ -109,7 +111,7 @@ def test_nothing_is_booked_that_would_wait_too_long() -> None:
 
 
 def test_a_pace_that_held_nothing_back_does_not_bind() -> None:
-    pace = Pace(limits(), message_bytes=1_000)
+    pace = RateLimiter(limits(), message_bytes=1_000)
     assert pace.allowed(0.0)
     pace.came(0.0, 1, 1_000)
     assert not pace.binds(10.0)
@@ -122,14 +124,14 @@ def workload(messages: int, fan_out: int) -> Workload:
         keys.shape(Message(origin, n, None, b""), [SubMessage(f"{n}-{i}") for i in range(fan_out)])
         for n in range(200)
     ]
-    return Workload([Stretch(0, shapes, float(messages))], keys)
+    return Workload([Neighbours(0, shapes, float(messages))], keys)
 
 
 def test_a_forecast_takes_as_long_as_reading_at_the_cap() -> None:
     cap = limits().cap(1_000).messages_per_s
     setting = Setting(Distribution.constant(0.001), read_cap=cap)
     found = forecast(workload(100_000, 2), setting, Order.SUB_KEY, 100)
-    course = play(Pace(limits()), 100_000, lambda _: 1_000)
+    course = play(RateLimiter(limits()), 100_000, lambda _: 1_000)
     assert found.bound == READ_CAP
     assert found.seconds == pytest.approx(course[-1][0], rel=CLOSE)
 

@@ -18,7 +18,7 @@ from drainer.loader import as_handler
 from drainer.message import Barrier, Message, SubMessage
 from drainer.policy.dead_letter import LetterFilter
 from drainer.policy.redrive import LeftAlone, Redriven, RedriveSettings, selects
-from drainer.policy.rules.rule_filter import Sieve
+from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.settings import LIMIT, RuleAccount, RuleSettings
 
 from .letters import DEAD, Sample, as_record, there_and_back
@@ -185,14 +185,16 @@ def test_what_is_left_alone_stays_pending_and_holds_back_nothing() -> None:
 
 def test_a_limit_on_letters_counts_none_of_them_again_after_a_stop() -> None:
     def delivered(account: RuleAccount | None) -> Dispatcher:
-        sieve = Sieve(RuleSettings(limit_per_key=2), account)
-        dispatcher = Dispatcher({DEAD.partition: Ledger(0, 3)}, selects=selects, sieve=sieve)
+        rule_filter = RuleFilter(RuleSettings(limit_per_key=2), account)
+        dispatcher = Dispatcher(
+            {DEAD.partition: Ledger(0, 3)}, selects=selects, rule_filter=rule_filter
+        )
         for offset in range(3):
             message = as_record(Sample().letter(), offset)
             dispatcher.deliver(message, list(ALL.split(message)))
         return dispatcher
 
     stopped = delivered(None)
-    assert stopped.sieve.skipped_by == {LIMIT: 1}
+    assert stopped.rule_filter.skipped_by == {LIMIT: 1}
     resumed = delivered(stopped.ruled())
     assert resumed.counts()[1].pending == 3, "all below what was asked about: none is asked again"

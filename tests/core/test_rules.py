@@ -18,7 +18,7 @@ from drainer.errors import UsageError
 from drainer.message import Barrier, Message, Origin, SubMessage
 from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules.predicate import BadExpression
-from drainer.policy.rules.rule_filter import Sieve
+from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
 
 from .messages import message_at, take, take_all, written_and_read
@@ -30,8 +30,8 @@ def ruled_by(
     *rules: SkipRule, limit: int | None = None, over: OverLimit = OverLimit.SKIP, **more: Any
 ) -> Dispatcher:
     """A dispatcher over one partition with these rules."""
-    sieve = Sieve(RuleSettings(rules, limit, over))
-    return Dispatcher({0: Ledger(0, END)}, sieve=sieve, **more)
+    rule_filter = RuleFilter(RuleSettings(rules, limit, over))
+    return Dispatcher({0: Ledger(0, END)}, rule_filter=rule_filter, **more)
 
 
 def deliver(dispatcher: Dispatcher, offset: int, *subs: SubMessage | str) -> Message:
@@ -47,7 +47,7 @@ def key_rule(*keys: str) -> SkipRule:
 
 
 def skipped(dispatcher: Dispatcher) -> dict[str, int]:
-    return dict(dispatcher.sieve.skipped_by)
+    return dict(dispatcher.rule_filter.skipped_by)
 
 
 def test_what_a_rule_takes_out_never_reaches_a_worker() -> None:
@@ -97,7 +97,7 @@ def test_the_default_split_is_asked_about_too() -> None:
     )
     assert set(take_all(dispatcher)) == {"2[0]", "3[0]"}
     assert skipped(dispatcher) == {"by value": 1, "keys": 1}
-    assert dispatcher.sieve.undecided == {"by value": 1}
+    assert dispatcher.rule_filter.undecided == {"by value": 1}
 
 
 def test_one_of_several_sub_keys_is_not_enough() -> None:
@@ -119,8 +119,8 @@ def test_what_can_not_be_told_goes_to_the_handler_and_is_counted() -> None:
     )
     deliver(dispatcher, 0, "a", "b")
     assert set(take_all(dispatcher)) == {"0[0]"}
-    assert dispatcher.sieve.undecided == {"first": 2}
-    assert "no field 'gone'" in dispatcher.sieve.why_undecided["first"]
+    assert dispatcher.rule_filter.undecided == {"first": 2}
+    assert "no field 'gone'" in dispatcher.rule_filter.why_undecided["first"]
     assert skipped(dispatcher) == {"second": 1}
 
 
@@ -182,8 +182,8 @@ def test_what_is_left_alone_is_not_asked_about() -> None:
 def test_an_earlier_run_s_part_is_not_asked_about_again() -> None:
     first = ruled_by(key_rule("x"))
     deliver(first, 0, "x", "a", "x")
-    sieve = Sieve(first.sieve.settings, first.ruled())
-    second = Dispatcher({0: Ledger(0, END, first.progress()[0])}, sieve=sieve)
+    rule_filter = RuleFilter(first.rule_filter.settings, first.ruled())
+    second = Dispatcher({0: Ledger(0, END, first.progress()[0])}, rule_filter=rule_filter)
     deliver(second, 0, "x", "a", "x")
     assert skipped(second) == {"keys": 2}
     assert set(take_all(second)) == {"0[1]"}
@@ -192,9 +192,9 @@ def test_an_earlier_run_s_part_is_not_asked_about_again() -> None:
 def test_rules_of_an_earlier_run_stay_in_the_account() -> None:
     first = ruled_by(key_rule("x"))
     deliver(first, 0, "x")
-    second = Sieve(RuleSettings((SkipRule("new", keys=("y",)),)), first.ruled())
+    second = RuleFilter(RuleSettings((SkipRule("new", keys=("y",)),)), first.ruled())
     assert second.account({}).skipped_by == {"keys": 1}
-    none = Sieve(RuleSettings(), first.ruled())
+    none = RuleFilter(RuleSettings(), first.ruled())
     assert none.account({}).skipped_by == {"keys": 1}
     assert none.changes({}) is None
 
@@ -230,13 +230,13 @@ def test_a_barrier_has_no_limit() -> None:
 def test_above_the_limit_a_letter_is_dead_once_it_is_safe() -> None:
     dispatcher = ruled_by(limit=1, over=OverLimit.DEAD_LETTER)
     given_up: list[SubMessage] = []
-    dispatcher.sieve.give_up = given_up.append
+    dispatcher.rule_filter.give_up = given_up.append
     deliver(dispatcher, 0, "a", "a", Barrier())
     dispatcher.finish(take(dispatcher))
     assert [sub.index for sub in given_up] == [1]
     assert dispatcher.take() is None, "the barrier waits for the letter"
     assert dispatcher.counts()[1] == Counts(3, done=1, pending=2)
-    dispatcher.sieve.buried()
+    dispatcher.rule_filter.buried()
     dispatcher.finish_apart(given_up[0], Outcome.DEAD)
     assert isinstance(take(dispatcher), Barrier)
     assert dispatcher.ruled().dead_by == {LIMIT: 1}
@@ -259,7 +259,7 @@ def test_a_limit_over_crashes_holds_back_nothing_within_it(
     crashes = 0
     while True:
         dispatcher = Dispatcher(
-            {0: Ledger(0, len(messages), progress)}, sieve=Sieve(settings, ruled)
+            {0: Ledger(0, len(messages), progress)}, rule_filter=RuleFilter(settings, ruled)
         )
         for offset in range(progress.watermark, len(messages)):
             message = message_at(offset)
@@ -307,7 +307,9 @@ def test_a_sub_key_that_is_shut_stays_so_after_a_resume() -> None:
     done = take(first)
     first.finish(done)
     progress, ruled = first.progress()[0], RuleAccount.from_json(first.ruled().as_json())
-    second = Dispatcher({0: Ledger(0, END, progress)}, sieve=Sieve(first.sieve.settings, ruled))
+    second = Dispatcher(
+        {0: Ledger(0, END, progress)}, rule_filter=RuleFilter(first.rule_filter.settings, ruled)
+    )
     for offset in range(1, 8):
         if second.wants(message_at(offset)):
             deliver(second, offset, "a")
@@ -359,17 +361,17 @@ def test_a_rule_that_can_not_be_understood_is_named() -> None:
     with pytest.raises(
         BadExpression, match="rule 'mails': it can't be understood from character 14"
     ):
-        Sieve(RuleSettings((SkipRule("mails", when="payload.kind = 'x'"),)))
+        RuleFilter(RuleSettings((SkipRule("mails", when="payload.kind = 'x'"),)))
     with pytest.raises(BadExpression, match=r"^--skip: it can't be understood"):
-        Sieve(RuleSettings((SkipRule.typed("payload.kind = 'x'"),)))
+        RuleFilter(RuleSettings((SkipRule.typed("payload.kind = 'x'"),)))
 
 
 def test_what_the_task_of_its_claim_has_asked_about_is_handled_and_not_counted_again() -> None:
     mine, other = "a", "d"
     assert [place_of(key) % 2 for key in (mine, other)] == [1, 0]
     account = RuleAccount({}, {}, {0: 1}, {"'a'": 2, "'d'": 2}, {"1/2": {0: 4}, "0/2": {1: 9}})
-    sieve = Sieve(RuleSettings(limit_per_key=2), account)
-    dispatcher = Dispatcher({0: Ledger(0, 9)}, sieve=sieve)
+    rule_filter = RuleFilter(RuleSettings(limit_per_key=2), account)
+    dispatcher = Dispatcher({0: Ledger(0, 9)}, rule_filter=rule_filter)
     for offset in range(5):
         deliver(dispatcher, offset, mine, other, SubMessage(keys=[mine, other]))
 
@@ -379,10 +381,10 @@ def test_what_the_task_of_its_claim_has_asked_about_is_handled_and_not_counted_a
 
 
 def test_asking_alone_counts_nothing_as_skipped() -> None:
-    sieve = Sieve(RuleSettings((key_rule("b"),), limit_per_key=1))
+    rule_filter = RuleFilter(RuleSettings((key_rule("b"),), limit_per_key=1))
     subs = [SubMessage(key) for key in "aab"]
     for index, sub in enumerate(subs):
         sub.message, sub.index = message_at(0), index
-    assert [sieve.skips(sub) for sub in subs] == [None, LIMIT, "keys"]
-    assert sieve.taken_out == 0
-    assert not sieve.skipped_by
+    assert [rule_filter.skips(sub) for sub in subs] == [None, LIMIT, "keys"]
+    assert rule_filter.taken_out == 0
+    assert not rule_filter.skipped_by

@@ -25,7 +25,7 @@ from drainer.insight.forecast.forecast import (
 )
 from drainer.insight.forecast.limited import limited
 from drainer.insight.forecast.simulate import Costs, simulate
-from drainer.insight.forecast.workload import Keys, Stretch, Workload
+from drainer.insight.forecast.workload import Keys, Neighbours, Workload
 from drainer.message import Barrier, Message, SubMessage
 
 from .messages import message_at
@@ -42,7 +42,9 @@ def made_of(
     size = -(-len(shapes) // parts)
     pieces = [shapes[at : at + size] for at in range(0, len(shapes), size)]
     whole = len(shapes) if stand_for is None else stand_for
-    return Workload([Stretch(0, piece, whole * len(piece) / len(shapes)) for piece in pieces], keys)
+    return Workload(
+        [Neighbours(0, piece, whole * len(piece) / len(shapes)) for piece in pieces], keys
+    )
 
 
 def with_a_hot_key(
@@ -119,7 +121,7 @@ def test_as_many_are_drawn_as_were_asked_for(messages: int) -> None:
 def test_partitions_take_turns() -> None:
     keys = Keys()
     stretches = [
-        Stretch(n, [keys.shape(message_at(0, n), [SubMessage(n)])], 5_000) for n in range(2)
+        Neighbours(n, [keys.shape(message_at(0, n), [SubMessage(n)])], 5_000) for n in range(2)
     ]
     drawn = [message.partition for message, _ in Workload(stretches, keys).draw(10_000)]
     assert Counter(drawn) == {0: 5_000, 1: 5_000}
@@ -195,7 +197,7 @@ def folding(count: int, folds: bool) -> Workload:
         keys.shape(message_at(n, 0, b"one"), [SubMessage("hot")], int(folds and n > 0))
         for n in range(count)
     ]
-    return Workload([Stretch(0, shapes, count)], keys)
+    return Workload([Neighbours(0, shapes, count)], keys)
 
 
 FOLDING = replace(TEN_MS, bundling=Bundling(lambda earlier, later: later))
@@ -220,7 +222,7 @@ def test_neighbours_of_a_partition_fold_only_when_they_are_of_one_sub_key() -> N
         keys.shape(message_at(n, 0, b"one"), [SubMessage("ab"[n % 2])], int(n > 1))
         for n in range(100)
     ]
-    workload = Workload([Stretch(0, shapes, 100)], keys)
+    workload = Workload([Neighbours(0, shapes, 100)], keys)
     serial = forecast(workload, FOLDING, Order.PARTITION, 10)
     assert serial.serial_s == pytest.approx(1.0)
     assert serial.folded == 0
@@ -232,7 +234,7 @@ def test_folds_are_drawn_on_as_they_were_seen() -> None:
     shapes = [
         keys.shape(message_at(n, 0, b"one"), [SubMessage("hot")], n % 2) for n in range(2_000)
     ]
-    found = forecast(Workload([Stretch(0, shapes, 400_000)], keys), FOLDING, Order.SUB_KEY, 10)
+    found = forecast(Workload([Neighbours(0, shapes, 400_000)], keys), FOLDING, Order.SUB_KEY, 10)
     assert found.folded == pytest.approx(200_000, rel=0.01)
     assert found.seconds == pytest.approx(2_000, rel=0.01)
 
@@ -252,7 +254,7 @@ def test_a_limit_keeps_the_first_of_each_sub_key() -> None:
         keys.shape(message_at(n, 0, b"one"), [SubMessage("hot"), SubMessage(n), Barrier()], 0b001)
         for n in range(100)
     ]
-    left, dropped = limited([Stretch(0, shapes, 100)], 7, whole=True)
+    left, dropped = limited([Neighbours(0, shapes, 100)], 7, whole=True)
     assert dropped == 93
     assert [len(shape.lanes) for shape in left[0].shapes] == [3] * 7 + [2] * 93
     assert [shape.folds for shape in left[0].shapes] == [1] * 7 + [0] * 93
@@ -264,7 +266,7 @@ def test_of_a_sample_a_limit_keeps_what_stands_for_as_many() -> None:
         keys.shape(message_at(n, 0, b"one"), [SubMessage("hot"), SubMessage(n)])
         for n in range(1_000)
     ]
-    left, dropped = limited([Stretch(0, shapes, 100_000)], 20_000, whole=False)
+    left, dropped = limited([Neighbours(0, shapes, 100_000)], 20_000, whole=False)
     assert dropped == 80_000  # and those that were seen once are taken to be rare
     workload = Workload(left, keys)
     assert workload.sub_messages == 120_000
@@ -318,8 +320,8 @@ def test_sub_keys_that_recur_now_and_then_are_not_folded_for_being_drawn_again()
         shapes.append(keys.shape(message_at(n, 0, b"one"), subs, int(key in seen)))
         seen.add(key)
     windows = [shapes[at : at + 250] for at in range(0, 20_000, 250)]
-    sampled = Workload([Stretch(0, window, 250 * 10) for window in windows], keys)
-    whole = Workload([Stretch(0, shapes, 20_000)], keys)
+    sampled = Workload([Neighbours(0, window, 250 * 10) for window in windows], keys)
+    whole = Workload([Neighbours(0, shapes, 20_000)], keys)
     told = forecast(sampled, FOLDING, Order.SUB_KEY, 100)
     true = forecast(whole, FOLDING, Order.SUB_KEY, 100)
     assert told.folded / 10 == pytest.approx(true.folded, rel=0.1)

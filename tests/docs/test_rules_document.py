@@ -14,7 +14,7 @@ from drainer.message import Message, Origin, SubMessage
 from drainer.policy.rules.facts import CannotTell
 from drainer.policy.rules.limit import KEPT_FROM, KEPT_MOST, PLACES
 from drainer.policy.rules.predicate import FUNCTIONS, NAMES, Predicate
-from drainer.policy.rules.rule_filter import Sieve
+from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.settings import RuleSettings
 
 TEXT = (Path(__file__).parents[2] / "docs/rules.md").read_text()
@@ -65,7 +65,7 @@ def test_numbers_and_texts_are_unequal_as_it_says() -> None:
 def test_the_file_is_one() -> None:
     (text,) = re.findall(r"```toml\n(.+?)```", TEXT, re.DOTALL)
     rules = RuleSettings.from_table(tomllib.loads(text))
-    assert Sieve(rules).skips(sub()) is None
+    assert RuleFilter(rules).skips(sub()) is None
     assert [rule.name for rule in rules.skip] == ["old e-mails", "the admins' renames"]
 
 

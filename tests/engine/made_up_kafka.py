@@ -22,7 +22,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress
 from drainer.engine.local import LocalDrain
-from drainer.engine.ports import Outside
+from drainer.engine.ports import Ports
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, OffsetMoved, RecordsDeleted
@@ -412,7 +412,7 @@ class Rehearsal:
                 self.file,
                 LoadedHandler(plan.handler, handler),
                 self.settings,
-                Outside(
+                Ports(
                     open_source=self._open_source,
                     committer=self.group,
                     lock=self.lock,

@@ -17,7 +17,7 @@ from drainer.engine.settings import LocalSettings
 from drainer.handler import Context, Handler
 from drainer.message import Message, SubMessage
 from drainer.policy.concurrency import Concurrency
-from drainer.policy.concurrency_limit import Knee
+from drainer.policy.concurrency_limit import ConcurrencyLimit
 from drainer.policy.concurrency_trial import Interval
 from drainer.policy.failures import FailureSettings, OnFailure
 
@@ -27,7 +27,7 @@ both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
 Kind = type[OnTheLoop | OnThreads]
 
 
-class Scripted(Knee):
+class Scripted(ConcurrencyLimit):
     """Goes through some limits, one a look, and stays at the last."""
 
     def __init__(self, limits: Sequence[int], first: int, most: int) -> None:
@@ -74,7 +74,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
             made.append(Scripted(limits, first, most))
             return made[-1]
 
-        monkeypatch.setattr(local, "Knee", make)
+        monkeypatch.setattr(local, "ConcurrencyLimit", make)
         monkeypatch.setattr(limiter, "LOOK_S", 0.001)
         return made
 

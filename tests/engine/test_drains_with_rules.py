@@ -43,15 +43,15 @@ def test_the_loop_breathes_while_very_many_are_skipped(
     taken_out = 0
 
     def watch(drain: object) -> None:
-        sieve = drain.dispatcher.sieve  # type: ignore[attr-defined]
-        sift = sieve.sift
+        rule_filter = drain.dispatcher.rule_filter  # type: ignore[attr-defined]
+        sift = rule_filter.sift
 
         def counting(*args: object) -> int:
             nonlocal taken_out
             if not turns:
                 asyncio.get_running_loop().call_soon(turn)
             found: int = sift(*args)
-            taken_out = sieve.taken_out
+            taken_out = rule_filter.taken_out
             return found
 
         def turn() -> None:

@@ -14,7 +14,7 @@ from drainer.engine.history import (
     PARTITIONS_APART,
     TROUBLES_MOST,
     History,
-    Stretch,
+    Interval,
     Trouble,
     rates,
 )
@@ -37,7 +37,7 @@ def partitions(*to_go: int) -> tuple[PartitionStatus, ...]:
     )
 
 
-def lengths(stretches: tuple[Stretch, ...] | list[Stretch]) -> list[float]:
+def lengths(stretches: tuple[Interval, ...] | list[Interval]) -> list[float]:
     return [after.ends_s - before.ends_s for before, after in pairwise(stretches)]
 
 

@@ -26,7 +26,7 @@ from made_up_kafka import (
 )
 
 from drainer.core.plan import OffsetPlan
-from drainer.engine import keeper, local
+from drainer.engine import checkpointer, local
 from drainer.engine.local import LocalDrain
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status
@@ -125,7 +125,7 @@ def test_plans_are_written_while_a_commit_waits_for_its_answer(
 def test_a_delayed_last_commit_is_tried_again_until_it_is_settled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "COMMIT_PAUSE_S", 0.001)
+    monkeypatch.setattr(checkpointer, "COMMIT_PAUSE_S", 0.001)
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, LocalSettings(plan_interval_s=60))
     rehearsal.group.trouble = lambda: (
         CommitDelayed("no answer") if rehearsal.group.tries < 5 else None
@@ -142,8 +142,8 @@ def test_a_delayed_last_commit_is_tried_again_until_it_is_settled(
 def test_a_commit_that_never_settles_says_how_to_commit_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "COMMIT_PAUSE_S", 0.001)
-    monkeypatch.setattr(keeper, "COMMIT_TRIES", 3)
+    monkeypatch.setattr(checkpointer, "COMMIT_PAUSE_S", 0.001)
+    monkeypatch.setattr(checkpointer, "COMMIT_TRIES", 3)
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
     rehearsal.group.trouble = lambda: CommitDelayed("no answer")
     handler = OnTheLoop()
@@ -165,7 +165,7 @@ def test_a_lost_answer_to_a_commit_that_arrived_is_no_trouble_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What kafka/commit.py reports when it finds what it wrote in vain before."""
-    monkeypatch.setattr(keeper, "COMMIT_PAUSE_S", 0.001)
+    monkeypatch.setattr(checkpointer, "COMMIT_PAUSE_S", 0.001)
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
     commit = rehearsal.group.commit
     lost = False
@@ -325,7 +325,7 @@ def test_a_lock_lost_during_the_grace_prevents_every_commit_from_then_on(
 def test_a_lock_lost_between_the_tries_of_the_last_commit_ends_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "COMMIT_PAUSE_S", 0.001)
+    monkeypatch.setattr(checkpointer, "COMMIT_PAUSE_S", 0.001)
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, LocalSettings(plan_interval_s=60))
 
     def lose() -> DrainerError:
@@ -348,7 +348,7 @@ def test_nothing_is_committed_while_the_lock_is_not_confirmed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its coordinator is away: another drain may hold it by now."""
-    monkeypatch.setattr(keeper, "COMMIT_PAUSE_S", 0.001)
+    monkeypatch.setattr(checkpointer, "COMMIT_PAUSE_S", 0.001)
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, LocalSettings(plan_interval_s=60))
 
     async def doubt_at_the_last(sub: SubMessage) -> None:
@@ -453,7 +453,7 @@ def test_offsets_that_can_not_be_read_back_are_told_as_this_drain_knows_them(
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
 
     def prepare(drain: LocalDrain) -> None:
-        object.__setattr__(drain._outside, "read_committed", unreachable)
+        object.__setattr__(drain._ports, "read_committed", unreachable)
 
     rehearsal.prepare = prepare
     summary = rehearsal.drain(OnTheLoop())
@@ -553,7 +553,9 @@ def test_a_plan_that_can_not_be_written_ends_the_drain(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(keeper, "JOURNAL_INTERVAL_S", 60)  # so that some is unwritten at the end
+    monkeypatch.setattr(
+        checkpointer, "JOURNAL_INTERVAL_S", 60
+    )  # so that some is unwritten at the end
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
 
     async def break_at(sub: SubMessage) -> None:

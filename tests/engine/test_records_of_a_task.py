@@ -25,7 +25,7 @@ from drainer.core.claims import ALL
 from drainer.core.progress import Counts, Progress
 from drainer.engine.guard import guarded
 from drainer.engine.local import LocalDrain
-from drainer.engine.ports import Outside
+from drainer.engine.ports import Ports
 from drainer.engine.status import Summary
 from drainer.errors import EXIT_INTERRUPTED
 from drainer.handler import Handler
@@ -67,7 +67,7 @@ def run_task(state: State, attempt: Attempt, handler: Handler, lease_s: float = 
         records,
         guarded(LoadedHandler(plan.handler, handler), lambda: fence.sure),
         replace(QUICK, plan_interval_s=60.0, journal_interval_s=0.005),
-        Outside(
+        Ports(
             open_source=lambda dispatcher, notify: BacklogSource(LOGS, dispatcher, notify),
             committer=Group({0: None}),
             lock=fence,
@@ -148,7 +148,7 @@ def test_nothing_goes_to_the_handler_while_the_guard_says_no(
         state.begin(FIRST),
         guarded(LoadedHandler(plan.handler, handler), lambda: time.monotonic() > until_s),
         QUICK,
-        Outside(
+        Ports(
             open_source=lambda dispatcher, notify: BacklogSource(LOGS, dispatcher, notify),
             committer=Group({0: None}),
             lock=GroupLock(),

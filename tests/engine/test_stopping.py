@@ -26,7 +26,7 @@ from made_up_kafka import (
     tick,
 )
 
-from drainer.engine import keeper, local
+from drainer.engine import checkpointer, local
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status
 from drainer.errors import CommitDelayed, LockLost
@@ -169,7 +169,7 @@ def test_two_signals_stop_at_once_and_the_journal_has_the_rest(
     kind: type[OnTheLoop | OnThreads], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "STATUS_INTERVAL_S", 0.0)
-    monkeypatch.setattr(keeper, "JOURNAL_INTERVAL_S", 60)  # so that all is unwritten by then
+    monkeypatch.setattr(checkpointer, "JOURNAL_INTERVAL_S", 60)  # so that all is unwritten by then
 
     def again(status: Status) -> None:
         if status.stopping is not None and not rehearsal.statuses[-2].stopping:
@@ -192,7 +192,7 @@ def test_a_second_signal_ends_the_wait_for_a_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "STATUS_INTERVAL_S", 0.0)
-    monkeypatch.setattr(keeper, "COMMIT_PAUSE_S", 60.0)
+    monkeypatch.setattr(checkpointer, "COMMIT_PAUSE_S", 60.0)
 
     def again(status: Status) -> None:
         # The workers are at rest and the last commit has been tried in vain.
@@ -355,7 +355,7 @@ def test_what_finished_is_in_the_journal_before_the_handler_is_closed(
     interrupted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A close() may take long, hang or crash; what was handled is not handled again for that."""
-    monkeypatch.setattr(keeper, "JOURNAL_INTERVAL_S", 60)
+    monkeypatch.setattr(checkpointer, "JOURNAL_INTERVAL_S", 60)
     known: list[set[Place]] = []
 
     async def stop(sub: SubMessage) -> None:

@@ -161,7 +161,7 @@ def test_an_offset_beyond_the_log_tells_of_another_topic(
     cluster: Cluster, topic: Topic, group: str
 ) -> None:
     cluster.alter_committed(group, topic.name, {0: 11})
-    with pytest.raises(Refused, match="truncated, or made again"):
+    with pytest.raises(Refused, match="truncated, or recreated"):
         freeze(cluster, topic.name, group)
 
 

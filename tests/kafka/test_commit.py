@@ -104,7 +104,7 @@ def test_a_topic_that_was_made_again_is_another_one(
     with pytest.raises(TopicGone, match="was deleted"):
         committer.check(topic_id)
     topic.create()
-    with pytest.raises(TopicGone, match="made again"):
+    with pytest.raises(TopicGone, match="recreated"):
         committer.check(topic_id)
 
 

@@ -12,12 +12,12 @@ from drainer.kafka.fetch import FetchThread
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.stream import read_range
 from drainer.message import Origin
-from drainer.policy.rate_cap import Pace
+from drainer.policy.rate_cap import RateLimiter
 from drainer.sandbox import Broker
 from kafka.topic import Topic, eventually
 
 
-class Counted(Pace):
+class Counted(RateLimiter):
     """Allows for seven at a time, each second time that it is asked."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ def origin_of(cluster: Cluster, topic: Topic) -> Origin:
 
 
 def fetch_of(
-    settings: ClientSettings, cluster: Cluster, topic: Topic, pace: Pace | None
+    settings: ClientSettings, cluster: Cluster, topic: Topic, pace: RateLimiter | None
 ) -> FetchThread:
     return FetchThread(
         settings,
@@ -92,7 +92,7 @@ def test_it_tells_the_bytes_of_keys_and_values(
 def test_the_client_reads_not_far_ahead_of_a_slow_pace(
     settings: ClientSettings, cluster: Cluster, topic: Topic
 ) -> None:
-    slow = Pace(limits({100: 1_000.0}), message_bytes=100)
+    slow = RateLimiter(limits({100: 1_000.0}), message_bytes=100)
     assert fetch_of(settings, cluster, topic, None)._ahead_bytes() == 2**26
     assert fetch_of(settings, cluster, topic, slow)._ahead_bytes() == 800 * 100 / 2
 
@@ -100,7 +100,7 @@ def test_the_client_reads_not_far_ahead_of_a_slow_pace(
 def test_it_can_be_stopped_while_it_is_held_back(
     settings: ClientSettings, cluster: Cluster, topic: Topic
 ) -> None:
-    pace = Pace(limits({100: 0.001}))
+    pace = RateLimiter(limits({100: 0.001}))
     fetch = fetch_of(settings, cluster, topic, pace)
     fetch.start()
     eventually(lambda: pace.flowed > 0, "the first has come")

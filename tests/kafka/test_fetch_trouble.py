@@ -48,7 +48,7 @@ def test_a_topic_that_is_made_again_meanwhile_ends_it(
         topic.delete()
         topic.create()
         topic.produce(["of another topic"] * records)
-        with pytest.raises(TopicGone, match=f"{topic.name} was deleted and made again"):
+        with pytest.raises(TopicGone, match=f"{topic.name} was deleted and recreated"):
             reader.read()
     assert reader.offsets() == list(range(len(reader.messages)))
     assert "of another topic" not in reader.values

@@ -18,7 +18,7 @@ from drainer.kafka.letters import letter_at, read_letters
 from drainer.kafka.settings import ClientSettings
 from drainer.message import HeadersUnreadable, Message
 from drainer.policy.dead_letter import LetterFilter, read_letter
-from drainer.policy.dead_letter_overview import Survey
+from drainer.policy.dead_letter_overview import LetterSurvey
 from drainer.policy.redrive import Redriven, RedriveSettings
 from drainer.sandbox import Broker
 from kafka.raw import produce_with_header
@@ -126,7 +126,7 @@ def test_no_record_breaks_the_list_or_the_redrive_of_the_others(
     @given(st.lists(mutated_letters(), min_size=1, max_size=60))
     def check(records: list[Message]) -> None:
         produce_as_they_are(bootstrap, topic_name, [*records, as_record(Sample().letter())])
-        survey = Survey(topic_name, LetterFilter(), 1000)
+        survey = LetterSurvey(topic_name, LetterFilter(), 1000)
         redriven = 0
         for message in read_letters(cluster, topic_name):
             survey.take(message)

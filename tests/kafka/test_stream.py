@@ -75,7 +75,7 @@ def test_a_topic_that_was_made_again_is_not_read(cluster: Cluster, topic: Topic)
     topic.create()
     topic.produce("xyz")
 
-    with pytest.raises(TopicGone, match=f"{topic.name} was deleted and made again"):
+    with pytest.raises(TopicGone, match=f"{topic.name} was deleted and recreated"):
         offsets(cluster, origin, 0, 3)
 
 

@@ -14,7 +14,7 @@ from drainer.errors import RecordNotWritten, TopicMissing, UsageError
 from drainer.handler import Fatal, Retry
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.writer import TopicWriter, Writers
-from drainer.policy.rate_cap import Pace
+from drainer.policy.rate_cap import RateLimiter
 from drainer.sandbox import Broker
 from kafka.topic import PASSWORD, USER, Topic
 
@@ -34,7 +34,7 @@ def topic(settled_broker: Broker, topic_name: str) -> Topic:
 
 @contextmanager
 def writing(
-    settings: ClientSettings, topic: Topic, pace: Pace | None = None
+    settings: ClientSettings, topic: Topic, pace: RateLimiter | None = None
 ) -> Iterator[TopicWriter]:
     with closing(TopicWriter(settings, topic.name, pace)) as writer:
         yield writer
@@ -160,7 +160,7 @@ def test_a_password_is_in_no_error(own_broker: Broker) -> None:
 def test_who_would_wait_long_for_the_cap_comes_again(
     settings: ClientSettings, topic: Topic
 ) -> None:
-    pace = Pace(limits({100: 0.1}))
+    pace = RateLimiter(limits({100: 0.1}))
     with writing(settings, topic, pace) as writer:
 
         async def write() -> None:

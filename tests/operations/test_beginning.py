@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from drainer.core.plan import ALL
-from drainer.engine import keeper
+from drainer.engine import checkpointer
 from drainer.engine.settings import LocalSettings
 from drainer.errors import (
     CommitDelayed,
@@ -85,7 +85,7 @@ def finish_without_a_commit(story: Story, monkeypatch: pytest.MonkeyPatch) -> Re
     handler = Remembers()
     with monkeypatch.context() as broken:
         broken.setattr(Committer, "commit", no_answer)
-        broken.setattr(keeper, "COMMIT_PAUSE_S", 0.001)
+        broken.setattr(checkpointer, "COMMIT_PAUSE_S", 0.001)
         summary = story.drain(story.prepared(handler))
     assert (summary.exit_code, summary.messages.done) == (4, MESSAGES)
     return handler

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from drainer.errors import TopicMissing
 from drainer.handler import Handler
 from drainer.insight.ages import step_for
-from drainer.insight.inspect import Look, inspect
+from drainer.insight.inspect import InspectRequest, inspect
 from drainer.insight.view.inspect import hot_row, warnings
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.topic import TopicInfo
@@ -71,7 +71,7 @@ def test_a_whole_reading_is_exact(
 
     found = inspect(
         cluster,
-        Look(topic_name, "g", documents, messages=None),
+        InspectRequest(topic_name, "g", documents, messages=None),
         lambda done, total: seen.append((done, total)),
     )
 
@@ -100,7 +100,9 @@ def test_a_sample_is_told_with_bounds_that_hold(
     topic = Topic(bootstrap, topic_name)
     topic.produce(values(4000), key=b"customer")
 
-    found = inspect(cluster, Look(topic_name, "g", documents, from_="earliest", messages=400))
+    found = inspect(
+        cluster, InspectRequest(topic_name, "g", documents, from_="earliest", messages=400)
+    )
 
     assert not found.reading.full
     assert (found.reading.windows, found.contents.messages) == (10, 400)
@@ -125,8 +127,8 @@ def test_the_group_is_as_it_was(
     cluster.alter_committed(group, topic_name, {0: 20})
     before = cluster.committed(group, topic_name, [0]), cluster.group(group)
 
-    inspect(cluster, Look(topic_name, group, documents, messages=None))
-    inspect(cluster, Look(topic_name, group, documents))
+    inspect(cluster, InspectRequest(topic_name, group, documents, messages=None))
+    inspect(cluster, InspectRequest(topic_name, group, documents))
 
     assert (cluster.committed(group, topic_name, [0]), cluster.group(group)) == before
 
@@ -140,7 +142,7 @@ def test_an_active_group_is_inspected_and_its_members_are_told(
     cluster.alter_committed(group, topic_name, {0: 4})
     member = topic.live_member(group, client_id="indexer-7")
     try:
-        found = inspect(cluster, Look(topic_name, group))
+        found = inspect(cluster, InspectRequest(topic_name, group))
         assert found.group.active
         assert [m.client_id for m in found.group.members] == ["indexer-7"]
         assert found.messages == 6
@@ -157,7 +159,7 @@ def test_a_head_that_retention_is_about_to_take_is_the_first_warning(
     now_ms = round(time.time() * 1000)
     dated(topic, [now_ms - HOUR_MS, now_ms - HOUR_MS // 2, now_ms - 5000])
 
-    found = inspect(cluster, Look(topic_name, "g", from_="earliest"))
+    found = inspect(cluster, InspectRequest(topic_name, "g", from_="earliest"))
 
     assert found.retention_s == pytest.approx(7200, abs=60)
     assert found.age_s == pytest.approx(3600, abs=60)
@@ -172,7 +174,7 @@ def test_ages_are_exact_without_reading(cluster: Cluster, bootstrap: str, topic_
     ages = [5.5] * 30 + [4.5] * 20 + [2.5] * 40 + [0.5] * 10  # hours
     dated(topic, [now_ms - round(hours * HOUR_MS) for hours in ages])
 
-    found = inspect(cluster, Look(topic_name, "g", from_="10", messages=5))
+    found = inspect(cluster, InspectRequest(topic_name, "g", from_="10", messages=5))
 
     hours = [(b.low / 3600, b.high / 3600, round(b.share * 90)) for b in found.ages if b.share]
     assert hours == [(0.5, 1, 10), (2.5, 3, 40), (4.5, 5, 20), (5.5, 6, 20)]
@@ -187,7 +189,7 @@ def test_ages_leave_out_what_the_group_has_handled(
     dated(topic, [now_ms - 7 * HOUR_MS // 2] * 50 + [now_ms - HOUR_MS // 2] * 10, partition=1)
     cluster.alter_committed("g", topic_name, {0: 0, 1: 50})
 
-    found = inspect(cluster, Look(topic_name, "g"))
+    found = inspect(cluster, InspectRequest(topic_name, "g"))
 
     assert [(b.low / 3600, round(b.share * 40)) for b in found.ages if b.share] == [
         (0.5, 10), (5.5, 30),
@@ -204,7 +206,7 @@ def test_a_head_that_stays_is_no_warning(cluster: Cluster, bootstrap: str, topic
     topic = Topic(bootstrap, topic_name, config={"retention.ms": "-1"})
     topic.produce(["a"])
 
-    found = inspect(cluster, Look(topic_name, "g", from_="earliest"))
+    found = inspect(cluster, InspectRequest(topic_name, "g", from_="earliest"))
 
     assert found.retention_s is None
     assert warnings(found) == []
@@ -218,7 +220,7 @@ def test_size_takes_the_head_when_enough_follows_it(
     now_ms = round(time.time() * 1000)
     dated(topic, [now_ms - HOUR_MS] * 4 + [now_ms - 1000] * 6, "x" * 999)
 
-    found = inspect(cluster, Look(topic_name, "g", from_="earliest"))
+    found = inspect(cluster, InspectRequest(topic_name, "g", from_="earliest"))
 
     # 10,000 of 20,000 bytes are there, and 6,000 came in 300 s.
     assert found.retention_s == pytest.approx(500)
@@ -235,7 +237,7 @@ def test_records_that_retention_took_already_are_told_and_the_rest_is_inspected(
     cluster.alter_committed("g", topic_name, {0: 2})
     topic.delete_before(7)
 
-    found = inspect(cluster, Look(topic_name, "g"))
+    found = inspect(cluster, InspectRequest(topic_name, "g"))
 
     assert (found.lost, found.messages) == (5, 3)
     assert warnings(found)[0].startswith("retention has deleted up to 5 records that group g")
@@ -247,7 +249,7 @@ def test_too_few_replicas_in_sync_are_told(
     # One broker holds all: Kafka takes the topic, and no write to it.
     Topic(bootstrap, topic_name, config={"min.insync.replicas": "2", "retention.ms": "-1"})
 
-    found = inspect(cluster, Look(topic_name, "g", from_="earliest"))
+    found = inspect(cluster, InspectRequest(topic_name, "g", from_="earliest"))
 
     assert [part.partition for part in found.under_min_in_sync] == [0]
     assert warnings(found) == [
@@ -269,7 +271,7 @@ def test_a_partition_without_a_leader_is_told_and_the_others_are_inspected(
 
     monkeypatch.setattr(Cluster, "topic", half_down)
 
-    found = inspect(cluster, Look(topic_name, "g", from_="earliest"))
+    found = inspect(cluster, InspectRequest(topic_name, "g", from_="earliest"))
 
     assert [part.partition for part in found.offline] == [0]
     assert found.messages == 10
@@ -283,7 +285,7 @@ def test_messages_that_split_does_not_take_are_a_finding(
     topic.produce(values(30))
     halting = as_handler(Halting, "halting")
 
-    found = inspect(cluster, Look(topic_name, "g", halting, from_="earliest"))
+    found = inspect(cluster, InspectRequest(topic_name, "g", halting, from_="earliest"))
 
     assert found.failures is not None
     assert found.failures.messages == 3
@@ -305,7 +307,7 @@ def test_tombstones_and_huge_messages_are_taken_by_the_default_split(
     assert producer.flush(15) == 0
     default = as_handler(type("Default", (Handler,), {"handle": lambda s, x: None}), "default")
 
-    found = inspect(cluster, Look(topic.name, "g", default, from_="earliest"))
+    found = inspect(cluster, InspectRequest(topic.name, "g", default, from_="earliest"))
 
     assert found.contents.tombstones == 1
     assert found.contents.sizes is not None
@@ -322,8 +324,10 @@ def test_holes_are_not_counted_as_messages(
     for part in range(10):
         topic.produce([f"{part}-{n}" for n in range(10)])
         topic.transact(["gone"] * 9, commit=False)
-    exact = inspect(cluster, Look(topic_name, "g", from_="earliest", messages=None))
-    sampled = inspect(cluster, Look(topic_name, "g", from_="earliest", messages=40, seed=1))
+    exact = inspect(cluster, InspectRequest(topic_name, "g", from_="earliest", messages=None))
+    sampled = inspect(
+        cluster, InspectRequest(topic_name, "g", from_="earliest", messages=40, seed=1)
+    )
 
     assert (exact.offsets, exact.messages) == (200, 100)
     assert not sampled.reading.full
@@ -338,7 +342,7 @@ def test_an_empty_backlog_is_none(
     cluster.alter_committed("g", topic_name, {0: 1})
 
     for messages in (None, 100):
-        found = inspect(cluster, Look(topic_name, "g", documents, messages=messages))
+        found = inspect(cluster, InspectRequest(topic_name, "g", documents, messages=messages))
         assert (found.messages, found.offsets, found.age_s, found.retention_s) == (0, 0, None, None)
         assert found.hot is None
 
@@ -347,11 +351,11 @@ def test_what_is_not_there_is_refused_with_a_way_out(
     cluster: Cluster, bootstrap: str, topic_name: str
 ) -> None:
     with pytest.raises(TopicMissing):
-        inspect(cluster, Look(topic_name, "g"))
+        inspect(cluster, InspectRequest(topic_name, "g"))
     topic = Topic(bootstrap, topic_name)
     topic.produce(["a"])
     with pytest.raises(TopicMissing, match=f"{topic_name}/4"):
-        inspect(cluster, Look(topic_name, "g", partitions=(4,)))
+        inspect(cluster, InspectRequest(topic_name, "g", partitions=(4,)))
 
 
 def test_without_committed_offsets_it_is_counted_from_the_earliest_record_and_says_so(
@@ -362,9 +366,11 @@ def test_without_committed_offsets_it_is_counted_from_the_earliest_record_and_sa
         topic.produce("abc", partition=partition)
     cluster.alter_committed(f"other-{topic_name}", topic_name, {0: 2, 1: 2})
 
-    none = inspect(cluster, Look(topic_name, f"othr-{topic_name}"))
-    some = inspect(cluster, Look(topic_name, f"other-{topic_name}"))
-    said = inspect(cluster, Look(topic_name, f"other-{topic_name}", from_="committed-or-end"))
+    none = inspect(cluster, InspectRequest(topic_name, f"othr-{topic_name}"))
+    some = inspect(cluster, InspectRequest(topic_name, f"other-{topic_name}"))
+    said = inspect(
+        cluster, InspectRequest(topic_name, f"other-{topic_name}", from_="committed-or-end")
+    )
 
     assert (none.messages, some.messages, said.messages) == (30, 26, 2)
     assert f"(groups with offsets on it: other-{topic_name})" in warnings(none)[0]
@@ -382,7 +388,9 @@ def test_from_until_and_partition_choose_as_for_a_drain(
     for partition in range(3):
         topic.produce(values(20), partition=partition)
 
-    found = inspect(cluster, Look(topic_name, "g", partitions=(1,), from_="5", until="15"))
+    found = inspect(
+        cluster, InspectRequest(topic_name, "g", partitions=(1,), from_="5", until="15")
+    )
 
     (part,) = found.partitions
     assert (part.partition, part.start, part.end, found.messages) == (1, 5, 15, 10)

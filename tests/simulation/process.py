@@ -14,12 +14,12 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.progress import Outcome
 from drainer.engine import (
     bundles,
+    checkpointer,
     clock,
     conclusion,
     coroutines,
     ending,
     failures,
-    keeper,
     limiter,
     local,
     loop,
@@ -33,7 +33,7 @@ from drainer.kafka.dead_topic import DeadLetterTopicInfo
 from drainer.message import Message, SubMessage
 from drainer.operations import drain, hold, policy, resume, start
 from drainer.policy import breaker
-from drainer.policy.concurrency_limit import Knee
+from drainer.policy.concurrency_limit import ConcurrencyLimit
 from drainer.policy.concurrency_trial import Interval
 from drainer.store import journal, plan_file, whole
 from simulation.account import Account, place_of
@@ -89,7 +89,7 @@ class Process:
         self.loop.bury()
 
 
-class Whim(Knee):
+class Whim(ConcurrencyLimit):
     """A limit that goes anywhere at any time: what comes of it must be right all the same."""
 
     def __init__(self, first: int, most: int, random: Random, world: World) -> None:
@@ -131,8 +131,8 @@ def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
     def wall_clock(zone: tzinfo) -> datetime:
         return datetime.fromtimestamp(EPOCH_S, UTC) + timedelta(seconds=world.now_s)
 
-    def aside(function: Callable[..., Any], *args: object) -> Any:
-        return now().threads.aside(function, *args)
+    def blocking_call(function: Callable[..., Any], *args: object) -> Any:
+        return now().threads.blocking_call(function, *args)
 
     def consumer(conf: Any) -> SimConsumer:
         return SimConsumer(broker, lambda seconds: now().pause(seconds), conf)
@@ -165,17 +165,17 @@ def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
 
     wall = SimpleNamespace(now=wall_clock)
     replacements: list[tuple[Any, str, Any]] = [
-        (conclusion, "aside", aside),
-        (ending, "aside", aside),
+        (conclusion, "blocking_call", blocking_call),
+        (ending, "blocking_call", blocking_call),
         (local, "monotonic", world.monotonic),
         (local, "hurried_interpreter", nullcontext),
         (local, "stop_signals", stop_signals),
-        (local, "Knee", whim),
+        (local, "ConcurrencyLimit", whim),
         (limiter, "LOOK_S", 0.01),
         (limiter, "monotonic", world.monotonic),
         (loop, "new_event_loop", lambda: now().begin()),
-        (keeper, "aside", aside),
-        (keeper, "monotonic", world.monotonic),
+        (checkpointer, "blocking_call", blocking_call),
+        (checkpointer, "monotonic", world.monotonic),
         (clock, "datetime", wall),
         (pump, "monotonic", world.monotonic),
         (coroutines, "monotonic", world.monotonic),
@@ -187,7 +187,7 @@ def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
         (threads, "SimpleQueue", threading.SimpleQueue),
         (threads.ThreadWorkers, "abandon", abandoned),
         (meter.Meter.__init__, "__kwdefaults__", {"clock": world.monotonic}),
-        (loader, "aside", aside),
+        (loader, "blocking_call", blocking_call),
         (whole, "os", disk),
         (whole, "token_hex", disk.unforeseen),
         (plan_file, "filelock", filelock),

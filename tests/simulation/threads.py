@@ -75,8 +75,8 @@ class Threads:
         for me in list(islice(waiters, most)):
             self._loop.call_soon(self._switch, me, waiters.pop(me))
 
-    def aside(self, function: Callable[..., T], *args: object) -> asyncio.Future[T]:
-        """Stands in for ``drainer.blocking.aside``."""
+    def blocking_call(self, function: Callable[..., T], *args: object) -> asyncio.Future[T]:
+        """Stands in for ``drainer.blocking.blocking_call``."""
         future: asyncio.Future[T] = self._loop.create_future()
 
         def tell(tell_it: Callable[[], None]) -> None:

@@ -15,14 +15,14 @@ from pyspark.sql import SparkSession
 
 from drainer.engine.status import RuleStatus
 from drainer.errors import Refused, TopicGone, UsageError
-from drainer.insight.inspect import Look, Progress, inspect
+from drainer.insight.inspect import InspectRequest, Progress, inspect
 from drainer.insight.inspection import Inspection
 from drainer.insight.spark.survey import SparkSurvey, survey_on_spark
 from drainer.insight.spark.task import Connection
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler, load_handler
-from drainer.policy.rules.rule_filter import Sieve
+from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.settings import RuleSettings, SkipRule
 from drainer.sandbox import Broker
 from kafka.reader import numbered
@@ -119,24 +119,24 @@ class Looks:
             self.status = found.rule_status
             return found, found.read_s
 
-        look = Look(self._topic, "nobody", handler, from_="earliest", messages=None)
+        look = InspectRequest(self._topic, "nobody", handler, from_="earliest", messages=None)
         return inspect(
             self._cluster, look, lambda done, total: self.seen.append((done, total)), survey
         )
 
     def in_process(self, reference: str | None, rules: RuleSettings | None = None) -> Inspection:
         handler = load_handler(reference) if reference else None
-        sieve = Sieve(rules or RuleSettings())
-        look = Look(
+        rule_filter = RuleFilter(rules or RuleSettings())
+        look = InspectRequest(
             self._topic,
             "nobody",
             handler,
             from_="earliest",
             messages=None,
-            rule=sieve.skips if rules else None,
+            rule=rule_filter.skips if rules else None,
         )
         found = inspect(self._cluster, look)
-        self.status = RuleStatus.of(sieve)
+        self.status = RuleStatus.of(rule_filter)
         return found
 
 
@@ -339,7 +339,7 @@ def test_what_a_task_raises_comes_out_as_it_is(
             meanwhile()
             return survey_on_spark(spark, backlog, connection, handler, RuleSettings()), 0.0
 
-        looked = Look(topic_name, "nobody", from_="earliest", messages=None)
+        looked = InspectRequest(topic_name, "nobody", from_="earliest", messages=None)
         inspect(cluster, looked, survey_all=survey)
 
     def again() -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from drainer.errors import Refused, UsageError
 from drainer.kafka.fill import create_topic
 from drainer.kafka.settings import ClientSettings
-from drainer.limits.spark.jmx import BrokerMetrics, Jmx, Look
+from drainer.limits.spark.jmx import BrokerMetrics, CounterReading, Jmx
 from drainer.sandbox import Broker
 from kafka.topic import eventually
 
@@ -33,7 +33,7 @@ def test_handlers_of_an_idle_broker_are_idle_and_of_a_loaded_one_are_not(
 ) -> None:
     metrics = BrokerMetrics(spark, measured.jmx_address)
     metrics.calibrate()
-    looks: list[Look] = [metrics.look()]
+    looks: list[CounterReading] = [metrics.look()]
 
     def share() -> float:
         looks.append(metrics.look())
@@ -61,9 +61,11 @@ def test_pools_of_a_controller_do_not_hide_that_the_brokers_are_busy(
     metrics = BrokerMetrics(spark, measured.jmx_address)
     metrics._pools = 2  # as before Kafka 4.2, where both marked one meter
 
-    assert metrics.idle_share(Look(0, 0, 0), Look(2, 2_200_000_000, 0)) == pytest.approx(0.1)
-    assert metrics.idle_share(Look(0, 0, 0), Look(2, 1_900_000_000, 0)) == 0
-    assert metrics.idle_share(Look(0, 0, 0), Look(2, 4_100_000_000, 0)) == 1
+    assert metrics.idle_share(
+        CounterReading(0, 0, 0), CounterReading(2, 2_200_000_000, 0)
+    ) == pytest.approx(0.1)
+    assert metrics.idle_share(CounterReading(0, 0, 0), CounterReading(2, 1_900_000_000, 0)) == 0
+    assert metrics.idle_share(CounterReading(0, 0, 0), CounterReading(2, 4_100_000_000, 0)) == 1
     metrics.close()
 
 

@@ -14,7 +14,7 @@ from drainer.engine.settings import LocalSettings
 from drainer.errors import BrokerUnreachable, Interrupted
 from drainer.kafka.settings import ClientSettings
 from drainer.spark import reading
-from drainer.spark.jobs import Jobs, Prepared
+from drainer.spark.jobs import Jobs, PreparedWave
 from drainer.spark.python_worker import HandlerSpec
 from drainer.spark.reading import Reader, Terms
 from drainer.spark.shipping import Shipped
@@ -48,7 +48,7 @@ class MadeUpJobs:
         self.frames: list[Frame] = []
         self.read = 0
 
-    def prepare(self, splitting: Splitting, name: str) -> Prepared:
+    def prepare(self, splitting: Splitting, name: str) -> PreparedWave:
         self.read += 1
         self.begun.release()
         if self.answers:
@@ -57,7 +57,7 @@ class MadeUpJobs:
         frame = Frame()
         self.frames.append(frame)
         ranges = {piece.partition: (piece.start, piece.end) for piece in splitting.slices}
-        return Prepared(frame, ranges, {}, {}, {}, False, 1)  # type: ignore[arg-type]
+        return PreparedWave(frame, ranges, {}, {}, {}, False, 1)  # type: ignore[arg-type]
 
     def wait_until_begun(self, name: str, give_up: Callable[[], bool]) -> None:
         while self.forgets and not give_up():

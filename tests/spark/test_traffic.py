@@ -1,4 +1,4 @@
-"""Traffic on Spark: trials tell what the brokers bore, and none of it outlives its driver."""
+"""SparkTraffic on Spark: trials tell what the brokers bore, and none of it outlives its driver."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from drainer.limits.search.point import Point, Signals
 from drainer.limits.search.reading import Report
 from drainer.limits.spark import traffic as traffic_module
 from drainer.limits.spark.hosting import Host, Hosting
-from drainer.limits.spark.orders import SILENCE_S, Order, share
-from drainer.limits.spark.traffic import Traffic
-from drainer.limits.spark.traffic_coordinator import Tower
+from drainer.limits.spark.orders import SILENCE_S, TrafficOrder, share
+from drainer.limits.spark.traffic import SparkTraffic
+from drainer.limits.spark.traffic_coordinator import TrafficCoordinator
 from drainer.sandbox import Broker
 from kafka.topic import eventually
 
@@ -49,8 +49,8 @@ def topic(settings: ClientSettings) -> str:
 
 
 @pytest.fixture
-def traffic(spark: SparkSession, settings: ClientSettings, topic: str) -> Iterator[Traffic]:
-    with Traffic(spark, settings, topic, group_names(topic, 5), 2) as started:
+def traffic(spark: SparkSession, settings: ClientSettings, topic: str) -> Iterator[SparkTraffic]:
+    with SparkTraffic(spark, settings, topic, group_names(topic, 5), 2) as started:
         yield started
 
 
@@ -61,7 +61,7 @@ def written(settings: ClientSettings, topic: str) -> int:
 
 
 def test_a_small_trial_gives_sane_signals_and_the_next_one_needs_no_new_job(
-    traffic: Traffic, settings: ClientSettings, topic: str
+    traffic: SparkTraffic, settings: ClientSettings, topic: str
 ) -> None:
     phases: list[str] = []
 
@@ -92,7 +92,7 @@ def test_a_small_trial_gives_sane_signals_and_the_next_one_needs_no_new_job(
 
 
 def test_a_trial_ends_early_when_its_signals_say_so(
-    traffic: Traffic, settings: ClientSettings, topic: str
+    traffic: SparkTraffic, settings: ClientSettings, topic: str
 ) -> None:
     said: list[Signals] = []
 
@@ -113,7 +113,7 @@ def test_a_trial_ends_early_when_its_signals_say_so(
 
 
 def test_what_an_observer_raises_stops_the_traffic(
-    traffic: Traffic, settings: ClientSettings, topic: str
+    traffic: SparkTraffic, settings: ClientSettings, topic: str
 ) -> None:
     def interrupt(phase: str, _: Signals | None) -> None:
         if phase == "warming up":
@@ -126,7 +126,7 @@ def test_what_an_observer_raises_stops_the_traffic(
 
 
 def test_groups_that_can_t_catch_up_in_time_skip(
-    traffic: Traffic, monkeypatch: pytest.MonkeyPatch
+    traffic: SparkTraffic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     traffic.measure(POINT, warm_up_s=0, window_s=2)
     monkeypatch.setattr(traffic_module, "LAG_AT_REST", float("-inf"))
@@ -146,7 +146,7 @@ def test_a_quota_of_the_brokers_is_seen(
         name = new_topic_name()
         with Cluster.connect(settings, WAIT_S) as cluster:
             create_test_topic(cluster, name, 3, 100_000)
-        with Traffic(spark, settings, name, group_names(name, 1), 1) as traffic:
+        with SparkTraffic(spark, settings, name, group_names(name, 1), 1) as traffic:
             seen = traffic.measure(
                 replace(POINT, consumer_groups=1),
                 warm_up_s=5,
@@ -162,11 +162,11 @@ def test_more_tasks_than_run_at_once_are_refused(
     monkeypatch.setattr(traffic_module, "TASKS_S", 10.0)
 
     with pytest.raises(Refused, match="2 of 3 tasks have begun"):
-        Traffic(spark, settings, topic, (), 3).start()
+        SparkTraffic(spark, settings, topic, (), 3).start()
 
 
 def test_traffic_on_a_topic_that_is_deleted_ends_with_the_reason(
-    traffic: Traffic, settings: ClientSettings, topic: str
+    traffic: SparkTraffic, settings: ClientSettings, topic: str
 ) -> None:
     with Cluster.connect(settings, WAIT_S) as cluster:
         cluster.connection.admin.delete_topics([topic])[topic].result(WAIT_S)
@@ -184,11 +184,11 @@ def test_traffic_ends_with_its_driver(
         """
         import time
         from drainer.limits.search.point import Point
-        from drainer.limits.spark.orders import Order
-        from drainer.limits.spark.traffic_coordinator import Tower
-        tower = Tower("127.0.0.1", 1, lambda task, report: None)
+        from drainer.limits.spark.orders import TrafficOrder
+        from drainer.limits.spark.traffic_coordinator import TrafficCoordinator
+        tower = TrafficCoordinator("127.0.0.1", 1, lambda task, report: None)
         tower.open()
-        tower.tell(Order(2, Point(100, 1, 500.0, 1, 3), 1))
+        tower.tell(TrafficOrder(2, Point(100, 1, 500.0, 1, 3), 1))
         print(tower.port, tower.token, flush=True)
         time.sleep(600)
         """
@@ -228,33 +228,33 @@ def _kept(run: object, raised: list[BaseException]) -> None:
 
 def test_whoever_has_no_token_is_hung_up_on() -> None:
     heard: list[tuple[int, Report]] = []
-    tower = Tower("127.0.0.1", 1, lambda *said: heard.append(said))
-    tower.open()
+    coordinator = TrafficCoordinator("127.0.0.1", 1, lambda *said: heard.append(said))
+    coordinator.open()
     greetings = (b'{"token":"a guess","task":0}\n', b"GET / HTTP/1.1\r\n\r\n", b"[]\n")
     for greeting in greetings:
-        with socket.create_connection(("127.0.0.1", tower.port), timeout=WAIT_S) as stranger:
+        with socket.create_connection(("127.0.0.1", coordinator.port), timeout=WAIT_S) as stranger:
             stranger.sendall(greeting)
             assert stranger.recv(100) == b""
 
-    assert tower.here == 0
-    assert tower.lost is None
-    assert tower.token not in repr(
-        Hosting(ClientSettings("b:9092"), "t", 1, (), 1, ("h", 1), tower.token)
+    assert coordinator.here == 0
+    assert coordinator.lost is None
+    assert coordinator.token not in repr(
+        Hosting(ClientSettings("b:9092"), "t", 1, (), 1, ("h", 1), coordinator.token)
     )
-    with socket.create_connection(("127.0.0.1", tower.port), timeout=WAIT_S) as task:
-        task.sendall(orjson.dumps({"token": tower.token, "task": 0}) + b"\n")
-        order = Order.from_json(orjson.loads(task.makefile().readline()))
-        assert order == Order(1)
-    eventually(lambda: tower.lost is not None, "a task that hangs up is missed")
-    tower.close()
+    with socket.create_connection(("127.0.0.1", coordinator.port), timeout=WAIT_S) as task:
+        task.sendall(orjson.dumps({"token": coordinator.token, "task": 0}) + b"\n")
+        order = TrafficOrder.from_json(orjson.loads(task.makefile().readline()))
+        assert order == TrafficOrder(1)
+    eventually(lambda: coordinator.lost is not None, "a task that hangs up is missed")
+    coordinator.close()
     with pytest.raises(OSError):
-        socket.create_connection(("127.0.0.1", tower.port), timeout=WAIT_S)
+        socket.create_connection(("127.0.0.1", coordinator.port), timeout=WAIT_S)
 
 
 def test_orders_come_out_of_json_as_they_went_in() -> None:
-    order = Order(7, POINT, 5, 2)
+    order = TrafficOrder(7, POINT, 5, 2)
 
-    assert Order.from_json(orjson.loads(orjson.dumps(order))) == order
+    assert TrafficOrder.from_json(orjson.loads(orjson.dumps(order))) == order
 
 
 def test_producers_are_shared_out_evenly() -> None:

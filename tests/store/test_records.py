@@ -1,5 +1,4 @@
-"""A task's records: what an engine's keeper writes becomes objects, in order, with nothing left
-out."""
+"""A task's records: what a checkpointer writes becomes objects, in order, with nothing left out."""
 
 from __future__ import annotations
 

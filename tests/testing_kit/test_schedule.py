@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drainer import Message, testing
-from drainer.certify.schedule import Place, Step, Work, earliest, latest
+from drainer.certify.schedule import Place, SampleWork, Step, earliest, latest
 from drainer.certify.subject import Subject, splitter
 
 from . import handlers
@@ -20,12 +20,12 @@ OPERATIONS = st.one_of(ONE, ONE, st.none(), st.lists(ONE, min_size=2, max_size=2
 VALUES = st.lists(st.lists(OPERATIONS, max_size=3), min_size=1, max_size=5)
 
 
-def work_of(values: Sequence[Sequence[object]]) -> Work:
+def work_of(values: Sequence[Sequence[object]]) -> SampleWork:
     sample: list[Message] = testing.messages([json.dumps(value) for value in values])
-    return Work.of(sample, splitter(Subject(handlers.Documents).fresh()))
+    return SampleWork.of(sample, splitter(Subject(handlers.Documents).fresh()))
 
 
-def keeps_order(work: Work, order: Sequence[Place]) -> bool:
+def keeps_order(work: SampleWork, order: Sequence[Place]) -> bool:
     """Whether all that depend on each other stand as in the serial order."""
     rank = {place: number for number, place in enumerate(work.specs)}
     return all(

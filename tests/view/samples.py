@@ -7,7 +7,7 @@ from pathlib import Path
 
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
-from drainer.engine.preview import PartitionAction, PlanOfAction
+from drainer.engine.preview import PartitionAction, Preview
 from drainer.engine.status import (
     AutoStatus,
     PartitionResult,
@@ -108,7 +108,7 @@ def tasks(count: int, hosts: int = 1) -> tuple[TaskStatus, ...]:
     return tuple(found)
 
 
-def action(count: int = 1, **changes: object) -> PlanOfAction:
+def action(count: int = 1, **changes: object) -> Preview:
     """A drain about to begin; the backlogs grow with the number of the partition."""
     parts = tuple(PartitionAction(n, 1_000, 1_000 + 10_000 * (n + 1), 1_000) for n in range(count))
     fields: dict[str, object] = {
@@ -131,7 +131,7 @@ def action(count: int = 1, **changes: object) -> PlanOfAction:
             "the backlog is still in the log: log start 0 is at or below offset 1000",
         ),
     }
-    return PlanOfAction(**(fields | changes))  # type: ignore[arg-type]
+    return Preview(**(fields | changes))  # type: ignore[arg-type]
 
 
 def summary(partitions: int = 1, **changes: object) -> Summary:

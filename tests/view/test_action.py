@@ -10,14 +10,14 @@ from drainer.policy.concurrency import Concurrency
 from drainer.policy.dead_letter import LetterFilter
 from drainer.policy.failures import FailureSettings, Limit, OnFailure
 from drainer.policy.redrive import RedriveSettings
-from drainer.view.preview import show_plan_of_action
+from drainer.view.preview import show_preview
 
 from . import samples
 
 
 def shown(count: int = 1, **changes: object) -> str:
     terminal, out, err = samples.terminal()
-    show_plan_of_action(terminal, samples.action(count, **changes))
+    show_preview(terminal, samples.action(count, **changes))
     assert out.getvalue() == ""
     return err.getvalue()
 
@@ -51,7 +51,7 @@ def test_warnings_come_first() -> None:
 
 def test_quiet_shows_the_warnings_only() -> None:
     terminal, _, err = samples.terminal(quiet=True)
-    show_plan_of_action(terminal, samples.action(warnings=("careful",)))
+    show_preview(terminal, samples.action(warnings=("careful",)))
     assert err.getvalue() == "warning: careful\n"
 
 

@@ -8,7 +8,7 @@ import pytest
 from core.letters import Sample, as_record, there_and_back
 from drainer.message import Barrier, SubMessage
 from drainer.policy.dead_letter import LetterFilter, read_letter
-from drainer.policy.dead_letter_overview import Overview, Survey
+from drainer.policy.dead_letter_overview import LetterSurvey, Overview
 from drainer.policy.redrive import RedriveProgress
 from drainer.view.dead import show_letter, show_overview
 
@@ -18,7 +18,7 @@ NONE = RedriveProgress("drainer.redrive.orders.dead", None, {}, begun=False)
 
 
 def overview(*given: Sample) -> Overview:
-    survey = Survey("orders.dead", LetterFilter(), 20)
+    survey = LetterSurvey("orders.dead", LetterFilter(), 20)
     for offset, sample in enumerate(given):
         survey.take(as_record(sample.letter(), offset))
     return survey.overview()
@@ -33,7 +33,7 @@ def shown(sample: Sample) -> str:
 
 def test_an_offset_is_never_cut_however_wide_the_rest_is() -> None:
     terminal, _, err = samples.terminal(width=40)
-    survey = Survey("orders.dead", LetterFilter(), 20)
+    survey = LetterSurvey("orders.dead", LetterFilter(), 20)
     long = Sample("key/" * 100, error=ValueError("text " * 100))
     survey.take(as_record(long.letter(), 123_456_789_012))
     show_overview(terminal, survey.overview(), NONE)
@@ -104,7 +104,9 @@ def test_the_first_line_tells_how_many_are_outstanding(
     redriven: int, key: str | None, all_: bool, headline: str
 ) -> None:
     terminal, _, err = samples.terminal()
-    survey = Survey("orders.dead", LetterFilter(sub_keys=(key,) if key else ()), 20, all_=all_)
+    survey = LetterSurvey(
+        "orders.dead", LetterFilter(sub_keys=(key,) if key else ()), 20, all_=all_
+    )
     for offset, each in enumerate("abc"):
         survey.take(as_record(Sample(each).letter(), offset), redriven=offset < redriven)
     plan = Path("it.json") if redriven == 2 else None

@@ -32,7 +32,7 @@ from drainer.insight.report.inspect import inspection_page
 from drainer.insight.view.estimate import show_estimate
 from drainer.insight.view.inspect import show_inspection
 from drainer.policy.dead_letter import LetterFilter
-from drainer.policy.dead_letter_overview import Survey
+from drainer.policy.dead_letter_overview import LetterSurvey
 from drainer.policy.redrive import RedriveProgress
 from drainer.policy.rules.settings import RuleAccount, RuleSettings, SkipRule
 from drainer.testing import Certificate, Finding, Level
@@ -41,7 +41,7 @@ from drainer.view.lines import LineView
 from drainer.view.live import LiveView
 from drainer.view.log import logging_as_json
 from drainer.view.plan import show_plan
-from drainer.view.preview import show_plan_of_action
+from drainer.view.preview import show_preview
 from drainer.view.progress import progress_view
 from drainer.view.report.drain import drain_page
 from drainer.view.summary import show_summary
@@ -118,7 +118,7 @@ def status() -> Any:
 
 
 def overview() -> Any:
-    survey = Survey("orders.dead", LetterFilter(), 20)
+    survey = LetterSurvey("orders.dead", LetterFilter(), 20)
     survey.take(as_record(Sample("key", error=ValueError("x")).letter()))
     return survey.overview()
 
@@ -150,7 +150,7 @@ REDRIVEN = hostile(RedriveProgress("drainer.redrive.t", Path("t.plan"), {}, begu
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 VIEWS: dict[str, tuple[Callable[[Terminal, Any], None], Callable[[], Any]]] = {
     "summary": (show_summary, summary),
-    "plan of action": (show_plan_of_action, lambda: samples.action(2, rules=rules())),
+    "preview": (show_preview, lambda: samples.action(2, rules=rules())),
     "plan": (lambda terminal, found: show_plan(terminal, found, Path("p" + EVIL)), account),
     "letter": (show_letter, lambda: there_and_back(Sample("key", error=ValueError("x")))),
     "letters": (lambda terminal, found: show_overview(terminal, found, REDRIVEN), overview),

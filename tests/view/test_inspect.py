@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from drainer.insight.inspection import Inspection, PartitionInspection, Reading, SplitFailures
+from drainer.insight.inspection import Inspection, PartitionInspection, ReadExtent, SplitFailures
 from drainer.insight.statistics.contents import Bin, ContentsMeter
 from drainer.insight.statistics.retention_forecast import Doom, Retention
 from drainer.insight.statistics.skew import SkewMeter
@@ -61,7 +61,7 @@ def inspection(*partitions: PartitionInspection, full: bool = False) -> Inspecti
         ages=[Bin(0, 1800, 0.25), Bin(1800, 3600, 0.75)],
         retention=Retention("delete", 7 * 24 * 3_600_000, None),
         min_in_sync=2,
-        reading=Reading(full, 200, WINDOWS, 0, 0.5, 20_000, 0.1),
+        reading=ReadExtent(full, 200, WINDOWS, 0, 0.5, 20_000, 0.1),
         contents=contents.contents(part, 36_000_000),
         skew=skew.skew(part),
         failures=None,

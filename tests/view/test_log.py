@@ -19,7 +19,7 @@ from drainer.core.progress import Counts
 from drainer.engine.status import FailureStatus
 from drainer.errors import HandleFailed, LockHeld
 from drainer.view.log import LogTerminal, logging_as_json
-from drainer.view.preview import show_plan_of_action
+from drainer.view.preview import show_preview
 from drainer.view.progress import progress_view
 from drainer.view.summary import show_account, show_summary
 from view.samples import action, status, summary
@@ -100,7 +100,7 @@ def test_nobody_is_asked() -> None:
 
 def test_the_plan_of_action_is_one_event() -> None:
     with Log() as (terminal, log):
-        show_plan_of_action(terminal, action(3, warnings=("retention is near",)))
+        show_preview(terminal, action(3, warnings=("retention is near",)))
 
     warning, plan = log.lines
     assert warning["message"] == "retention is near"

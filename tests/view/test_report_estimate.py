@@ -8,10 +8,10 @@ from datetime import timedelta
 
 from core.messages import message_at
 from drainer.core.order import Order
-from drainer.insight.estimate import Estimate, Question, Verdict
+from drainer.insight.estimate import DeadlineVerdict, Estimate, Question
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.forecast import CONCURRENCY, CPU, LANE, Forecast, Setting
-from drainer.insight.forecast.workload import Hottest, Keys, Stretch, Workload
+from drainer.insight.forecast.workload import Hottest, Keys, Neighbours, Workload
 from drainer.insight.report.estimate import estimate_page
 from drainer.insight.retention import Doomed
 from drainer.insight.splitting import Skipped
@@ -37,7 +37,7 @@ def estimate(messages: int = 10, **changes: object) -> Estimate:
         topic="orders",
         group="indexer",
         question=Question(TEN_MS, "--latency 10ms", False, Order.SUB_KEY, 100, 1 << 28),
-        workload=Workload([Stretch(0, shapes, messages * 100_000)] if messages else [], keys),
+        workload=Workload([Neighbours(0, shapes, messages * 100_000)] if messages else [], keys),
         setting=Setting(TEN_MS),
         orders={
             Order.SUB_KEY: forecast(Order.SUB_KEY, 100, 1_000.0),
@@ -54,8 +54,8 @@ def estimate(messages: int = 10, **changes: object) -> Estimate:
     return replace(found, **changes)  # type: ignore[arg-type]
 
 
-def by(left_s: float, margin_s: float, least: int | None) -> Verdict:
-    return Verdict(ENDED + timedelta(seconds=left_s), left_s, margin_s, least)
+def by(left_s: float, margin_s: float, least: int | None) -> DeadlineVerdict:
+    return DeadlineVerdict(ENDED + timedelta(seconds=left_s), left_s, margin_s, least)
 
 
 def shown(found: Estimate) -> str:

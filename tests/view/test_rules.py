@@ -11,7 +11,7 @@ from drainer.policy.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSet
 from drainer.view.lines import status_line
 from drainer.view.panel import lay_out
 from drainer.view.plan import show_plan
-from drainer.view.preview import show_plan_of_action
+from drainer.view.preview import show_preview
 from drainer.view.rules import RULES_SHOWN, rule_fields, rule_lines
 from drainer.view.summary import show_summary
 
@@ -64,7 +64,7 @@ def test_the_plan_of_action_names_the_topic_that_will_be_made() -> None:
     terminal, _, err = samples.terminal()
     action = samples.action(rules=RULES, makes_topic="orders.dead")
     failures = replace(action.failures, dead_letter_topic="orders.dead")
-    show_plan_of_action(terminal, replace(action, failures=failures))
+    show_preview(terminal, replace(action, failures=failures))
     assert "the rest become dead letters in orders.dead, which will be made" in err.getvalue()
 
 

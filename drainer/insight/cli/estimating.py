@@ -17,7 +17,7 @@ from drainer.cli.resuming import resuming_with
 from drainer.cli.values import parse_deadline
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
-from drainer.engine.preview import PlanOfAction
+from drainer.engine.preview import Preview
 from drainer.engine.settings import LocalSettings
 from drainer.errors import EXIT_DONE, Refused, UsageError
 from drainer.insight.canary import send_canary
@@ -50,7 +50,7 @@ from drainer.loader import writes_records
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.policy.concurrency import Concurrency
 from drainer.store.plan_file import PlanFile
-from drainer.view.preview import show_plan_of_action
+from drainer.view.preview import show_preview
 from drainer.view.progress import progress_view
 from drainer.view.report.file import ReportFile
 from drainer.view.report.write import write_estimate_report
@@ -235,8 +235,8 @@ def estimate_dry_run(
     request: Request,
     asking: Asking,
     engine: EngineRequest,
-) -> tuple[PlanOfAction, dict[str, object]]:
-    """The plan of action and the estimate of a dry run; gives what its ``--json`` has of both.
+) -> tuple[Preview, dict[str, object]]:
+    """The preview and the estimate of a dry run; gives what its ``--json`` has of both.
 
     Looks before it shows anything, so that retention which is too near is told first of all.
     Without a latency the time is told for some typical ones. A handler that can't split is told.
@@ -244,7 +244,7 @@ def estimate_dry_run(
     backlog = remaining(cluster, prepared.plan)
     found = None
 
-    def settled(looked: Looked | str) -> PlanOfAction:
+    def settled(looked: Looked | str) -> Preview:
         return settle_engine(prepared, engine, asking.running, lambda: looked).action
 
     # What can't be is refused before anything is looked at.
@@ -268,7 +268,7 @@ def estimate_dry_run(
                 writes=writes_records(request.handler),
             )
     except Refused as error:
-        show_plan_of_action(terminal, action)
+        show_preview(terminal, action)
         terminal.say("")
         terminal.warn(f"no estimate: {error}")
         return action, {"estimate": None}
@@ -277,7 +277,7 @@ def estimate_dry_run(
     too_near = doomed_warning(measured.doomed, None if found is None else found.asked.seconds)
     if too_near is not None:
         action = replace(action, warnings=(too_near, *action.warnings))
-    show_plan_of_action(terminal, action)
+    show_preview(terminal, action)
     terminal.say("")
     if action.engine.is_spark:
         terminal.warn("the times below are those of this process: for Spark there is no estimate")
@@ -317,7 +317,7 @@ def send_canary_and_estimate(
         if terminal.json:
             terminal.data({**head_of(request), "canary": None, "estimate": found.as_json()})
         return EXIT_DONE
-    show_plan_of_action(terminal, action)
+    show_preview(terminal, action)
     messages = f"{min(first, action.offsets):,} message{'' if first == 1 else 's'}"
     insist_on_yes(
         terminal,

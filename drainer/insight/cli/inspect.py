@@ -19,14 +19,14 @@ from drainer.engine.status import RuleStatus
 from drainer.errors import UsageError
 from drainer.insight.cli import estimating as e
 from drainer.insight.engine_choice import EngineName
-from drainer.insight.inspect import SAMPLE_MESSAGES, SAMPLE_MOST, Look
+from drainer.insight.inspect import SAMPLE_MESSAGES, SAMPLE_MOST, InspectRequest
 from drainer.insight.inspect import inspect as look_at
 from drainer.insight.view.inspect import show_inspection, show_rules_asked
 from drainer.insight.view.reading import ReadingView
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
 from drainer.operations.start import Request
-from drainer.policy.rules.rule_filter import Sieve
+from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.settings import RuleSettings
 from drainer.view.capping import show_cap
 from drainer.view.report.file import ReportFile
@@ -111,7 +111,7 @@ def inspect(
     quiet: o.Quiet = False,
     debug: o.Debug = False,
 ) -> None:
-    """Look at a backlog: how bad it is, why, and how long it will be there.
+    """InspectRequest at a backlog: how bad it is, why, and how long it will be there.
 
     Reads only: nothing is handled or committed, and the group may be active. With a handler, whose
     split is called and nothing else, it tells how the work is spread over sub-keys, and names a hot
@@ -143,8 +143,8 @@ def inspect(
             raise UsageError(
                 "what a limit would leave out shows only when all is read", hint="add --full"
             )
-        sieve = Sieve(asked)
-        look = Look(
+        rule_filter = RuleFilter(asked)
+        look = InspectRequest(
             topic=topic,
             group=group,
             handler=load_handler(handler) if handler else None,
@@ -153,7 +153,7 @@ def inspect(
             until=until,
             messages=None if full else sample,
             seed=seed,
-            rule=sieve.skips if asked else None,
+            rule=rule_filter.skips if asked else None,
         )
         given = e.given_latency(latency, latency_from)
         if given is not None and look.handler is None:
@@ -195,7 +195,7 @@ def inspect(
         if capped is not None and found.messages and found.bytes:
             cap = capped.cap(found.bytes / found.messages)
             show_cap(terminal, cap, found.messages)
-        status = RuleStatus.of(sieve) if survey_all is None else survey_all.rule_status
+        status = RuleStatus.of(rule_filter) if survey_all is None else survey_all.rule_status
         if asked:
             show_rules_asked(terminal, asked, found, status)
         if json:

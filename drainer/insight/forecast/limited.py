@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
-from drainer.insight.forecast.workload import RECURS, Lanes, Shape, Stretch
+from drainer.insight.forecast.workload import RECURS, Lanes, Neighbours, Shape
 
 SEED = 1
 
 
-def limited(stretches: Sequence[Stretch], most: int, *, whole: bool) -> tuple[list[Stretch], float]:
+def limited(
+    stretches: Sequence[Neighbours], most: int, *, whole: bool
+) -> tuple[list[Neighbours], float]:
     """What is left when the first ``most`` sub-messages of each sub-key pass, and how many don't.
 
     One of a sample stands for many: those of a sub-key pass until they stand for ``most``, and the

@@ -37,7 +37,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class Neighbours:
     """Neighbours of one partition, and how many messages of the backlog they stand for."""
 
     partition: int
@@ -65,7 +65,7 @@ class Workload:
     has no long lane.
     """
 
-    def __init__(self, stretches: Iterable[Stretch], keys: Keys) -> None:
+    def __init__(self, stretches: Iterable[Neighbours], keys: Keys) -> None:
         self.stretches = tuple(each for each in stretches if each.shapes)
         self._keys = keys
         self._ids = len(keys.of)
@@ -127,7 +127,7 @@ class Workload:
         """
         share = messages / max(1, self.messages)
         counts = _shared_out([each.messages * share for each in self.stretches], messages)
-        by_partition: dict[int, list[tuple[Stretch, int]]] = {}
+        by_partition: dict[int, list[tuple[Neighbours, int]]] = {}
         for stretch, count in zip(self.stretches, counts, strict=True):
             by_partition.setdefault(stretch.partition, []).append((stretch, count))
         streams = deque(self._partition(number, parts) for number, parts in by_partition.items())
@@ -140,7 +140,7 @@ class Workload:
                 streams.append(stream)
 
     def _partition(
-        self, number: int, parts: Sequence[tuple[Stretch, int]]
+        self, number: int, parts: Sequence[tuple[Neighbours, int]]
     ) -> Iterator[tuple[Message, list[SubMessage]]]:
         origin = Origin("", "", number)
         rare_sub_keys, rare_keys = self._rare(self._sub_keys), self._rare(self._message_keys)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from drainer.insight.estimate import Estimate, Verdict
+from drainer.insight.estimate import DeadlineVerdict, Estimate
 from drainer.insight.report.spread import Limit, curve, durations
 from drainer.insight.view.estimate import binding, skipped_words
 from drainer.insight.view.retention import doomed_warning
@@ -46,7 +46,7 @@ def estimate_page(found: Estimate, now: datetime) -> str:
     )
 
 
-def _verdict(found: Verdict, now: datetime) -> tuple[str, str, Moment]:
+def _verdict(found: DeadlineVerdict, now: datetime) -> tuple[str, str, Moment]:
     """The style, the words, and the deadline."""
     by = Moment.of(found.deadline.astimezone(now.tzinfo))
     least = found.least_concurrency

@@ -23,7 +23,7 @@ from drainer.kafka.stream import read_range
 from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
 from drainer.policy.rules.limit import limit_text
-from drainer.policy.rules.rule_filter import Sieve
+from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.settings import RuleSettings
 from drainer.spark.failure import carrying
 from drainer.spark.options import placed
@@ -171,7 +171,7 @@ class _Splitting:
         self._split = handler.split
         # What a limit leaves out shows when all that passed the others is counted together.
         self._limited = rules.limit_per_key is not None
-        self._sieve = Sieve(replace(rules, limit_per_key=None)) if rules else None
+        self._rule_filter = RuleFilter(replace(rules, limit_per_key=None)) if rules else None
         self._tallies = {
             SUB_KEYS: Tally(key_text), KINDS: Tally(str), RULES: Tally(str), PASSED: Tally(str),
         }  # fmt: skip
@@ -190,12 +190,12 @@ class _Splitting:
                 continue
             self._tallies[SUB_KEYS].add(keys)
             self._tallies[KINDS].add(kinds_of(message, subs))
-            if self._sieve is not None:
-                self._ask(self._sieve, subs)
+            if self._rule_filter is not None:
+                self._ask(self._rule_filter, subs)
         part.split_s += time.perf_counter() - begun_s
 
-    def _ask(self, sieve: Sieve, subs: Sequence[SubMessage]) -> None:
-        names = list(map(sieve.skips, subs))
+    def _ask(self, rule_filter: RuleFilter, subs: Sequence[SubMessage]) -> None:
+        names = list(map(rule_filter.skips, subs))
         self._tallies[RULES].add(filter(None, names))
         if self._limited:
             left = (sub for sub, name in zip(subs, names, strict=True) if name is None)
@@ -210,9 +210,9 @@ class _Splitting:
 
     def note(self, part: SurveyPart, place: Place) -> None:
         """What rules could not be told of."""
-        if self._sieve is not None:
-            part.undecided.update(self._sieve.undecided)
-            why = self._sieve.why_undecided
+        if self._rule_filter is not None:
+            part.undecided.update(self._rule_filter.undecided)
+            why = self._rule_filter.why_undecided
             part.why = {name: (place, reason) for name, reason in why.items()}
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from drainer.command import command
 from drainer.core.order import Order
 from drainer.engine.status import Summary
-from drainer.insight.estimate import Estimate, Verdict
+from drainer.insight.estimate import DeadlineVerdict, Estimate
 from drainer.insight.forecast import forecast as f
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.forecast import Forecast
@@ -170,7 +170,7 @@ def _headline(estimate: Estimate) -> Text:
     return line
 
 
-def _verdict(estimate: Estimate, found: Verdict) -> Text:
+def _verdict(estimate: Estimate, found: DeadlineVerdict) -> Text:
     at = found.deadline
     day = _CLOCK if found.left_s < 24 * 3600 else _DATE
     by = f"by {at.strftime(day)}, in {figures.duration(found.left_s)}"

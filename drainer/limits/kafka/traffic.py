@@ -148,12 +148,12 @@ class PacedProducer:
         if late > 0:
             self._passed_over += late
             count -= late
-        produce, topic, partition, following = (
+        produce, topic, partition, monitor = (
             self._producer.produce, self._topic, self._partition, self._next,
         )  # fmt: skip
         try:
             for _ in range(count):
-                produce(topic, following(), partition=partition)
+                produce(topic, monitor(), partition=partition)
                 self.offered += 1
         except BufferError:
             self._passed_over = due - self.offered

@@ -61,7 +61,7 @@ class Report:
         return cls(**values)
 
 
-class Reading:
+class TrafficReading:
     """What all tasks have reported: the lag of the groups, and signals over any stretch of time.
 
     Times are of one clock, the driver's.

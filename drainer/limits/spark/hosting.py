@@ -28,7 +28,7 @@ from drainer.limits.kafka.traffic import (
 )
 from drainer.limits.search.point import Point
 from drainer.limits.search.reading import Report
-from drainer.limits.spark.orders import REPORT_S, SILENCE_S, Order, share
+from drainer.limits.spark.orders import REPORT_S, SILENCE_S, TrafficOrder, share
 from drainer.spark.failure import carrying, said_of
 
 HOSTED_SCHEMA = "task int"
@@ -72,7 +72,7 @@ class Host:
     def __init__(self, hosting: Hosting, task: int) -> None:
         self._hosting = hosting
         self._task = task
-        self._order = Order(0)
+        self._order = TrafficOrder(0)
         self._ready = False
         self._looks = Looks()
         self._producers: list[PacedProducer] = []
@@ -126,7 +126,7 @@ class Host:
                 *whole, heard = heard.split(b"\n")
                 if whole:
                     heard_s = time.monotonic()
-                    order = Order.from_json(orjson.loads(whole[-1]))
+                    order = TrafficOrder.from_json(orjson.loads(whole[-1]))
                     if order.over:
                         return
                     if silent or order.number != self._order.number:
@@ -141,7 +141,7 @@ class Host:
                 self._send(line, self._report())
                 due_s = time.monotonic() + REPORT_S
 
-    def _carry_out(self, order: Order) -> None:
+    def _carry_out(self, order: TrafficOrder) -> None:
         self._halt_producers()
         self._order = order
         if (order.groups, order.skips) != self._read_for:

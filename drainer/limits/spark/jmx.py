@@ -38,7 +38,7 @@ _IN_SYNC = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class CounterReading:
     """What a broker's counters were at a time of the monotonic clock.
 
     ``in_sync_changes`` is how often replicas fell out of sync or came back in.
@@ -89,16 +89,16 @@ class BrokerMetrics:
         last = self.look()
         self._pools = max(1, round((last.idle_ns - first.idle_ns) / 1e9 / (last.at_s - first.at_s)))
 
-    def look(self) -> Look:
+    def look(self) -> CounterReading:
         """Raises Refused when the broker doesn't answer any more."""
         with self._failing():
             begun_s = time.monotonic()
             idle_ns = int(self._beans.getAttribute(self._idle, "Count"))
             at_s = (begun_s + time.monotonic()) / 2
             changes = sum(int(self._beans.getAttribute(n, "Count")) for n in self._in_sync)
-        return Look(at_s, idle_ns, changes)
+        return CounterReading(at_s, idle_ns, changes)
 
-    def idle_share(self, first: Look, last: Look) -> float:
+    def idle_share(self, first: CounterReading, last: CounterReading) -> float:
         """The share of the time in between that the broker's request handlers were idle."""
         share = (last.idle_ns - first.idle_ns) / 1e9 / (last.at_s - first.at_s)
         # Those of the controller have nothing to do with the traffic, and stay idle.
@@ -133,7 +133,7 @@ class Jmx:
 
     def __init__(self, brokers: Sequence[BrokerMetrics]) -> None:
         self._brokers = brokers
-        self._looks: dict[str, deque[Look]] = {
+        self._looks: dict[str, deque[CounterReading]] = {
             broker.address: deque(maxlen=int(KEEP_S / LOOK_S)) for broker in brokers
         }
         self._over = threading.Event()
@@ -179,7 +179,7 @@ class Jmx:
             except Refused:  # it is gone
                 continue
 
-    def _within(self, broker: BrokerMetrics, begin_s: float, end_s: float) -> list[Look]:
+    def _within(self, broker: BrokerMetrics, begin_s: float, end_s: float) -> list[CounterReading]:
         looks = list(self._looks[broker.address])
         return [look for look in looks if begin_s <= look.at_s <= end_s]
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from drainer.errors import DrainerError, Refused
 from drainer.kafka.settings import ClientSettings
-from drainer.limits.spark.traffic import Traffic
+from drainer.limits.spark.traffic import SparkTraffic
 from drainer.spark.failure import spark_failures
 from drainer.spark.session import LOCAL_CONF, LOCAL_JAVA, slots_of, spark_session
 from drainer.spark.settings import SparkLook
@@ -52,8 +52,8 @@ class TrafficHost:
             with suppress(DrainerError), spark_failures():
                 self._session.stop()
 
-    def traffic(self, topic: str, groups: Sequence[str]) -> Traffic:
-        """Traffic on this topic, of as many tasks as can run at once."""
+    def traffic(self, topic: str, groups: Sequence[str]) -> SparkTraffic:
+        """SparkTraffic on this topic, of as many tasks as can run at once."""
         assert self._session is not None
         with spark_failures():
             context = self._session.sparkContext
@@ -64,4 +64,4 @@ class TrafficHost:
                 f"{self._place.master} runs {slots} tasks at once, and --tasks asks for {tasks}",
                 hint="all of them have to run at once: ask for fewer, or leave it out",
             )
-        return Traffic(self._session, self._client, topic, groups, tasks, self._jmx)
+        return SparkTraffic(self._session, self._client, topic, groups, tasks, self._jmx)

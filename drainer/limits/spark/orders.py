@@ -14,7 +14,7 @@ REPORT_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class TrafficOrder:
     """What to do until the next one.
 
     Attributes:
@@ -32,7 +32,7 @@ class Order:
     over: bool = False
 
     @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> Order:
+    def from_json(cls, body: Mapping[str, Any]) -> TrafficOrder:
         """Raises KeyError, TypeError or ValueError when the body is no order."""
         point = body["point"]
         return cls(

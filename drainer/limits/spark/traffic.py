@@ -17,11 +17,11 @@ from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka.in_sync import InSyncWatch
 from drainer.limits.kafka.traffic import no_test_topic
 from drainer.limits.search.point import Point, Signals
-from drainer.limits.search.reading import Reading, Report, changing_share
+from drainer.limits.search.reading import Report, TrafficReading, changing_share
 from drainer.limits.spark.hosting import HOSTED_SCHEMA, Hosting
 from drainer.limits.spark.jmx import Jmx
-from drainer.limits.spark.orders import REPORT_S, Order
-from drainer.limits.spark.traffic_coordinator import Tower
+from drainer.limits.spark.orders import REPORT_S, TrafficOrder
+from drainer.limits.spark.traffic_coordinator import TrafficCoordinator
 from drainer.loader import describe
 from drainer.spark.failure import spark_failures
 
@@ -42,7 +42,7 @@ ATTEMPTS = 3  # of a window that was disturbed
 Observe = Callable[[str, Signals | None], None]
 
 
-class Traffic:
+class SparkTraffic:
     """Makes traffic on a test topic and tells what was seen; a context manager.
 
     Nothing of it goes on without this process. All methods are for one thread, and raise
@@ -73,7 +73,7 @@ class Traffic:
         self._groups = tuple(groups)
         self._tasks = tasks
         self._jmx_addresses = tuple(jmx)
-        self._reading = Reading(tasks, len(self._groups))
+        self._reading = TrafficReading(tasks, len(self._groups))
         self._hearing = threading.Lock()
         self._job_name = f"drainer limits: {topic}"
         self._job_error: DrainerError | None = None
@@ -82,7 +82,7 @@ class Traffic:
         self._skips = 0
         self._in_sync: InSyncWatch | None = None
         self._jmx: Jmx | None = None
-        self._tower: Tower | None = None
+        self._coordinator: TrafficCoordinator | None = None
 
     def start(self) -> None:
         """Connects to the brokers and begins the tasks; there is no traffic yet.
@@ -95,23 +95,23 @@ class Traffic:
             self._in_sync = InSyncWatch(self._client, self._topic)
             self._jmx = Jmx.connect(self._session, self._jmx_addresses)
             bind, host = _addresses(self._session)
-            self._tower = tower = Tower(bind, self._tasks, self._heard)
-            tower.open()
+            self._coordinator = coordinator = TrafficCoordinator(bind, self._tasks, self._heard)
+            coordinator.open()
             self._hosting = Hosting(
                 client=self._client,
                 topic=self._topic,
                 partitions=self._in_sync.partitions,
                 groups=self._groups,
                 tasks=self._tasks,
-                address=(host, tower.port),
-                token=tower.token,
+                address=(host, coordinator.port),
+                token=coordinator.token,
             )
             self._job.start()
             until_s = time.monotonic() + TASKS_S
-            while tower.here < self._tasks:
+            while coordinator.here < self._tasks:
                 if time.monotonic() > until_s:
                     raise Refused(
-                        f"{tower.here} of {self._tasks} tasks have begun in {TASKS_S:.0f} s",
+                        f"{coordinator.here} of {self._tasks} tasks have begun in {TASKS_S:.0f} s",
                         hint="they all run at once: ask for fewer, or give Spark more cores",
                     )
                 self._look()
@@ -197,8 +197,8 @@ class Traffic:
 
     def close(self) -> None:
         """Ends the traffic, the tasks and the connections; does not raise."""
-        if self._tower is not None:
-            self._tower.close()
+        if self._coordinator is not None:
+            self._coordinator.close()
         if self._job.is_alive():
             self._job.join(STOP_S)
         if self._job.is_alive():
@@ -224,8 +224,8 @@ class Traffic:
 
     @property
     def _reading_groups(self) -> int:
-        assert self._tower is not None
-        return self._tower.order.groups
+        assert self._coordinator is not None
+        return self._coordinator.order.groups
 
     @property
     def _silences(self) -> int:
@@ -255,9 +255,9 @@ class Traffic:
                 self._reading.set_caught_up()
 
     def _carry_out(self, point: Point | None, groups: int) -> None:
-        assert self._tower is not None
-        number = self._tower.order.number + 1
-        self._tower.tell(Order(number, point, groups, self._skips))
+        assert self._coordinator is not None
+        number = self._coordinator.order.number + 1
+        self._coordinator.tell(TrafficOrder(number, point, groups, self._skips))
         until_s = time.monotonic() + READY_S
         while not self._ready(number):
             if time.monotonic() > until_s:
@@ -272,9 +272,9 @@ class Traffic:
             return self._reading.ready(number)
 
     def _halt(self) -> None:
-        assert self._tower is not None
-        order = self._tower.order
-        self._tower.tell(Order(order.number + 1, None, order.groups, order.skips))
+        assert self._coordinator is not None
+        order = self._coordinator.order
+        self._coordinator.tell(TrafficOrder(order.number + 1, None, order.groups, order.skips))
 
     def _running(self, point: Point, begun_s: float, now_s: float) -> Signals | None:
         handlers_idle, isr_changing = self._looked(now_s - LOOKED_S, now_s)
@@ -309,12 +309,12 @@ class Traffic:
 
     def _look(self) -> None:
         """Waits for a moment; raises what keeps the traffic from going on."""
-        assert self._tower is not None
+        assert self._coordinator is not None
         self._job.join(LOOK_S)
         if self._in_sync is not None and self._in_sync.gone is not None:
             raise no_test_topic(str(self._in_sync.gone))
-        if self._tower.lost is not None:
-            raise self._tower.lost
+        if self._coordinator.lost is not None:
+            raise self._coordinator.lost
         if self._job_error is not None:
             raise self._job_error
         if not self._job.is_alive():

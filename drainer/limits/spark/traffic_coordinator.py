@@ -17,7 +17,7 @@ import orjson
 
 from drainer.errors import DrainerError, Interrupted
 from drainer.limits.search.reading import Report
-from drainer.limits.spark.orders import TELL_S, Order
+from drainer.limits.spark.orders import TELL_S, TrafficOrder
 from drainer.spark.failure import error_of
 
 GREETING_S = 5.0
@@ -27,7 +27,7 @@ CLOSE_S = 2.0
 Heard = Callable[[int, Report], None]
 
 
-class Tower:
+class TrafficCoordinator:
     """Listens on ``bind`` for so many tasks, in a thread of its own.
 
     Whoever doesn't present ``token`` is hung up on. ``heard`` is called in that thread with the
@@ -42,7 +42,7 @@ class Tower:
         self._bind = bind
         self._tasks = tasks
         self._heard = heard
-        self._order = Order(1)
+        self._order = TrafficOrder(1)
         self._here: set[int] = set()
         self._loop = asyncio.new_event_loop()
         self._changed, self._closing = asyncio.Event(), asyncio.Event()
@@ -56,7 +56,7 @@ class Tower:
         return len(self._here)
 
     @property
-    def order(self) -> Order:
+    def order(self) -> TrafficOrder:
         """What the tasks are told."""
         return self._order
 
@@ -70,7 +70,7 @@ class Tower:
                 hint="is spark.driver.bindAddress an address of this machine?",
             )
 
-    def tell(self, order: Order) -> None:
+    def tell(self, order: TrafficOrder) -> None:
         """Orders something else, at once."""
         self._order = order
         with suppress(RuntimeError):  # it has ended, and nobody listens
@@ -79,7 +79,7 @@ class Tower:
     def close(self) -> None:
         """Says that it is over, and hangs up."""
         if self._thread.is_alive():
-            self.tell(Order(self._order.number + 1, over=True))
+            self.tell(TrafficOrder(self._order.number + 1, over=True))
             with suppress(RuntimeError):  # it has just ended
                 self._loop.call_soon_threadsafe(self._closing.set)
             self._thread.join(CLOSE_S)

@@ -28,7 +28,7 @@ OTHER_REASONS = "other reasons"
 _PLACES = Places(Order.SUB_KEY)  # other orders have no claims with a limit
 
 
-class Sieve:
+class RuleFilter:
     """The rules of a drain at work.
 
     A rule takes a sub-message out before it enters a lane: it is finished as skipped at once, or

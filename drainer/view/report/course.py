@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from math import nan
 
 from drainer.core.latency import Latency
-from drainer.engine.history import History, Stretch, rates
+from drainer.engine.history import History, Interval, rates
 from drainer.view import figures
 from drainer.view.report.chart import Chart, Clock, Line, over_time
 
@@ -41,7 +41,7 @@ def course(
     ]
 
 
-def _throughput(stretches: Sequence[Stretch], clock: Clock) -> Chart:
+def _throughput(stretches: Sequence[Interval], clock: Clock) -> Chart:
     found = rates(stretches, [stretch.finished for stretch in stretches])
     best = max(range(len(found)), key=found.__getitem__)
     when = clock.begun + timedelta(seconds=stretches[best + 1].ends_s)
@@ -56,7 +56,7 @@ def _throughput(stretches: Sequence[Stretch], clock: Clock) -> Chart:
     )
 
 
-def _to_go(stretches: Sequence[Stretch], clock: Clock, history: History) -> Chart:
+def _to_go(stretches: Sequence[Interval], clock: Clock, history: History) -> Chart:
     partitions = history.partitions
     lines = [
         Line(
@@ -82,7 +82,7 @@ def _to_go(stretches: Sequence[Stretch], clock: Clock, history: History) -> Char
     )
 
 
-def _in_handler(stretches: Sequence[Stretch], clock: Clock, *, bundled: bool) -> Chart:
+def _in_handler(stretches: Sequence[Interval], clock: Clock, *, bundled: bool) -> Chart:
     samples = sum(stretch.samples for stretch in stretches)
     mean = sum(stretch.running * stretch.samples for stretch in stretches) / samples
     most = max(stretch.concurrency for stretch in stretches)
@@ -105,7 +105,7 @@ def _in_handler(stretches: Sequence[Stretch], clock: Clock, *, bundled: bool) ->
     )
 
 
-def _latency(stretches: Sequence[Stretch], clock: Clock, whole: Latency | None) -> list[Chart]:
+def _latency(stretches: Sequence[Interval], clock: Clock, whole: Latency | None) -> list[Chart]:
     known = [stretch.latency_s for stretch in stretches if stretch.latency_s is not None]
     if not known or whole is None:
         return []
@@ -132,7 +132,7 @@ def _latency(stretches: Sequence[Stretch], clock: Clock, whole: Latency | None) 
     ]
 
 
-def _lanes(stretches: Sequence[Stretch], clock: Clock) -> Chart:
+def _lanes(stretches: Sequence[Interval], clock: Clock) -> Chart:
     ready = max(stretch.lanes_ready for stretch in stretches)
     tells = (
         "Sub-keys with something waiting or running, and those of them that only wait for a worker."
@@ -157,7 +157,7 @@ def _named(lines: Sequence[Line]) -> str:
     return lines[0].label if len(lines) == 1 else "of each"
 
 
-def _failing(stretches: Sequence[Stretch], clock: Clock) -> list[Chart]:
+def _failing(stretches: Sequence[Interval], clock: Clock) -> list[Chart]:
     first = stretches[0]
     lines = [
         line

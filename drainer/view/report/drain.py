@@ -9,7 +9,7 @@ from pathlib import Path
 
 from drainer.core.listed import listed, name_lost
 from drainer.engine.history import History
-from drainer.engine.preview import PlanOfAction
+from drainer.engine.preview import Preview
 from drainer.engine.status import PartitionResult, Summary
 from drainer.view import figures
 from drainer.view.layout import BAD, OK, SHOWN
@@ -52,7 +52,7 @@ class TroubleRow:
     text: str
 
 
-def drain_page(action: PlanOfAction, summary: Summary, history: History, ended: datetime) -> str:
+def drain_page(action: Preview, summary: Summary, history: History, ended: datetime) -> str:
     """The page for a drain that ended just now; ``ended`` is in the zone that it is to be told in.
 
     Everything is of this run, but for the account and what the watermarks have reached.
@@ -176,7 +176,7 @@ def _rules(summary: Summary) -> list[RuleRow]:
     return sorted(rows, key=lambda row: (-row.skipped - row.dead, row.name))
 
 
-def _dead_commands(action: PlanOfAction, summary: Summary) -> list[str]:
+def _dead_commands(action: Preview, summary: Summary) -> list[str]:
     topic = summary.failures.dead_letter_topic
     if topic is None or not summary.sub_messages.dead:
         return []
@@ -195,7 +195,7 @@ def _hottest(history: History) -> list[HotRow]:
     ]
 
 
-def _fields(action: PlanOfAction, summary: Summary) -> list[tuple[str, str]]:
+def _fields(action: Preview, summary: Summary) -> list[tuple[str, str]]:
     policy = action.failures
     found = [
         ("topic", f"{action.topic} (id {action.topic_id})"),
@@ -221,7 +221,7 @@ def _fields(action: PlanOfAction, summary: Summary) -> list[tuple[str, str]]:
     return found
 
 
-def _engine(action: PlanOfAction, summary: Summary) -> str:
+def _engine(action: Preview, summary: Summary) -> str:
     if not action.engine.is_spark:
         return "one process"
     told = f"Spark on {action.engine.master}"
@@ -230,7 +230,7 @@ def _engine(action: PlanOfAction, summary: Summary) -> str:
     return told if summary.tasks is None else f"{told} by {figures.counted(summary.tasks, 'task')}"
 
 
-def _concurrency(action: PlanOfAction, summary: Summary) -> str:
+def _concurrency(action: Preview, summary: Summary) -> str:
     auto = summary.auto
     if auto is None:
         return str(action.concurrency)

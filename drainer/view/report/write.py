@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from drainer.engine.history import History
-from drainer.engine.preview import PlanOfAction
+from drainer.engine.preview import Preview
 from drainer.engine.status import Summary
 from drainer.insight.estimate import Estimate
 from drainer.insight.inspection import Inspection
@@ -20,7 +20,7 @@ from drainer.view.terminal import Terminal
 def write_drain_report(
     terminal: Terminal,
     file: ReportFile | None,
-    action: PlanOfAction,
+    action: Preview,
     summary: Summary,
     history: History,
 ) -> None:
