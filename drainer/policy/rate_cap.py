@@ -1,4 +1,4 @@
-"""Rate limiter: holds a flow of messages to the cap of its own message size, as smoothly as pays."""
+"""Holds a flow of messages to the cap of its own message size, as smoothly as pays."""
 
 from __future__ import annotations
 
