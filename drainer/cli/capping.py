@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from drainer.limits.capping import load_limits
-from drainer.limits.search.boundary import Limits
+from drainer.policy.rate_cap import CapCurve
 
 NONE = "none"
 
@@ -37,12 +37,12 @@ LimitsAnew = Annotated[
 ]
 
 
-def given_limits(path: Path | None) -> Limits | None:
+def given_limits(path: Path | None) -> CapCurve | None:
     """Raises LimitsRefused."""
     return None if path is None else load_limits(path)
 
 
-def limits_anew(text: str | None, known: Limits | None) -> Limits | None:
+def limits_anew(text: str | None, known: CapCurve | None) -> CapCurve | None:
     """What is known, unless other limits or none are said. Raises LimitsRefused."""
     if text is None:
         return known

@@ -28,8 +28,8 @@ from drainer.core.progress import (
 )
 from drainer.core.ranges import subtract
 from drainer.errors import PlanRefused
-from drainer.limits.search.boundary import Limits
 from drainer.policy.failures import FailureSettings
+from drainer.policy.rate_cap import CapCurve
 from drainer.policy.redrive import RedriveSettings
 from drainer.policy.rules.settings import RuleAccount, RuleSettings
 
@@ -75,7 +75,7 @@ class OffsetPlan:
     the handler's, over all runs. ``ruled`` is what ``rules`` did, those of earlier runs among them.
     ``state`` is where tasks write what they finish, and is there while a drain has tasks.
     ``handler_code`` is a digest of the handler's code when the drain last began, None when unknown.
-    ``limits`` is what the brokers bear, which caps what is read and written; without its trials.
+    ``limits`` is what the brokers bear, which caps what is read and written.
     """
 
     drain_id: str
@@ -102,7 +102,7 @@ class OffsetPlan:
     rules: RuleSettings = field(default_factory=RuleSettings)
     ruled: RuleAccount = field(default_factory=RuleAccount)
     state: StateReference | None = None
-    limits: Limits | None = None
+    limits: CapCurve | None = None
     handler_code: str | None = None
 
     def watermark(self, partition: int) -> int:
@@ -374,7 +374,7 @@ class OffsetPlan:
             rules=RuleSettings.from_json(body["rules"]),
             ruled=RuleAccount.from_json(body["ruled"]),
             state=fields.optional(StateReference.from_json, body["state"]),
-            limits=fields.optional(Limits.from_json, body.get("limits")),
+            limits=fields.optional(CapCurve.from_json, body.get("limits")),
         )
 
 

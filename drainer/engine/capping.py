@@ -5,8 +5,7 @@ from __future__ import annotations
 from time import monotonic
 
 from drainer.engine.status import CapStatus
-from drainer.limits.search.boundary import Cap
-from drainer.policy.rate_cap import RateLimiter
+from drainer.policy.rate_cap import Cap, RateLimiter
 
 
 def cap_status(

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from drainer.core.bundles import Bundling
 from drainer.core.transaction import HeldBack, held_json
-from drainer.limits.search.boundary import Cap
 from drainer.policy.concurrency import Concurrency
 from drainer.policy.failures import FailureSettings
+from drainer.policy.rate_cap import Cap
 from drainer.policy.redrive import RedriveSettings
 from drainer.policy.rules.settings import RuleSettings
 

@@ -14,8 +14,8 @@ from drainer.insight.measurement import Measured, Say, Teller
 from drainer.insight.retention import Doomed
 from drainer.insight.splitting import Skipped
 from drainer.kafka.backlog import Backlog
-from drainer.limits.search.boundary import Limits
 from drainer.mask import key_repr, masking
+from drainer.policy.rate_cap import CapCurve
 
 TABLE = (0.1, 0.3, 1, 3, 10)  # of the concurrency that is asked for
 TABLE_MOST = 30_000  # sub-messages that are simulated for each of these, and for other orders
@@ -38,7 +38,7 @@ class Question:
     buffer_bytes: int
     rate: float | None = None
     deadline: datetime | None = None
-    limits: Limits | None = None  # what the brokers bear
+    limits: CapCurve | None = None  # what the brokers bear
     writes: bool = False  # whether the handler writes each sub-message to Kafka
 
 
@@ -229,7 +229,7 @@ def _setting(measured: Measured, question: Question) -> Setting:
     )
 
 
-def _caps(measured: Measured, limits: Limits | None, *, writes: bool) -> dict[str, float]:
+def _caps(measured: Measured, limits: CapCurve | None, *, writes: bool) -> dict[str, float]:
     workload = measured.workload
     if limits is None or not workload.messages:
         return {}
@@ -247,7 +247,7 @@ def estimate_typical(
     concurrency: int,
     buffer_bytes: int,
     rate: float | None,
-    limits: Limits | None = None,
+    limits: CapCurve | None = None,
     *,
     writes: bool = False,
 ) -> list[tuple[Distribution, Forecast]]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from drainer.core.bundles import Bundling
-from drainer.core.plan import OffsetPlan
 from drainer.engine.loop import hurried_interpreter
 from drainer.handler import Context
 from drainer.insight.calibration import Real, calibrate
@@ -15,13 +14,7 @@ from drainer.insight.forecast.simulate import Costs
 from drainer.insight.forecast.workload import Keys, Workload
 from drainer.insight.retention import Doomed, first_doomed
 from drainer.insight.splitting import Skipped, Splitter, split_sample
-from drainer.kafka.backlog import (
-    Backlog,
-    PartitionBacklog,
-    freeze,
-    parse_from,
-    parse_until,
-)
+from drainer.kafka.backlog import Backlog, freeze, parse_from, parse_until
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
 from drainer.kafka.sample import sample_backlog
@@ -65,29 +58,6 @@ def backlog_of(cluster: Cluster, request: Request) -> Backlog:
         parse_from(request.from_),
         parse_until(request.until),
         to_look=True,
-    )
-
-
-def remaining(cluster: Cluster, plan: OffsetPlan) -> Backlog:
-    """What of a plan's backlog is still to be drained, but for what finished past a watermark."""
-    logs = cluster.log_bounds(plan.topic, tuple(plan.partitions), cluster.settings.isolation)
-    return Backlog(
-        cluster_id=plan.cluster_id,
-        topic=plan.topic,
-        topic_id=plan.topic_id,
-        isolation=cluster.settings.isolation,
-        partitions={
-            number: PartitionBacklog(
-                number,
-                min(plan.watermark(number), part.end),
-                part.end,
-                part.committed,
-                logs[number].start,
-                logs[number].end,
-                part.leader_epoch,
-            )
-            for number, part in plan.partitions.items()
-        },
     )
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from enum import Enum
 
 from drainer.core.listed import listed
+from drainer.core.plan import OffsetPlan
 from drainer.core.transaction import HeldBack, told_of
 from drainer.errors import OffsetMissing, Refused, TopicMissing, UsageError
 from drainer.kafka.cluster import Cluster
@@ -422,3 +423,26 @@ def _or(offset: int | None, otherwise: int) -> int:
 
 def _list(topic: str, partitions: Sequence[int]) -> str:
     return listed([f"{topic}/{number}" for number in partitions])
+
+
+def remaining(cluster: Cluster, plan: OffsetPlan) -> Backlog:
+    """What of a plan's backlog is still to be drained, but for what finished past a watermark."""
+    logs = cluster.log_bounds(plan.topic, tuple(plan.partitions), cluster.settings.isolation)
+    return Backlog(
+        cluster_id=plan.cluster_id,
+        topic=plan.topic,
+        topic_id=plan.topic_id,
+        isolation=cluster.settings.isolation,
+        partitions={
+            number: PartitionBacklog(
+                number,
+                min(plan.watermark(number), part.end),
+                part.end,
+                part.committed,
+                logs[number].start,
+                logs[number].end,
+                part.leader_epoch,
+            )
+            for number, part in plan.partitions.items()
+        },
+    )

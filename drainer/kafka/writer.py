@@ -19,8 +19,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.config import limit, topic_config
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
-from drainer.limits.search.boundary import Limits
-from drainer.policy.rate_cap import RateLimiter
+from drainer.policy.rate_cap import CapCurve, RateLimiter
 
 DELIVERY_TIMEOUT_MS = 2 * 60 * 1000  # the drain's --timeout is mostly shorter, and tries again
 LINGER_MS = 1  # a hot lane writes one record after the other, and each waits for that
@@ -191,7 +190,7 @@ class Writers:
     """What handlers of one process write with; all of it is held to one share of the cap."""
 
     def __init__(
-        self, settings: ClientSettings, limits: Limits | None = None, share: float = 1.0
+        self, settings: ClientSettings, limits: CapCurve | None = None, share: float = 1.0
     ) -> None:
         self._settings = settings
         self.pace = None if limits is None else RateLimiter(limits, share)

@@ -6,48 +6,47 @@ from dataclasses import replace
 from pathlib import Path
 
 from drainer.errors import LimitsRefused
-from drainer.insight.measurement import remaining
+from drainer.kafka.backlog import remaining
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.sample import sample_backlog
 from drainer.limits.file import LimitsFile
-from drainer.limits.search.boundary import Cap, Limits
 from drainer.operations.start import Prepared
+from drainer.policy.rate_cap import CapCurve
 
 SAMPLED = 2_000  # messages, to know their mean size
 
 
-def load_limits(path: Path) -> Limits:
-    """What a cap is drawn from: the limits of a file, without their trials.
+def load_limits(path: Path) -> CapCurve:
+    """The curve of a file of limits.
 
-    Raises LimitsRefused when it can't be read, or is something else.
+    Raises LimitsRefused when it can't be read, is something else, or caps nothing.
     """
     limits = LimitsFile(path).load()
     try:
-        limits.cap(1)  # of other axes there is none
+        curve = limits.curve()
+        curve.cap(1)  # which nothing may be safe for
     except LimitsRefused as error:
         raise LimitsRefused(f"{path}: {error}", hint=error.hint) from error
-    return replace(limits, trials=(), baseline={})
+    return curve
 
 
-def settle_cap(cluster: Cluster, prepared: Prepared, limits: Limits | None) -> Prepared:
-    """With these limits in its plan, and what they allow for at the size of its messages, of which
-    a few are read.
+def settle_cap(cluster: Cluster, prepared: Prepared, curve: CapCurve | None) -> Prepared:
+    """Puts the curve into the plan, and its cap at the size of the backlog's messages into the
+    preview. A few of these are read.
 
-    Raises LimitsRefused when they allow for nothing; Refused when the topic can't be read.
+    Raises LimitsRefused when nothing is safe at that size; Refused when the topic can't be read.
     """
-    plan = replace(prepared.plan, limits=limits)
-    if limits is None:
+    plan = replace(prepared.plan, limits=curve)
+    if curve is None:
         return replace(prepared, plan=plan)
-    warnings = list(prepared.action.warnings)
-    if limits.cluster_id != plan.cluster_id:
-        warnings.append(
-            f"the limits were measured on another cluster, {limits.cluster_id}: does it bear as"
+    action = prepared.action
+    if curve.cluster_id != plan.cluster_id:
+        warning = (
+            f"the limits were measured on another cluster, {curve.cluster_id}: does it bear as"
             " much as this one?"
         )
+        action = replace(action, warnings=(*action.warnings, warning))
     sample = sample_backlog(cluster, remaining(cluster, plan), SAMPLED)
-    messages = sample.messages
-    cap: Cap | None = None
-    if messages:
-        cap = limits.cap(max(1.0, sample.read_bytes / len(messages)))
-    action = replace(prepared.action, cap=cap, warnings=tuple(warnings))
+    if messages := sample.messages:
+        action = replace(action, cap=curve.cap(max(1.0, sample.read_bytes / len(messages))))
     return replace(prepared, plan=plan, action=action)

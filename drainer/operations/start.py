@@ -29,7 +29,6 @@ from drainer.kafka.backlog import (
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import lock_group
 from drainer.kafka.topic import TopicInfo
-from drainer.limits.search.boundary import Limits
 from drainer.loader import LoadedHandler
 from drainer.operations.expiry import expiry_warnings
 from drainer.operations.group import check_inactive, nobody_in
@@ -37,6 +36,7 @@ from drainer.operations.policy import Policy, settle_policy
 from drainer.operations.rules import insist_on_rules, rule_warnings
 from drainer.policy.concurrency import Concurrency
 from drainer.policy.failures import FailureSettings
+from drainer.policy.rate_cap import CapCurve
 from drainer.policy.redrive import RedriveSettings
 from drainer.policy.rules.settings import RuleSettings
 from drainer.spark.settings import SparkSettings
@@ -64,7 +64,7 @@ class Request:
     failures: FailureSettings = field(default_factory=FailureSettings)
     redrive: RedriveSettings | None = None
     rules: RuleSettings = field(default_factory=RuleSettings)
-    limits: Limits | None = None  # what the brokers bear, for an estimate
+    limits: CapCurve | None = None  # what the brokers bear, for an estimate
 
 
 @dataclass(frozen=True, slots=True)

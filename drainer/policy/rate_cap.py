@@ -1,13 +1,135 @@
-"""Holds a flow of messages to the cap of its own message size, as smoothly as pays."""
+"""What the brokers bear of a drain's messages, and a flow that is held to it smoothly."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import exp, log
+from typing import Any
+
+from drainer.core import fields
 from drainer.errors import LimitsRefused
-from drainer.limits.search.boundary import Cap, Limits
 
 BURST_S = 0.2  # of the cap may come at once: threads and event loops are not on time
 HALF_LIFE = 100  # messages, of what the mean size is made of: soon right when it changes
 BINDS_S = 1.0  # a cap that held something back so long ago still binds
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """What a drain may use at ``message_bytes``; ``source`` says in words what it is drawn from."""
+
+    messages_per_s: float
+    bytes_per_s: float
+    message_bytes: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class CapPoint:
+    """What the brokers bore of one size; a lower bound where more could not be tried."""
+
+    message_bytes: int
+    messages_per_s: float
+    lower_bound: bool = False
+
+    @property
+    def bytes_per_s(self) -> float:
+        return self.messages_per_s * self.message_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CapCurve:
+    """Safe messages/s by message size, from what was measured of a cluster.
+
+    Attributes:
+        cluster_id: of the cluster that was measured.
+        measured_at: when that began, in seconds since the epoch.
+        safe_share: of what was measured, that a drain may use.
+        points: what was measured, by rising size; one at least.
+    """
+
+    cluster_id: str
+    measured_at: float
+    safe_share: float
+    points: tuple[CapPoint, ...]
+
+    def __post_init__(self) -> None:
+        sizes = [point.message_bytes for point in self.points]
+        if not sizes or sizes != sorted(set(sizes)) or sizes[0] <= 0:
+            raise ValueError(f"a curve of caps has rising sizes above 0, not {sizes}")
+        if any(point.messages_per_s < 0 for point in self.points) or not 0 < self.safe_share <= 1:
+            raise ValueError("a curve of caps has rates from 0 on, and a share of them up to 1")
+
+    def cap(self, message_bytes: float) -> Cap:
+        """What is safe at this mean size of a message.
+
+        Between two sizes messages/s are interpolated on log-log axes. Below the smallest its
+        messages/s hold, above the largest its bytes/s. Raises LimitsRefused when nothing was safe
+        there.
+        """
+        if message_bytes <= 0:
+            raise ValueError(f"{message_bytes!r} bytes are not a message")
+        sizes = [point.message_bytes for point in self.points]
+        place = bisect_left(sizes, message_bytes)
+        measured = place < len(sizes) and sizes[place] == message_bytes
+        used = self.points[place if measured else max(0, place - 1) : place + 1]
+        for point in used:
+            if point.messages_per_s <= 0:
+                raise LimitsRefused(
+                    f"no traffic was safe with messages of {point.message_bytes:,} bytes",
+                    hint="the cluster has no room for a drain as it was measured; "
+                    "`drainer limits` again, when it has",
+                )
+        rate = self.safe_share * _rate(used, message_bytes)
+        return Cap(rate, rate * message_bytes, message_bytes, _source(used, message_bytes))
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> CapCurve:
+        """Raises KeyError, TypeError or ValueError when the body is not a curve."""
+        return cls(
+            cluster_id=fields.text(body["cluster_id"]),
+            measured_at=fields.number_of(body["measured_at"]),
+            safe_share=fields.number_of(body["safe_share"]),
+            points=tuple(
+                CapPoint(
+                    fields.whole(point["message_bytes"]),
+                    fields.number_of(point["messages_per_s"]),
+                    fields.yes_or_no(point["lower_bound"]),
+                )
+                for point in fields.listed(body["points"])
+            ),
+        )
+
+
+def _rate(used: Sequence[CapPoint], message_bytes: float) -> float:
+    """Messages/s at this size, from the sizes beside it."""
+    first, last = used[0], used[-1]
+    if len(used) == 2:
+        share = log(message_bytes / first.message_bytes) / log(
+            last.message_bytes / first.message_bytes
+        )
+        return exp((1 - share) * log(first.messages_per_s) + share * log(last.messages_per_s))
+    return min(first.messages_per_s, first.bytes_per_s / message_bytes)
+
+
+def _source(used: Sequence[CapPoint], message_bytes: float) -> str:
+    first = used[0].message_bytes
+    if len(used) == 2:
+        said = f"between {first:,} and {used[1].message_bytes:,} bytes"
+    elif message_bytes < first:
+        said = f"messages/s of {first:,} bytes, the smallest measured"
+    elif message_bytes > first:
+        said = f"bytes/s of {first:,} bytes, the largest measured"
+    else:
+        said = f"measured at {first:,} bytes"
+    if any(point.lower_bound for point in used):
+        said += "; the brokers may bear more"
+    return said
 
 
 class RateLimiter:
@@ -20,17 +142,17 @@ class RateLimiter:
     One thread asks it and tells it; its figures may be read by others.
     """
 
-    def __init__(self, limits: Limits, share: float = 1.0, message_bytes: float = 1.0) -> None:
+    def __init__(self, curve: CapCurve, share: float = 1.0, message_bytes: float = 1.0) -> None:
         """``message_bytes`` is the mean size until something has flowed.
 
-        Raises LimitsRefused when the limits allow for nothing at that size.
+        Raises LimitsRefused when the curve allows for nothing at that size.
         """
-        self._limits = limits
+        self._curve = curve
         self._share = share
         self._messages = self._bytes = 0.0  # that the mean is made of
         self._free_s = float("-inf")
         self._held_s = float("-inf")
-        self.cap: Cap = limits.cap(message_bytes)
+        self.cap = curve.cap(message_bytes)
         self.flowed = self.flowed_bytes = 0
 
     @property
@@ -93,6 +215,6 @@ class RateLimiter:
 
     def _at(self, message_bytes: float) -> Cap:
         try:
-            return self._limits.cap(message_bytes)
+            return self._curve.cap(message_bytes)
         except LimitsRefused:  # nothing was safe at that size
             return self.cap

@@ -32,9 +32,9 @@ from drainer.engine.status import CapStatus, FailureStatus, Status, Summary
 from drainer.engine.tasks import spawn
 from drainer.errors import DrainerError, Interrupted, Refused, Signalled, both
 from drainer.kafka.settings import ClientSettings
-from drainer.limits.search.boundary import Cap
 from drainer.loader import LoadedHandler
 from drainer.policy.concurrency import Concurrency
+from drainer.policy.rate_cap import Cap
 from drainer.spark.aggregation import Aggregation
 from drainer.spark.checking import Checking, insist_on_probes
 from drainer.spark.control_channel import ControlChannel

@@ -19,8 +19,8 @@ from drainer.errors import DrainerError
 from drainer.handler import Context
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.writer import Writers
-from drainer.limits.search.boundary import Limits
 from drainer.loader import LoadedHandler, describe
+from drainer.policy.rate_cap import CapCurve
 from drainer.spark.shipping import Shipped
 from drainer.spark.state import State
 
@@ -45,7 +45,7 @@ class HandlerSpec:
     state: str
     concurrency: int
     options: Mapping[str, str] = field(default_factory=dict)
-    limits: Limits | None = None
+    limits: CapCurve | None = None
     share: float = 1.0
 
 

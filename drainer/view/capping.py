@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from drainer.engine.status import CapStatus, Status, Summary
-from drainer.limits.search.boundary import Cap
+from drainer.policy.rate_cap import Cap
 from drainer.view import figures
 from drainer.view.layout import field
 from drainer.view.terminal import Terminal

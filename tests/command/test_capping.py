@@ -13,7 +13,7 @@ import pytest
 
 from command.conftest import MakeTopic, distinct
 from command.process import Command
-from core.limit_samples import limits
+from core.limit_samples import measured
 from drainer.kafka.cluster import Cluster
 from drainer.store.plan_file import PlanFile
 from kafka.topic import Topic
@@ -31,7 +31,7 @@ def write(command: Command, cluster: Cluster) -> Path:
 
 def put(command: Command, name: str, rates: dict[int, float], cluster_id: str) -> Path:
     path = command.folder.parent / name
-    path.write_bytes(orjson.dumps(limits(rates, cluster_id=cluster_id).as_json()))
+    path.write_bytes(orjson.dumps(measured(rates, cluster_id=cluster_id).as_json()))
     return path
 
 
@@ -155,9 +155,9 @@ def test_limits_of_another_cluster_are_warned_of(command: Command, topic: Topic)
         ("{}", "no limits"),
         ('{"drainer_limits": 99}', "version 99"),
         ('{"drainer_limits": 1}', "damaged"),
-        (json.dumps(limits({SIZE: 0.0}).as_json()), "no traffic was safe"),
+        (json.dumps(measured({SIZE: 0.0}).as_json()), "no traffic was safe"),
         (
-            json.dumps(limits({}).as_json() | {"settings": limits().settings.as_json()}),
+            json.dumps(measured({}).as_json() | {"settings": measured().settings.as_json()}),
             "no boundary",
         ),
     ],

@@ -1,4 +1,4 @@
-"""Limits as a measurement of a cluster would give them."""
+"""Limits as a measurement of a cluster would give them, and the curve that follows."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from drainer.limits.search.boundary import Boundary, Limits
 from drainer.limits.search.found import End
 from drainer.limits.search.point import Point
 from drainer.limits.search.settings import Axis, LimitSettings
+from drainer.policy.rate_cap import CapCurve, CapPoint
 
 RATES = {100: 5_000.0, 1_000: 2_500.0, 10_000: 400.0}
 
 
-def limits(
-    rates: Mapping[int, float] = RATES, *, cluster_id: str = "c", safe_share: float = 0.8
-) -> Limits:
-    """Bounds in messages/s by message size."""
-    settings = LimitSettings(
-        Axis.MESSAGE_BYTES, tuple(rates), 1_000_000.0, 100, safe_share=safe_share
-    )
+def limits(rates: Mapping[int, float] = RATES) -> CapCurve:
+    """What caps a drain, by boundaries in messages/s by message size."""
+    points = tuple(CapPoint(size, rate) for size, rate in sorted(rates.items()))
+    return CapCurve("c", 1_795_000_000.0, 0.8, points)
+
+
+def measured(rates: Mapping[int, float] = RATES, *, cluster_id: str = "c") -> Limits:
+    """What such a curve is made from."""
+    settings = LimitSettings(Axis.MESSAGE_BYTES, tuple(rates), 1_000_000.0, 100)
     found = tuple(
         Boundary(
             size,
@@ -28,7 +31,7 @@ def limits(
             rate,
             rate,
             9,
-            next(iter(End)),
+            End.NARROW,
         )
         for size, rate in rates.items()
     )

@@ -265,13 +265,13 @@ def test_a_size_more_is_no_other_setting(cluster: Cluster, known: LimitsRequest)
 
 
 def test_another_safe_share_needs_no_other_trials(cluster: Cluster, known: LimitsRequest) -> None:
-    before = LimitsFile(known.out).load().cap(1024)
+    before = LimitsFile(known.out).load().curve().cap(1024)
     prepared = prepare_limits(cluster, replace(known, safe_share=0.4))
 
     assert prepared.limits.complete
     keep_limits(prepared)
 
-    after = LimitsFile(known.out).load().cap(1024)
+    after = LimitsFile(known.out).load().curve().cap(1024)
     assert after.messages_per_s == pytest.approx(before.messages_per_s / 2)
 
 

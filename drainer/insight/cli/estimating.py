@@ -34,7 +34,7 @@ from drainer.insight.estimate import (
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.forecast import Forecast
 from drainer.insight.latency import latency_from
-from drainer.insight.measurement import Measured, backlog_of, look_at, remaining
+from drainer.insight.measurement import Measured, backlog_of, look_at
 from drainer.insight.view.estimate import (
     show_canary,
     show_estimate,
@@ -43,7 +43,7 @@ from drainer.insight.view.estimate import (
     show_way_on,
 )
 from drainer.insight.view.retention import doomed_warning
-from drainer.kafka.backlog import Backlog
+from drainer.kafka.backlog import Backlog, remaining
 from drainer.kafka.cluster import Cluster
 from drainer.limits.capping import settle_cap
 from drainer.loader import writes_records

@@ -192,7 +192,7 @@ def _draw_boundary(
     cap_xs, caps = xs, [limits.settings.safe_share * rate for rate in rates]
     if limits.settings.axis is Axis.MESSAGE_BYTES:
         cap_xs = [xs[0] / REACH, *xs, xs[-1] * REACH]
-        caps = [limits.cap(x).messages_per_s for x in cap_xs]
+        caps = [limits.curve().cap(x).messages_per_s for x in cap_xs]
     (cap,) = axes.plot(
         cap_xs,
         caps,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp, log
 from statistics import median
 from typing import Any
 
@@ -14,6 +12,7 @@ from drainer.errors import LimitsRefused
 from drainer.limits.search.found import End, Found
 from drainer.limits.search.point import Point, Trial, Verdict, above_zero, not_negative
 from drainer.limits.search.settings import Axis, LimitSettings, Value
+from drainer.policy.rate_cap import CapCurve, CapPoint
 
 FORMAT = 1
 
@@ -133,20 +132,6 @@ class Boundary:
 
 
 @dataclass(frozen=True, slots=True)
-class Cap:
-    """What a drain may use, ``safe_share`` of the boundary at its message size.
-
-    ``message_bytes`` is the size that was asked for; ``source`` says in words what the cap is
-    drawn from.
-    """
-
-    messages_per_s: float
-    bytes_per_s: float
-    message_bytes: float
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
 class Limits:
     """All that was measured of a cluster, or as far as that got.
 
@@ -179,38 +164,27 @@ class Limits:
         """What producers may send, shared out over brokers; copies and readers not counted."""
         return boundary.bytes_per_s / self.brokers
 
-    def cap(self, message_bytes: float) -> Cap:
-        """What is safe at this mean size of a message.
+    def curve(self) -> CapCurve:
+        """What caps a drain.
 
-        Between two sizes messages/s are interpolated on log-log axes. Below the smallest its
-        messages/s hold, above the largest its bytes/s. Raises LimitsRefused when sizes were not
-        what was varied, when none was measured to its end, or when nothing was safe there.
+        Raises LimitsRefused when sizes were not what was varied, or none was measured to its end.
         """
-        if message_bytes <= 0:
-            raise ValueError(f"{message_bytes!r} bytes are no message")
         if self.settings.axis is not Axis.MESSAGE_BYTES:
             raise LimitsRefused(
                 f"these limits are of different {self.settings.axis.value}, not of message sizes",
                 hint="measure sizes with `drainer limits --bytes …`",
             )
-        known = sorted(self.boundaries, key=lambda each: each.message_bytes)
-        if not known:
+        if not self.boundaries:
             raise LimitsRefused("these limits have no boundary yet", hint=_AGAIN)
-        sizes = [each.message_bytes for each in known]
-        place = bisect_left(sizes, message_bytes)
-        if place < len(sizes) and sizes[place] == message_bytes:
-            used = [known[place]]
-        else:
-            used = known[max(0, place - 1) : place + 1]
-        for each in used:
-            if each.messages_per_s <= 0:
-                raise LimitsRefused(
-                    f"no traffic was safe with messages of {each.message_bytes:,} bytes",
-                    hint="the cluster has no room for a drain as it was measured; "
-                    "`drainer limits` again, when it has",
-                )
-        rate = self.settings.safe_share * _rate(used, message_bytes)
-        return Cap(rate, rate * message_bytes, message_bytes, _source(used, message_bytes))
+        return CapCurve(
+            self.cluster_id,
+            self.at,
+            self.settings.safe_share,
+            tuple(
+                CapPoint(each.message_bytes, each.messages_per_s, each.is_lower_bound)
+                for each in sorted(self.boundaries, key=lambda each: each.message_bytes)
+            ),
+        )
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -264,29 +238,3 @@ class Limits:
             trials=tuple(Trial.from_json(each) for each in fields.listed(body["trials"])),
             boundaries=boundaries,
         )
-
-
-def _rate(used: Sequence[Boundary], message_bytes: float) -> float:
-    """Messages/s at this size, from the sizes beside it."""
-    first, last = used[0], used[-1]
-    if len(used) == 2:
-        share = log(message_bytes / first.message_bytes) / log(
-            last.message_bytes / first.message_bytes
-        )
-        return exp((1 - share) * log(first.messages_per_s) + share * log(last.messages_per_s))
-    return min(first.messages_per_s, first.bytes_per_s / message_bytes)
-
-
-def _source(used: Sequence[Boundary], message_bytes: float) -> str:
-    first = used[0].message_bytes
-    if len(used) == 2:
-        said = f"between {first:,} and {used[1].message_bytes:,} bytes"
-    elif message_bytes < first:
-        said = f"messages/s of {first:,} bytes, the smallest measured"
-    elif message_bytes > first:
-        said = f"bytes/s of {first:,} bytes, the largest measured"
-    else:
-        said = f"measured at {first:,} bytes"
-    if any(each.is_lower_bound for each in used):
-        said += "; the brokers may bear more"
-    return said

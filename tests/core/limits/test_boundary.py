@@ -103,7 +103,7 @@ def test_a_broker_has_its_share() -> None:
 
 
 def test_the_cap_is_the_safe_share_of_the_boundary() -> None:
-    cap = MEASURED.cap(1_000)
+    cap = MEASURED.curve().cap(1_000)
 
     assert cap.messages_per_s == pytest.approx(8_000.0)
     assert cap.bytes_per_s == pytest.approx(8_000_000.0)
@@ -111,14 +111,14 @@ def test_the_cap_is_the_safe_share_of_the_boundary() -> None:
 
 
 def test_between_two_sizes_the_cap_lies_on_a_straight_line_of_logarithms() -> None:
-    middle = MEASURED.cap(sqrt(100 * 1_000))
+    middle = MEASURED.curve().cap(sqrt(100 * 1_000))
 
     assert middle.messages_per_s == pytest.approx(0.8 * sqrt(40_000 * 10_000))
     assert middle.source == "between 100 and 1,000 bytes"
 
 
 def test_below_the_smallest_size_its_messages_hold_and_above_the_largest_its_bytes() -> None:
-    small, large = MEASURED.cap(10), MEASURED.cap(100_000)
+    small, large = MEASURED.curve().cap(10), MEASURED.curve().cap(100_000)
 
     assert small.messages_per_s == pytest.approx(32_000.0)
     assert small.source == "messages/s of 100 bytes, the smallest measured"
@@ -131,19 +131,24 @@ def test_below_the_smallest_size_its_messages_hold_and_above_the_largest_its_byt
 def test_larger_messages_never_get_a_higher_rate(one: float, other: float) -> None:
     small, large = sorted((one, other))
 
-    assert MEASURED.cap(large).messages_per_s <= MEASURED.cap(small).messages_per_s * (1 + 1e-9)
+    assert MEASURED.curve().cap(large).messages_per_s <= MEASURED.curve().cap(
+        small
+    ).messages_per_s * (1 + 1e-9)
 
 
 def test_the_order_in_which_sizes_were_measured_makes_no_difference() -> None:
     turned = replace(MEASURED, boundaries=MEASURED.boundaries[::-1])
 
-    assert turned.cap(300) == MEASURED.cap(300)
+    assert turned.curve().cap(300) == MEASURED.curve().cap(300)
 
 
 def test_a_cap_from_a_lower_bound_says_so() -> None:
     bound = replace(boundary(1_000, 10_000.0), end=End.CLIENTS, high=None)
 
-    assert limits(bound).cap(1_000).source == "measured at 1,000 bytes; the brokers may bear more"
+    assert (
+        limits(bound).curve().cap(1_000).source
+        == "measured at 1,000 bytes; the brokers may bear more"
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,7 +164,7 @@ def test_a_cap_from_a_lower_bound_says_so() -> None:
 )
 def test_a_cap_that_does_not_follow_is_refused_with_a_way_out(refused: Limits, said: str) -> None:
     with pytest.raises(LimitsRefused, match=said) as error:
-        refused.cap(500)
+        refused.curve().cap(500)
 
     assert error.value.hint
 
