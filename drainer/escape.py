@@ -11,8 +11,6 @@ import json
 import math
 import re
 
-import orjson
-
 # What Python calls printable, and no eye can see: fillers, joiners, variation selectors.
 _UNSEEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
@@ -40,6 +38,8 @@ def json_text(obj: object, *, indent: bool = False) -> str:
     Takes what orjson does, keys that are not strings, half surrogate pairs and numbers beyond 64
     bits too; of anything else its ``repr``.
     """
+    import orjson  # noqa: PLC0415 - streams are escaped before anything needs JSON
+
     option = orjson.OPT_NON_STR_KEYS | (orjson.OPT_INDENT_2 if indent else 0)
     try:
         text = orjson.dumps(obj, default=repr, option=option).decode()

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from contextvars import ContextVar
+from enum import StrEnum
 
 import typer
 
-from drainer.cli.options import LogFormat
 from drainer.errors import (
     EXIT_INTERRUPTED,
     EXIT_REFUSED,
@@ -22,6 +22,13 @@ from drainer.view.terminal import Terminal
 
 _announced = ContextVar("_announced", default="")
 _STATUS = {EXIT_REFUSED: "refused", EXIT_INTERRUPTED: "interrupted"}
+
+
+class LogFormat(StrEnum):
+    """How a drain tells on standard error what it does."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 @contextmanager

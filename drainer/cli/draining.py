@@ -1,12 +1,11 @@
-"""What ``run`` and ``resume`` share: connecting, asking, and showing the drain."""
+"""What ``run``, ``resume`` and ``redrive`` share: showing what was prepared, asking, draining."""
 
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -18,21 +17,17 @@ import typer
 
 from drainer.cli.answer import insist_on_yes
 from drainer.cli.resuming import resuming_with
-from drainer.cli.values import parse_concurrency, parse_duration, parse_pairs, parse_size
-from drainer.core.plan import OffsetPlan
 from drainer.engine.deadline import DeadlineWatch
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Resuming, Status
-from drainer.errors import EXIT_INTERRUPTED, Interrupted
+from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.settings import BootstrapMissing, ClientSettings
 from drainer.loader import describe
 from drainer.operations.drain import drain
 from drainer.operations.start import Prepared, nothing_to_drain
-from drainer.ownership import NotOwn, read_own
-from drainer.view.plan import show_before_connecting
+from drainer.view.preview import show_preview
 from drainer.view.progress import ProgressView, progress_view
 from drainer.view.report.file import ReportFile
 from drainer.view.report.write import write_drain_report
@@ -42,72 +37,7 @@ from drainer.view.terminal import Terminal
 if TYPE_CHECKING:
     from drainer.metrics.server import MetricsServer
 
-CONNECT_TIMEOUT_S = 7.0  # an unreachable broker is told within ten seconds, all in all
 TELL_S = 1.0  # a terminal that is held must not keep a process that is to end
-
-
-def connect(settings: ClientSettings) -> Cluster:
-    """A connection to the cluster; a context manager. Raises BrokerUnreachable."""
-    return Cluster.connect(settings, timeout_s=CONNECT_TIMEOUT_S)
-
-
-def local_settings(
-    concurrency: str, buffer: str, plan_interval: str, grace: str, options: Sequence[str] | None
-) -> LocalSettings:
-    """How to drain, as it was typed. Raises UsageError."""
-    return LocalSettings(
-        concurrency=parse_concurrency(concurrency),
-        buffer_bytes=parse_size(buffer),
-        plan_interval_s=parse_duration(plan_interval),
-        grace_s=parse_duration(grace),
-        options=parse_pairs(options or (), "--set"),
-    )
-
-
-def settings_of_plan(
-    terminal: Terminal,
-    path: Path,
-    plan: OffsetPlan,
-    bootstrap: str | None,
-    client_config: Path | None,
-    properties: Sequence[str] | None,
-    *,
-    yes: bool,
-    loads: bool = False,
-) -> ClientSettings:
-    """The plan's own connection, with what the command line and the client file say over it.
-
-    Asks before a login goes where the plan alone says, and when its handler is going to be loaded:
-    a plan may have come from anywhere. Raises Refused when that is not confirmed.
-    """
-    overrides = [*(properties or ()), f"isolation.level={plan.isolation}"]
-    known = Path(plan.client_config) if plan.client_config else None
-    read = Path.read_bytes if client_config else _read_of_plan
-    load = partial(
-        ClientSettings.load, config_file=client_config or known, overrides=overrides, read=read
-    )
-    try:
-        settings, by_plan = load(bootstrap), False
-    except BootstrapMissing:
-        settings, by_plan = load(plan.bootstrap_servers), True
-    sends = by_plan and settings.has_login
-    if (loads or sends) and not yes:
-        show_before_connecting(
-            terminal, plan, path, settings.bootstrap_servers, client_config or known, loads=loads
-        )
-        what = "Connect" if not loads else "Connect, and load this handler"
-        insist_on_yes(terminal, f"{what}?", yes=False)
-    return settings
-
-
-def _read_of_plan(path: Path) -> bytes:
-    try:
-        return read_own(path)
-    except NotOwn as error:
-        raise NotOwn(
-            f"the plan names client properties, and {error}",
-            hint=f"name them yourself if they are right: --client-config {shlex.quote(str(path))}",
-        ) from None
 
 
 def tell_dry_run(
@@ -127,7 +57,7 @@ def tell_dry_run(
         )
 
 
-def confirm_and_drain(
+def preview_and_drain(
     context: typer.Context,
     terminal: Terminal,
     cluster: Cluster,
@@ -135,11 +65,16 @@ def confirm_and_drain(
     running: LocalSettings,
     metrics: MetricsServer | None,
     *,
+    dry_run: bool,
     yes: bool,
     deadline: datetime | None = None,
     report: ReportFile | None = None,
 ) -> int:
-    """Drains what was prepared, once a person said yes; gives the exit code."""
+    """Shows what was prepared, and drains it once a person said yes; gives the exit code."""
+    show_preview(terminal, prepared.action)
+    if dry_run:
+        tell_dry_run(terminal, prepared.action, report=report)
+        return EXIT_DONE
     history = History()
     plan = prepared.plan
     measure = metrics.begin(plan.topic, plan.group, plan.drain_id) if metrics else None

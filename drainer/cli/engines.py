@@ -2,180 +2,146 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import typer
 
-from drainer.cli.values import parse_size
+from drainer import wings
+from drainer.cli.groups import option, options, options_of, source
+from drainer.engine.preview import PROCESS, Engine, EngineName
+from drainer.engine.settings import LocalSettings
 from drainer.errors import UsageError
-from drainer.insight.engine_choice import EngineName, EngineRequest
-from drainer.spark.settings import EVERY_CORE, SparkLook, SparkSettings, java_for_spark
+from drainer.operations.start import Prepared
 
-_WHERE = "What it runs on"
+NO_MASTER = "no Spark master is named"
 _MASTER_VARIABLE = "DRAINER_SPARK_MASTER"
-_OF_SPARK = {
-    "master": "--master",
-    "spark_conf": "--spark-conf",
-    "wave": "--wave",
-    "state": "--state",
-    "tasks": "--tasks",
-    "archive": "--archive",
-}
 
-EngineOption = Annotated[
-    EngineName,
-    typer.Option(
+
+@options("What it runs on")
+class Engines:
+    """The engine that is asked for, and how it would run on Spark."""
+
+    engine: EngineName = option(
         "--engine",
-        envvar="DRAINER_ENGINE",
+        default=EngineName.AUTO,
+        resumes=True,
         help="This process, or Spark for what is too much for one. auto takes Spark when a master"
         " is named, or when an estimate (by run's --latency, or by what the plan of a resume has"
         " measured) says that this process is the limit; the preview says which and why.",
-        rich_help_panel=_WHERE,
-    ),
-]
-Master = Annotated[
-    str | None,
-    typer.Option(
+    )
+    master: str | None = option(
         "--master",
+        default=None,
         envvar=_MASTER_VARIABLE,
+        resumes=True,
         metavar="URL",
         help="Spark's master: local[*], spark://HOST:PORT, yarn, k8s://https://HOST:PORT. Default"
         " for Spark: local[*], all cores of this machine.",
-        rich_help_panel=_WHERE,
-    ),
-]
-SparkConf = Annotated[
-    list[str] | None,
-    typer.Option(
+    )
+    spark_conf: tuple[str, ...] = option(
         "--spark-conf",
-        envvar="DRAINER_SPARK_CONF",
+        default=(),
+        many=str,
+        resumes=True,
+        pairs=True,
         metavar="NAME=VALUE",
         help="A setting of Spark's; repeat for several. What would break order, or handle twice, is"
         " refused. Others on this machine can see it in the process list: keep secrets in files.",
-        rich_help_panel=_WHERE,
-    ),
-]
-Wave = Annotated[
-    str,
-    typer.Option(
+    )
+    wave: str = option(
         "--wave",
-        envvar="DRAINER_WAVE",
+        default="2GiB",
+        resumes=True,
         metavar="SIZE",
         help="How much of the backlog Spark reads, shuffles and handles at once. A larger one has"
         " more sub-keys to work on, and takes more room on the executors.",
-        rich_help_panel=_WHERE,
-    ),
-]
-State = Annotated[
-    str | None,
-    typer.Option(
+    )
+    state: str | None = option(
         "--state",
-        envvar="DRAINER_STATE",
+        default=None,
+        resumes=True,
         metavar="URI",
         help="Where Spark's tasks put what they finished, every 50 ms (1 s on object stores): a"
         " folder, or s3://, gs://, hdfs://. This machine and all executors have to reach it."
         " Default on this machine: PLAN.state beside the plan.",
-        rich_help_panel=_WHERE,
-    ),
-]
-Tasks = Annotated[
-    int | None,
-    typer.Option(
+    )
+    tasks: int | None = option(
         "--tasks",
-        envvar="DRAINER_TASKS",
+        default=None,
+        resumes=True,
         metavar="N",
         help="How many of Spark's tasks handle at once; they share --concurrency and --rate."
         " Default: one a core.",
-        rich_help_panel=_WHERE,
-    ),
-]
-Archives = Annotated[
-    list[str] | None,
-    typer.Option(
+    )
+    archives: tuple[str, ...] = option(
         "--archive",
-        envvar="DRAINER_ARCHIVE",
+        default=(),
+        many=str,
+        resumes=True,
         metavar="PATH",
         help="A .zip, .whl, .egg or .py that Spark's executors need to import the handler; repeat"
         " for several.",
-        rich_help_panel=_WHERE,
-    ),
-]
-
-
-def engine_request(
-    context: typer.Context,
-    engine: EngineName,
-    *,
-    master: str | None,
-    spark_conf: Sequence[str] | None,
-    wave: str,
-    state: str | None,
-    tasks: int | None,
-    archive: Sequence[str] | None,
-) -> EngineRequest:
-    """The engine that is asked for, as it was typed.
-
-    With ``--engine process`` what variables and a profile say of Spark is let alone. Raises
-    UsageError.
-    """
-    if engine is EngineName.PROCESS:
-        for option in _typed(context):
-            raise UsageError(
-                f"{option} is for Spark, and --engine process says otherwise",
-                hint="leave one of them out",
-            )
-        return EngineRequest(engine)
-    spark = SparkSettings(
-        master=master_of(master),
-        conf=spark_pairs(spark_conf or ()),
-        wave_bytes=parse_size(wave),
-        state=state,
-        tasks=tasks,
-        archives=tuple(archive or ()),
     )
-    return EngineRequest(engine, spark, None if master is None else _named_by(context))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an estimate decides."""
+        return self.engine is EngineName.AUTO and self.master is None
+
+    def request(self, context: typer.Context) -> Any:
+        """What is asked of Spark's wing; None when nothing is said of Spark.
+
+        With ``--engine process`` what variables and a profile say of Spark is let alone. Raises
+        UsageError.
+        """
+        if self.engine is EngineName.PROCESS:
+            for word in typed_of_spark(context):
+                raise UsageError(
+                    f"{word} is for Spark, and --engine process says otherwise",
+                    hint="leave one of them out",
+                )
+            return None
+        if self == Engines():
+            return None
+        named_by = None if self.master is None else _named_by(context)
+        return wings.load(wings.Hook.ASK_FOR_ENGINE)(self, named_by)
+
+    def settle(
+        self,
+        prepared: Prepared,
+        asked: Any,
+        running: LocalSettings,
+        look: Callable[[], Any] | None,
+    ) -> Prepared:
+        """What was prepared, with the engine that it will run on.
+
+        ``look`` makes the estimate that decides when nothing else does. Raises Refused when Spark
+        is asked for, and this drain can't run there or there is no Java.
+        """
+        if self.engine is EngineName.PROCESS:
+            chosen = Engine(PROCESS, "as --engine says")
+        elif asked is None and look is None:
+            chosen = Engine(PROCESS, NO_MASTER)
+        else:
+            settle = wings.load(wings.Hook.SETTLE_ENGINE)
+            return settle(prepared, asked, running, look)  # type: ignore[no-any-return]
+        return replace(prepared, action=replace(prepared.action, engine=chosen), spark=None)
 
 
-def spark_look(
-    context: typer.Context,
-    engine: EngineName,
-    *,
-    full: bool,
-    master: str | None,
-    spark_conf: Sequence[str] | None,
-    tasks: int | None,
-) -> SparkLook | None:
-    """Where on Spark a backlog is to be inspected; None for this process.
-
-    What variables and a profile say of Spark counts for ``--full`` alone. Raises UsageError, and
-    Refused when there is no Java.
-    """
-    wanted = engine is EngineName.SPARK or (engine is EngineName.AUTO and master is not None)
-    typed = _typed(context)
-    if engine is EngineName.SPARK and _source(context, "engine") == "COMMANDLINE":
-        typed = ["--engine spark", *typed]
-    if not full and typed:
-        raise UsageError(f"{typed[0]}: on Spark all of the backlog is read", hint="add --full")
-    if not wanted and typed:
-        raise UsageError(
-            f"{typed[0]} is for Spark, and this process reads",
-            hint="add --engine spark, or leave it out",
-        )
-    if not full or not wanted:
-        return None
-    look = SparkLook(master_of(master), spark_pairs(spark_conf or ()), tasks)
-    java_for_spark()
-    return look
-
-
-def _typed(context: typer.Context) -> list[str]:
+def typed_of_spark(context: typer.Context) -> list[str]:
     """The options of Spark's that were typed."""
-    return [option for name, option in _OF_SPARK.items() if _source(context, name) == "COMMANDLINE"]
+    return [
+        declared.word
+        for name, declared in options_of(context).items()
+        if name in Engines.__options__ and name != "engine"  # type: ignore[attr-defined]
+        if source(context, name) == "COMMANDLINE"
+    ]
 
 
 def _named_by(context: typer.Context) -> str:
-    match _source(context, "master"):
+    match source(context, "master"):
         case "ENVIRONMENT":
             return _MASTER_VARIABLE
         case "DEFAULT_MAP":
@@ -184,16 +150,8 @@ def _named_by(context: typer.Context) -> str:
             return "--master"
 
 
-def _source(context: typer.Context, name: str) -> str | None:
-    source = context.get_parameter_source(name)
-    return None if source is None else source.name
-
-
-def master_of(said: str | None) -> str:
-    return EVERY_CORE if said is None else said.strip()
-
-
 def spark_pairs(texts: Sequence[str]) -> dict[str, str]:
+    """Settings of Spark by name. Raises UsageError."""
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")

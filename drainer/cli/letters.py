@@ -2,119 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
+from drainer.cli.groups import option, options
 from drainer.policy.dead_letter import LetterFilter
 
 _WHICH = "Which dead letters"
 
-DeadLetterTopic = Annotated[
-    str,
-    typer.Option(
+
+@options(_WHICH)
+class LetterTopic:
+    """Where dead letters are."""
+
+    dead_letter_topic: str = option(
         "--dead-letter-topic",
-        envvar="DRAINER_DEAD_LETTER_TOPIC",
         help="Topic that holds the dead letters; that of a drain is TOPIC.GROUP.dead by default.",
-        rich_help_panel=_WHICH,
-    ),
-]
-Reasons = Annotated[
-    list[str] | None,
-    typer.Option(
+    )
+
+
+@options(_WHICH)
+class Letters:
+    """Which of them are meant; the fields are those of LetterFilter."""
+
+    reasons: tuple[str, ...] = option(
         "--reason",
-        envvar="DRAINER_REASON",
+        default=(),
+        many=str,
         help="Only those given up for this reason; repeat for several.",
-        rich_help_panel=_WHICH,
-    ),
-]
-SubKeys = Annotated[
-    list[str] | None,
-    typer.Option(
+    )
+    sub_keys: tuple[str, ...] = option(
         "--sub-key",
-        envvar="DRAINER_SUB_KEY",
+        default=(),
+        many=str,
         help="Only those of this sub-key, as the list tells it; repeat for several.",
-        rich_help_panel=_WHICH,
-    ),
-]
-ErrorTexts = Annotated[
-    list[str] | None,
-    typer.Option(
+    )
+    errors: tuple[str, ...] = option(
         "--error",
-        envvar="DRAINER_ERROR",
+        default=(),
+        many=str,
         metavar="TEXT",
         help="Only those with this text in `Type: text` of their error, in upper or lower case;"
         " repeat for several.",
-        rich_help_panel=_WHICH,
-    ),
-]
-FromTopics = Annotated[
-    list[str] | None,
-    typer.Option(
+    )
+    topics: tuple[str, ...] = option(
         "--from-topic",
-        envvar="DRAINER_FROM_TOPIC",
+        default=(),
+        many=str,
         metavar="TOPIC",
         help="Only those of messages of this topic; repeat for several.",
-        rich_help_panel=_WHICH,
-    ),
-]
-FromGroups = Annotated[
-    list[str] | None,
-    typer.Option(
+    )
+    groups: tuple[str, ...] = option(
         "--from-group",
-        envvar="DRAINER_FROM_GROUP",
+        default=(),
+        many=str,
         metavar="GROUP",
         help="Only those that a drain of this group gave up; repeat for several.",
-        rich_help_panel=_WHICH,
-    ),
-]
-FromHandlers = Annotated[
-    list[str] | None,
-    typer.Option(
+    )
+    handlers: tuple[str, ...] = option(
         "--from-handler",
-        envvar="DRAINER_FROM_HANDLER",
+        default=(),
+        many=str,
         metavar="REFERENCE",
         help="Only those that this handler gave up, as the list prints it; repeat for several.",
-        rich_help_panel=_WHICH,
-    ),
-]
-RedriveGroup = Annotated[
-    str | None,
-    typer.Option(
+    )
+
+    def filter(self) -> LetterFilter:
+        return LetterFilter(**{each.name: getattr(self, each.name) for each in fields(self)})
+
+
+@options()
+class Redrives:
+    """What keeps track of what was redriven."""
+
+    group: str | None = option(
         "--group",
+        default=None,
         envvar="DRAINER_REDRIVE_GROUP",
         help="Consumer group that keeps track of what was redriven. Default:"
         " drainer.redrive.TOPIC.",
-    ),
-]
-RedrivePlan = Annotated[
-    Path | None,
-    typer.Option(
+    )
+    plan: Path | None = option(
         "--plan",
+        default=None,
         envvar="DRAINER_REDRIVE_PLAN",
         help="The redrive's offset plan; the next redrive goes on from it. Default:"
         " TOPIC.redrive.plan.json in this folder.",
-    ),
-]
-
-
-def letter_filter(
-    *,
-    reason: Sequence[str] | None,
-    sub_key: Sequence[str] | None,
-    error: Sequence[str] | None,
-    from_topic: Sequence[str] | None,
-    from_group: Sequence[str] | None,
-    from_handler: Sequence[str] | None,
-) -> LetterFilter:
-    """What the options say."""
-    return LetterFilter(
-        reasons=tuple(reason or ()),
-        sub_keys=tuple(sub_key or ()),
-        errors=tuple(error or ()),
-        topics=tuple(from_topic or ()),
-        groups=tuple(from_group or ()),
-        handlers=tuple(from_handler or ()),
     )

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from drainer.cli.answer import LogFormat
+from drainer.cli.groups import option, options
 from drainer.cli.values import parse_duration
 from drainer.engine.signals import signals_to
 from drainer.view.terminal import Terminal
@@ -32,29 +34,59 @@ def dashboard() -> None:
     Terminal().data(make_dashboard())
 
 
-@contextmanager
-def serving(
-    terminal: Terminal, port: int | None, host: str, linger: str
-) -> Iterator[MetricsServer | None]:
-    """Serves metrics while inside, and after a drain for ``linger`` more; None without a port.
+@options("Watching it")
+class Watching:
+    """How a drain is watched from outside."""
 
-    Raises UsageError for a linger that is no duration, Refused when the port can't be had.
-    """
-    linger_s = parse_duration(linger)
-    if port is None:
-        yield None
-        return
-    from drainer.metrics.server import MetricsServer  # noqa: PLC0415 - half as long as --help
+    metrics_port: int | None = option(
+        "--metrics-port",
+        default=None,
+        min=0,
+        max=65535,
+        help="Serve metrics for Prometheus on this port while it runs; 0 for a free one, which is"
+        " told.",
+    )
+    metrics_host: str = option(
+        "--metrics-host",
+        default="127.0.0.1",
+        help="Address to serve them on. Only this machine can scrape the default; 0.0.0.0 is for"
+        " everybody who reaches the machine, who then also reads the hottest sub-keys.",
+    )
+    metrics_linger_s: float = option(
+        "--metrics-linger",
+        default="0s",
+        parse=parse_duration,
+        metavar="DURATION",
+        help="Go on serving them for so long after the end, so that the last scrape sees how it"
+        " ended: twice the scrape interval, say. Ctrl-C cuts it short.",
+    )
+    log_format: LogFormat = option(
+        "--log-format",
+        default=LogFormat.TEXT,
+        help="json writes standard error as one JSON object a line, for a log collector, and asks"
+        " nothing: say --yes with it.",
+    )
 
-    metrics = MetricsServer(host, port)
-    try:
-        terminal.say(f"metrics: {metrics.url}")
-        yield metrics
-    finally:
-        if metrics.ended and linger_s > 0:
-            terminal.say(f"metrics stay for {linger}; Ctrl-C ends that")
-            _wait(linger_s)
-        metrics.close()
+    @contextmanager
+    def serving(self, terminal: Terminal) -> Iterator[MetricsServer | None]:
+        """Serves metrics while inside, and lingers after a drain; None without a port.
+
+        Raises Refused when the port can't be had.
+        """
+        if self.metrics_port is None:
+            yield None
+            return
+        from drainer.metrics.server import MetricsServer  # noqa: PLC0415 - half as long as --help
+
+        metrics = MetricsServer(self.metrics_host, self.metrics_port)
+        try:
+            terminal.say(f"metrics: {metrics.url}")
+            yield metrics
+        finally:
+            if metrics.ended and self.metrics_linger_s > 0:
+                terminal.say(f"metrics stay for {self.metrics_linger_s:g}s; Ctrl-C ends that")
+                _wait(self.metrics_linger_s)
+            metrics.close()
 
 
 def _wait(seconds: float) -> None:

@@ -2,68 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
-from drainer.cli import options as o
-from drainer.cli.answer import answering, insist_on_yes
-from drainer.cli.draining import connect, settings_of_plan
-from drainer.command import command
+from drainer.cli.answer import insist_on_yes
+from drainer.cli.connecting import Kafka
+from drainer.cli.groups import command, option, without
+from drainer.cli.options import PlanArgument, Yes
+from drainer.command import command as in_shell
 from drainer.errors import EXIT_DONE, EXIT_REFUSED
-from drainer.kafka.cluster import Cluster
 from drainer.loader import load_handler
 from drainer.operations.commit import FindMoves, Move, commit_moves, move, undo_moves
 from drainer.operations.examine import changes, examine, group_offsets
 from drainer.operations.taking import take_plan
-from drainer.store.plan_file import LoadedPlan, NotOwnPlan, PlanFile
+from drainer.store.plan_file import NotOwnPlan, PlanFile
 from drainer.view.plan import show_checks, show_plan
 from drainer.view.terminal import Terminal
 
+Speaking: TypeAlias = Annotated[Terminal, without("quiet")]
+
 app = typer.Typer(
     no_args_is_help=True,
-    rich_markup_mode="markdown",
     help="Look at an offset plan, check it, or move the group by it.",
 )
 
 
 @app.command()
-def show(plan: o.PlanArgument, json: o.Json = False, debug: o.Debug = False) -> None:
+@command
+def show(plan: PlanArgument, terminal: Speaking) -> None:
     """Show what a plan holds; asks no broker.
 
     Example: `drainer plan show orders.indexer.plan.json`
     """
-    terminal = Terminal(json=json, debug=debug)
-    with answering(terminal):
-        file = PlanFile(plan)
-        try:
-            loaded = file.load()
-        except NotOwnPlan as error:
-            loaded = file.load(anybodys=True)
-            terminal.warn(f"{error}; what is shown may be made up")
-            terminal.hint(error.hint or "")
-        if json:
-            terminal.data(loaded.plan.as_json())
-        else:
-            show_plan(terminal, loaded.plan, plan)
+    file = PlanFile(plan)
+    try:
+        loaded = file.load()
+    except NotOwnPlan as error:
+        loaded = file.load(anybodys=True)
+        terminal.warn(f"{error}; what is shown may be made up")
+        terminal.hint(error.hint or "")
+    if terminal.json:
+        terminal.data(loaded.plan.as_json())
+    else:
+        show_plan(terminal, loaded.plan, plan)
 
 
 @app.command()
+@command
 def take(
-    plan: o.PlanArgument,
+    plan: PlanArgument,
     to: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write it there, and leave the one that there is alone."),
-    ] = None,
+        option(
+            "--to",
+            default=None,
+            envvar=None,
+            metavar="FILE",
+            help="Write it there, and leave the one that there is alone.",
+        ),
+    ],
     handler: Annotated[
         str | None,
-        typer.Option(help="The same handler, where you can read it. Default: where the plan says."),
-    ] = None,
-    yes: o.Yes = False,
-    json: o.Json = False,
-    debug: o.Debug = False,
+        option(
+            "--handler",
+            default=None,
+            envvar=None,
+            help="The same handler, where you can read it. Default: where the plan says.",
+        ),
+    ],
+    yes: Yes,
+    terminal: Speaking,
 ) -> None:
     """Make a plan yours that another user's drain wrote, so that you can resume it.
 
@@ -75,97 +85,66 @@ def take(
     - `drainer plan take orders.indexer.plan.json`
     - `drainer plan take /srv/drains/orders.indexer.plan.json --to orders.indexer.plan.json`
     """
-    terminal = Terminal(json=json, debug=debug)
-    with answering(terminal):
-        file, target = PlanFile(plan), PlanFile(to or plan)
-        loaded = file.load(anybodys=True)
-        show_plan(terminal, loaded.plan)
-        insist_on_yes(terminal, "Take this plan as your own?", yes=yes)
-        mine = load_handler(handler).absolute_reference if handler else None
-        take_plan(file, loaded, target, mine)
-        terminal.say(f"{target.path} is yours")
-        terminal.hint(f"go on with it: {command('resume', target.path)}")
-        if json:
-            terminal.data({"status": "taken", "exit_code": EXIT_DONE, "plan": str(target.path)})
+    file, target = PlanFile(plan), PlanFile(to or plan)
+    loaded = file.load(anybodys=True)
+    show_plan(terminal, loaded.plan)
+    insist_on_yes(terminal, "Take this plan as your own?", yes=yes)
+    mine = load_handler(handler).absolute_reference if handler else None
+    take_plan(file, loaded, target, mine)
+    terminal.say(f"{target.path} is yours")
+    terminal.hint(f"go on with it: {in_shell('resume', target.path)}")
+    if terminal.json:
+        terminal.data({"status": "taken", "exit_code": EXIT_DONE, "plan": str(target.path)})
 
 
 @app.command()
-def verify(
-    plan: o.PlanArgument,
-    bootstrap_server: o.BootstrapServer = None,
-    client_config: o.ClientConfig = None,
-    client_property: o.ClientProperty = None,
-    yes: o.Yes = False,
-    json: o.Json = False,
-    debug: o.Debug = False,
-) -> None:
+@command
+def verify(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Speaking) -> int:
     """Check a plan against itself and against the cluster, and say each thing that was checked.
 
     Exits with 3 when it could not be resumed as things are.
 
     Example: `drainer plan verify orders.indexer.plan.json`
     """
-    terminal = Terminal(json=json, debug=debug)
-    with answering(terminal):
-        loaded = PlanFile(plan).load()
-        settings = settings_of_plan(
-            *(terminal, plan, loaded.plan, bootstrap_server, client_config, client_property),
-            yes=yes,
+    loaded = PlanFile(plan).load()
+    with kafka.connect_by_plan(terminal, plan, loaded.plan, yes=yes) as cluster:
+        checks = examine(cluster, loaded)
+        failed = [check.error for check in checks if check.error is not None]
+        found = [] if failed else changes(cluster, loaded.plan, group_offsets(cluster, loaded))
+    code = EXIT_REFUSED if failed else EXIT_DONE
+    if terminal.json:
+        terminal.data(
+            {
+                "status": "refused" if failed else "ok",
+                "exit_code": code,
+                "checks": [
+                    {"text": c.text, "ok": c.ok, "error": str(c.error) if c.error else None}
+                    for c in checks
+                ],
+                "warnings": found,
+            }
         )
-        with connect(settings) as cluster:
-            checks = examine(cluster, loaded)
-            failed = [check.error for check in checks if check.error is not None]
-            found = [] if failed else changes(cluster, loaded.plan, group_offsets(cluster, loaded))
-        if json:
-            terminal.data(
-                {
-                    "status": "refused" if failed else "ok",
-                    "exit_code": EXIT_REFUSED if failed else EXIT_DONE,
-                    "checks": [
-                        {"text": c.text, "ok": c.ok, "error": str(c.error) if c.error else None}
-                        for c in checks
-                    ],
-                    "warnings": found,
-                }
-            )
-        show_checks(
-            terminal,
-            [(check.text, check.ok, str(check.error) if check.error else "") for check in checks],
-        )
-        for text in found:
-            terminal.warn(text)
-        for error in failed:
-            if error.hint:
-                terminal.hint(error.hint)
-        if failed:
-            raise typer.Exit(EXIT_REFUSED)
+    show_checks(
+        terminal,
+        [(check.text, check.ok, str(check.error) if check.error else "") for check in checks],
+    )
+    for text in found:
+        terminal.warn(text)
+    for error in failed:
+        if error.hint:
+            terminal.hint(error.hint)
+    return code
 
 
 @app.command()
-def commit(
-    plan: o.PlanArgument,
-    bootstrap_server: o.BootstrapServer = None,
-    client_config: o.ClientConfig = None,
-    client_property: o.ClientProperty = None,
-    yes: o.Yes = False,
-    json: o.Json = False,
-    debug: o.Debug = False,
-) -> None:
+@command
+def commit(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Speaking) -> None:
     """Commit the plan's watermark, where a drain could not. It never moves the group back.
 
     Example: `drainer plan commit orders.indexer.plan.json`
     """
-    terminal = Terminal(json=json, debug=debug)
     _move(
-        terminal,
-        plan,
-        lambda loaded: connect(
-            settings_of_plan(
-                *(terminal, plan, loaded.plan, bootstrap_server, client_config, client_property),
-                yes=yes,
-            )
-        ),
-        commit_moves,
+        *(plan, kafka, terminal, commit_moves),
         question="Commit these offsets?",
         nothing="the group stands at the watermark already",
         yes=yes,
@@ -173,15 +152,8 @@ def commit(
 
 
 @app.command()
-def undo(
-    plan: o.PlanArgument,
-    bootstrap_server: o.BootstrapServer = None,
-    client_config: o.ClientConfig = None,
-    client_property: o.ClientProperty = None,
-    yes: o.Yes = False,
-    json: o.Json = False,
-    debug: o.Debug = False,
-) -> None:
+@command
+def undo(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Speaking) -> None:
     """Put the group back to where it stood before the drain, wherever it stands now.
 
     The group's consumers will then see again what the drain handled. The plan keeps what is
@@ -189,17 +161,8 @@ def undo(
 
     Example: `drainer plan undo orders.indexer.plan.json`
     """
-    terminal = Terminal(json=json, debug=debug)
     _move(
-        terminal,
-        plan,
-        lambda loaded: connect(
-            settings_of_plan(
-                *(terminal, plan, loaded.plan, bootstrap_server, client_config, client_property),
-                yes=yes,
-            )
-        ),
-        undo_moves,
+        *(plan, kafka, terminal, undo_moves),
         question="Put the group back to these offsets?",
         nothing="the group stands where it stood before the drain",
         yes=yes,
@@ -207,40 +170,39 @@ def undo(
 
 
 def _move(
-    terminal: Terminal,
     path: Path,
-    connected: Callable[[LoadedPlan], Cluster],
+    kafka: Kafka,
+    terminal: Terminal,
     find_moves: FindMoves,
     *,
     question: str,
     nothing: str,
     yes: bool,
 ) -> None:
-    with answering(terminal):
-        file = PlanFile(path)
-        loaded = file.load()
-        with connected(loaded) as cluster:
-            moves = find_moves(cluster, loaded)
-            if moves:
-                for each in moves:
-                    terminal.say(_in_words(each))
-                insist_on_yes(terminal, question, yes=yes)
-                move(cluster, file, loaded, moves, find_moves, terminal.say)
-                terminal.say(f"group {loaded.plan.group} moved, and read back")
-            else:
-                terminal.say(nothing)
-        if terminal.json:
-            terminal.data(
-                {
-                    "status": "moved" if moves else "unmoved",
-                    "exit_code": EXIT_DONE,
-                    "group": loaded.plan.group,
-                    "partitions": {
-                        str(each.partition): {"found": each.found, "committed": each.target}
-                        for each in moves
-                    },
-                }
-            )
+    file = PlanFile(path)
+    loaded = file.load()
+    with kafka.connect_by_plan(terminal, path, loaded.plan, yes=yes) as cluster:
+        moves = find_moves(cluster, loaded)
+        if moves:
+            for each in moves:
+                terminal.say(_in_words(each))
+            insist_on_yes(terminal, question, yes=yes)
+            move(cluster, file, loaded, moves, find_moves, terminal.say)
+            terminal.say(f"group {loaded.plan.group} moved, and read back")
+        else:
+            terminal.say(nothing)
+    if terminal.json:
+        terminal.data(
+            {
+                "status": "moved" if moves else "unmoved",
+                "exit_code": EXIT_DONE,
+                "group": loaded.plan.group,
+                "partitions": {
+                    str(each.partition): {"found": each.found, "committed": each.target}
+                    for each in moves
+                },
+            }
+        )
 
 
 def _in_words(move: Move) -> str:

@@ -105,29 +105,35 @@ def read_profile(path: Path | None, name: str | None) -> dict[str, Any]:
     return content
 
 
-def as_defaults(values: Mapping[str, Any], app: Any, source: Path = Path(FILE)) -> dict[str, Any]:
+def as_defaults(
+    values: Mapping[str, Any], app: Any, source: Path = Path(FILE), wanted: str | None = None
+) -> dict[str, Any]:
     """The values of a profile file, ``source``, as defaults of every command with such an option.
 
+    Of those commands that are not ``wanted`` only as many are loaded as it takes to know the keys.
     Raises UsageError for a key that no command has, which is most likely a slip, and for a value
     that its option won't take.
     """
     defaults: dict[str, Any] = {}
     unknown = set(values)
-    for path, command in _commands(app, ()):
-        known = {
-            _key(word, parameter): parameter
-            for parameter in command.params
-            for word in parameter.opts
-            if word.startswith("--") or word == "-X"
-        }
-        place = defaults
-        for word in path:
-            place = place.setdefault(word, {})
-        for key, value in values.items():
-            if key in known:
+    names = sorted(app.commands, key=lambda name: name != wanted) if values else []
+    for top in names:
+        if not unknown and wanted not in (None, top):
+            break
+        for path, command in _commands(app.commands[top], (top,)):
+            known = {
+                _key(word, parameter): parameter
+                for parameter in command.params
+                for word in parameter.opts
+                if word.startswith("--") or word == "-X"
+            }
+            place = defaults
+            for word in path:
+                place = place.setdefault(word, {})
+            for key in values.keys() & known.keys():
                 unknown.discard(key)
-                option = known[key]
-                place[option.name] = _fitting(path, command, option, value, f"{source}: {key}")
+                option, said = known[key], values[key]
+                place[option.name] = _fitting(path, command, option, said, f"{source}: {key}")
     if unknown:
         raise UsageError(
             f"{source}: no command has an option {sorted(unknown)[0]!r}",
@@ -170,13 +176,9 @@ def _table(source: Path, name: str, found: Any) -> dict[str, Any]:
 
 
 def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    children = getattr(command, "commands", None)
-    if children is None:
-        yield path, command
-        return
     if path:
-        yield path, command  # a group may do something by itself
-    for name, child in children.items():
+        yield path, command  # a group, too, may do something by itself
+    for name, child in getattr(command, "commands", {}).items():
         yield from _commands(child, (*path, name))
 
 
@@ -184,7 +186,8 @@ def apply_profile(context: typer.Context, path: Path | None, name: str | None) -
     """Makes the profile's values the defaults of whichever command follows, and says whose."""
     values = read_profile(path, name)
     source = path or Path(FILE)
-    context.default_map = as_defaults(values, context.command, source)
+    wanted = context.invoked_subcommand
+    context.default_map = as_defaults(values, context.command, source, wanted)
     if not values:
         return ""
     profile = f" and its profile {name}" if name is not None else ""

@@ -9,10 +9,9 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypeAlias
 
-import typer
-
+from drainer.cli.groups import option, options
 from drainer.errors import UsageError
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.settings import OverLimit, RuleSettings, SkipRule
@@ -20,106 +19,84 @@ from drainer.policy.rules.settings import OverLimit, RuleSettings, SkipRule
 _PANEL = "What is left out on purpose (kept in the plan)"
 
 
-def _option(name: str, metavar: str | None, help_: str, **more: Any) -> Any:
+@options(_PANEL)
+class Rules:
+    """What was said of sub-messages that are left out."""
+
     # Of those that repeat a variable would be cut at each space, which expressions have.
-    repeats = name in ("--skip", "--skip-key")
-    return typer.Option(
-        name,
-        envvar=None if repeats else f"DRAINER_{name[2:].upper().replace('-', '_')}",
-        metavar=metavar,
-        help=help_,
-        rich_help_panel=_PANEL,
-        show_default=False,
-        **more,
+    skip_keys: tuple[str, ...] = option(
+        "--skip-key",
+        envvar=None,
+        default=(),
+        many=str,
+        metavar="KEY",
+        help="Skip all sub-messages of this sub-key: text, bytes as text, others as Python writes"
+        " them. Repeatable.",
+    )
+    skips: tuple[str, ...] = option(
+        "--skip",
+        envvar=None,
+        default=(),
+        many=str,
+        metavar="EXPRESSION",
+        help="Skip what this is true of, as in \"payload.kind == 'set_email'\". It may name key,"
+        " payload, message, index. What it can't be told of is not skipped. Repeatable.",
+    )
+    rules: Path | None = option(
+        "--rules",
+        default=None,
+        metavar="FILE",
+        help="A TOML file of rules with names: [[skip]] with name, when and keys; limit_per_key,"
+        " over_limit.",
+    )
+    limit_per_key: int | None = option(
+        "--limit-per-key",
+        default=None,
+        metavar="N",
+        min=1,
+        help="Handle the first N sub-messages of each sub-key, and skip the others. Exact for"
+        " 100,000 sub-keys; with more, some more than N may be handled.",
+    )
+    over_limit: OverLimit | None = option(
+        "--over-limit",
+        default=None,
+        help="What becomes of those others: skipped, or a dead letter, which can be redriven."
+        " Default: skip.",
     )
 
+    def over(self, known: RuleSettings | None = None) -> RuleSettings:
+        """What is known, with what was said over it.
 
-SkipKeys = Annotated[
-    list[str] | None,
-    _option(
-        "--skip-key",
-        "KEY",
-        "Skip all sub-messages of this sub-key: text, bytes as text, others as Python writes them."
-        " Repeatable.",
-    ),
-]
-Skips = Annotated[
-    list[str] | None,
-    _option(
-        "--skip",
-        "EXPRESSION",
-        "Skip what this is true of, as in \"payload.kind == 'set_email'\". It may name key,"
-        " payload, message, index. What it can't be told of is not skipped. Repeatable.",
-    ),
-]
-RulesFile = Annotated[
-    Path | None,
-    _option(
-        "--rules",
-        "FILE",
-        "A TOML file of rules with names: [[skip]] with name, when and keys; limit_per_key,"
-        " over_limit.",
-    ),
-]
-LimitPerKey = Annotated[
-    int | None,
-    _option(
-        "--limit-per-key",
-        "N",
-        "Handle the first N sub-messages of each sub-key, and skip the others. Exact for 100,000"
-        " sub-keys; with more, some more than N may be handled.",
-        min=1,
-    ),
-]
-OverLimitOption = Annotated[
-    OverLimit | None,
-    _option(
-        "--over-limit",
-        None,
-        "What becomes of those others: skipped, or a dead letter, which can be redriven. Default:"
-        " skip.",
-    ),
-]
-NoRules = Annotated[
+        Rules that skip are taken as a whole: any of them said here takes the place of all those
+        known. Raises UsageError when they can't be understood.
+        """
+        known = known or RuleSettings()
+        said = RuleSettings() if self.rules is None else _read(self.rules)
+        try:
+            found = replace(
+                known,
+                skip=(*said.skip, *_typed(self.skip_keys, self.skips)) or known.skip,
+                limit_per_key=self.limit_per_key or said.limit_per_key or known.limit_per_key,
+                over_limit=self.over_limit
+                or (said.over_limit if said.limit_per_key is not None else known.over_limit),
+            )
+        except ValueError as error:
+            raise UsageError(str(error), hint="give each rule a name of its own") from None
+        if self.over_limit is not None and found.limit_per_key is None:
+            raise UsageError("--over-limit is of no use without --limit-per-key", hint="say both")
+        RuleFilter(found)
+        return found
+
+
+NoRules: TypeAlias = Annotated[
     bool,
-    typer.Option(
+    option(
         "--no-rules",
-        envvar="DRAINER_NO_RULES",
+        default=False,
+        panel=_PANEL,
         help="Go on without the rules that the plan has. What they skipped stays skipped.",
-        rich_help_panel=_PANEL,
     ),
 ]
-
-
-def rule_settings(
-    known: RuleSettings,
-    *,
-    skip_key: Sequence[str] | None,
-    skip: Sequence[str] | None,
-    rules: Path | None,
-    limit_per_key: int | None,
-    over_limit: OverLimit | None,
-) -> RuleSettings:
-    """What is known, with what was said on the command line over it.
-
-    Rules that skip are taken as a whole: any of them said here takes the place of all those known.
-    Raises UsageError when they can't be understood.
-    """
-    said = RuleSettings() if rules is None else _read(rules)
-    try:
-        found = replace(
-            known,
-            skip=(*said.skip, *_typed(skip_key or (), skip or ())) or known.skip,
-            limit_per_key=limit_per_key or said.limit_per_key or known.limit_per_key,
-            over_limit=over_limit
-            or (said.over_limit if said.limit_per_key is not None else known.over_limit),
-        )
-    except ValueError as error:
-        raise UsageError(str(error), hint="give each rule a name of its own") from None
-    if over_limit is not None and found.limit_per_key is None:
-        raise UsageError("--over-limit is of no use without --limit-per-key", hint="say both")
-    RuleFilter(found)
-    return found
 
 
 def _typed(keys: Sequence[str], expressions: Sequence[str]) -> list[SkipRule]:

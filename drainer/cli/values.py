@@ -36,7 +36,7 @@ def parse_rate(text: str) -> float:
     return float(match[1]) / per
 
 
-def parse_share(text: str, option: str) -> float:
+def parse_share(text: str) -> float:
     """``5%`` or ``0.05`` as a share of one, above 0 and at most 1. Raises UsageError."""
     word = text.strip()
     try:
@@ -44,17 +44,15 @@ def parse_share(text: str, option: str) -> float:
     except ValueError:
         found = 0.0
     if not 0 < found <= 1:
-        raise UsageError(f"{option} {text!r} is no share", hint="as in 5%, or 0.05")
+        raise UsageError(f"{text!r} is not a share", hint="as in 5%, or 0.05")
     return found
 
 
-def parse_list(text: str, option: str) -> tuple[str, ...]:
+def parse_list(text: str) -> tuple[str, ...]:
     """``a,b,c``, each once and none of them empty. Raises UsageError."""
     found = tuple(word.strip() for word in text.split(","))
     if not all(found):
-        raise UsageError(
-            f"{option} {text!r} is no list with commas between", hint="as in 1KiB,10KiB"
-        )
+        raise UsageError(f"{text!r} is not a list with commas between", hint="as in 1KiB,10KiB")
     return found
 
 
@@ -65,7 +63,7 @@ def parse_concurrency(text: str) -> Concurrency:
         return Concurrency.auto(int(found[1]) if found[1] else None)
     if not text.isdecimal() or not 0 < int(text) < 10_000_000:
         raise UsageError(
-            f"--concurrency {text!r} is no number from 1 on, and not auto",
+            f"{text!r} is not a number from 1 on, and not auto",
             hint="auto finds it while draining; auto:500 goes no further than 500",
         )
     return Concurrency.fixed(int(text))
@@ -95,24 +93,24 @@ def parse_deadline(text: str, now: datetime) -> datetime:
         found = None
     if found is None or "-" not in word:
         raise UsageError(
-            f"--deadline {text!r} is no time",
+            f"{text!r} is not a time",
             hint="say 08:00 (the next one), 6h from now, or 2026-11-21T08:00",
         )
     if found <= now:
-        raise UsageError(
-            f"--deadline {text!r} has passed", hint="say a time to come, or how long: 6h"
-        )
+        raise UsageError(f"{text!r} has passed", hint="say a time to come, or how long: 6h")
     return found
 
 
-def parse_pairs(texts: Iterable[str], option: str) -> dict[str, str]:
-    """``name=value`` texts as a dict. Raises UsageError that names the option."""
+def parse_pairs(texts: Iterable[str]) -> dict[str, str]:
+    """``name=value`` texts as a dict. Raises UsageError."""
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             # It is not shown: it may be a secret.
-            raise UsageError(f"a value of {option} is not name=value", hint="as in index=orders")
+            raise UsageError(
+                "takes name=value, and was given something else", hint="as in index=orders"
+            )
         pairs[name.strip()] = value
     return pairs
 

@@ -6,42 +6,56 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
-import typer
-
 from drainer import sandbox
-from drainer.cli import options as o
-from drainer.cli.answer import answering
-from drainer.cli.draining import connect
+from drainer.cli.connecting import Kafka, connect
+from drainer.cli.groups import command, only, option
+from drainer.cli.options import insist_on_concurrency
 from drainer.cli.values import parse_concurrency
 from drainer.demo.emergency import CONCURRENCY, MESSAGES, UPDATE_S
 from drainer.demo.performance import perform
 from drainer.demo.recording import RecordingTerminal
 from drainer.demo.story import Demo, Size
 from drainer.kafka.settings import ClientSettings
+from drainer.policy.concurrency import Concurrency
 from drainer.view.terminal import Terminal
 
 
+@command
 def demo(
-    bootstrap_server: o.BootstrapServer = None,
+    kafka: Annotated[Kafka, only("bootstrap_server")],
     messages: Annotated[
-        int, typer.Option(envvar="DRAINER_DEMO_MESSAGES", min=1, help="Messages in the backlog.")
-    ] = MESSAGES,
+        int,
+        option(
+            "--messages",
+            default=MESSAGES,
+            envvar="DRAINER_DEMO_MESSAGES",
+            min=1,
+            help="Messages in the backlog.",
+        ),
+    ],
     concurrency: Annotated[
-        str,
-        typer.Option(
+        Concurrency,
+        option(
             "--concurrency",
             "-c",
+            default=str(CONCURRENCY),
+            envvar=None,
+            parse=parse_concurrency,
             metavar="N|auto|auto:MAX",
-            callback=o.insist_on_concurrency,
+            callback=insist_on_concurrency,
             help="Updates at once.",
         ),
-    ] = str(CONCURRENCY),
+    ],
     record: Annotated[
-        Path | None, typer.Option(help="Keep a picture of the terminal in this SVG file.")
-    ] = None,
-    json: o.Json = False,
-    quiet: o.Quiet = False,
-    debug: o.Debug = False,
+        Path | None,
+        option(
+            "--record",
+            default=None,
+            envvar=None,
+            help="Keep a picture of the terminal in this SVG file.",
+        ),
+    ],
+    terminal: Terminal,
 ) -> None:
     """Act out the emergency on a real broker: two weeks of backlog behind one key.
 
@@ -50,16 +64,12 @@ def demo(
 
     Example: `drainer demo`
     """
-    terminal = (
-        RecordingTerminal(json=json, quiet=quiet, debug=debug)
-        if record
-        else Terminal(json=json, quiet=quiet, debug=debug)
-    )
-    with answering(terminal), TemporaryDirectory(prefix="drainer-demo-") as folder:
-        servers = bootstrap_server or sandbox.up(say=terminal.say).bootstrap_servers
+    if record:
+        terminal = RecordingTerminal(json=terminal.json, quiet=terminal.quiet, debug=terminal.debug)
+    with TemporaryDirectory(prefix="drainer-demo-") as folder:
+        servers = kafka.bootstrap_server or sandbox.up(say=terminal.say).bootstrap_servers
         settings = ClientSettings.load(servers)
-        at_once = parse_concurrency(concurrency)
-        size = Size(messages, UPDATE_S, at_once.most, at_once.is_auto)
+        size = Size(messages, UPDATE_S, concurrency.most, concurrency.is_auto)
         story = Demo(settings, Path(folder), size)
         with connect(settings) as cluster:
             perform(terminal, story, cluster)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
 from drainer.core.bundles import Bundling
@@ -37,6 +38,14 @@ class PartitionAction:
 
 
 PROCESS, SPARK = "process", "spark"
+
+
+class EngineName(StrEnum):
+    """What ``--engine`` says."""
+
+    AUTO = "auto"
+    PROCESS = PROCESS
+    SPARK = SPARK
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from pathlib import Path
 
+from drainer.cli.engines import NO_MASTER, Engines, spark_pairs
+from drainer.cli.values import parse_size
 from drainer.core.claims import ALL
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
-from drainer.engine.preview import PROCESS, SPARK, Engine
+from drainer.engine.preview import PROCESS, SPARK, Engine, EngineName
 from drainer.engine.settings import LocalSettings
 from drainer.errors import Refused
 from drainer.insight.forecast.forecast import CPU, NOTHING, SPLIT, Forecast
@@ -25,14 +26,6 @@ WORTH_S, WORTH_TIMES = 60.0, 1.2
 # How much of a core is left for what a process does alone: the shuffle takes the rest.
 OF_A_CORE = 0.4
 SUB_MESSAGE_MOST_S = 20e-6  # what the process takes for one, which is 10 to 15 us here
-
-
-class EngineName(StrEnum):
-    """What ``--engine`` says."""
-
-    AUTO = "auto"
-    PROCESS = PROCESS
-    SPARK = SPARK
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +58,33 @@ class Looked:
     took_s: float | None = None
 
 
+def ask_for_engine(said: Engines, named_by: str | None) -> EngineRequest:
+    """The engine that is asked for, as it was typed. Raises UsageError."""
+    spark = SparkSettings(
+        master=EVERY_CORE if said.master is None else said.master.strip(),
+        conf=spark_pairs(said.spark_conf),
+        wave_bytes=parse_size(said.wave),
+        state=said.state,
+        tasks=said.tasks,
+        archives=said.archives,
+    )
+    return EngineRequest(said.engine, spark, named_by)
+
+
 def settle_engine(
     prepared: Prepared,
-    asked: EngineRequest,
+    asked: EngineRequest | None,
     running: LocalSettings,
-    look: Callable[[], Looked | str] = lambda: "",
+    look: Callable[[], Looked | str] | None = None,
 ) -> Prepared:
-    """What was prepared, with the engine that it will run on.
+    """What was prepared, with the engine that it will run on; nothing ``asked`` leaves it open.
 
     ``look`` is called when an estimate decides; it may say instead why there is none.
 
     Raises Refused when Spark is asked for, and this drain can't run there or there is no Java.
     """
-    engine = choose_engine(asked, unsuited(prepared.plan, running), look)
+    asked = asked or EngineRequest()
+    engine = choose_engine(asked, unsuited(prepared.plan, running), look or (lambda: ""))
     if not engine.is_spark:
         return replace(prepared, action=replace(prepared.action, engine=engine), spark=None)
     spark = replace(asked.spark, state=_state(asked.spark, prepared.action.plan_path))
@@ -103,7 +110,7 @@ def choose_engine(
     if asked.is_open:
         looked = look() if barred is None else ""
         if isinstance(looked, str):
-            return Engine(PROCESS, looked or "no Spark master is named")
+            return Engine(PROCESS, looked or NO_MASTER)
         return _by_estimate(looked)
     named_by = asked.named_by if asked.name is EngineName.AUTO else None
     why = "as --engine says" if named_by is None else f"{named_by} names a master"
@@ -155,7 +162,7 @@ def too_few_to_ask(plan: OffsetPlan) -> str | None:
     if left * fan_out * SUB_MESSAGE_MOST_S >= WORTH_S:
         return None
     about = round(left * fan_out)
-    return f"no Spark master is named, and about {about:,} sub-messages are no load for one process"
+    return f"{NO_MASTER}, and about {about:,} sub-messages are no load for one process"
 
 
 def cores() -> int:

@@ -99,6 +99,11 @@ _JAAS_OPTION = re.compile(
 _TRUSTSTORE = "ssl.truststore.location"
 
 _SECRET = re.compile(r"password|passphrase|secret|token|jaas|\.pem$|oauthbearer\.config$", re.I)
+_ANY_SECRET = re.compile(
+    r"secret|passw(or)?d|passphrase|token|credential|jaas|(access|account|api|private|encryption)"
+    r"[._-]?key",
+    re.IGNORECASE,
+)
 _NO_SECRET = re.compile(r"\.url$|\.location$|\.file$", re.I)
 _CALLBACK = re.compile(r"_cb$|^logger$|^on_commit$|^opaque$")
 _NAMED = re.compile(r'(?:No such configuration property:|configuration property) "([^"]+)"')
@@ -114,6 +119,12 @@ class BootstrapMissing(UsageError):
 def is_secret(name: str) -> bool:
     """Whether a property's value must never be shown."""
     return bool(_SECRET.search(name)) and not _NO_SECRET.search(name)
+
+
+def hides(name: str, value: str) -> bool:
+    """Whether a setting of anything else is not to be shown: Java options and the like carry
+    secrets in their values, too."""
+    return _ANY_SECRET.search(name) is not None or _ANY_SECRET.search(value) is not None
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -3,68 +3,70 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
 from drainer import sandbox
-from drainer.cli import options as o
-from drainer.cli.answer import answering
+from drainer.cli.groups import command, only, option, without
+from drainer.errors import EXIT_DONE
 from drainer.view.terminal import Terminal
 
 app = typer.Typer(
     no_args_is_help=True,
-    rich_markup_mode="markdown",
     help="A real one-node Kafka on this machine, to try things on. Needs Java 17 or newer.",
 )
 
-Folder = Annotated[
+Folder: TypeAlias = Annotated[
     Path | None,
-    typer.Option(envvar="DRAINER_SANDBOX", help="Where its data is kept; `down` removes it."),
+    option(
+        "--folder",
+        default=None,
+        envvar="DRAINER_SANDBOX",
+        help="Where its data is kept; `down` removes it.",
+    ),
 ]
 
 
 @app.command()
-def up(folder: Folder = None, json: o.Json = False, debug: o.Debug = False) -> None:
+@command
+def up(folder: Folder, terminal: Annotated[Terminal, without("quiet")]) -> None:
     """Start the sandbox, or tell where it runs.
 
     The first time it fetches Kafka (43 MB) into your cache folder.
 
     Example: `export DRAINER_BOOTSTRAP_SERVER=$(drainer sandbox up)`
     """
-    terminal = Terminal(json=json, debug=debug)
-    with answering(terminal):
-        _print(terminal, sandbox.up(folder, say=terminal.say))
+    _print(terminal, sandbox.up(folder, say=terminal.say))
 
 
 @app.command()
-def status(folder: Folder = None, json: o.Json = False, debug: o.Debug = False) -> None:
+@command
+def status(folder: Folder, terminal: Annotated[Terminal, without("quiet")]) -> int:
     """Tell whether the sandbox runs, and where; exits with 1 when it does not.
 
     Example: `drainer sandbox status`
     """
-    terminal = Terminal(json=json, debug=debug)
-    with answering(terminal):
-        state = sandbox.status(folder)
-        if state is None or not state.running:
-            left = "" if state is None else f"; its data is in {state.folder}"
-            terminal.say(f"the sandbox is not running{left}")
-            if json:
-                terminal.data({"running": False})
-            raise typer.Exit(1)
-        _print(terminal, state)
+    state = sandbox.status(folder)
+    if state is None or not state.running:
+        left = "" if state is None else f"; its data is in {state.folder}"
+        terminal.say(f"the sandbox is not running{left}")
+        if terminal.json:
+            terminal.data({"running": False})
+        return 1
+    _print(terminal, state)
+    return EXIT_DONE
 
 
 @app.command()
-def down(folder: Folder = None, debug: o.Debug = False) -> None:
+@command
+def down(folder: Folder, terminal: Annotated[Terminal, only("debug")]) -> None:
     """Stop the sandbox and remove its data.
 
     Example: `drainer sandbox down`
     """
-    terminal = Terminal(debug=debug)
-    with answering(terminal):
-        if not sandbox.down(folder, say=terminal.say):
-            terminal.say("there was no sandbox")
+    if not sandbox.down(folder, say=terminal.say):
+        terminal.say("there was no sandbox")
 
 
 def _print(terminal: Terminal, state: sandbox.SandboxState) -> None:

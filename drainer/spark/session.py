@@ -20,12 +20,12 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from drainer.kafka.settings import hides
 from drainer.spark.settings import (
     DRAIN_LAWS,
     LAWS,
     SparkSettings,
     check_conf,
-    hides,
     java_for_spark,
 )
 

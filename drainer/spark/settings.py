@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from drainer.errors import Refused, SandboxRefused, UsageError
 from drainer.java import Java, find_java
-from drainer.kafka.settings import REDACTED
+from drainer.kafka.settings import REDACTED, hides
 
 EVERY_CORE = "local[*]"
 WAVE_BYTES = 2 * 1024**3
@@ -41,11 +41,6 @@ _ELSEWHERE = {
 }
 _LOCAL = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[ *\d+ *, *\d+ *, *\d+ *\]")
 _REMOTE = re.compile(r"(spark|k8s)://.+|yarn")
-_SECRET = re.compile(
-    r"secret|passw(or)?d|passphrase|token|credential|jaas|(access|account|api|private|encryption)"
-    r"[._-]?key",
-    re.IGNORECASE,
-)  # more than Spark's own spark.redaction.regex
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -238,8 +233,3 @@ def _check_archive(archive: str) -> None:
             f"--archive {archive}: there is no such file",
             hint="it is a path on this machine; Spark sends it along",
         )
-
-
-def hides(name: str, value: str) -> bool:
-    """Whether a setting is not to be shown: Java options and the like carry secrets, too."""
-    return _SECRET.search(name) is not None or _SECRET.search(value) is not None

@@ -385,7 +385,7 @@ def test_the_commands_of_drainer_have_options_to_set() -> None:
     command = typer.main.get_command(drainer_app)
     defaults = as_defaults({"concurrency": 7, "topic": "orders", "grace": "5s"}, command)
 
-    assert defaults["run"] == {"concurrency": "7", "topic": "orders", "grace": "5s"}
+    assert defaults["run"] == {"concurrency": "7", "topic": "orders", "grace_s": "5s"}
     assert defaults["resume"]["concurrency"] == "7"
     assert "topic" not in defaults["resume"]
 

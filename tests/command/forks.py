@@ -27,6 +27,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from drainer import wings
+from drainer.cli.app import COMMANDS
+
 AT_START = ("PYTHON", "LC_", "LANG")  # what an interpreter reads when it starts
 REQUEST_BYTES = 1 << 17
 # What a drain loads beside the commands.
@@ -172,6 +175,8 @@ def _renew(name: str, stream: io.TextIOWrapper) -> None:
 if __name__ == "__main__":
     for name in LOADED:
         __import__(name)
+    for place in {**COMMANDS, **wings.COMMANDS}.values():  # each command would load its own
+        wings.load(place)
     gc.collect()
     gc.freeze()
     words = serve(sys.argv[1])

@@ -11,11 +11,11 @@ import pytest
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.core.progress import Counts, Partial, Progress
+from drainer.engine.preview import EngineName
 from drainer.engine.settings import LocalSettings
 from drainer.errors import Refused
 from drainer.insight import engine_choice as chosen
 from drainer.insight.engine_choice import (
-    EngineName,
     EngineRequest,
     Looked,
     choose_engine,

@@ -1,4 +1,4 @@
-"""What ``estimate`` and ``run --dry-run`` share: the options, and what is done with them."""
+"""What ``estimate`` and ``run --dry-run`` share."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from drainer.cli.answer import insist_on_yes
+from drainer.cli.capping import settle_cap
 from drainer.cli.draining import end_at_once
+from drainer.cli.engines import NO_MASTER, Engines
+from drainer.cli.options import HowLong
 from drainer.cli.resuming import resuming_with
-from drainer.cli.values import parse_deadline
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
 from drainer.engine.preview import Preview
 from drainer.engine.settings import LocalSettings
 from drainer.errors import EXIT_DONE, Refused, UsageError
 from drainer.insight.canary import send_canary
-from drainer.insight.engine_choice import EngineRequest, Looked, settle_engine, too_few_to_ask
+from drainer.insight.engine_choice import EngineRequest, Looked, too_few_to_ask
 from drainer.insight.estimate import (
     Estimate,
     Question,
@@ -45,7 +45,6 @@ from drainer.insight.view.estimate import (
 from drainer.insight.view.retention import doomed_warning
 from drainer.kafka.backlog import Backlog, remaining
 from drainer.kafka.cluster import Cluster
-from drainer.limits.capping import settle_cap
 from drainer.loader import writes_records
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.policy.concurrency import Concurrency
@@ -57,64 +56,7 @@ from drainer.view.report.write import write_estimate_report
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
 
-_HOW_LONG = "How long it will take"
-NO_ESTIMATE = "no Spark master is named, and there is no estimate to decide by"
-
-LatencyOption = Annotated[
-    str | None,
-    typer.Option(
-        "--latency",
-        envvar="DRAINER_LATENCY",
-        metavar="10ms|p50=8ms,p99=120ms",
-        help="How long the handler takes for one sub-message: one duration, or quantiles.",
-        rich_help_panel=_HOW_LONG,
-    ),
-]
-LatencyFrom = Annotated[
-    Path | None,
-    typer.Option(
-        "--latency-from",
-        envvar="DRAINER_LATENCY_FROM",
-        metavar="FILE",
-        help="The same from an earlier drain of this handler: its plan, or what --json printed.",
-        rich_help_panel=_HOW_LONG,
-    ),
-]
-Deadline = Annotated[
-    str | None,
-    typer.Option(
-        "--deadline",
-        envvar="DRAINER_DEADLINE",
-        metavar="08:00|6h|ISO-TIME",
-        help="By when it has to be drained: the next 08:00 here, a time from now, or a moment."
-        " Says whether that will be met, as soon as it won't, and why.",
-        rich_help_panel=_HOW_LONG,
-    ),
-]
-
-
-def given_latency(
-    latency: str | None, latency_from_: Path | None
-) -> tuple[Distribution, str] | None:
-    """The latency that was given and where it is from; None when there is none.
-
-    Raises UsageError when both were given, or one can't be understood.
-    """
-    if latency is not None and latency_from_ is not None:
-        raise UsageError(
-            "--latency and --latency-from both say how long the handler takes",
-            hint="say one of them",
-        )
-    if latency is not None:
-        return Distribution.parse(latency), f"--latency {latency}"
-    if latency_from_ is not None:
-        return latency_from(latency_from_), str(latency_from_)
-    return None
-
-
-def given_deadline(text: str | None) -> datetime | None:
-    """The deadline, with its time zone. Raises UsageError."""
-    return None if text is None else parse_deadline(text, datetime.now(UTC))
+NO_ESTIMATE = f"{NO_MASTER}, and there is no estimate to decide by"
 
 
 def _at_most(request: Request, running: LocalSettings) -> int:
@@ -132,6 +74,22 @@ class Asking:
     running: LocalSettings
     measured: bool = False  # the latency, in a drain
     report: ReportFile | None = None  # where the estimate is written to as well
+
+
+def ask(said: HowLong, running: LocalSettings, report: ReportFile | None) -> Asking:
+    """What was asked. Raises UsageError when both latencies were given, or one can't be
+    understood."""
+    if said.latency is not None and said.latency_from is not None:
+        raise UsageError(
+            "--latency and --latency-from both say how long the handler takes",
+            hint="say one of them",
+        )
+    latency = None
+    if said.latency is not None:
+        latency = Distribution.parse(said.latency), f"--latency {said.latency}"
+    elif said.latency_from is not None:
+        latency = latency_from(said.latency_from), str(said.latency_from)
+    return Asking(latency, said.deadline, running, said.latency_from is not None, report)
 
 
 def estimate_and_show(
@@ -234,7 +192,8 @@ def estimate_dry_run(
     prepared: Prepared,
     request: Request,
     asking: Asking,
-    engine: EngineRequest,
+    engines: Engines,
+    asked: EngineRequest | None,
 ) -> tuple[Preview, dict[str, object]]:
     """The preview and the estimate of a dry run; gives what its ``--json`` has of both.
 
@@ -245,7 +204,7 @@ def estimate_dry_run(
     found = None
 
     def settled(looked: Looked | str) -> Preview:
-        return settle_engine(prepared, engine, asking.running, lambda: looked).action
+        return engines.settle(prepared, asked, asking.running, lambda: looked).action
 
     # What can't be is refused before anything is looked at.
     action = settled(NO_ESTIMATE)
@@ -272,7 +231,7 @@ def estimate_dry_run(
         terminal.say("")
         terminal.warn(f"no estimate: {error}")
         return action, {"estimate": None}
-    if engine.is_open:
+    if engines.is_open:
         action = settled("" if found is None else Looked(found.asked, "the estimate below"))
     too_near = doomed_warning(measured.doomed, None if found is None else found.asked.seconds)
     if too_near is not None:

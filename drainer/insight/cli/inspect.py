@@ -6,112 +6,122 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drainer.cli import capping as c
-from drainer.cli import engines as g
-from drainer.cli import options as o
-from drainer.cli import rules as r
-from drainer.cli.answer import answering
-from drainer.cli.draining import connect
-from drainer.cli.values import parse_concurrency
-from drainer.engine.preview import cap_json
-from drainer.engine.settings import LocalSettings
+from drainer.cli.capping import Limits
+from drainer.cli.connecting import Kafka, connect
+from drainer.cli.engines import Engines, spark_pairs, typed_of_spark
+from drainer.cli.groups import command, only, option, options, source, without
+from drainer.cli.options import How, HowLong, Report, What
+from drainer.cli.rules import Rules
+from drainer.engine.preview import EngineName, cap_json
 from drainer.engine.status import RuleStatus
 from drainer.errors import UsageError
-from drainer.insight.cli import estimating as e
-from drainer.insight.engine_choice import EngineName
+from drainer.insight.cli.estimating import ask, estimate_seconds
 from drainer.insight.inspect import SAMPLE_MESSAGES, SAMPLE_MOST, InspectRequest
 from drainer.insight.inspect import inspect as look_at
 from drainer.insight.view.inspect import show_inspection, show_rules_asked
 from drainer.insight.view.reading import ReadingView
-from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
 from drainer.operations.start import Request
 from drainer.policy.rules.rule_filter import RuleFilter
-from drainer.policy.rules.settings import RuleSettings
+from drainer.spark.settings import EVERY_CORE, SparkLook, java_for_spark
 from drainer.view.capping import show_cap
-from drainer.view.report.file import ReportFile
 from drainer.view.report.write import write_inspection_report
 from drainer.view.terminal import Terminal
 
 if TYPE_CHECKING:
     from drainer.insight.spark.inspect import OnSpark
 
-Sample = Annotated[
-    int,
-    typer.Option(
+
+@options("What to drain")
+class Looked(What):
+    """The backlog that is looked at."""
+
+    group: str = option("--group", help="Consumer group whose backlog it is; it may be active.")
+    handler: str | None = option(  # type: ignore[assignment]
+        "--handler",
+        default=None,
+        help="Whose split tells how the work is spread; nothing is handled. Named as for run.",
+    )
+
+
+@options()
+class Reading:
+    """How much of it is read."""
+
+    sample: int = option(
         "--sample",
-        envvar="DRAINER_SAMPLE",
+        default=SAMPLE_MESSAGES,
         min=1,
         max=SAMPLE_MOST,
         help="Messages to read, evenly over the backlog. More make the shares more certain.",
-    ),
-]
-Full = Annotated[
-    bool,
-    typer.Option(
+    )
+    full: bool = option(
         "--full",
-        envvar="DRAINER_FULL",
+        default=False,
         help="Read the whole backlog instead of a sample. Ctrl-C ends it.",
-    ),
-]
-Seed = Annotated[
-    int, typer.Option("--seed", envvar="DRAINER_SEED", help="Another one, other places to read.")
-]
-LookTasks = Annotated[
-    int | None,
-    typer.Option(
+    )
+    seed: int = option("--seed", default=0, help="Another one, other places to read.")
+
+
+@options("What it runs on")
+class Readers(Engines):
+    """Who reads."""
+
+    engine: EngineName = option(
+        "--engine",
+        default=EngineName.AUTO,
+        help="Who reads with --full: this process, or Spark for what is too much for one. auto"
+        " takes Spark when a master is named.",
+    )
+    tasks: int | None = option(
         "--tasks",
-        envvar="DRAINER_TASKS",
+        default=None,
         metavar="N",
         help="How many of Spark's tasks read and split, each a range of one partition. Default: as"
         " many as pay, and at least one a core.",
-        rich_help_panel="What it runs on",
-    ),
-]
-LookEngine = Annotated[
-    EngineName,
-    typer.Option(
-        "--engine",
-        envvar="DRAINER_ENGINE",
-        help="Who reads with --full: this process, or Spark for what is too much for one. auto"
-        " takes Spark when a master is named.",
-        rich_help_panel="What it runs on",
-    ),
-]
+    )
+
+    def look(self, context: typer.Context, *, full: bool) -> SparkLook | None:
+        """Where on Spark the backlog is read; None for this process.
+
+        What variables and a profile say of Spark counts for ``--full`` alone. Raises UsageError,
+        and Refused when there is no Java.
+        """
+        named = self.engine is EngineName.AUTO and self.master is not None
+        wanted = self.engine is EngineName.SPARK or named
+        typed = typed_of_spark(context)
+        if self.engine is EngineName.SPARK and source(context, "engine") == "COMMANDLINE":
+            typed = ["--engine spark", *typed]
+        if not full and typed:
+            raise UsageError(f"{typed[0]}: on Spark all of the backlog is read", hint="add --full")
+        if not wanted and typed:
+            raise UsageError(
+                f"{typed[0]} is for Spark, and this process reads",
+                hint="add --engine spark, or leave it out",
+            )
+        if not full or not wanted:
+            return None
+        master = EVERY_CORE if self.master is None else self.master.strip()
+        look = SparkLook(master, spark_pairs(self.spark_conf), self.tasks)
+        java_for_spark()
+        return look
 
 
+@command
 def inspect(
     context: typer.Context,
-    topic: o.Topic,
-    group: o.GroupToAsk,
-    handler: o.HandlerToAsk = None,
-    bootstrap_server: o.BootstrapServer = None,
-    partition: o.Partitions = None,
-    from_: o.From = "committed",
-    until: o.Until = "end",
-    sample: Sample = SAMPLE_MESSAGES,
-    full: Full = False,
-    seed: Seed = 0,
-    skip_key: r.SkipKeys = None,
-    skip: r.Skips = None,
-    rules: r.RulesFile = None,
-    limit_per_key: r.LimitPerKey = None,
-    latency: e.LatencyOption = None,
-    latency_from: e.LatencyFrom = None,
-    concurrency: o.Concurrency = "100",
-    engine: LookEngine = EngineName.AUTO,
-    master: g.Master = None,
-    spark_conf: g.SparkConf = None,
-    tasks: LookTasks = None,
-    limits: c.LimitsOption = None,
-    client_config: o.ClientConfig = None,
-    client_property: o.ClientProperty = None,
-    report: o.ReportPath = None,
-    json: o.Json = False,
-    quiet: o.Quiet = False,
-    debug: o.Debug = False,
+    what: Annotated[Looked, without("order")],
+    kafka: Kafka,
+    reading: Reading,
+    rules: Annotated[Rules, without("over_limit")],
+    how_long: Annotated[HowLong, without("deadline")],
+    how: Annotated[How, only("concurrency")],
+    readers: Annotated[Readers, only("engine", "master", "spark_conf", "tasks")],
+    limits: Limits,
+    report: Report,
+    terminal: Terminal,
 ) -> None:
-    """InspectRequest at a backlog: how bad it is, why, and how long it will be there.
+    """Look at a backlog: how bad it is, why, and how long it will be there.
 
     Reads only: nothing is handled or committed, and the group may be active. With a handler, whose
     split is called and nothing else, it tells how the work is spread over sub-keys, and names a hot
@@ -125,83 +135,68 @@ def inspect(
     - `drainer inspect --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --full --engine spark`
     - `drainer inspect --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --skip "payload.kind == 'set_email'"`
     """  # noqa: E501 - an example has to be on one line to be copied
-    terminal = Terminal(json=json, quiet=quiet, debug=debug)
-    with answering(terminal):
-        page = ReportFile(report) if report else None
-        spark = g.spark_look(
-            context, engine, full=full, master=master, spark_conf=spark_conf, tasks=tasks
+    spark = readers.look(context, full=reading.full)
+    asked = rules.over()
+    if asked.limit_per_key is not None and not reading.full:
+        raise UsageError(
+            "what a limit would leave out shows only when all is read", hint="add --full"
         )
-        asked = r.rule_settings(
-            RuleSettings(),
-            skip_key=skip_key,
-            skip=skip,
-            rules=rules,
-            limit_per_key=limit_per_key,
-            over_limit=None,
+    rule_filter = RuleFilter(asked)
+    look = InspectRequest(
+        topic=what.topic,
+        group=what.group,
+        handler=load_handler(what.handler) if what.handler else None,
+        partitions=what.partitions,
+        from_=what.from_,
+        until=what.until,
+        messages=None if reading.full else reading.sample,
+        seed=reading.seed,
+        rule=rule_filter.skips if asked else None,
+    )
+    asking = ask(how_long, how.settings(), None)
+    if asking.latency is not None and look.handler is None:
+        raise UsageError(
+            "how long a drain takes shows only in what the handler's split makes",
+            hint="name it with --handler; count has the default one, a sub-message a message",
         )
-        if asked.limit_per_key is not None and not full:
-            raise UsageError(
-                "what a limit would leave out shows only when all is read", hint="add --full"
-            )
-        rule_filter = RuleFilter(asked)
-        look = InspectRequest(
-            topic=topic,
-            group=group,
-            handler=load_handler(handler) if handler else None,
-            partitions=tuple(sorted(set(partition or ()))),
-            from_=from_,
-            until=until,
-            messages=None if full else sample,
-            seed=seed,
-            rule=rule_filter.skips if asked else None,
-        )
-        given = e.given_latency(latency, latency_from)
-        if given is not None and look.handler is None:
-            raise UsageError(
-                "how long a drain takes shows only in what the handler's split makes",
-                hint="name it with --handler; count has the default one, a sub-message a message",
-            )
-        capped = c.given_limits(limits)
-        settings = ClientSettings.load(bootstrap_server, client_config, client_property or ())
-        survey_all: OnSpark | None = None
-        if spark is not None:
-            # PySpark is imported only where it is wanted: that takes its time.
-            from drainer.insight.spark import inspect as on_spark  # noqa: PLC0415
+    settings = kafka.settings()
+    survey_all: OnSpark | None = None
+    if spark is not None:
+        # PySpark is imported only where it is wanted: that takes its time.
+        from drainer.insight.spark import inspect as on_spark  # noqa: PLC0415
 
-            file = None if client_config is None else str(client_config.absolute())
-            connection = on_spark.Connection(bootstrap_server, file, tuple(client_property or ()))
-            survey_all = on_spark.OnSpark(
-                spark, connection, look.handler, asked, terminal.say, verbose=debug
+        file = None if kafka.client_config is None else str(kafka.client_config.absolute())
+        connection = on_spark.Connection(kafka.bootstrap_server, file, kafka.client_properties)
+        survey_all = on_spark.OnSpark(
+            spark, connection, look.handler, asked, terminal.say, verbose=terminal.debug
+        )
+    with connect(settings) as cluster, ReadingView(terminal) as view:
+        found = look_at(cluster, look, view.update, survey_all)
+        seconds = None
+        if asking.latency is not None and look.handler is not None and found.messages:
+            request = Request(
+                topic=what.topic,
+                group=what.group,
+                handler=look.handler,
+                partitions=what.partitions,
+                from_=what.from_,
+                until=what.until,
+                rules=asked,
+                limits=limits,
             )
-        with connect(settings) as cluster, ReadingView(terminal) as view:
-            found = look_at(cluster, look, view.update, survey_all)
-            seconds = None
-            if given is not None and look.handler is not None and found.messages:
-                running = LocalSettings(concurrency=parse_concurrency(concurrency))
-                request = Request(
-                    topic=topic,
-                    group=group,
-                    handler=look.handler,
-                    partitions=look.partitions,
-                    from_=from_,
-                    until=until,
-                    rules=asked,
-                    limits=capped,
-                )
-                asking = e.Asking(given, None, running, latency_from is not None)
-                seconds = e.estimate_seconds(terminal, cluster, request, asking)
-        show_inspection(terminal, found, seconds)
-        cap = None
-        if capped is not None and found.messages and found.bytes:
-            cap = capped.cap(found.bytes / found.messages)
-            show_cap(terminal, cap, found.messages)
-        status = RuleStatus.of(rule_filter) if survey_all is None else survey_all.rule_status
-        if asked:
-            show_rules_asked(terminal, asked, found, status)
-        if json:
-            undecided = status.as_json()["undecided"]
-            told = {"undecided": undecided, "drain_seconds": seconds}
-            if cap is not None:
-                told["cap"] = cap_json(cap)
-            terminal.data({**found.as_json(), **told})
-        write_inspection_report(terminal, page, found, seconds)
+            seconds = estimate_seconds(terminal, cluster, request, asking)
+    show_inspection(terminal, found, seconds)
+    cap = None
+    if limits is not None and found.messages and found.bytes:
+        cap = limits.cap(found.bytes / found.messages)
+        show_cap(terminal, cap, found.messages)
+    status = RuleStatus.of(rule_filter) if survey_all is None else survey_all.rule_status
+    if asked:
+        show_rules_asked(terminal, asked, found, status)
+    if terminal.json:
+        undecided = status.as_json()["undecided"]
+        told = {"undecided": undecided, "drain_seconds": seconds}
+        if cap is not None:
+            told["cap"] = cap_json(cap)
+        terminal.data({**found.as_json(), **told})
+    write_inspection_report(terminal, report, found, seconds)

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from math import isfinite
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
+from drainer.cli.engines import Engines, spark_pairs
+from drainer.cli.groups import option, options
 from drainer.cli.values import parse_duration, parse_list, parse_share, parse_size
 from drainer.errors import UsageError
+from drainer.limits.file import CSV_MARK
+from drainer.limits.request import PRODUCERS_MOST
+from drainer.limits.search.overload import Thresholds
 from drainer.limits.search.settings import Axis, Value
+from drainer.spark.settings import EVERY_CORE, SparkLook
+from drainer.view.report.file import ReportFile
 
 BYTES = "100,1KiB,10KiB,100KiB"
 ONE_SIZE = "1KiB"
 MESSAGE_BYTES_MOST = 64 * 1024 * 1024
 
-_WHAT = "What is sent"
-_HOW = "How it is searched"
-_BOUNDS = "What it never does"
-_RESULT = "The result"
+REPORTS_S = 1.0  # clients report a few times a second, and both ends of a window miss some
 
 
 class Vary(StrEnum):
@@ -42,229 +43,242 @@ class Compression(StrEnum):
     ZSTD = "zstd"
 
 
-Sizes = Annotated[
-    str | None,
-    typer.Option(
+def parse_megabytes(number: float) -> float:
+    """Megabytes as bytes. Raises UsageError."""
+    if not isfinite(number):
+        raise UsageError(f"{number} bounds nothing", hint="as in 50")
+    return number * 1e6
+
+
+def parse_pace(text: str) -> float:
+    """``64KiB`` each second. Raises UsageError."""
+    pace = parse_size(text.strip().removesuffix("/s"))
+    if pace < 1:
+        raise UsageError(f"{text!r} sends nothing", hint="as in 64KiB, each second")
+    return float(pace)
+
+
+def parse_compressibility(text: str) -> float:
+    """A share that may be 0. Raises UsageError."""
+    if text.strip().rstrip("%") in ("0", "0.0"):
+        return 0.0
+    return parse_share(text)
+
+
+def parse_precision(text: str) -> float:
+    """A share that can be reached. Raises UsageError."""
+    found = parse_share(text)
+    if not 0.01 <= found <= 0.5:
+        raise UsageError(
+            f"{text} is out of reach",
+            hint="from 1% to 50%: below, chance decides about each trial",
+        )
+    return found
+
+
+def at_least(least_s: float) -> Callable[[str], float]:
+    """A parser of durations that are long enough to see anything."""
+
+    def parse(text: str) -> float:
+        seconds = parse_duration(text)
+        if seconds < least_s:
+            raise UsageError(f"{text} is too short to see anything", hint=f"{least_s:g}s at least")
+        return seconds
+
+    return parse
+
+
+def parse_csv(path: str) -> ReportFile:
+    return ReportFile(Path(path), "--csv", CSV_MARK, "table of trials")
+
+
+def parse_png(path: str) -> ReportFile:
+    return ReportFile(Path(path), "--png", b"\x89PNG", "PNG picture")
+
+
+@options("What is sent")
+class Sent:
+    """What is sent."""
+
+    bytes_: str | None = option(
         "--bytes",
-        envvar="DRAINER_BYTES",
+        default=None,
         metavar="SIZES",
         help=f"Sizes of messages, each with a boundary of its own. Default: {BYTES}. With --vary it"
         f" is one size, {ONE_SIZE} by default.",
-        rich_help_panel=_WHAT,
-    ),
-]
-ConsumerGroups = Annotated[
-    int,
-    typer.Option(
+    )
+    consumer_groups: int = option(
         "--consumer-groups",
-        envvar="DRAINER_CONSUMER_GROUPS",
+        default=5,
         min=0,
         help="Groups that read all that is sent.",
-        rich_help_panel=_WHAT,
-    ),
-]
-TestPartitions = Annotated[
-    int,
-    typer.Option(
+    )
+    partitions: int = option(
         "--partitions",
-        envvar="DRAINER_PARTITIONS",
+        default=10,
         min=1,
         help="Of the test topic, for each broker.",
-        rich_help_panel=_WHAT,
-    ),
-]
-CompressionOption = Annotated[
-    Compression,
-    typer.Option(
+    )
+    compression: Compression = option(
         "--compression",
-        envvar="DRAINER_COMPRESSION",
+        default=Compression.NONE,
         help="Of the producers.",
-        rich_help_panel=_WHAT,
-    ),
-]
-Compressibility = Annotated[
-    str,
-    typer.Option(
+    )
+    compressibility: float = option(
         "--compressibility",
-        envvar="DRAINER_COMPRESSIBILITY",
+        default="0",
+        parse=parse_compressibility,
         metavar="SHARE",
         help="How much of a payload compresses to nothing. 0 is random, the conservative limit.",
-        rich_help_panel=_WHAT,
-    ),
-]
-VaryOption = Annotated[
-    Vary | None,
-    typer.Option(
+    )
+    vary: Vary | None = option(
         "--vary",
-        envvar="DRAINER_VARY",
+        default=None,
         help="Look for the boundary over this instead of message sizes.",
-        rich_help_panel=_WHAT,
-    ),
-]
-AxisValues = Annotated[
-    str | None,
-    typer.Option(
+    )
+    values: str | None = option(
         "--values",
-        envvar="DRAINER_VALUES",
+        default=None,
         metavar="LIST",
         help="Of what --vary names, as in 0,1,5,10 or none,lz4,zstd.",
-        rich_help_panel=_WHAT,
-    ),
-]
-Pace = Annotated[
-    str | None,
-    typer.Option(
+    )
+
+
+@options("How it is searched")
+class Searching:
+    """How the boundary is searched for."""
+
+    pace_bytes_per_s: float | None = option(
         "--pace",
-        envvar="DRAINER_PACE",
+        default=None,
+        parse=parse_pace,
         metavar="SIZE",
         help="What one producer sends per second; their number sets the rate. Default: the most"
         " that may be sent, shared out over --max-producers.",
-        rich_help_panel=_HOW,
-    ),
-]
-MaxProducers = Annotated[
-    int,
-    typer.Option(
+    )
+    max_producers: int = option(
         "--max-producers",
-        envvar="DRAINER_MAX_PRODUCERS",
+        default=PRODUCERS_MOST,
         min=1,
         help="More are never tried. They should overload the brokers for certain.",
-        rich_help_panel=_HOW,
-    ),
-]
-Precision = Annotated[
-    str,
-    typer.Option(
+    )
+    precision: float = option(
         "--precision",
-        envvar="DRAINER_PRECISION",
+        default="5%",
+        parse=parse_precision,
         metavar="SHARE",
         help="How narrowly the boundary is to be known.",
-        rich_help_panel=_HOW,
-    ),
-]
-Trials = Annotated[
-    int,
-    typer.Option(
+    )
+    trials: int = option(
         "--trials",
-        envvar="DRAINER_TRIALS",
+        default=14,
         min=2,
         help="The most for one boundary.",
-        rich_help_panel=_HOW,
-    ),
-]
-WarmUp = Annotated[
-    str,
-    typer.Option(
+    )
+    warm_up_s: float = option(
         "--warm-up",
-        envvar="DRAINER_WARM_UP",
+        default="10s",
+        parse=parse_duration,
         metavar="DURATION",
         help="Of each trial, before it is looked at.",
-        rich_help_panel=_HOW,
-    ),
-]
-Window = Annotated[
-    str,
-    typer.Option(
+    )
+    window_s: float = option(
         "--window",
-        envvar="DRAINER_WINDOW",
+        default="30s",
+        parse=at_least(Thresholds().window_s_least + REPORTS_S),
         metavar="DURATION",
         help="For how long each trial is looked at. What brokers bear for it, they may not bear"
         " for an hour: disks and caches fill.",
-        rich_help_panel=_HOW,
-    ),
-]
-CoolDown = Annotated[
-    str,
-    typer.Option(
+    )
+    cool_down_s: float = option(
         "--cool-down",
-        envvar="DRAINER_COOL_DOWN",
+        default="60s",
+        parse=at_least(1.0),
         metavar="DURATION",
         help="The most to wait after a trial until the brokers are idle again.",
-        rich_help_panel=_HOW,
-    ),
-]
-Jmx = Annotated[
-    list[str] | None,
-    typer.Option(
+    )
+    jmx: tuple[str, ...] = option(
         "--jmx",
-        envvar="DRAINER_JMX",
+        default=(),
+        many=str,
         metavar="HOST:PORT",
         help="Metrics of a broker, to see how busy its request handlers are; repeat for all of"
         " them. Without, what clients see decides.",
-        rich_help_panel=_HOW,
-    ),
-]
-MaxMbPerS = Annotated[
-    float | None,
-    typer.Option(
+    )
+
+
+@options("What it never does")
+class Bounds:
+    """What is never done."""
+
+    bytes_per_s_most: float | None = option(
         "--max-mb-per-s",
-        envvar="DRAINER_MAX_MB_PER_S",
+        default=None,
+        given=float,
+        parse=parse_megabytes,
         min=0.001,
         help="All producers together never send more (10^6 bytes; copies and readers come on"
         " top). The boundary may then lie above it, and it is said so. Default: 200 a broker.",
-        rich_help_panel=_BOUNDS,
-    ),
-]
-SharedCluster = Annotated[
-    bool,
-    typer.Option(
+    )
+    shared_cluster: bool = option(
         "--shared-cluster",
-        envvar="DRAINER_SHARED_CLUSTER",
+        default=False,
         help="Others use this cluster, and that is fine: each trial ends within about a second of"
         " overload. Without, a cluster with other traffic is refused.",
-        rich_help_panel=_BOUNDS,
-    ),
-]
-OutPath = Annotated[
-    Path,
-    typer.Option(
+    )
+
+
+@options("The result")
+class Result:
+    """What is written."""
+
+    out: Path = option(
         "--out",
+        default=Path("limits.json"),
         envvar="DRAINER_LIMITS_OUT",
         metavar="FILE.json",
         help="What was found, for `drainer run --limits`. One that is there is gone on with.",
-        rich_help_panel=_RESULT,
-    ),
-]
-SafeShare = Annotated[
-    str,
-    typer.Option(
+    )
+    safe_share: float = option(
         "--safe-share",
-        envvar="DRAINER_SAFE_SHARE",
+        default="0.8",
+        parse=parse_share,
         metavar="SHARE",
         help="Of the boundary, that a drain may use: by default a fifth of the brokers may be out.",
-        rich_help_panel=_RESULT,
-    ),
-]
-CsvPath = Annotated[
-    Path | None,
-    typer.Option(
+    )
+    csv: ReportFile | None = option(
         "--csv",
+        default=None,
+        parse=parse_csv,
         envvar="DRAINER_LIMITS_CSV",
         metavar="FILE.csv",
         help="Every trial with its signals, as a table.",
-        rich_help_panel=_RESULT,
-    ),
-]
-PngPath = Annotated[
-    Path | None,
-    typer.Option(
+    )
+    png: ReportFile | None = option(
         "--png",
+        default=None,
+        parse=parse_png,
         envvar="DRAINER_LIMITS_PNG",
         metavar="FILE.png",
         help="The picture of the boundary over the trials.",
-        rich_help_panel=_RESULT,
-    ),
-]
-HostTasks = Annotated[
-    int | None,
-    typer.Option(
+    )
+
+
+@options("What it runs on")
+class Hosts(Engines):
+    """Where the clients run."""
+
+    tasks: int | None = option(
         "--tasks",
-        envvar="DRAINER_TASKS",
+        default=None,
         metavar="N",
         help="How many of Spark's tasks host the clients; all run at once. Default: one a core.",
-        rich_help_panel="What it runs on",
-    ),
-]
+    )
+
+    def place(self) -> SparkLook:
+        """Raises UsageError."""
+        master = EVERY_CORE if self.master is None else self.master.strip()
+        return SparkLook(master, spark_pairs(self.spark_conf), self.tasks)
 
 
 def axis(
@@ -277,22 +291,20 @@ def axis(
                 "--values are of what --vary names, and it names nothing",
                 hint="say sizes of messages with --bytes, or --vary consumer-groups",
             )
-        found = _distinct(
-            [_size(word) for word in parse_list(sizes or BYTES, "--bytes")], "--bytes"
-        )
+        found = _distinct([_size(word) for word in _list("--bytes", sizes or BYTES)], "--bytes")
         return Axis.MESSAGE_BYTES, found, _size(ONE_SIZE)
     if values is None:
         raise UsageError(
             f"--vary {vary.value} needs --values",
             hint="as in --values none,lz4,zstd" if vary is Vary.COMPRESSION else "as in 1,5,10",
         )
-    chosen = parse_list(sizes or ONE_SIZE, "--bytes")
+    chosen = _list("--bytes", sizes or ONE_SIZE)
     if len(chosen) > 1:
         raise UsageError(
             f"--vary {vary.value} is for messages of one size, and --bytes names {len(chosen)}",
             hint=f"as in --bytes {ONE_SIZE}",
         )
-    words = parse_list(values, "--values")
+    words = _list("--values", values)
     return (
         Axis(vary.value),
         _distinct([_value(vary, w) for w in words], "--values"),
@@ -328,42 +340,8 @@ def _size(word: str) -> int:
     return size
 
 
-def most(megabytes: float | None) -> float | None:
-    """``--max-mb-per-s`` in bytes/s."""
-    if megabytes is not None and not isfinite(megabytes):
-        raise UsageError(f"--max-mb-per-s {megabytes} bounds nothing", hint="as in 50")
-    return None if megabytes is None else megabytes * 1e6
-
-
-def pace(text: str | None) -> float | None:
-    if text is None:
-        return None
-    pace = parse_size(text.strip().removesuffix("/s"))
-    if pace < 1:
-        raise UsageError(f"--pace {text!r} sends nothing", hint="as in 64KiB, each second")
-    return float(pace)
-
-
-def compressibility(text: str) -> float:
-    if text.strip().rstrip("%") in ("0", "0.0"):
-        return 0.0
-    return parse_share(text, "--compressibility")
-
-
-def precision(text: str) -> float:
-    found = parse_share(text, "--precision")
-    if not 0.01 <= found <= 0.5:
-        raise UsageError(
-            f"--precision {text} is out of reach",
-            hint="from 1% to 50%: below, chance decides about each trial",
-        )
-    return found
-
-
-def seconds(text: str, option: str, least_s: float) -> float:
-    seconds = parse_duration(text)
-    if seconds < least_s:
-        raise UsageError(
-            f"{option} {text} is too short to see anything", hint=f"{least_s:g}s at least"
-        )
-    return seconds
+def _list(option_: str, text: str) -> tuple[str, ...]:
+    try:
+        return parse_list(text)
+    except UsageError as error:
+        raise UsageError(f"{option_} {error}", hint=error.hint) from None

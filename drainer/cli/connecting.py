@@ -1,0 +1,101 @@
+"""The options that say which cluster is meant, and connecting to it."""
+
+from __future__ import annotations
+
+import shlex
+from functools import partial
+from pathlib import Path
+
+from drainer.cli.answer import insist_on_yes
+from drainer.cli.groups import option, options
+from drainer.core.plan import OffsetPlan
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.settings import BootstrapMissing, ClientSettings
+from drainer.ownership import NotOwn, read_own
+from drainer.view.plan import show_before_connecting
+from drainer.view.terminal import Terminal
+
+CONNECT_TIMEOUT_S = 7.0  # an unreachable broker is told within ten seconds, all in all
+
+
+@options("Kafka")
+class Kafka:
+    """Where the brokers are, and how to connect."""
+
+    bootstrap_server: str | None = option(
+        "--bootstrap-server",
+        "-b",
+        default=None,
+        resumes=True,
+        metavar="HOST:PORT",
+        help="Brokers to begin with, comma-separated.",
+    )
+    client_config: Path | None = option(
+        "--client-config",
+        default=None,
+        resumes=True,
+        help="File of librdkafka properties (SASL, SSL). The place for secrets: they are never"
+        " printed or kept in a plan.",
+    )
+    client_properties: tuple[str, ...] = option(
+        "-X",
+        envvar="DRAINER_CLIENT_PROPERTY",
+        default=(),
+        many=str,
+        resumes=True,
+        pairs=True,
+        metavar="KEY=VALUE",
+        help="A librdkafka property; repeat for several. Others on this machine can see it in the"
+        " process list: keep secrets in --client-config.",
+    )
+
+    def settings(self) -> ClientSettings:
+        """Raises UsageError."""
+        return ClientSettings.load(
+            self.bootstrap_server, self.client_config, self.client_properties
+        )
+
+    def connect(self) -> Cluster:
+        """A connection to the cluster; a context manager. Raises BrokerUnreachable."""
+        return connect(self.settings())
+
+    def connect_by_plan(
+        self, terminal: Terminal, path: Path, plan: OffsetPlan, *, yes: bool, loads: bool = False
+    ) -> Cluster:
+        """Connects as the plan says, with what the options and the client file say over it.
+
+        Asks before a login goes where the plan alone says, and when its handler is going to be
+        loaded: a plan may have come from anywhere. Raises Refused when that is not confirmed.
+        """
+        overrides = [*self.client_properties, f"isolation.level={plan.isolation}"]
+        known = Path(plan.client_config) if plan.client_config else None
+        config = self.client_config or known
+        read = Path.read_bytes if self.client_config else _read_of_plan
+        load = partial(ClientSettings.load, config_file=config, overrides=overrides, read=read)
+        try:
+            settings, by_plan = load(self.bootstrap_server), False
+        except BootstrapMissing:
+            settings, by_plan = load(plan.bootstrap_servers), True
+        sends = by_plan and settings.has_login
+        if (loads or sends) and not yes:
+            show_before_connecting(
+                terminal, plan, path, settings.bootstrap_servers, config, loads=loads
+            )
+            what = "Connect" if not loads else "Connect, and load this handler"
+            insist_on_yes(terminal, f"{what}?", yes=False)
+        return connect(settings)
+
+
+def connect(settings: ClientSettings) -> Cluster:
+    """A connection to the cluster; a context manager. Raises BrokerUnreachable."""
+    return Cluster.connect(settings, timeout_s=CONNECT_TIMEOUT_S)
+
+
+def _read_of_plan(path: Path) -> bytes:
+    try:
+        return read_own(path)
+    except NotOwn as error:
+        raise NotOwn(
+            f"the plan names client properties, and {error}",
+            hint=f"name them yourself if they are right: --client-config {shlex.quote(str(path))}",
+        ) from None

@@ -1,0 +1,241 @@
+"""Options in groups: each is declared once, as a field of a frozen dataclass.
+
+``@command`` spreads the groups that a function asks for over the signature that typer reads, and
+hands them over parsed. What goes wrong in any of this is told as every error is, by its option.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_type_hints
+
+import typer
+
+from drainer.cli.answer import LogFormat, answering, speaking
+from drainer.errors import UsageError
+from drainer.view.terminal import Terminal
+
+Group = TypeVar("Group")
+
+_BY_NAME = "by its name"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Option:
+    """One option or argument as it was declared.
+
+    Attributes:
+        make: makes what typer knows it by, for a panel of the help.
+        word: its long name, as in ``--buffer``.
+        default: the text or value when nothing is given; ``...`` when something must be.
+        parse: makes the value of what typer gives; None when that will do.
+        given: the type of what typer gives, where it is parsed.
+        many: the type of one of them, where it may be repeated; None where it may not.
+        resumes: whether a command to resume has to repeat it.
+        pairs: whether it is ``NAME=VALUE``, and the value may be a secret.
+    """
+
+    make: Callable[[str | None], Any]
+    word: str
+    default: Any = ...
+    parse: Callable[[Any], Any] | None = None
+    given: type = str
+    many: type | None = None
+    resumes: bool = False
+    pairs: bool = False
+
+    def parameter(self, name: str, kind: Any, panel: str | None) -> inspect.Parameter:
+        """What stands for it in a signature; ``kind`` is the type of its value."""
+        if self.many is not None:
+            kind = list[self.many] | None  # type: ignore[name-defined]
+        elif self.parse is not None:
+            kind = self.given | None if self.default is None else self.given
+        default = inspect.Parameter.empty if self.default is ... else self.default
+        return inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=default,
+            annotation=Annotated[kind, self.make(panel)],
+        )
+
+    def value(self, given: Any) -> Any:
+        """Raises UsageError, with the option's name."""
+        if self.many is not None:
+            given = tuple(given or ())
+        if given is None or self.parse is None:
+            return given
+        try:
+            return self.parse(given)
+        except UsageError as error:
+            raise UsageError(f"{self.word} {error}", hint=error.hint) from None
+
+
+def option(
+    *names: str,
+    help: str,
+    default: Any = ...,
+    parse: Callable[[Any], Any] | None = None,
+    given: type = str,
+    many: type | None = None,
+    envvar: str | None = _BY_NAME,
+    panel: str | None = None,
+    resumes: bool = False,
+    pairs: bool = False,
+    **more: Any,
+) -> Any:
+    """Declares an option, as a field of a group or as metadata of an ``Annotated`` parameter.
+
+    ``envvar`` is made of the name unless it is given; None for none. Whatever else typer.Option
+    takes goes through.
+    """
+    word = names[0].partition("/")[0]
+    if envvar == _BY_NAME:
+        envvar = f"DRAINER_{word.removeprefix('--').upper().replace('-', '_')}"
+
+    def make(of_group: str | None) -> Any:
+        return typer.Option(
+            *names, help=help, envvar=envvar, rich_help_panel=panel or of_group, **more
+        )
+
+    if many is not None:
+        default = None
+    return Option(make, word, default, parse, given, many, resumes, pairs)
+
+
+def argument(metavar: str, *, help: str, **more: Any) -> Any:
+    """Declares an argument; as ``option``."""
+    return Option(lambda _: typer.Argument(metavar=metavar, help=help, **more), metavar)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))
+def options(panel: str | None = None) -> Callable[[type[Group]], type[Group]]:
+    """Makes a group of a class: a frozen dataclass whose options stand in one panel of the help.
+
+    A group that derives from another has its options as well, and may declare them anew.
+    """
+
+    def decorate(cls: type[Group]) -> type[Group]:
+        declared = dict(getattr(cls, "__options__", {}))
+        for name, found in list(vars(cls).items()):
+            if isinstance(found, Option):
+                declared[name] = found
+                setattr(cls, name, _as_field(found))
+        made: Any = dataclass(frozen=True, kw_only=True)(cls)
+        made.__options__ = declared
+        made.__panel__ = panel
+        return made  # type: ignore[no-any-return]
+
+    return decorate
+
+
+def _as_field(declared: Option) -> Any:
+    if declared.default is ...:
+        return field()
+    return field(default_factory=lambda: declared.value(declared.default))
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """Metadata of a parameter: the options that the command takes of a group."""
+
+    takes: Callable[[str], bool]
+
+
+def only(*names: str) -> Only:
+    return Only(frozenset(names).__contains__)
+
+
+def without(*names: str) -> Only:
+    return Only(lambda name: name not in names)
+
+
+@options("Talking")
+class Talk:
+    """How a command speaks; its terminal is made of this."""
+
+    json: bool = option(
+        "--json", default=False, help="One JSON object on standard output at the end."
+    )
+    quiet: bool = option("--quiet", "-q", default=False, help="Only errors.")
+    debug: bool = option("--debug", default=False, help="Show tracebacks.")
+
+
+def command(function: Callable[..., int | None]) -> Callable[..., None]:
+    """Makes a function of groups the callback of a command.
+
+    Of its parameters, those of a group's type get the group; those that are ``Annotated`` with an
+    ``option`` or ``argument`` get its value; one of the type Terminal gets the terminal that the
+    options of ``Talk`` ask for; ``typer.Context`` gets the context. ``Only`` leaves options out,
+    which then have their defaults. What it gives back is the exit code.
+    """
+    kinds = get_type_hints(function, include_extras=True)
+    kinds.pop("return", None)
+    makers: dict[str, Callable[[Mapping[str, Any]], Any]] = {}
+    spread = [
+        inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    ]
+    declared: dict[str, Option] = {}
+    for name, annotation in kinds.items():
+        kind, *metadata = (
+            get_args(annotation) if hasattr(annotation, "__metadata__") else [annotation]
+        )
+        one = next((each for each in metadata if isinstance(each, Option)), None)
+        takes = next((each.takes for each in metadata if isinstance(each, Only)), lambda _: True)
+        if one is not None:
+            found, panel, hints = {name: one}, None, {name: kind}
+            makers[name] = _one(name, one)
+        elif kind is Terminal or hasattr(kind, "__options__"):
+            group: Any = Talk if kind is Terminal else kind
+            found = {each: of for each, of in group.__options__.items() if takes(each)}
+            panel, hints = group.__panel__, get_type_hints(group)
+            makers[name] = _all_of(group, found)
+        else:
+            continue
+        declared |= found
+        spread += [each.parameter(of, hints[of], panel) for of, each in found.items()]
+
+    def called(context: typer.Context, **given: Any) -> None:
+        if context.invoked_subcommand is not None:
+            return  # it is one of the group's commands that was meant
+        talk = {each: given.get(each, False) for each in Talk.__options__}  # type: ignore[attr-defined]
+        log_format = given.get("log_format", LogFormat.TEXT)
+        with speaking(log_format, **talk) as terminal, answering(terminal):
+            arguments: dict[str, Any] = {}
+            for name, kind in kinds.items():
+                if name in makers:
+                    is_terminal = Terminal in (kind, *get_args(kind))
+                    arguments[name] = terminal if is_terminal else makers[name](given)
+                else:
+                    arguments[name] = context
+            if code := function(**arguments):
+                raise typer.Exit(code)
+
+    called.__name__, called.__doc__ = function.__name__, function.__doc__
+    called.__module__ = function.__module__
+    called.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]
+    called.__annotations__ = {each.name: each.annotation for each in spread}
+    called.options = declared  # type: ignore[attr-defined]
+    return called
+
+
+def options_of(context: typer.Context) -> Mapping[str, Option]:
+    """The options of the command that runs, by the names of its parameters."""
+    declared: Mapping[str, Option] = getattr(context.command.callback, "options", {})
+    return declared
+
+
+def source(context: typer.Context, name: str) -> str | None:
+    """Where an option's value is from: COMMANDLINE, ENVIRONMENT, DEFAULT_MAP (a profile), DEFAULT;
+    None when the command has no such option."""
+    found = context.get_parameter_source(name)
+    return None if found is None else found.name
+
+
+def _one(name: str, declared: Option) -> Callable[[Mapping[str, Any]], Any]:
+    return lambda given: declared.value(given[name])
+
+
+def _all_of(group: type[Any], declared: Mapping[str, Option]) -> Callable[[Mapping[str, Any]], Any]:
+    return lambda given: group(**{name: of.value(given[name]) for name, of in declared.items()})

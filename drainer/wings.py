@@ -1,0 +1,72 @@
+"""What can be had beside a drain, by name: a wing is imported when it is asked for, and only then.
+
+The house knows its wings by these texts alone, so that a drain loads none of them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from drainer.errors import Refused
+
+# The callback or group of each command.
+COMMANDS = {
+    "inspect": "drainer.insight.cli.inspect:inspect",
+    "estimate": "drainer.insight.cli.estimate:estimate",
+    "certify": "drainer.certify.cli:certify",
+    "limits": "drainer.limits.cli.limits:app",
+    "sandbox": "drainer.sandbox.cli:app",
+    "demo": "drainer.demo.cli:demo",
+}
+
+
+class Hook(StrEnum):
+    """What a command of the house asks of a wing."""
+
+    ASK = "drainer.insight.cli.estimating:ask"  # what an estimate is made from, understood
+    ESTIMATE_DRY_RUN = "drainer.insight.cli.estimating:estimate_dry_run"
+    LOOK_FOR_ENGINE = "drainer.insight.cli.estimating:look_for_engine"
+    LOOK_AT_PLAN = "drainer.insight.cli.estimating:look_at_plan"
+    ASK_FOR_ENGINE = "drainer.insight.engine_choice:ask_for_engine"
+    SETTLE_ENGINE = "drainer.insight.engine_choice:settle_engine"
+    LOAD_LIMITS = "drainer.limits.capping:load_limits"
+    SETTLE_CAP = "drainer.limits.capping:settle_cap"
+
+
+class Extra(StrEnum):
+    """What ``pip install drainer[…]`` adds: the packages that a drain in one process does not
+    need."""
+
+    SPARK = "spark"
+    REPORT = "report"
+    CERTIFY = "certify"
+
+
+_PACKAGES = {
+    Extra.SPARK: ("pyspark", "pyarrow", "pandas"),
+    Extra.REPORT: ("jinja2", "markupsafe", "matplotlib"),
+    Extra.CERTIFY: ("hypothesis", "time_machine"),
+}
+
+
+class ExtraMissing(Refused):
+    """Raised when something is asked for whose packages are not installed."""
+
+
+def load(place: str) -> Any:
+    """What is at ``package.module:name``."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+def insist_on(extra: Extra, what: str) -> None:
+    """Raises ExtraMissing when a package that ``what`` needs is not installed."""
+    missing = [name for name in _PACKAGES[extra] if find_spec(name) is None]
+    if missing:
+        raise ExtraMissing(
+            f"{what} needs {', '.join(missing)}, which drainer was installed without",
+            hint=f"Install drainer[{extra}].",
+        )
