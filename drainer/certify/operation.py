@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 
+from drainer.certify.certify import Certificate, certify
+from drainer.certify.search import Effort
 from drainer.certify.trial import StateOf
 from drainer.errors import EXIT_DONE, EXIT_HALTED, Refused, UsageError
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.sample import Sample, take_sample
 from drainer.loader import LoadedHandler, load_function
-from drainer.testing import Certificate, Effort, certify
 
 _HYPOTHESIS_FOLDER = "HYPOTHESIS_STORAGE_DIRECTORY"
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from drainer.testing import Certificate, Figures, Finding, Level
+from drainer.certify.certify import Certificate
+from drainer.certify.finding import Finding, Level
+from drainer.certify.split import Figures
 from drainer.view import figures
 from drainer.view.layout import (
     BAD,
