@@ -13,6 +13,7 @@ from drainer.cli.groups import option, options, options_of, source
 from drainer.engine.preview import PROCESS, Engine, EngineName
 from drainer.engine.settings import LocalSettings
 from drainer.errors import UsageError
+from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared
 
 NO_MASTER = "no Spark master is named"
@@ -127,7 +128,8 @@ class Engines:
         else:
             settle = wings.load(wings.Hook.SETTLE_ENGINE)
             return settle(prepared, asked, running, look)  # type: ignore[no-any-return]
-        return replace(prepared, action=replace(prepared.action, engine=chosen), spark=None)
+        action = replace(prepared.action, engine=chosen)
+        return replace(prepared, action=action, engine=IN_PROCESS)
 
 
 def typed_of_spark(context: typer.Context) -> list[str]:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
-from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE
-from drainer.insight.first_messages import OVER, CanaryOver, Timed
+from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, Refused
+from drainer.insight.first_messages import OVER, CanaryOver, FirstMessages, Timed
 from drainer.insight.forecast.distribution import Distribution
 from drainer.kafka.cluster import Cluster
 from drainer.operations.drain import drain
+from drainer.operations.engine import InProcess
 from drainer.operations.start import Prepared
 
 
@@ -40,9 +41,15 @@ def send_canary(
 ) -> Canary:
     """Drains the first messages as any drain does: journal, plan, commits, failure policy.
 
-    Raises as ``drain`` does.
+    Raises as ``drain`` does, and Refused for a drain on Spark.
     """
+    if not isinstance(prepared.engine, InProcess):
+        raise Refused(
+            "a canary runs in this process: the first messages are no work for Spark",
+            hint="the rest of it can be resumed on Spark",
+        )
     timed = Timed(prepared.handler)
+    engine = InProcess(lambda source, dispatcher: FirstMessages(source, first, dispatcher))
 
     def observe_canary(status: Status) -> None:
         # That it stops by itself is no news.
@@ -51,12 +58,11 @@ def send_canary(
 
     summary = drain(
         cluster,
-        replace(prepared, handler=timed.handler),
+        replace(prepared, handler=timed.handler, engine=engine),
         running,
         observe_canary,
         say,
         give_up,
-        first=first,
     )
     if isinstance(summary.cause, CanaryOver):
         code = EXIT_DEAD_LETTERS if summary.sub_messages.given_up else EXIT_DONE

@@ -16,8 +16,10 @@ from drainer.engine.preview import PROCESS, SPARK, Engine, EngineName
 from drainer.engine.settings import LocalSettings
 from drainer.errors import Refused
 from drainer.insight.forecast.forecast import CPU, NOTHING, SPLIT, Forecast
+from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared
 from drainer.policy.concurrency import Concurrency
+from drainer.spark.engine import OnSpark
 from drainer.spark.settings import EVERY_CORE, SparkSettings, java_for_spark
 from drainer.spark.state import state_beside
 
@@ -86,7 +88,8 @@ def settle_engine(
     asked = asked or EngineRequest()
     engine = choose_engine(asked, unsuited(prepared.plan, running), look or (lambda: ""))
     if not engine.is_spark:
-        return replace(prepared, action=replace(prepared.action, engine=engine), spark=None)
+        action = replace(prepared.action, engine=engine)
+        return replace(prepared, action=action, engine=IN_PROCESS)
     spark = replace(asked.spark, state=_state(asked.spark, prepared.action.plan_path))
     engine = replace(
         engine,
@@ -97,7 +100,8 @@ def settle_engine(
         conf=spark.shown_conf(),
         archives=spark.archives,
     )
-    return replace(prepared, action=replace(prepared.action, engine=engine), spark=spark)
+    action = replace(prepared.action, engine=engine)
+    return replace(prepared, action=action, engine=OnSpark(spark))
 
 
 def choose_engine(

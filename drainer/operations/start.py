@@ -30,6 +30,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import lock_group
 from drainer.kafka.topic import TopicInfo
 from drainer.loader import LoadedHandler
+from drainer.operations.engine import IN_PROCESS, Engine
 from drainer.operations.expiry import expiry_warnings
 from drainer.operations.group import check_inactive, nobody_in
 from drainer.operations.policy import Policy, settle_policy
@@ -39,7 +40,6 @@ from drainer.policy.failures import FailureSettings
 from drainer.policy.rate_cap import CapCurve
 from drainer.policy.redrive import RedriveSettings
 from drainer.policy.rules.settings import RuleSettings
-from drainer.spark.settings import SparkSettings
 from drainer.store.plan_file import LoadedPlan, PlanFile, default_path
 
 LEAPS_TOLD = 5  # partitions, one by one
@@ -73,7 +73,7 @@ class Prepared:
 
     ``policy`` is what it needs for its dead letters.
 
-    ``spark`` is how it runs there; None when it runs in this process.
+    ``engine`` is what it runs on.
 
     ``seen`` is what lay at the plan's path: the plan that is resumed, or a finished one that a new
     drain sets aside; None when there was none.
@@ -84,7 +84,7 @@ class Prepared:
     handler: LoadedHandler
     seen: LoadedPlan | None
     policy: Policy
-    spark: SparkSettings | None = None
+    engine: Engine = IN_PROCESS
 
 
 def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepared:

@@ -6,10 +6,10 @@ import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
-from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
+from pyarrow.fs import FileSelector, FileSystem, FileType
 
 from drainer.errors import PlanNotWritten, StateRefused, UsageError
 from drainer.spark.objects import Objects, out_of_reach
@@ -84,7 +84,7 @@ class Bucket(Objects):
     def _below(self, prefix: str, *, recursive: bool) -> list[str]:
         selector = FileSelector(self._at(prefix), allow_not_found=True, recursive=recursive)
 
-        def listed() -> list[FileInfo]:
+        def listed() -> Any:  # pyarrow has no types
             for _ in range(LIST_TRIES):
                 with suppress(FileNotFoundError):  # a folder of hdfs went while it was listed
                     return self._filesystem.get_file_info(selector)

@@ -8,13 +8,11 @@ is in the plan.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from time import monotonic
 
 from drainer.blocking import blocking_call
-from drainer.core.plan import OffsetPlan
 from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.loop import event_loop
 from drainer.engine.outcome import (
@@ -24,17 +22,14 @@ from drainer.engine.outcome import (
     partition_results,
     reason_told,
 )
-from drainer.engine.ports import Ports
 from drainer.engine.settings import LocalSettings
 from drainer.engine.shutdown import NOT_OURS
 from drainer.engine.signals import stop_signals
 from drainer.engine.status import CapStatus, FailureStatus, Status, Summary
 from drainer.engine.tasks import spawn
 from drainer.errors import DrainerError, Interrupted, Refused, Signalled, both
-from drainer.kafka.settings import ClientSettings
-from drainer.loader import LoadedHandler
+from drainer.operations.engine import HeldDrain
 from drainer.policy.concurrency import Concurrency
-from drainer.policy.rate_cap import Cap
 from drainer.spark.aggregation import Aggregation
 from drainer.spark.checking import Checking, insist_on_probes
 from drainer.spark.control_channel import ControlChannel
@@ -48,7 +43,6 @@ from drainer.spark.shipping import Shipped, ship
 from drainer.spark.state import State, state_beside
 from drainer.spark.task_monitor import TaskMonitor
 from drainer.spark.work import WaveRunner, share_of
-from drainer.store.plan_file import PlanFile
 
 STATUS_INTERVAL_S = 0.5
 FOLLOW_INTERVAL_S = 0.1
@@ -57,37 +51,15 @@ CLOSE_S = 10.0  # for the handlers of all workers to be closed
 
 
 class SparkDrain:
-    """One run of a drain on Spark, from a plan on disk to a summary.
+    """One run of a drain on Spark, from a plan on disk to a summary."""
 
-    ``observe`` and ``give_up`` are as for ``LocalDrain``. Of ``outside`` it needs the committer,
-    the lock and the group's offsets: tasks read, and write dead letters.
-    """
-
-    def __init__(
-        self,
-        plan: OffsetPlan,
-        file: PlanFile,
-        handler: LoadedHandler,
-        running: LocalSettings,
-        spark: SparkSettings,
-        ports: Ports,
-        client_settings: ClientSettings,
-        letters_topic: str | None,
-        observe: Callable[[Status], None],
-        give_up: Callable[[], None] = lambda: None,
-        cap: Cap | None = None,
-    ) -> None:
-        self._plan = plan
-        self._file = file
-        self._handler = handler
-        self._running = running
-        self._spark = spark
-        self._ports = ports
-        self._client = client_settings
-        self._letters_topic = letters_topic
-        self._observe = observe
-        self._give_up = give_up
-        self._cap = cap
+    def __init__(self, held: HeldDrain, settings: SparkSettings) -> None:
+        self._held = held
+        self._plan = held.plan
+        self._file = held.file
+        self._handler = held.handler
+        self._running = held.running
+        self._spark = settings
         self._asked: Signalled | None = None
 
     def run(self) -> Summary:
@@ -123,7 +95,7 @@ class SparkDrain:
         self._word = ControlChannel(self._state, self._epoch, mounted=mounted)
         spec = HandlerSpec(
             shipped=shipped,
-            client=self._client,
+            client=self._held.cluster.settings,
             topic=plan.topic,
             group=plan.group,
             drain_id=plan.drain_id,
@@ -138,12 +110,12 @@ class SparkDrain:
         self._oldest_wave = 1  # of which the state has something
         self._terms = Terms(
             handler=spec,
-            letters_topic=self._letters_topic,
+            letters_topic=self._held.letters_topic,
             running=running,
             wave_bytes=self._spark.wave_bytes,
             tasks=self._tasks,
             slots=self._slots,
-            message_bytes=1.0 if self._cap is None else self._cap.message_bytes,
+            message_bytes=self._held.message_bytes,
         )
         self._reader = Reader(plan, self._aggregation.watermarks, self._terms, self._jobs)
 
@@ -181,7 +153,7 @@ class SparkDrain:
         self._ended: asyncio.Future[BaseException | None] = loop.create_future()
         self._forced = asyncio.Event()
         self._hearing = asyncio.Lock()
-        with stop_signals(loop, self._signalled, self._give_up):
+        with stop_signals(loop, self._signalled, self._held.give_up):
             await self._look_at_tasks()
             self._monitor = TaskMonitor(
                 self._plan,
@@ -195,9 +167,9 @@ class SparkDrain:
                 self._file,
                 self._aggregation,
                 self._monitor,
-                self._ports.committer,
+                self._held.committer,
                 self._running.plan_interval_s,
-                self._ports.lock,
+                self._held.lock,
                 failed=self._end,
             )
             # The plan tells where tasks write before the first of them does.
@@ -233,15 +205,15 @@ class SparkDrain:
         """Looks after what lives elsewhere, hears the tasks, and shows the status."""
         due = 0.0
         while True:
-            if self._ports.lock.lost is not None:
-                self._end(self._ports.lock.lost)
+            if self._held.lock.lost is not None:
+                self._end(self._held.lock.lost)
             # Another drain may hold the lock by now: it should find no one at work.
-            await self._word.pause(paused=self._ports.lock.unsure_since_s is not None)
+            await self._word.pause(paused=self._held.lock.unsure_since_s is not None)
             await self._hear()
             self._work.insist_on_limit()
             await self._forget_waves()
             if monotonic() >= due:
-                self._observe(self._status())
+                self._held.observe(self._status())
                 due = monotonic() + STATUS_INTERVAL_S
             await asyncio.sleep(FOLLOW_INTERVAL_S)
 
@@ -283,7 +255,7 @@ class SparkDrain:
             self._aggregation.tasks_are_over()  # the plan that is written now has all of it
             cause = await self._close_handlers(cause)
         await self._checkpointer.stop()
-        lost = self._ports.lock.lost
+        lost = self._held.lock.lost
         try:
             ours = lost is None and not isinstance(cause, NOT_OURS)
             ours = ours and not self._aggregation.doubtful
@@ -332,9 +304,9 @@ class SparkDrain:
         return cause
 
     async def _summary(self, cause: BaseException | None) -> Summary:
-        self._observe(self._status())
+        self._held.observe(self._status())
         committed = await last_offsets(
-            self._checkpointer.plan, self._ports.read_committed, ask=not self._forced.is_set()
+            self._checkpointer.plan, self._held.read_committed, ask=not self._forced.is_set()
         )
         messages, subs = self._aggregation.counts()
         status, code, told = concluded(

@@ -15,6 +15,7 @@ from drainer.engine.preview import EngineName
 from drainer.engine.settings import LocalSettings
 from drainer.errors import Refused
 from drainer.insight import engine_choice as chosen
+from drainer.insight.canary import send_canary
 from drainer.insight.engine_choice import (
     EngineRequest,
     Looked,
@@ -25,11 +26,12 @@ from drainer.insight.engine_choice import (
 )
 from drainer.insight.forecast.forecast import CONCURRENCY, CPU, LANE, NOTHING, RATE, SPLIT, Forecast
 from drainer.kafka.cluster import Cluster
-from drainer.operations.drain import drain
+from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared
 from drainer.policy.concurrency import Concurrency
 from drainer.policy.redrive import RedriveSettings
 from drainer.policy.rules.settings import RuleSettings
+from drainer.spark.engine import OnSpark
 from drainer.spark.settings import SparkSettings
 from view import samples
 
@@ -241,9 +243,9 @@ def prepared(**changes: object) -> Prepared:
 def test_tasks_write_beside_the_plan_unless_told_otherwise() -> None:
     settled = settle_engine(prepared(), ON_SPARK, LocalSettings())
 
-    assert settled.spark is not None
-    assert settled.spark.state == "/var/lib/drainer/orders.reindexer.plan.state"
-    assert settled.action.engine.state == settled.spark.state
+    assert isinstance(settled.engine, OnSpark)
+    assert settled.engine.settings.state == "/var/lib/drainer/orders.reindexer.plan.state"
+    assert settled.action.engine.state == settled.engine.settings.state
     for said, state in (("s3://b/x", "s3://b/x"), ("state", str(Path("state").absolute()))):
         asked = EngineRequest(EngineName.SPARK, replace(LOCAL, state=said))
         assert settle_engine(prepared(), asked, LocalSettings()).action.engine.state == state
@@ -263,14 +265,14 @@ def test_the_plan_of_action_has_what_spark_is_given_without_its_secrets() -> Non
         "conf": {"spark.x.password": "***"},
         "archives": [],
     }
-    assert settled.spark is not None
-    assert settled.spark.conf == {"spark.x.password": "hidden"}
+    assert isinstance(settled.engine, OnSpark)
+    assert settled.engine.settings.conf == {"spark.x.password": "hidden"}
 
 
 def test_a_process_is_given_nothing_of_spark() -> None:
-    settled = settle_engine(prepared(spark=LOCAL), EngineRequest(), LocalSettings())
+    settled = settle_engine(prepared(engine=OnSpark(LOCAL)), EngineRequest(), LocalSettings())
 
-    assert settled.spark is None
+    assert settled.engine is IN_PROCESS
     assert settled.action.as_json()["engine"] == {
         "name": "process",
         "why": "no Spark master is named",
@@ -279,4 +281,6 @@ def test_a_process_is_given_nothing_of_spark() -> None:
 
 def test_a_canary_is_refused_on_spark_before_anything_is_touched() -> None:
     with pytest.raises(Refused, match="a canary runs in this process"):
-        drain(_NoCluster(), prepared(spark=LOCAL), LocalSettings(), print, print, first=10)
+        send_canary(
+            _NoCluster(), prepared(engine=OnSpark(LOCAL)), LocalSettings(), 10, print, print
+        )

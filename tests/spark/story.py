@@ -20,10 +20,12 @@ from drainer.kafka.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
 from drainer.operations.drain import drain
+from drainer.operations.engine import IN_PROCESS, Engine
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Request, prepare
 from drainer.policy.failures import FailureSettings
 from drainer.policy.rules.settings import RuleSettings
+from drainer.spark.engine import OnSpark
 from drainer.spark.settings import SparkSettings
 from drainer.store.plan_file import PlanFile
 
@@ -101,7 +103,7 @@ class Story:
             )
             running = self._running(concurrency, options)
             prepared = prepare(cluster, request, running)
-            prepared = replace(prepared, spark=_on_spark(tasks, wave_bytes))
+            prepared = replace(prepared, engine=_engine(tasks, wave_bytes))
             return drain(cluster, prepared, running, observe or self._see, self.said.append)
 
     def resume(
@@ -118,7 +120,7 @@ class Story:
             file = PlanFile(self.plan_path)
             running = self._running(concurrency, options)
             prepared = prepare_resume(cluster, file, file.load(), running, failures)
-            prepared = replace(prepared, spark=_on_spark(tasks, wave_bytes))
+            prepared = replace(prepared, engine=_engine(tasks, wave_bytes))
             return drain(cluster, prepared, running, observe or self._see, self.said.append)
 
     def _running(self, concurrency: int, options: dict[str, str]) -> LocalSettings:
@@ -220,7 +222,7 @@ def _insist_on_barriers(lines: Sequence[dict[str, Any]]) -> None:
                 assert at >= ended[place], (place, other)
 
 
-def _on_spark(tasks: int | None, wave_bytes: int) -> SparkSettings | None:
+def _engine(tasks: int | None, wave_bytes: int) -> Engine:
     if tasks is None:
-        return None
-    return SparkSettings("local[2]", tasks=tasks, wave_bytes=wave_bytes)
+        return IN_PROCESS
+    return OnSpark(SparkSettings("local[2]", tasks=tasks, wave_bytes=wave_bytes))
