@@ -6,9 +6,15 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+
+
+class BlockingCall(Protocol):
+    """Calls a function that blocks, and gives the future of its result."""
+
+    def __call__(self, function: Callable[..., T], /, *args: object) -> asyncio.Future[T]: ...
 
 
 def blocking_call(function: Callable[..., T], *args: object) -> asyncio.Future[T]:

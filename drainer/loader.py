@@ -32,7 +32,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from drainer.blocking import blocking_call
+from drainer.blocking import BlockingCall, blocking_call
 from drainer.bundling import bundling_of, by_bundle, one_by_one, own
 from drainer.core.bundles import Bundle, Bundling
 from drainer.errors import DrainerError, Refused, SplitFailed, UsageError
@@ -145,10 +145,13 @@ class LoadedHandler:
         target = _instance(self.reference, self._source)
         return LoadedHandler(self.reference, target, self.absolute_reference, self._source)
 
-    async def open(self, context: Context) -> None:
-        """Raises Refused when the handler's ``open`` does: nothing was handled yet."""
+    async def open(self, context: Context, in_thread: BlockingCall = blocking_call) -> None:
+        """Calls the handler's ``open``, a plain one by ``in_thread``.
+
+        Raises Refused when that raises: nothing was handled yet.
+        """
         try:
-            await _call(self._target, "open", context)
+            await _call(in_thread, self._target, "open", context)
         except DrainerError:
             raise
         except Exception as error:
@@ -157,8 +160,8 @@ class LoadedHandler:
                 hint="its open() raised; nothing was handled or committed",
             ) from error
 
-    async def close(self) -> None:
-        await _call(self._target, "close")
+    async def close(self, in_thread: BlockingCall = blocking_call) -> None:
+        await _call(in_thread, self._target, "close")
 
 
 def load_handler(reference: str) -> LoadedHandler:
@@ -246,7 +249,7 @@ def split_failed(message: Message, error: BaseException) -> SplitFailed:
     )
 
 
-async def _call(target: Any, name: str, *args: Any) -> None:
+async def _call(in_thread: BlockingCall, target: Any, name: str, *args: Any) -> None:
     method = getattr(target, name, None)
     if method is None:
         return
@@ -254,7 +257,7 @@ async def _call(target: Any, name: str, *args: Any) -> None:
         if _is_async(method):
             await method(*args)
             return
-        found = await blocking_call(method, *args)
+        found = await in_thread(method, *args)
         if isinstance(found, Awaitable):
             await found
     except SystemExit as error:

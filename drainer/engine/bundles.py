@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from time import monotonic
 from typing import cast
 
 from drainer.core.bundles import Bundle, Bundler, Bundling, Inner
@@ -24,11 +23,13 @@ class Bundles:
         failures: Failures,
         wake: Callable[[], None],
         awaits: Callable[[], bool],
+        clock: Callable[[], float],
     ) -> None:
+        self._clock = clock
         self._dispatcher = dispatcher
         self._failures = failures
         self._wake = wake
-        self._bundler = Bundler(dispatcher, bundling, monotonic, self._wait, awaits)
+        self._bundler = Bundler(dispatcher, bundling, clock, self._wait, awaits)
         self._timer: asyncio.TimerHandle | None = None
         self._skipped = 0  # by the handler, one by one
         self._loop = asyncio.get_running_loop()
@@ -78,13 +79,13 @@ class Bundles:
         if due_s is not None:
             if self._timer is not None:
                 self._timer.cancel()
-            wait_s = max(TICK_LEAST_S, due_s - monotonic())
+            wait_s = max(TICK_LEAST_S, due_s - self._clock())
             self._timer = self._loop.call_later(wait_s, self._look_again)
 
     def _look_again(self) -> None:
         self._wake()
         due_s = self._bundler.due_s
-        if due_s is not None and due_s > monotonic():  # the loop was early
+        if due_s is not None and due_s > self._clock():  # the loop was early
             self._wait()  # else whoever is free next takes it
 
 

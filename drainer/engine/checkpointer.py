@@ -8,10 +8,8 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
-from time import monotonic
 from typing import Protocol
 
-from drainer.blocking import blocking_call
 from drainer.command import command
 from drainer.core.claims import Claims
 from drainer.core.latency import Latency, merge_latencies
@@ -19,7 +17,7 @@ from drainer.core.merge import StateReference
 from drainer.core.parked import ParkedLanes
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Progress
-from drainer.engine.clock import now
+from drainer.engine.runtime import Runtime
 from drainer.engine.tasks import spawn
 from drainer.errors import (
     CommitDelayed,
@@ -129,11 +127,13 @@ class Checkpointer:
         interval_s: float,
         lock: Lock,
         failed: Callable[[BaseException], None],
+        runtime: Runtime,
         journal_interval_s: float = JOURNAL_INTERVAL_S,
     ) -> None:
+        self._runtime = runtime
         self.plan = plan
         self.trouble: str | None = None
-        self.written_at = monotonic()
+        self.written_at = self._runtime.monotonic()
         self.written = plan
         self._file = file
         self._account = account
@@ -151,7 +151,7 @@ class Checkpointer:
 
     def start(self) -> None:
         self._file.start_journal(self.plan.drain_id, self.plan.generation)
-        self._due_s = monotonic() + self._journal_interval_s
+        self._due_s = self._runtime.monotonic() + self._journal_interval_s
         self._tasks = [
             spawn(self._keep_journal(), "journal", self._failed),
             spawn(self._keep_plan(), "plan", self._failed),
@@ -186,7 +186,7 @@ class Checkpointer:
         self.plan = replace(
             self.plan,
             generation=self.plan.generation + 1,
-            updated=now(),
+            updated=self._runtime.now(),
             claims=self._account.claims(),
             parked=tuple(sorted(self._account.parked)),
             parked_lanes=self._account.parked_lanes,
@@ -195,9 +195,9 @@ class Checkpointer:
             state=self._account.state,
         )
         self._file.start_journal(self.plan.drain_id, self.plan.generation)
-        self._call = blocking_call(self._file.write, self.plan)
+        self._call = self._runtime.blocking_call(self._file.write, self.plan)
         await asyncio.shield(self._call)
-        self.written_at = monotonic()
+        self.written_at = self._runtime.monotonic()
         self.written = self.plan
         if commit:
             await self._commit()
@@ -232,7 +232,7 @@ class Checkpointer:
     async def _commit(self) -> None:
         """Commits the watermarks of the plan, which is on the disk."""
         try:
-            written = await blocking_call(self._commit_plan, self.plan)
+            written = await self._runtime.blocking_call(self._commit_plan, self.plan)
         except CommitDelayed as delay:
             self.trouble = str(delay)
             return
@@ -276,7 +276,7 @@ class Checkpointer:
     async def _keep_journal(self) -> None:
         while True:
             await asyncio.sleep(self._journal_interval_s)
-            self._due_s = monotonic() + self._journal_interval_s
+            self._due_s = self._runtime.monotonic() + self._journal_interval_s
             self.note()
 
     async def _keep_plan(self) -> None:

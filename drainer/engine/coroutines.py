@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from time import monotonic
 from typing import Any
 
 from drainer.engine.tasks import spawn
@@ -48,7 +47,9 @@ class AsyncWorkers:
         idle: Callable[[], None],
         note: Note,
         held: Callable[[float], None],
+        clock: Callable[[], float],
     ) -> None:
+        self._clock = clock
         self._note = note
         self._held = held
         self._gaps: list[int] = []  # by worker, between two attempts that are measured
@@ -154,7 +155,7 @@ class AsyncWorkers:
 
     def _new_turn(self) -> None:
         self._late = False
-        self._slice_end = monotonic() + SLICE_S
+        self._slice_end = self._clock() + SLICE_S
 
     def _measured(self, number: int, handled: int, begun_s: float) -> int:
         """Hears when a worker began what has returned; gives the count at which it measures again.
@@ -163,7 +164,7 @@ class AsyncWorkers:
         """
         if number in self._overdue:  # it was cancelled, and swallowed that
             return handled
-        now_s = monotonic()
+        now_s = self._clock()
         # The slice is the loop's, not the worker's: a thousand workers share it.
         if now_s > self._slice_end:
             self._held(now_s)
@@ -178,7 +179,7 @@ class AsyncWorkers:
         known: list[tuple[SubMessage | None, int, float]] = []
         while True:
             await asyncio.sleep(watch_interval_s(self._timeout_s))
-            now = monotonic()
+            now = self._clock()
             known += [(None, 0, 0.0)] * (len(self._current) - len(known))
             for number, sub in enumerate(self._current):
                 seen, attempt, since = known[number]
@@ -206,6 +207,7 @@ class AsyncWorkers:
 
     async def _work(self, number: int) -> None:
         handle, current, overdue = self._handle, self._current, self._overdue
+        clock = self._clock
         handled = measure_at = 0  # counted in those that returned
         while not self._stopping:
             if self._surplus or self._late:
@@ -225,7 +227,7 @@ class AsyncWorkers:
                     if handled < measure_at:
                         result = await handle(sub)
                     else:
-                        begun_s = monotonic()
+                        begun_s = clock()
                         result = await handle(sub)
                         measure_at = self._measured(number, handled, begun_s)
                     if result is not None:

@@ -6,14 +6,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from random import Random
-from time import monotonic
 
 from drainer.core.bundles import Bundle
 from drainer.core.dispatch import Dispatcher
 from drainer.core.progress import Counts, Outcome
 from drainer.engine.apart import Apart, DeadLetters
 from drainer.engine.outcome import lanes_parked
+from drainer.engine.runtime import Runtime
 from drainer.engine.status import FailureStatus
 from drainer.engine.workers import Starter, TimedOut
 from drainer.errors import DrainerError, Halted, HandleFailed, ThreadsOverdue
@@ -63,9 +62,10 @@ class Failures:
         wake: Callable[[], None],
         changed: Callable[[], None],
         halt: Callable[[BaseException], None],
+        runtime: Runtime,
         before: Counts = NOTHING,
-        random: Random | None = None,
     ) -> None:
+        self._clock = clock = runtime.monotonic
         self._dispatcher = dispatcher
         self._settings = settings
         self._sink = sink
@@ -75,10 +75,10 @@ class Failures:
         self._halt = halt
         self._retries = Retries()
         self._breaker = Breaker()
-        self._policy = FailurePolicy(settings, self._breaker, random or Random(), before)
-        rate = None if settings.rate is None else Rate(settings.rate, monotonic())
+        self._policy = FailurePolicy(settings, self._breaker, runtime.random(), before)
+        rate = None if settings.rate is None else Rate(settings.rate, clock())
         self._admission = Admission(
-            dispatcher, self._retries, self._breaker, rate, monotonic, self._recovered
+            dispatcher, self._retries, self._breaker, rate, clock, self._recovered
         )
         self._kinds: Counter[str] = Counter()
         self._types: Counter[str] = Counter()
@@ -150,7 +150,7 @@ class Failures:
 
     def failed(self, sub: SubMessage, error: BaseException) -> None:
         """Hears of an attempt that ended with an error."""
-        now_s = monotonic()
+        now_s = self._clock()
         known, self._returned = sub is self._returned, None
         self._doubted.pop(sub, None)
         if isinstance(error, Skip):
@@ -174,7 +174,7 @@ class Failures:
         None of them has spent a retry by that: they are tried in smaller calls, until the one that
         fails is known.
         """
-        now_s = monotonic()
+        now_s = self._clock()
         known, self._returned = bundle.members[0] is self._returned, None
         if isinstance(error, Skip):
             self._admission.ended(bundle.members[0])  # whoever decides that has not failed
@@ -198,7 +198,7 @@ class Failures:
         """Hears of an attempt that goes on in its thread after its time; its lane waits for it."""
         error = TimedOut(self._settings.timeout_s)
         self._count(error)
-        why = self._policy.look_for_outage(sub, self._done, self._at_work, monotonic())
+        why = self._policy.look_for_outage(sub, self._done, self._at_work, self._clock())
         self._dispatcher.hold(sub)
         self.late.add(sub)
         self._gate()
@@ -214,7 +214,7 @@ class Failures:
 
     def stuck(self, since_s: float) -> None:
         """Hears, again and again, that all threads are overdue since then."""
-        for_s = monotonic() - since_s
+        for_s = self._clock() - since_s
         if for_s > self._settings.max_outage_s:
             self._halt(
                 Halted(
@@ -300,7 +300,7 @@ class Failures:
             return
         behind = self._dispatcher.lanes.behind(sub)
         if behind is not None and verdict.why is None and self._done:
-            self._policy.expect(behind, monotonic())
+            self._policy.expect(behind, self._clock())
         too_many = self._policy.gave_up(sub, self._done, self._finished + 1)
         if too_many is not None:
             self._halt(_halted(sub, error, too_many))
@@ -354,7 +354,7 @@ class Failures:
         self._loop.call_soon(self._tick)
 
     def _schedule(self) -> None:
-        now_s = monotonic()
+        now_s = self._clock()
         times = [self._admission.next_at_s]
         if self._breaker.open_since_s is None:
             times.append(self._retries.due_s)
@@ -370,7 +370,7 @@ class Failures:
     def _tick(self) -> None:
         if self._stopped:
             return
-        now_s = monotonic()
+        now_s = self._clock()
         since_s = self._breaker.open_since_s
         if since_s is None:
             given_up = []

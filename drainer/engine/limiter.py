@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from time import monotonic, process_time, thread_time
+from time import process_time, thread_time
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.progress import Outcome
@@ -12,11 +12,9 @@ from drainer.engine.status import AutoStatus
 from drainer.policy.concurrency_limit import ConcurrencyLimit
 from drainer.policy.concurrency_trial import Interval
 
-LOOK_S = 0.1
-
 
 class Limiter:
-    """Looks ten times a second at what was done since the last time; it costs no sub-message.
+    """Looks several times a second at what was done since the last time; it costs no sub-message.
 
     Args:
         failed: how many attempts have failed so far.
@@ -38,7 +36,9 @@ class Limiter:
         *,
         calls: Callable[[], int] | None = None,
         threads: bool,
+        clock: Callable[[], float],
     ) -> None:
+        self._clock = clock
         self._search = knee
         self._dispatcher = dispatcher
         self._failed = failed
@@ -63,7 +63,7 @@ class Limiter:
     async def run(self) -> None:
         """Goes on until it is cancelled."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(self._search.look_s)
             self.look()
 
     def look(self) -> None:
@@ -96,4 +96,4 @@ class Limiter:
         running = self._search.limit - self._idle()
         busy_s = process_time() if self._threads else thread_time()
         calls = done if self._calls is None else self._calls()
-        return monotonic(), done, self._failed(), running, busy_s, calls
+        return self._clock(), done, self._failed(), running, busy_s, calls

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from time import monotonic
 from typing import Any, cast
 
 from drainer.core.claims import Absent
@@ -27,7 +26,7 @@ from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.failures import Failures
 from drainer.engine.latencies import Latencies
 from drainer.engine.limiter import Limiter
-from drainer.engine.loop import event_loop, hurried_interpreter
+from drainer.engine.loop import event_loop
 from drainer.engine.meter import Meter
 from drainer.engine.outcome import (
     concluded,
@@ -40,7 +39,6 @@ from drainer.engine.ports import Ports
 from drainer.engine.pump import Pump
 from drainer.engine.settings import LocalSettings
 from drainer.engine.shutdown import Shutdown
-from drainer.engine.signals import stop_signals
 from drainer.engine.status import Status, Summary
 from drainer.engine.tasks import spawn
 from drainer.engine.threads import ThreadWorkers
@@ -50,16 +48,10 @@ from drainer.errors import DrainerError, HandleFailed, RecordsDeleted, Signalled
 from drainer.handler import Context
 from drainer.loader import LoadedHandler, describe
 from drainer.policy.concurrency import Concurrency
-from drainer.policy.concurrency_limit import ConcurrencyLimit
 from drainer.policy.rules.rule_filter import RuleFilter
 
 STATUS_INTERVAL_S = 0.5
 WATCH_INTERVAL_S = 0.05  # how soon trouble in the fetch thread or the lock is seen
-
-Hear = Callable[
-    [asyncio.AbstractEventLoop, Callable[[str], None], Callable[[], None]],
-    AbstractContextManager[None],
-]
 
 
 class LocalDrain:
@@ -86,6 +78,7 @@ class LocalDrain:
         self._handler = handler
         self._settings = settings
         self._ports = ports
+        self._runtime = ports.runtime
         self._observe = observe
         self._give_up = give_up
         progress = plan.claims[ALL]
@@ -112,12 +105,13 @@ class LocalDrain:
         Raises Refused when the handler can't be opened. Everything else that stops it is told in
         the summary; an error that nobody thought of is raised after the plan was saved.
         """
-        with hurried_interpreter(), event_loop() as loop:
-            return self.run_on(loop, stop_signals)
+        runtime = self._runtime
+        with runtime.interpreter(), event_loop(runtime.new_event_loop) as loop:
+            return self.run_on(loop)
 
-    def run_on(self, loop: asyncio.AbstractEventLoop, hear: Hear) -> Summary:
-        """The same on a loop that goes on to live; ``hear`` tells of being asked to stop."""
-        main = loop.create_task(self._run(hear))
+    def run_on(self, loop: asyncio.AbstractEventLoop) -> Summary:
+        """The same on a loop that goes on to live."""
+        main = loop.create_task(self._run())
         while True:
             try:
                 return loop.run_until_complete(main)
@@ -132,9 +126,9 @@ class LocalDrain:
         """Brings it to rest, from the loop's thread, as if something outside had."""
         self._end(cause)
 
-    async def _run(self, hear: Hear) -> Summary:
+    async def _run(self) -> Summary:
         loop = self._loop = asyncio.get_running_loop()
-        settings, dispatcher = self._settings, self.dispatcher
+        settings, dispatcher, clock = self._settings, self.dispatcher, self._runtime.monotonic
         concurrency = Concurrency.of(settings.concurrency)
         most = concurrency.most_for(threads=not self._handler.is_async)
         first = min(concurrency.first, most)
@@ -149,15 +143,17 @@ class LocalDrain:
                 concurrency=most,
                 options=dict(settings.options or {}),
                 write_to=self._ports.write_to,
-            )
+            ),
+            self._runtime.blocking_call,
         )
-        self._latencies = Latencies(monotonic)
+        self._latencies = Latencies(clock)
         self._meter = Meter(
             dispatcher,
             self._latencies,
             concurrency=first,
             buffer_bytes=settings.buffer_bytes,
             plan_path=str(self._file.path),
+            clock=clock,
         )
         self._failures = failures = Failures(
             dispatcher,
@@ -167,6 +163,7 @@ class LocalDrain:
             wake=lambda: self._workers.wake(),  # noqa: PLW0108
             changed=self._end_if_over,
             halt=self._end,
+            runtime=self._runtime,
             before=judged_before(self._plan),
         )
         self._checkpointer = Checkpointer(
@@ -178,16 +175,17 @@ class LocalDrain:
             settings.plan_interval_s,
             self._ports.lock,
             failed=self._end,
+            runtime=self._runtime,
             journal_interval_s=settings.journal_interval_s,
         )
-        make_workers: Callable[..., Workers] = ThreadWorkers
+        make_workers: Callable[..., Workers] = partial(ThreadWorkers, runtime=self._runtime)
         if self._handler.is_async:
-            make_workers = partial(AsyncWorkers, held=self._checkpointer.keep_up)
+            make_workers = partial(AsyncWorkers, held=self._checkpointer.keep_up, clock=clock)
         bundling = self._handler.bundling
         self._bundles: Bundles | None = None
         if bundling is not None:
             self._bundles = Bundles(
-                bundling, dispatcher, failures, self._wake, lambda: self._pump.awaits
+                bundling, dispatcher, failures, self._wake, lambda: self._pump.awaits, clock
             )
         heard_by = self._bundles or failures
         self._workers: Workers = make_workers(
@@ -211,17 +209,19 @@ class LocalDrain:
             self._look_ahead(first),
             moved=self._fed,
             failed=self._end,
+            clock=clock,
         )
         if concurrency.is_auto:
             bundles = self._bundles
             self._limiter = Limiter(
-                ConcurrencyLimit(first, most),
+                concurrency.search(first, most),
                 dispatcher,
                 lambda: failures.failed_attempts,
                 lambda: self._workers.idle,
                 self._limit,
                 calls=None if bundles is None else lambda: bundles.calls,
                 threads=not self._handler.is_async,
+                clock=clock,
             )
         ending = Shutdown(
             dispatcher,
@@ -237,7 +237,7 @@ class LocalDrain:
             asked=lambda: self._asked,
         )
         self._watchdog = Watchdog()
-        with hear(loop, self._signalled, self._give_up), self._watchdog:
+        with self._runtime.stop_signals(loop, self._signalled, self._give_up), self._watchdog:
             self._hears_signals = True
             try:
                 self._checkpointer.start()
@@ -261,7 +261,10 @@ class LocalDrain:
     async def _summary(self, cause: BaseException | None) -> Summary:
         self._observe(self._status())
         committed = await last_offsets(
-            self._checkpointer.plan, self._ports.read_committed, ask=not self._forced.is_set()
+            self._checkpointer.plan,
+            self._ports.read_committed,
+            self._runtime.blocking_call,
+            ask=not self._forced.is_set(),
         )
         messages, subs = self.dispatcher.counts()
         # What died in former runs of a redrive is among its letters again.
@@ -292,7 +295,7 @@ class LocalDrain:
     def _status(self) -> Status:
         status = self._meter.status(
             self._checkpointer.plan,
-            plan_age_s=monotonic() - self._checkpointer.written_at,
+            plan_age_s=self._runtime.monotonic() - self._checkpointer.written_at,
             stopping=reason_told(self._ended),
             failures=self._failures.status(),
             trouble=self._source.trouble or self._checkpointer.trouble or self._failures.trouble,
@@ -323,9 +326,9 @@ class LocalDrain:
             # Another drain may hold the lock by now: it should find no one at work.
             self._failures.pause(self._ports.lock.unsure_since_s is not None)
             self._pump.poke()
-            if monotonic() >= due:
+            if self._runtime.monotonic() >= due:
                 self._observe(self._status())
-                due = monotonic() + STATUS_INTERVAL_S
+                due = self._runtime.monotonic() + STATUS_INTERVAL_S
             await asyncio.sleep(WATCH_INTERVAL_S)
 
     def _notified(self) -> None:

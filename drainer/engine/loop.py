@@ -20,12 +20,14 @@ SWITCH_INTERVAL_S = 0.002
 
 
 @contextmanager
-def event_loop() -> Iterator[asyncio.AbstractEventLoop]:
+def event_loop(
+    new: Callable[[], asyncio.AbstractEventLoop] = new_event_loop,
+) -> Iterator[asyncio.AbstractEventLoop]:
     """A new loop, closed at the end whatever still runs on it.
 
     Not asyncio.Runner: on its way out it waits for every task, however long a handler stays.
     """
-    loop = new_event_loop()
+    loop = new()
     try:
         yield loop
     finally:

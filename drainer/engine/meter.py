@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import monotonic
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import OffsetPlan
@@ -26,7 +25,7 @@ class Meter:
         concurrency: int,
         buffer_bytes: int,
         plan_path: str,
-        clock: Callable[[], float] = monotonic,
+        clock: Callable[[], float],
     ) -> None:
         self._dispatcher = dispatcher
         self._latencies = latencies

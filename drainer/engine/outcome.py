@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from drainer.blocking import blocking_call
+from drainer.blocking import BlockingCall
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts
 from drainer.engine.status import PartitionResult
@@ -84,13 +84,17 @@ def reason_told(ended: asyncio.Future[BaseException | None]) -> str | None:
 
 
 async def last_offsets(
-    plan: OffsetPlan, read_committed: Callable[[], Mapping[int, int | None]], *, ask: bool
+    plan: OffsetPlan,
+    read_committed: Callable[[], Mapping[int, int | None]],
+    in_thread: BlockingCall,
+    *,
+    ask: bool,
 ) -> Mapping[int, int | None]:
     """The group's offsets at the end; those that the plan knows when nobody is to be asked, or
     nobody answers."""
     if ask:
         with suppress(DrainerError):
-            return await blocking_call(read_committed)
+            return await in_thread(read_committed)
     return {number: part.committed for number, part in plan.partitions.items()}
 
 

@@ -10,6 +10,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.engine.apart import DeadLetters
 from drainer.engine.checkpointer import Committer, Lock
 from drainer.engine.pump import Batch
+from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError
 from drainer.handler import Writer
 from drainer.policy.rate_cap import RateLimiter
@@ -36,7 +37,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What a drain needs from Kafka; ``open_source(dispatcher, notify)`` makes the source.
+    """What a drain needs from outside; ``open_source(dispatcher, notify)`` makes the source.
 
     ``notify`` is called from the source's thread when a batch waits; ``read_committed`` gives the
     group's offsets, and may raise DrainerError.
@@ -50,3 +51,4 @@ class Ports:
     write_to: Callable[[str], Writer] | None = None  # for the handler
     read_pace: RateLimiter | None = None  # when reading is capped
     write_pace: RateLimiter | None = None  # and writing, of handlers that use ``write_to``
+    runtime: Runtime = THIS_PROCESS

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from time import monotonic
 from typing import Protocol
 
 from drainer.core.dispatch import Dispatcher
@@ -48,7 +47,9 @@ class Pump:
         ready_lanes: int,
         moved: Callable[[], None],
         failed: Callable[[BaseException], None],
+        clock: Callable[[], float],
     ) -> None:
+        self._clock = clock
         self._next_batch = next_batch
         self._dispatcher = dispatcher
         self._split = split
@@ -99,7 +100,7 @@ class Pump:
             self._failed(error)
 
     def _deliver_for_a_slice(self) -> bool:
-        slice_end = monotonic() + SLICE_S
+        slice_end = self._clock() + SLICE_S
         moved = False
         while not self._stopped and self._has_room():
             if self._batch is None:
@@ -113,7 +114,7 @@ class Pump:
                 for partition, position in self._batch.reached.items():
                     self._dispatcher.skip_to(partition, position)
                 self._batch = None
-            if monotonic() > slice_end:
+            if self._clock() > slice_end:
                 self.poke()
                 break
         return moved

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from drainer.blocking import blocking_call
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.failures import Failures
@@ -57,6 +56,7 @@ class Shutdown:
         self._workers = workers
         self._checkpointer = checkpointer
         self._ports = ports
+        self._in_thread = ports.runtime.blocking_call
         self._handler = handler
         self._grace_s = grace_s
         self._forced = forced
@@ -82,7 +82,7 @@ class Shutdown:
         """What finished goes to the journal first; then as much as fits into a moment."""
         self._note()
         ending = [
-            blocking_call(self._source.stop),
+            self._in_thread(self._source.stop),
             asyncio.ensure_future(self._checkpointer.stop()),
             asyncio.ensure_future(self._close_dead_letters(0.0)),
             asyncio.ensure_future(self._workers_away_and_handler_closed()),
@@ -97,7 +97,7 @@ class Shutdown:
             self._checkpointer.note()
 
     async def _stop_in_order(self, cause: BaseException | None) -> BaseException | None:
-        stopped = blocking_call(self._source.stop)
+        stopped = self._in_thread(self._source.stop)
         # Whoever works for the group by now handles what died here: no letter is ours to write.
         grace_s = 0.0 if isinstance(cause, NOT_OURS) else self._grace_s
         await (self._let_finish() if grace_s > 0 else self._workers.abandon())
@@ -121,14 +121,14 @@ class Shutdown:
 
     async def _close_dead_letters(self, timeout_s: float) -> None:
         if self._ports.dead_letters is not None:
-            await blocking_call(self._ports.dead_letters.close, timeout_s)
+            await self._in_thread(self._ports.dead_letters.close, timeout_s)
 
     async def _close_handler(self, cause: BaseException | None) -> BaseException | None:
         if self._closing:
             return cause
         self._closing = True
         try:
-            await self._handler.close()
+            await self._handler.close(self._in_thread)
         except Exception as error:
             return both(cause, not_closed(describe(error), error))
         return cause

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from queue import Empty, SimpleQueue
-from time import monotonic
+from queue import Empty
 from typing import Any
 
+from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.tasks import spawn
 from drainer.engine.workers import (
     Broken,
@@ -44,7 +43,10 @@ class ThreadWorkers:
         broken: Broken,
         idle: Callable[[], None],
         note: Note,
+        runtime: Runtime = THIS_PROCESS,
     ) -> None:
+        self._clock = runtime.monotonic
+        self._thread = runtime.thread
         self.use(starter)
         self._note = note
         self._handle = handle
@@ -61,7 +63,7 @@ class ThreadWorkers:
         self._threads = 0  # ever begun
         self._stopping = False
         self._out = 0  # handed to the threads and not handed back
-        self._inbox: SimpleQueue[SubMessage | None] = SimpleQueue()
+        self._inbox = runtime.queue()
         self._outbox: deque[tuple[SubMessage, BaseException | None]] = deque()
         self._called = False  # whether the loop was already told to look into the outbox
         self._drained = asyncio.Event()
@@ -123,14 +125,14 @@ class ThreadWorkers:
     def _start_one(self) -> None:
         number = self._threads
         self._threads += 1
-        threading.Thread(
+        self._thread(
             target=self._work, args=(number,), name=f"worker-{number}", daemon=True
         ).start()
 
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(watch_interval_s(self._timeout_s))
-            now = monotonic()
+            now = self._clock()
             for sub, since in list(self._begun.values()):
                 if now - since > self._timeout_s and sub not in self._overdue:
                     self._overdue.add(sub)
@@ -150,15 +152,16 @@ class ThreadWorkers:
             self._watcher.cancel()
 
     def _work(self, number: int) -> None:
+        clock = self._clock
         handled = gap = measure_at = 0  # counted in those that returned
         while (sub := self._inbox.get()) is not None:
             error: BaseException | None = None
-            begun_s = monotonic()
+            begun_s = clock()
             self._begun[number] = (sub, begun_s)
             try:
                 insist_on_done(self._handle(sub))
                 if handled >= measure_at:
-                    gap = self._note(monotonic() - begun_s, gap)
+                    gap = self._note(clock() - begun_s, gap)
                     measure_at = handled + gap
                 handled += 1
             except BaseException as raised:

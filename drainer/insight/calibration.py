@@ -17,11 +17,11 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress
-from drainer.engine.clock import now
 from drainer.engine.local import LocalDrain
 from drainer.engine.loop import event_loop
 from drainer.engine.ports import Ports, Source
 from drainer.engine.pump import Batch
+from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.settings import LocalSettings
 from drainer.errors import DrainerError
 from drainer.insight.first_messages import CanaryOver, FirstMessages
@@ -301,7 +301,7 @@ class _Lock:
 
 
 def _plan_of(ranges: Mapping[int, tuple[int, int]]) -> OffsetPlan:
-    created = now()
+    created = THIS_PROCESS.now()
     return OffsetPlan(
         drain_id="calibration",
         created=created,

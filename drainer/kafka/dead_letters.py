@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
+from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DeadLetterNotWritten, DrainerError
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, REJECTED, granting
 from drainer.kafka.log import ClientLog
@@ -40,7 +39,10 @@ class DeadLetterTopic:
         UsageError: when librdkafka rejects the settings.
     """
 
-    def __init__(self, settings: ClientSettings, topic: str) -> None:
+    def __init__(
+        self, settings: ClientSettings, topic: str, runtime: Runtime = THIS_PROCESS
+    ) -> None:
+        self._clock = runtime.monotonic
         self.topic = topic
         self._settings = settings
         self._log = ClientLog(settings.redact)
@@ -55,17 +57,14 @@ class DeadLetterTopic:
             queue_buffering_max_kbytes=QUEUE_KBYTES,
             message_max_bytes=chosen,
         )
-        try:
-            self._producer = Producer(conf)
-        except (KafkaException, TypeError, ValueError) as error:
-            raise settings.rejected(error) from None
-        self._lock = threading.Lock()
+        self._producer = settings.producer(conf)
+        self._lock = runtime.lock()
         self._under_way: set[_Sent] = set()
         self._line: deque[_Sent] = deque()  # what the client's queue had no room for
         self._moved_s: float | None = None  # the last acknowledgement while some are under way
         self._closed = self._given_up = False
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="drainer-dead-letters", daemon=True)
+        self._stopping = runtime.event()
+        self._thread = runtime.thread(target=self._run, name="drainer-dead-letters", daemon=True)
         self._thread.start()
 
     @property
@@ -77,7 +76,7 @@ class DeadLetterTopic:
     def trouble(self) -> str | None:
         """Why no letter is acknowledged though some wait for it; None while all is well."""
         since_s = self._moved_s
-        if since_s is None or time.monotonic() - since_s < SILENCE_S:
+        if since_s is None or self._clock() - since_s < SILENCE_S:
             return None
         errors = [c for c in self._log.since(since_s) if c.code is not None]
         told = [c for c in errors if c.code != KafkaError._ALL_BROKERS_DOWN] or errors
@@ -97,7 +96,7 @@ class DeadLetterTopic:
             refused = self._refusal()
             if refused is None:
                 if not self._under_way:
-                    self._moved_s = time.monotonic()
+                    self._moved_s = self._clock()
                 self._under_way.add(sent)
                 self._line.append(sent)
         if refused is not None:
@@ -111,8 +110,8 @@ class DeadLetterTopic:
             if self._closed:
                 return
             self._closed = True
-        until = time.monotonic() + timeout_s
-        while self._under_way and (left := until - time.monotonic()) > 0:
+        until = self._clock() + timeout_s
+        while self._under_way and (left := until - self._clock()) > 0:
             self._stopping.wait(min(left, 0.01))
         with self._lock:
             self._given_up = True
@@ -122,8 +121,8 @@ class DeadLetterTopic:
             self._end(sent, self._ended("it was never sent"))
         if self._under_way:
             self._producer.purge(blocking=False)
-            until = time.monotonic() + PURGE_S
-            while self._under_way and time.monotonic() < until:
+            until = self._clock() + PURGE_S
+            while self._under_way and self._clock() < until:
                 self._stopping.wait(0.01)
         self._stopping.set()
         self._thread.join(PURGE_S)
@@ -191,7 +190,7 @@ class DeadLetterTopic:
             if sent not in self._under_way:
                 return
             self._under_way.discard(sent)
-            self._moved_s = time.monotonic() if self._under_way else None
+            self._moved_s = self._clock() if self._under_way else None
         _tell(sent.told, error)
 
     def _not_written(self, answer: KafkaError) -> DeadLetterNotWritten:

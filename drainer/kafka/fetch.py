@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from math import ceil, inf
 
 import confluent_kafka
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError, Interrupted, RecordsDeleted
 from drainer.kafka.answers import NO_TOPIC, PASSING, rejected_login
+from drainer.kafka.cluster import Cluster
 from drainer.kafka.log import ClientLog
-from drainer.kafka.loss import check_topic, made_again, out_of_range, unreadable
+from drainer.kafka.loss import Connect, check_topic, made_again, out_of_range, unreadable
 from drainer.kafka.prefetch import fetch_bounds
 from drainer.kafka.queue import BatchQueue
 from drainer.kafka.record import Batch, beside_value
@@ -64,6 +65,7 @@ class FetchThread:
         notify: called from the thread when nothing of a partition was queued and now is, and when
             it ends. The drain then takes until there is nothing, or remembers to come back.
         pace: what holds the reading to a cap.
+        connect: makes a connection, to look what became of what can't be read.
 
     No partition starves another: each has a share of the queue and of ``load_bytes``, and one that
     holds more is paused until it has half. What was read ahead of it is read again then, which is
@@ -85,8 +87,12 @@ class FetchThread:
         load_bytes: int,
         notify: Callable[[], None],
         pace: RateLimiter | None = None,
+        connect: Connect = Cluster.connect,
+        runtime: Runtime = THIS_PROCESS,
     ) -> None:
         self._settings = settings
+        self._connect = connect
+        self._clock = runtime.monotonic
         self._group = group
         self._origins = dict(origins)
         self._topic = next((o.topic for o in origins.values()), "")
@@ -100,7 +106,7 @@ class FetchThread:
         self._open = {p: start for p, start in starts.items() if start < ends[p]}  # positions
         self._paused: dict[int, float] = {}  # since when nothing of it waits
         self._queue = BatchQueue(origins)
-        self._room = threading.Event()
+        self._room = runtime.event()
         self._stopping = False
         self._ended = False
         self._batch_messages = FIRST_BATCH_MESSAGES
@@ -109,7 +115,7 @@ class FetchThread:
         self._gone: RecordsDeleted | None = None  # told when what was read before is taken
         self._said: str | None = None  # by an error that came instead of data
         self._log = ClientLog(settings.redact)
-        self._thread = threading.Thread(target=self._run, name="drainer-fetch", daemon=True)
+        self._thread = runtime.thread(target=self._run, name="drainer-fetch", daemon=True)
         self.failure: DrainerError | None = None
 
     @property
@@ -140,7 +146,7 @@ class FetchThread:
         if errors:
             told = [c for c in errors if c.code != KafkaError._ALL_BROKERS_DOWN] or errors
             return told[-1].text
-        if self._said is None and time.monotonic() - since_s > SILENCE_S:
+        if self._said is None and self._clock() - since_s > SILENCE_S:
             return "the broker does not answer"
         return self._said
 
@@ -159,10 +165,7 @@ class FetchThread:
             debug=",".join(filter(None, [settings.properties.get("debug"), "metadata"])),
             **fetch_bounds(self._ahead_bytes(), settings.properties),
         )
-        try:
-            self._consumer = Consumer(conf)
-        except (KafkaException, TypeError, ValueError) as error:
-            raise settings.rejected(error) from None
+        self._consumer = settings.consumer(conf)
         self._thread.start()
 
     def next_batch(self) -> Batch | None:
@@ -217,7 +220,7 @@ class FetchThread:
                 self._wait_for_room()
                 continue
             left = sum(self._ends[p] - offset for p, offset in self._open.items())
-            asked_s = time.monotonic()
+            asked_s = self._clock()
             most = min(self._batch_messages, left)
             if self._pace is not None:
                 most = min(most, self._pace.allowed(asked_s))
@@ -242,7 +245,7 @@ class FetchThread:
 
     def _look_into_silence(self) -> None:
         # When its topic is deleted, librdkafka goes quiet (issue 4836).
-        now = time.monotonic()
+        now = self._clock()
         since_s = self.starved_since_s or now
         if now - max(since_s, self._checked_s) < SILENCE_CHECK_S:
             return
@@ -250,8 +253,8 @@ class FetchThread:
         if not self._log.since(since_s):
             ends = {p: self._ends[p] for p in self._open}
             origin = next(iter(self._origins.values()))
-            check_topic(self._settings, origin, SILENCE_CHECK_S, ends)
-        self._checked_s = time.monotonic()
+            check_topic(self._settings, origin, self._connect, SILENCE_CHECK_S, ends)
+        self._checked_s = self._clock()
 
     def _wait_for_room(self) -> None:
         self._room.clear()
@@ -290,7 +293,7 @@ class FetchThread:
                 size += self._accept(run)
         if taken:
             if self._pace is not None:
-                self._pace.came(time.monotonic(), taken, size - RECORD_BYTES * taken)
+                self._pace.came(self._clock(), taken, size - RECORD_BYTES * taken)
             batch_bytes = self._queue_bytes // BATCHES_IN_QUEUE
             fitting = batch_bytes * taken // size if size else BATCH_MESSAGES
             self._batch_messages = max(1, min(BATCH_MESSAGES, 2 * self._batch_messages, fitting))
@@ -350,7 +353,7 @@ class FetchThread:
             self._notify()
 
     def _balance(self) -> None:
-        now = time.monotonic()
+        now = self._clock()
         if (len(self._open) < 2 and not self._paused) or now - self._balanced_s < BALANCE_EVERY_S:
             return
         self._balanced_s = now
@@ -396,9 +399,9 @@ class FetchThread:
         elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
             said = self._settings.redact(answer.str())
             origin, position = self._origins[partition], self._open[partition]
-            raise out_of_range(self._settings, origin, position, said)
+            raise out_of_range(self._settings, origin, position, said, self._connect)
         elif code in NO_TOPIC:
-            check_topic(self._settings, self._origins[partition])
+            check_topic(self._settings, self._origins[partition], self._connect)
             self._said = answer.str()  # it is there: the brokers have not all heard of it
         elif code in PASSING:
             self._said = self._settings.redact(answer.str())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from drainer.errors import (
     BrokerUnreachable,
@@ -39,9 +39,13 @@ _CUT_HINT = (
 )
 
 
+Connect = Callable[[ClientSettings, float], Cluster]
+
+
 def check_topic(
     settings: ClientSettings,
     origin: Origin,
+    connect: Connect,
     timeout_s: float = TIMEOUT_S,
     ends: Mapping[int, int] | None = None,
 ) -> None:
@@ -55,7 +59,7 @@ def check_topic(
         Interrupted: when this user may not look any more.
     """
     try:
-        with Cluster.connect(settings, timeout_s) as cluster:
+        with connect(settings, timeout_s) as cluster:
             found = cluster.topic(origin.topic)
             logs = cluster.log_bounds(origin.topic, ends or (), settings.isolation)
     except TopicMissing:
@@ -104,10 +108,7 @@ def cut_logs(
     if not left:
         return found
     begun_s = time.monotonic()
-    try:
-        consumer = Consumer(settings.fetch_conf(log, reader, fetch_wait_max_ms=FETCH_WAIT_MS))
-    except (KafkaException, TypeError, ValueError) as error:
-        raise settings.rejected(error) from None
+    consumer = settings.consumer(settings.fetch_conf(log, reader, fetch_wait_max_ms=FETCH_WAIT_MS))
     try:
         places = [TopicPartition(topic, n, end, leader_epoch=e) for n, (end, e) in ends.items()]
         consumer.assign(places)
@@ -130,13 +131,13 @@ def cut_logs(
 
 
 def out_of_range(
-    settings: ClientSettings, origin: Origin, position: int, said: str
+    settings: ClientSettings, origin: Origin, position: int, said: str, connect: Connect
 ) -> DrainerError:
     """The error for an offset that the partition does not hold any more, or never did."""
     place = f"{origin.topic}/{origin.partition}"
     try:
-        check_topic(settings, origin)
-        with Cluster.connect(settings) as cluster:
+        check_topic(settings, origin, connect)
+        with connect(settings, TIMEOUT_S) as cluster:
             numbers = [origin.partition]
             log = cluster.log_bounds(origin.topic, numbers, "read_uncommitted")[origin.partition]
     except TopicGone as gone:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaException, Producer
 
 from drainer.errors import UsageError
 from drainer.kafka.log import ClientLog
@@ -244,6 +244,20 @@ class ClientSettings:
             conf.pop(name, None)
         chosen = {name.replace("_", "."): value for name, value in owned.items()}
         return {**conf, "acks": "all", "enable.idempotence": True, **chosen}
+
+    def consumer(self, conf: Mapping[str, Any]) -> Consumer:
+        """A consumer of such a configuration. Raises UsageError when librdkafka rejects it."""
+        try:
+            return Consumer(dict(conf))
+        except (KafkaException, TypeError, ValueError) as error:
+            raise self.rejected(error) from None  # its text may hold a secret
+
+    def producer(self, conf: Mapping[str, Any]) -> Producer:
+        """A producer, likewise."""
+        try:
+            return Producer(dict(conf))
+        except (KafkaException, TypeError, ValueError) as error:
+            raise self.rejected(error) from None
 
     def redact(self, text: str) -> str:
         """The text with the value of every secret property replaced."""

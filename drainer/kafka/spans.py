@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 import confluent_kafka
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from drainer.errors import BrokerUnreachable, Refused, TopicMissing
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING_TO_READERS, REJECTED, granting
@@ -143,10 +143,7 @@ class SpanReader:
         self._log = ClientLog(settings.redact)
         bounds = fetch_bounds(prefetch_bytes or PREFETCH_BYTES, settings.properties)
         conf = settings.fetch_conf(self._log, reader, fetch_wait_max_ms=FETCH_WAIT_MS, **bounds)
-        try:
-            self._consumer = Consumer(conf)
-        except (KafkaException, TypeError, ValueError) as error:
-            raise settings.rejected(error) from None
+        self._consumer = settings.consumer(conf)
 
     def __enter__(self) -> Self:
         return self

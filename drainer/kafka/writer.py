@@ -10,7 +10,7 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
 from drainer.errors import RecordNotWritten, TopicMissing
 from drainer.handler import Fatal, Retry
@@ -73,10 +73,7 @@ class TopicWriter:
             queue_buffering_max_kbytes=QUEUE_KBYTES,
             message_max_bytes=settings.properties.get("message.max.bytes", RECORD_BYTES_MAX),
         )
-        try:
-            self._producer = Producer(conf)
-        except (KafkaException, TypeError, ValueError) as error:
-            raise settings.rejected(error) from None
+        self._producer = settings.producer(conf)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._heard: list[tuple[asyncio.Future[KafkaError | None], KafkaError | None]] = []
         self._stopping = False

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from drainer.core.plan import OffsetPlan
-from drainer.engine.clock import now
+from drainer.engine.runtime import THIS_PROCESS
 from drainer.errors import BrokerUnreachable, CommitDelayed, OffsetMoved, PlanRefused
 from drainer.kafka.cluster import Cluster
 from drainer.operations.examine import examine, group_offsets, insist, insist_on_place
@@ -127,4 +127,4 @@ def _committed(
         number: replace(part, committed=committed.get(number, part.committed))
         for number, part in plan.partitions.items()
     }
-    return replace(plan, partitions=partitions, updated=now(), generation=generation)
+    return replace(plan, partitions=partitions, updated=THIS_PROCESS.now(), generation=generation)

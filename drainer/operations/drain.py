@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
 from drainer.core.plan import OffsetPlan
 from drainer.core.transaction import HeldBack
+from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import (
@@ -56,29 +56,32 @@ def drain(
     observe: Callable[[Status], None],
     say: Callable[[str], None],
     give_up: Callable[[], None] = lambda: None,
+    runtime: Runtime = THIS_PROCESS,
+    make_lock: Callable[..., GroupLock] = GroupLock,
 ) -> Summary:
     """Drains and gives the summary.
 
     ``give_up`` is called as ``LocalDrain`` says: from another thread, to end the process.
+    ``make_lock`` makes the lock on the group.
 
     Raises Refused when something changed since the preview was made.
     """
     file = PlanFile(prepared.action.plan_path)
-    with holding(cluster, file, prepared.seen, prepared.plan, say) as lock:
+    with holding(cluster, file, prepared.seen, prepared.plan, say, make_lock) as lock:
         _look_again(cluster, prepared)
-        prepared, forget_tasks = _taken_over(file, prepared, say)
+        prepared, forget_tasks = _taken_over(file, prepared, say, runtime.now())
         prepared.policy.make(cluster)
         if prepared.action.resumes:
             file.write(prepared.plan)
             forget_tasks()
-            return _drain(cluster, prepared, running, observe, say, give_up, file, lock)
+            return _drain(cluster, prepared, running, observe, say, give_up, runtime, file, lock)
         aside = file.set_aside(prepared.seen.plan) if prepared.seen else None
         forget_tasks()
         try:
             _write_first(file, prepared.plan)
             if aside is not None:
                 say(f"the finished plan is kept as {aside}")
-            return _drain(cluster, prepared, running, observe, say, give_up, file, lock)
+            return _drain(cluster, prepared, running, observe, say, give_up, runtime, file, lock)
         except DrainerError:  # by the handler's open() at the latest: nothing was handled yet
             file.take_back(prepared.plan, aside)
             if aside is not None:
@@ -87,7 +90,7 @@ def drain(
 
 
 def _taken_over(
-    file: PlanFile, prepared: Prepared, say: Callable[[str], None]
+    file: PlanFile, prepared: Prepared, say: Callable[[str], None], now: str
 ) -> tuple[Prepared, Callable[[], None]]:
     """Without tasks of a former driver, and with what they told to the last. The function removes
     that, once a plan on disk has it."""
@@ -97,7 +100,7 @@ def _taken_over(
     forget = take_over(prepared.seen.written, file.path, say)
     loaded = file.load()
     if prepared.action.resumes:
-        return going_on(prepared, loaded), forget
+        return going_on(prepared, loaded, now), forget
     return replace(prepared, seen=replace(loaded, plan=replace(loaded.plan, state=None))), forget
 
 
@@ -132,10 +135,11 @@ def _drain(
     observe: Callable[[Status], None],
     say: Callable[[str], None],
     give_up: Callable[[], None],
+    runtime: Runtime,
     file: PlanFile,
     lock: GroupLock,
 ) -> Summary:
-    begun = datetime.now(UTC)
+    begun = runtime.wall()
     plan, topic, cap = prepared.plan, prepared.policy.topic, prepared.action.cap
     summary = prepared.engine(
         HeldDrain(
@@ -150,6 +154,7 @@ def _drain(
             message_bytes=1.0 if cap is None else cap.message_bytes,
             observe=observe,
             give_up=give_up,
+            runtime=runtime,
         )
     )
     notes: list[str] = []

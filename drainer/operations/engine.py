@@ -8,14 +8,15 @@ from typing import Protocol
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import OffsetPlan
+from drainer.engine.checkpointer import Lock
 from drainer.engine.local import LocalDrain
 from drainer.engine.ports import Ports, Source
+from drainer.engine.runtime import Runtime
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.commit import Committer
 from drainer.kafka.fetch import FetchThread
-from drainer.kafka.lock import GroupLock
 from drainer.kafka.writer import Writers
 from drainer.loader import LoadedHandler
 from drainer.message import Origin
@@ -41,11 +42,12 @@ class HeldDrain:
     running: LocalSettings
     cluster: Cluster
     committer: Committer
-    lock: GroupLock
+    lock: Lock
     letters_topic: str | None
     message_bytes: float
     observe: Callable[[Status], None]
     give_up: Callable[[], None]
+    runtime: Runtime
 
     def read_committed(self) -> Mapping[int, int | None]:
         """The group's offsets. Raises BrokerUnreachable."""
@@ -85,12 +87,14 @@ class InProcess:
                 load_bytes=running.buffer_bytes // 2,
                 notify=notify,
                 pace=pace,
+                connect=held.cluster.connect,
+                runtime=held.runtime,
             )
             return self.wrap(thread, dispatcher)
 
         letters = None
         if held.letters_topic is not None:
-            letters = LetterWriter(settings, plan, held.letters_topic)
+            letters = LetterWriter(settings, plan, held.letters_topic, held.runtime)
         try:
             summary = LocalDrain(
                 plan,
@@ -106,6 +110,7 @@ class InProcess:
                     write_to=writers,
                     read_pace=pace,
                     write_pace=writers.pace,
+                    runtime=held.runtime,
                 ),
                 held.observe,
                 held.give_up,

@@ -18,6 +18,7 @@ def holding(
     seen: LoadedPlan | None,
     plan: OffsetPlan,
     say: Callable[[str], None],
+    make_lock: Callable[..., GroupLock] = GroupLock,
 ) -> Iterator[GroupLock]:
     """Holds the file and then the lock on the plan's group, for as long as the block lasts.
 
@@ -29,7 +30,7 @@ def holding(
     file.hold()
     try:
         file.insist_unchanged(seen)
-        lock = GroupLock(
+        lock = make_lock(
             cluster,
             plan.group,
             plan.topic,

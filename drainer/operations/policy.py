@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from drainer.core.plan import OffsetPlan
 from drainer.engine.apart import PastLimit, Told
-from drainer.engine.clock import now
+from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.workers import TimedOut
 from drainer.errors import Refused
 from drainer.kafka.answers import granting
@@ -98,9 +98,16 @@ def settle_policy(
 class LetterWriter:
     """Writes sub-messages that were given up as dead letters; the engine's ``DeadLetters``."""
 
-    def __init__(self, client: ClientSettings, plan: OffsetPlan, topic: str) -> None:
+    def __init__(
+        self,
+        client: ClientSettings,
+        plan: OffsetPlan,
+        topic: str,
+        runtime: Runtime = THIS_PROCESS,
+    ) -> None:
         self._plan = plan
-        self._topic = DeadLetterTopic(client, topic)
+        self._now = runtime.now
+        self._topic = DeadLetterTopic(client, topic, runtime)
 
     @property
     def trouble(self) -> str | None:
@@ -116,7 +123,7 @@ class LetterWriter:
             group=self._plan.group,
             handler=self._plan.handler,
             drain_id=self._plan.drain_id,
-            time=now(),
+            time=self._now(),
             former=former,
         )
         self._topic.send(letter, told)

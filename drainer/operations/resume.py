@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from drainer.core.listed import name_lost
@@ -10,11 +10,12 @@ from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Range
 from drainer.core.transaction import told_of
 from drainer.engine.preview import PartitionAction, Preview
+from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.settings import LocalSettings
 from drainer.errors import PlanRefused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.transactions import held_back
-from drainer.loader import load_handler
+from drainer.loader import LoadedHandler, load_handler
 from drainer.mask import mask_text
 from drainer.operations.examine import changes, examine, group_offsets, insist
 from drainer.operations.expiry import expiry_warnings
@@ -37,13 +38,15 @@ def prepare_resume(
     rules: RuleSettings | None = None,
     *,
     accept_gap: bool = False,
+    runtime: Runtime = THIS_PROCESS,
+    load: Callable[[str], LoadedHandler] = load_handler,
 ) -> Prepared:
     """Looks whether the drain can go on; touches nothing.
 
     With ``accept_gap`` it goes on behind records that were deleted before they were handled.
 
     ``plan`` is what to go on with, when that isn't quite what was loaded, ``failures`` and
-    ``rules`` when they aren't what that says.
+    ``rules`` when they aren't what that says. ``load`` finds the handler.
 
     Raises PlanRefused or GroupActive when it can't.
     """
@@ -59,7 +62,7 @@ def prepare_resume(
     failures = failures or plan.failures
     rules = plan.rules if rules is None else rules
     insist_on_rules(rules, redrives=plan.redrive is not None)
-    handler = load_handler(plan.handler)
+    handler = load(plan.handler)
     if plan.redrive is not None:
         handler = handler.redriving(plan.redrive)
         failures = replace(failures, dead_letter_topic=failures.dead_letter_topic or plan.topic)
@@ -129,10 +132,10 @@ def prepare_resume(
         rules=rules,
         state=None,  # this process has no tasks, and the plan what others told
     )
-    return Prepared(action, resumed(begun), handler, loaded, policy)
+    return Prepared(action, resumed(begun, runtime.now()), handler, loaded, policy)
 
 
-def going_on(prepared: Prepared, loaded: LoadedPlan) -> Prepared:
+def going_on(prepared: Prepared, loaded: LoadedPlan, now: str) -> Prepared:
     """The drain that was prepared, with what the plan has gained since it was looked at.
 
     Raises PlanRefused when that can't be, for a redrive.
@@ -157,7 +160,7 @@ def going_on(prepared: Prepared, loaded: LoadedPlan) -> Prepared:
         limits=plan.limits,
         state=None,
     )
-    return replace(prepared, plan=resumed(begun.past(plan.lost)), seen=loaded)
+    return replace(prepared, plan=resumed(begun.past(plan.lost), now), seen=loaded)
 
 
 def _gap_warning(gaps: Mapping[int, Sequence[Range]]) -> list[str]:

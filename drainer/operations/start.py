@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import secrets
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from drainer.command import command
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Progress
-from drainer.engine.clock import now
 from drainer.engine.preview import PartitionAction, Preview
+from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import PartitionResult, Summary
 from drainer.errors import EXIT_DONE, PlanRefused
@@ -87,7 +86,9 @@ class Prepared:
     engine: Engine = IN_PROCESS
 
 
-def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepared:
+def prepare(
+    cluster: Cluster, request: Request, running: LocalSettings, runtime: Runtime = THIS_PROCESS
+) -> Prepared:
     """Looks at the cluster, the group and the disk, and touches none of them.
 
     Raises Refused, with the reason and a hint, when the drain would not be safe.
@@ -117,7 +118,7 @@ def prepare(cluster: Cluster, request: Request, running: LocalSettings) -> Prepa
         may_be_drained=redrives,
         writes_letters=request.rules.writes_letters,
     )
-    plan = _new_plan(cluster, request, topic, backlog, policy.failures)
+    plan = _new_plan(cluster, request, topic, backlog, policy.failures, runtime)
     warnings = [*backlog.remarks, *_leap_warnings(backlog)]
     if request.order is not Order.SUB_KEY:
         warnings.append(
@@ -216,10 +217,11 @@ def _new_plan(
     topic: TopicInfo,
     backlog: Backlog,
     failures: FailureSettings,
+    runtime: Runtime,
 ) -> OffsetPlan:
-    created = now()
+    created = runtime.now()
     return OffsetPlan(
-        drain_id=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
+        drain_id=f"{runtime.wall():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
         created=created,
         updated=created,
         generation=1,
@@ -302,7 +304,7 @@ def _check_committed(cluster: Cluster, path: Path, seen: LoadedPlan) -> None:
             )
 
 
-def resumed(plan: OffsetPlan) -> OffsetPlan:
+def resumed(plan: OffsetPlan, now: str) -> OffsetPlan:
     """A plan as the next run begins with it: what was pending will be read again."""
     # Past every journal that may lie beside the plan: a save begins one before it writes the plan.
-    return replace(plan.settled(), updated=now(), generation=plan.generation + 2)
+    return replace(plan.settled(), updated=now, generation=plan.generation + 2)

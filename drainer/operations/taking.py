@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from drainer.command import command
-from drainer.engine.clock import now
+from drainer.engine.runtime import THIS_PROCESS
 from drainer.errors import PlanNotWritten, PlanRefused
 from drainer.store.plan_file import LoadedPlan, PlanFile
 
@@ -29,7 +29,7 @@ def take_plan(
                 hint="let it be stopped first, with Ctrl-C; then say the same again",
             )
         plan = replace(seen.plan, handler=handler or seen.plan.handler)
-        target.write(replace(plan, generation=seen.last_generation + 1, updated=now()))
+        target.write(replace(plan, generation=seen.last_generation + 1, updated=THIS_PROCESS.now()))
     except PlanNotWritten as error:
         raise PlanRefused(
             str(error),

@@ -50,8 +50,10 @@ class ConcurrencyLimit:
 
     ``limit`` is the one for now, ``settled`` the one that was found, None while it is looked for.
     ``best_per_s`` is the throughput there, ``why`` the reason for the last change. Tell it what was
-    measured several times a second (``hear``); it has no clock.
+    measured each ``look_s`` (``hear``); it has no clock.
     """
+
+    look_s = 0.1
 
     def __init__(self, first: int, most: int, least: int = 1) -> None:
         self.most = most

@@ -22,6 +22,7 @@ from drainer.engine.outcome import (
     partition_results,
     reason_told,
 )
+from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.settings import LocalSettings
 from drainer.engine.shutdown import NOT_OURS
 from drainer.engine.signals import stop_signals
@@ -171,6 +172,7 @@ class SparkDrain:
                 self._running.plan_interval_s,
                 self._held.lock,
                 failed=self._end,
+                runtime=THIS_PROCESS,
             )
             # The plan tells where tasks write before the first of them does.
             try:
@@ -306,7 +308,10 @@ class SparkDrain:
     async def _summary(self, cause: BaseException | None) -> Summary:
         self._held.observe(self._status())
         committed = await last_offsets(
-            self._checkpointer.plan, self._held.read_committed, ask=not self._forced.is_set()
+            self._checkpointer.plan,
+            self._held.read_committed,
+            blocking_call,
+            ask=not self._forced.is_set(),
         )
         messages, subs = self._aggregation.counts()
         status, code, told = concluded(

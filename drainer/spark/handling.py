@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +21,7 @@ from drainer.engine.guard import guarded
 from drainer.engine.local import LocalDrain
 from drainer.engine.loop import hurried_interpreter
 from drainer.engine.ports import Ports
+from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, Interrupted, LanesParked
@@ -112,6 +112,7 @@ class Handling:
                         lock=_TaskLock(fence),
                         read_committed=dict,
                         dead_letters=letters,
+                        runtime=RUNTIME,
                     ),
                     teller.hear,
                     elsewhere=None if handler.split is None else _not_meant,
@@ -122,7 +123,7 @@ class Handling:
                 for ledger in drain.dispatcher.ledgers.values():
                     ledger.tells_fates = True
                 with hurried_interpreter():
-                    summary = drain.run_on(python_worker().loop, _nobody_asks)
+                    summary = drain.run_on(python_worker().loop)
                 outcome = _outcome(summary, drain.dispatcher, teller.told())
                 if outcome["failure"] is None:
                     outcome = {**outcome, "counted": counts.put(attempt, rule_filter.counted())}
@@ -273,11 +274,8 @@ class _TaskLock:
         return self._fence.unsure_since_s
 
 
-@contextmanager
-def _nobody_asks(
-    loop: asyncio.AbstractEventLoop, heard: Callable[[str], None], give_up: Callable[[], None]
-) -> Iterator[None]:
-    yield
+# The driver is the one that a person asks to stop.
+RUNTIME = replace(THIS_PROCESS, stop_signals=lambda loop, heard, give_up: nullcontext())
 
 
 class _Teller:

@@ -11,7 +11,6 @@ from random import Random
 import pytest
 from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of, random_log, split_specs, tick
 
-from drainer.engine import limiter, local
 from drainer.engine.local import LocalDrain
 from drainer.engine.settings import LocalSettings
 from drainer.handler import Context, Handler
@@ -29,6 +28,8 @@ Kind = type[OnTheLoop | OnThreads]
 
 class Scripted(ConcurrencyLimit):
     """Goes through some limits, one a look, and stays at the last."""
+
+    look_s = 0.001
 
     def __init__(self, limits: Sequence[int], first: int, most: int) -> None:
         super().__init__(first, most)
@@ -70,12 +71,11 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     def write(*limits: int) -> list[Scripted]:
         made: list[Scripted] = []
 
-        def make(first: int, most: int) -> Scripted:
+        def make(_: Concurrency, first: int, most: int) -> Scripted:
             made.append(Scripted(limits, first, most))
             return made[-1]
 
-        monkeypatch.setattr(local, "ConcurrencyLimit", make)
-        monkeypatch.setattr(limiter, "LOOK_S", 0.001)
+        monkeypatch.setattr(Concurrency, "search", make)
         return made
 
     return write

@@ -122,8 +122,9 @@ class SimCluster(Cluster):
         self.broker = broker
         self.settings = settings
 
-    def connected(self, settings: ClientSettings, timeout_s: float = ANSWER_S) -> Self:
-        """Stands in for ``Cluster.connect``."""
+    def connect(  # type: ignore[override]
+        self, settings: ClientSettings, timeout_s: float = ANSWER_S
+    ) -> Self:
         self.broker.ask("connect")
         return self
 

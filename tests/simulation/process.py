@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from datetime import UTC, datetime, timedelta, tzinfo
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from random import Random
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from drainer import loader
 from drainer.core.dispatch import Dispatcher
 from drainer.core.progress import Outcome
-from drainer.engine import (
-    bundles,
-    checkpointer,
-    clock,
-    conclusion,
-    coroutines,
-    ending,
-    failures,
-    limiter,
-    local,
-    loop,
-    meter,
-    pump,
-    threads,
-)
+from drainer.engine import threads
+from drainer.engine.ports import Source
+from drainer.engine.runtime import Runtime
 from drainer.errors import Refused
-from drainer.kafka import dead_letters, fetch, loss, transactions
+from drainer.kafka import transactions
 from drainer.kafka.dead_topic import DeadLetterTopicInfo
+from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, SubMessage
-from drainer.operations import drain, hold, policy, resume, start
+from drainer.operations import policy, start
+from drainer.operations.engine import InProcess
 from drainer.policy import breaker
+from drainer.policy.concurrency import FIRST, Concurrency
 from drainer.policy.concurrency_limit import ConcurrencyLimit
 from drainer.policy.concurrency_trial import Interval
-from drainer.store import journal, plan_file, whole
+from drainer.store import atomic_file, journal, plan_file
 from simulation.account import Account, place_of
 from simulation.cluster import SimCluster, SimConsumer, SimLock
 from simulation.disk import DiskPath, Filelock
@@ -59,7 +49,7 @@ class Process:
         self.threads = Threads(world, self.loop, lambda: self.random.choice([0.0, 0.001, 0.03]))
         self.runs = False  # the event loop has begun
         self.lock = SimLock(world)
-        self.drain: local.LocalDrain | None = None
+        self.dispatcher: Dispatcher | None = None
         self.hear: Callable[[str], None] = lambda name: None
         self.gave_up_s: float | None = None  # on threads that are in the handler
         self.began: Callable[[], None] = lambda: None  # called when it does
@@ -92,6 +82,8 @@ class Process:
 class Whim(ConcurrencyLimit):
     """A limit that goes anywhere at any time: what comes of it must be right all the same."""
 
+    look_s = 0.01
+
     def __init__(self, first: int, most: int, random: Random, world: World) -> None:
         super().__init__(first, most)
         self._random = random
@@ -104,46 +96,83 @@ class Whim(ConcurrencyLimit):
         return self.limit
 
 
-@contextmanager
-def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
-    """Lets the drain run in the world: ``now`` gives the process that is alive."""
-    world, disk, broker, account = it.world, it.disk, it.broker, it.account
-    threading = Threading(lambda: now().threads)
-    filelock = Filelock(disk)
-    abandon = threads.ThreadWorkers.abandon
+class Whimsical(Concurrency):
+    """``auto``, with the whims of a simulation."""
+
+    def __init__(self, most: int, it: Simulation) -> None:
+        super().__init__(min(FIRST, most), most, most, is_auto=True)
+        object.__setattr__(self, "_it", it)
+
+    def search(self, first: int, most: int) -> Whim:
+        it: Simulation = self._it  # type: ignore[attr-defined]
+        found = Whim(first, most, it.whims, it.world)
+        it.account.limit = lambda: found.limit
+        return found
+
+
+def runtime(it: Simulation, now: Callable[[], Process]) -> Runtime:
+    """The runtime of the process that is alive, which ``now`` gives."""
+    world = it.world
+    threads = Threading(lambda: now().threads)
 
     @contextmanager
     def stop_signals(_loop: object, heard: Callable[[str], None], _: object) -> Iterator[None]:
         now().hear = heard
         yield
 
-    class WatchedDrain(local.LocalDrain):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            now().drain = self
-            watch(self.dispatcher, account)
-
-    def whim(first: int, most: int) -> Whim:
-        found = Whim(first, most, it.whims, world)
-        account.limit = lambda: found.limit
-        return found
-
-    def wall_clock(zone: tzinfo) -> datetime:
-        return datetime.fromtimestamp(EPOCH_S, UTC) + timedelta(seconds=world.now_s)
-
-    def blocking_call(function: Callable[..., Any], *args: object) -> Any:
+    def blocking_call(function: Callable[..., Any], /, *args: object) -> Any:
         return now().threads.blocking_call(function, *args)
 
-    def consumer(conf: Any) -> SimConsumer:
-        return SimConsumer(broker, lambda seconds: now().pause(seconds), conf)
+    return Runtime(
+        monotonic=world.monotonic,
+        wall=lambda: datetime.fromtimestamp(EPOCH_S, UTC) + timedelta(seconds=world.now_s),
+        new_event_loop=lambda: now().begin(),
+        interpreter=nullcontext,
+        stop_signals=stop_signals,
+        blocking_call=blocking_call,
+        thread=threads.thread,
+        event=threads.event,
+        queue=threads.queue,
+        random=lambda: now().random,
+    )
 
-    def producer(conf: Any) -> SimProducer:
+
+@dataclass(frozen=True)
+class SimSettings(ClientSettings):
+    """Makes clients of the simulated broker."""
+
+    it: Any = None
+
+    def consumer(self, conf: Mapping[str, Any]) -> Any:
+        if conf["group.id"] == transactions.READER:
+            raise Refused("nobody asks since when a transaction is open")
+        return SimConsumer(self.it.broker, self.it.process.pause, conf)
+
+    def producer(self, conf: Mapping[str, Any]) -> Any:
         return SimProducer(
-            broker,
-            account.letters,
-            lambda seconds: now().pause(seconds),
-            lambda seconds, happen: now().later(seconds, happen),
+            self.it.broker,
+            self.it.account.letters,
+            self.it.process.pause,
+            self.it.process.later,
         )
+
+
+def engine(it: Simulation) -> InProcess:
+    """The engine of this process, watched."""
+
+    def wrap(source: Source, dispatcher: Dispatcher) -> Source:
+        it.process.dispatcher = dispatcher
+        watch(dispatcher, it.account)
+        return source
+
+    return InProcess(wrap)
+
+
+@contextmanager
+def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
+    """Puts the disk in place of the real one, and hears of threads that nobody waits for."""
+    world, disk, broker = it.world, it.disk, it.broker
+    abandon = threads.ThreadWorkers.abandon
 
     def look_at_dead_letter_topic(*_: object, **__: object) -> DeadLetterTopicInfo:
         broker.ask("dead-letter topic")
@@ -157,60 +186,19 @@ def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
         now().gave_up_s = world.now_s
         await abandon(workers)
 
-    def unread(*_: object) -> None:
-        raise Refused("nobody asks since when a transaction is open")
-
-    def connect(*args: Any) -> SimCluster:
-        return now().cluster.connected(*args)
-
-    wall = SimpleNamespace(now=wall_clock)
     replacements: list[tuple[Any, str, Any]] = [
-        (conclusion, "blocking_call", blocking_call),
-        (ending, "blocking_call", blocking_call),
-        (local, "monotonic", world.monotonic),
-        (local, "hurried_interpreter", nullcontext),
-        (local, "stop_signals", stop_signals),
-        (local, "ConcurrencyLimit", whim),
-        (limiter, "LOOK_S", 0.01),
-        (limiter, "monotonic", world.monotonic),
-        (loop, "new_event_loop", lambda: now().begin()),
-        (checkpointer, "blocking_call", blocking_call),
-        (checkpointer, "monotonic", world.monotonic),
-        (clock, "datetime", wall),
-        (pump, "monotonic", world.monotonic),
-        (coroutines, "monotonic", world.monotonic),
-        (failures, "monotonic", world.monotonic),
-        (bundles, "monotonic", world.monotonic),
-        (failures, "Random", lambda: now().random),
-        (threads, "monotonic", world.monotonic),
-        (threads, "threading", threading),
-        (threads, "SimpleQueue", threading.SimpleQueue),
         (threads.ThreadWorkers, "abandon", abandoned),
-        (meter.Meter.__init__, "__kwdefaults__", {"clock": world.monotonic}),
-        (loader, "blocking_call", blocking_call),
-        (whole, "os", disk),
-        (whole, "token_hex", disk.unforeseen),
-        (plan_file, "filelock", filelock),
+        (atomic_file, "os", disk),
+        (atomic_file, "token_hex", disk.unforeseen),
+        (plan_file, "filelock", Filelock(disk)),
         (plan_file, "Path", DiskPath),
         (plan_file, "read_own", DiskPath.read_bytes),
         (plan_file, "insist_new_files_own", lambda folder: None),
         (journal, "os", disk),
+        (start, "os", disk),
         (breaker, "FAILURES", it.outages_after),
-        (dead_letters, "Producer", producer),
-        (dead_letters, "threading", threading),
-        (dead_letters, "time", SimpleNamespace(monotonic=world.monotonic)),
         (policy, "look_at_dead_letter_topic", look_at_dead_letter_topic),
         (policy, "make_dead_letter_topic", make_dead_letter_topic),
-        (transactions, "SpanReader", unread),
-        (fetch, "Consumer", consumer),
-        (fetch, "time", SimpleNamespace(monotonic=world.monotonic)),
-        (fetch, "threading", threading),
-        (loss, "Cluster", SimpleNamespace(connect=connect)),
-        (start, "os", disk),
-        (start, "datetime", wall),
-        (hold, "GroupLock", lambda *args, **kwargs: now().lock),
-        (drain, "LocalDrain", WatchedDrain),
-        (resume, "load_handler", lambda reference: it.handler),
         (DiskPath, "disk", disk),
     ]
     before = [(place, name, getattr(place, name, None)) for place, name, _ in replacements]

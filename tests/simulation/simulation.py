@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from drainer.core.dispatch import MESSAGE_BYTES, SUB_MESSAGE_BYTES
 from drainer.core.order import Order
@@ -27,7 +28,6 @@ from drainer.loader import LoadedHandler
 from drainer.operations.drain import drain
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Request, prepare
-from drainer.policy.concurrency import Concurrency
 from drainer.policy.failures import AfterDead, Limit
 from drainer.store.plan_file import PlanFile
 from simulation.account import Account
@@ -36,7 +36,7 @@ from simulation.backlog import GROUP, TOPIC, Act, Backlog
 from simulation.cluster import Broker, Commits, SimCluster
 from simulation.disk import Disk, DiskPath
 from simulation.handling import Downstream, draw_policy
-from simulation.process import Process, replaced
+from simulation.process import Process, SimSettings, Whimsical, engine, replaced, runtime
 from simulation.troubles import Troubles
 from simulation.world import Killed, World
 
@@ -78,7 +78,7 @@ class Simulation:
         self.whims = world.random("limits")
         changes = self.whims.random() < CHANGING
         self.settings = LocalSettings(
-            concurrency=Concurrency.auto(at_once) if changes else at_once,
+            concurrency=Whimsical(at_once, self) if changes else at_once,
             buffer_bytes=random.choice([8_000, 40_000, 4_000_000]),
             plan_interval_s=random.choice([0.1, 0.3, 1.0]),
             grace_s=random.choice([0.0, 0.1, 5.0]),
@@ -90,13 +90,15 @@ class Simulation:
         self.troubled = random.choice([0, 1, 2, 3, 4, 5, 6, 6])  # lives with some trouble
         self.troubles = Troubles(self)
         self.broker.later = self.troubles.arrival
-        self.client = CLIENTS[self.backlog.committed_only]
+        client = CLIENTS[self.backlog.committed_only]
+        self.client = SimSettings(client.bootstrap_servers, client.properties, self)
         self.handler = LoadedHandler("simulated", self.downstream.handler(self._pause))
         self.path = DiskPath(f"/disk/{NAME}")
         self.lives = 0
         self.over = False
         self.doomed = False  # nothing can finish this drain any more
         self.process: Process
+        self.runtime = runtime(self, lambda: self.process)
         self.began_s = 0.0  # this life
         self.died = False
         self.power_lost = False  # if it dies
@@ -170,7 +172,15 @@ class Simulation:
         cluster, file = self.process.cluster, PlanFile(self.path)
         policy = self.account.policy
         if self.path.exists():
-            prepared = prepare_resume(cluster, file, file.load(), self.settings, policy)
+            prepared = prepare_resume(
+                cluster,
+                file,
+                file.load(),
+                self.settings,
+                policy,
+                runtime=self.runtime,
+                load=lambda reference: self.handler,
+            )
         else:
             nowhere = any(commit is None for commit in self.broker.committed.values())
             request = Request(
@@ -183,12 +193,23 @@ class Simulation:
                 failures=policy,
                 rules=self.backlog.rules,
             )
-            prepared = prepare(cluster, request, self.settings)
+            prepared = prepare(cluster, request, self.settings, self.runtime)
             if not prepared.action.offsets:
                 return None
-        return drain(cluster, prepared, self.settings, self._observe, self.world.note)
+        return drain(
+            cluster,
+            replace(prepared, engine=engine(self)),
+            self.settings,
+            self._observe,
+            self.world.note,
+            runtime=self.runtime,
+            make_lock=self._lock,
+        )
 
     # What others ask while it runs.
+
+    def _lock(self, *_: object, **__: object) -> Any:
+        return self.process.lock
 
     def _failing(self, act: Act) -> None:
         if act not in (Act.LATER, Act.SKIP):
@@ -215,8 +236,8 @@ class Simulation:
         )
 
     def _each_turn(self) -> None:
-        if self.process.drain is not None:
-            self.account.check_now(self.process.drain.dispatcher)
+        if self.process.dispatcher is not None:
+            self.account.check_now(self.process.dispatcher)
 
     def _pause(self, seconds: float) -> None:
         self.process.pause(seconds)

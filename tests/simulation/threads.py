@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import count, islice
 from queue import Empty
-from threading import Lock
 from typing import Any, TypeVar
 
 from greenlet import getcurrent, greenlet
@@ -110,7 +109,7 @@ class Threads:
 
 
 class Threading:
-    """Stands in for the module ``threading`` in code under test."""
+    """Makes what ``threading`` and ``queue`` make, but for locks: nobody ever waits for one."""
 
     def __init__(self, threads: Callable[[], Threads]) -> None:
         class Event:
@@ -181,5 +180,6 @@ class Threading:
                     raise Empty
                 return self._items.popleft()
 
-        self.Event, self.Thread, self.SimpleQueue = Event, Thread, SimpleQueue
-        self.Lock = Lock  # nobody ever waits for one
+        self.event: Any = Event
+        self.thread: Any = Thread
+        self.queue: Any = SimpleQueue

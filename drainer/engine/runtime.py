@@ -1,0 +1,62 @@
+"""What a drain runs by: clocks, an event loop, threads, chance. A simulation has its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from queue import SimpleQueue
+from random import Random
+from typing import Any
+
+from drainer.blocking import BlockingCall, blocking_call
+from drainer.engine.loop import hurried_interpreter, new_event_loop
+from drainer.engine.signals import stop_signals
+
+StopSignals = Callable[
+    [asyncio.AbstractEventLoop, Callable[[str], None], Callable[[], None]],
+    AbstractContextManager[None],
+]
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """All that a drain asks of its process and its machine, but for the disk.
+
+    Attributes:
+        monotonic: seconds since whenever, for intervals.
+        wall: the time now, with a zone.
+        new_event_loop: makes the loop that the drain owns.
+        interpreter: sets Python up for a drain, while its block lasts.
+        stop_signals: reports, on the loop, that a person or a supervisor asks to stop.
+        blocking_call: makes a call in a thread of its own.
+        thread, event, lock, queue: as those of ``threading`` and ``queue``.
+        random: makes what retries draw their pauses from.
+    """
+
+    monotonic: Callable[[], float] = time.monotonic
+    wall: Callable[[], datetime] = _utc_now
+    new_event_loop: Callable[[], asyncio.AbstractEventLoop] = new_event_loop
+    interpreter: Callable[[], AbstractContextManager[None]] = hurried_interpreter
+    stop_signals: StopSignals = stop_signals
+    blocking_call: BlockingCall = blocking_call
+    thread: Callable[..., threading.Thread] = threading.Thread
+    event: Callable[[], threading.Event] = threading.Event
+    lock: Callable[[], threading.Lock] = threading.Lock
+    queue: Callable[[], SimpleQueue[Any]] = SimpleQueue
+    random: Callable[[], Random] = Random
+
+    def now(self) -> str:
+        """The time as plans and dead letters have it: ISO 8601 with offset, milliseconds."""
+        return self.wall().isoformat(timespec="milliseconds")
+
+
+THIS_PROCESS = Runtime()
