@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from drainer.core.order import Order
 from drainer.demo.story import Demo
-from drainer.insight.view.bars import show_comparison
 from drainer.kafka.cluster import Cluster
 from drainer.view.figures import count, duration
+from drainer.view.page import Bars
 from drainer.view.preview import show_preview
 from drainer.view.progress import progress_view
 from drainer.view.summary import show_summary
@@ -42,12 +42,8 @@ def perform(terminal: Terminal, story: Demo, cluster: Cluster) -> None:
         for sentence in story.verify(cluster, first, last):
             terminal.say(f"✓ {sentence}")
         took = first.elapsed_s + last.elapsed_s
-        show_comparison(
-            terminal,
-            "Until the customer is onboarded",
-            [*estimates, ("drainer, measured", took, duration(took))],
-            log=True,
-        )
+        rows = (*estimates, ("drainer, measured", took, duration(took)))
+        terminal.items(Bars("Until the customer is onboarded", rows, log=True))
     finally:
         story.close(cluster)
 
@@ -63,5 +59,6 @@ def _estimate(terminal: Terminal, story: Demo) -> list[tuple[str, float, str]]:
         seconds = story.estimate(order, concurrency)
         label = f"{order.value} order, {count(concurrency)} at once"
         rows.append((label, seconds, duration(seconds)))
-    show_comparison(terminal, "Estimated with the real lanes on a virtual clock", rows, log=True)
+    title = "Estimated with the real lanes on a virtual clock"
+    terminal.items(Bars(title, tuple(rows), log=True))
     return rows

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from rich.text import Text
-
 from drainer.engine.status import CapStatus, Status, Summary
 from drainer.policy.rate_cap import Cap
 from drainer.view import figures
-from drainer.view.layout import field
+from drainer.view.page import Field
 from drainer.view.terminal import Terminal
 
 
@@ -17,18 +15,17 @@ def cap_words(cap: Cap | CapStatus) -> str:
     return f"{figures.rate(cap.messages_per_s)} messages/s, {per_s}/s"
 
 
-def cap_field(cap: Cap) -> Text:
+def cap_field(cap: Cap) -> Field:
     """What a drain may read, in its preview."""
     mean = figures.size(round(cap.message_bytes))
-    return field("limits", f"{cap_words(cap)}", f"read at most; {mean} a message; {cap.source}")
+    return Field("limits", f"{cap_words(cap)}", f"read at most; {mean} a message; {cap.source}")
 
 
 def show_cap(terminal: Terminal, cap: Cap, messages: float) -> None:
     """What reading a backlog of so many messages takes at the cap."""
-    terminal.say("")
-    terminal.show(cap_field(cap))
     took = figures.duration(messages / cap.messages_per_s)
-    terminal.show(field("", f"so reading it takes {took} at least"))
+    terminal.say("")
+    terminal.items(cap_field(cap), Field("", f"so reading it takes {took} at least"))
 
 
 def capped_by(status: Status) -> str | None:
@@ -62,7 +59,7 @@ def _at_most(what: str, cap: CapStatus, *, binds: bool) -> str:
     return f"{what} {figures.rate(cap.messages_per_s)}/s at most{bound}"
 
 
-def cap_lines(summary: Summary) -> list[Text]:
+def cap_lines(summary: Summary) -> list[Field]:
     """How fast it went beside what was allowed for."""
     lines = []
     for what, cap in (("read", summary.read_cap), ("written", summary.write_cap)):
@@ -71,5 +68,5 @@ def cap_lines(summary: Summary) -> list[Text]:
         share = figures.percent(cap.average_per_s / cap.messages_per_s)
         held = f"{share} of it" + (": it held this run back" if cap.held else "")
         went = f"{figures.rate(cap.average_per_s)} messages/s {what}"
-        lines.append(field("limits", f"{went}, of {cap_words(cap)}", held))
+        lines.append(Field("limits", f"{went}, of {cap_words(cap)}", held))
     return lines

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
-
-from rich.text import Text
 
 from drainer.escape import json_text
 from drainer.policy.dead_letter import Letter
@@ -15,16 +13,7 @@ from drainer.policy.dead_letter_overview import Overview
 from drainer.policy.exact_json import Encoding
 from drainer.policy.redrive import RedriveProgress
 from drainer.view import figures
-from drainer.view.layout import (
-    BAD_STYLE,
-    GOOD_STYLE,
-    HEAD_STYLE,
-    OK,
-    QUIET_STYLE,
-    WARN_STYLE,
-    field,
-    table,
-)
+from drainer.view.page import OK, Cell, Column, Field, Line, Page, Table, Tone, section
 from drainer.view.terminal import Terminal
 
 _KEY, _ERROR = 32, 60  # characters of a cell
@@ -32,71 +21,98 @@ _KEY, _ERROR = 32, 60  # characters of a cell
 
 def show_overview(terminal: Terminal, found: Overview, redriven: RedriveProgress) -> None:
     """How many are outstanding, of which errors and sub-keys, and the newest of them."""
+    terminal.present(overview_page(found, redriven))
+
+
+def overview_page(found: Overview, redriven: RedriveProgress) -> Page:
+    """What lies in a dead-letter topic."""
+    warnings = []
     if found.foreign:
         records = figures.counted(found.foreign, "record")
-        terminal.warn(f"{records} of {found.topic} can't be read as dead letters of drainer's")
-    terminal.show(_headline(found))
-    if redriven.begun:
-        terminal.show(Text(_source(redriven), QUIET_STYLE))
-    if not found.matching:
-        return
-    terminal.say("")
-    _show_counts(terminal, found)
-    if not found.newest:
-        return
-    terminal.say("")
-    shown = len(found.newest)
-    which = "newest first" if shown == found.matching else f"the newest {shown}"
-    terminal.show(Text(f"letters, {which}", QUIET_STYLE))
-    some = any(redriven for _, redriven in found.newest)
-    extra = ["redriven"] if some else []
-    rows = table(
-        "partition:offset", "time", "reason", "attempts", *extra, "from", "sub-key", "error"
+        warnings.append(f"{records} of {found.topic} can't be read as dead letters of drainer's")
+    details = (Line(_source(redriven), Tone.QUIET),) if redriven.begun else ()
+    return Page(
+        f"Dead letters in {found.topic}",
+        _headline(found),
+        (
+            section("What they are of", _counts(found) if found.matching else None),
+            section("The newest", _newest(found) if found.matching and found.newest else None),
+        ),
+        details=details,
+        warnings=tuple(warnings),
     )
-    for column in rows.columns[4 + some :]:
-        column.justify = "left"
-    for letter, is_redriven in found.newest:
-        rows.add_row(
-            f"{letter.partition}:{letter.offset}",
-            letter.time,
-            letter.reason,
-            figures.count(letter.attempts),
-            *(["yes" if is_redriven else ""] if some else []),
-            _origin(letter),
-            figures.shorten(_keys(letter), _KEY),
-            Text(figures.shorten(letter.error or "none", _ERROR), BAD_STYLE),
-        )
-    terminal.show(rows)
 
 
 def show_letter(terminal: Terminal, letter: Letter) -> None:
     """All that a letter tells, its payload last."""
-    head = f"dead letter {letter.partition}:{letter.offset}, of {_origin(letter)}"
-    terminal.show(Text(head, HEAD_STYLE))
-    for line in _fields(letter):
-        terminal.show(line)
-    terminal.say("")
-    terminal.show(Text("message", HEAD_STYLE))
-    terminal.show(field("key", _as_text(letter.message_key)))
+    terminal.present(letter_page(letter))
+
+
+def letter_page(letter: Letter) -> Page:
+    """One dead letter, whole."""
     timestamp = "none" if letter.timestamp is None else str(letter.timestamp)
-    terminal.show(field("timestamp", timestamp, "ms since 1970"))
-    for name, value in letter.headers:
-        terminal.show(field("header", f"{name}: {_as_text(value)}"))
-    terminal.say("")
-    terminal.show(
-        Text.assemble(("payload", HEAD_STYLE), (f"  ({letter.payload_encoding})", QUIET_STYLE))
+    head = f"dead letter {letter.partition}:{letter.offset}, of {_origin(letter)}"
+    return Page(
+        head,
+        Line(head, Tone.STRONG),
+        (
+            section("Its account", _fields(letter)),
+            section(
+                "Its message",
+                Line("message", Tone.STRONG),
+                Field("key", _as_text(letter.message_key)),
+                Field("timestamp", timestamp, "ms since 1970"),
+                (Field("header", f"{name}: {_as_text(value)}") for name, value in letter.headers),
+            ),
+            section(
+                "Its payload",
+                Line("payload", Tone.STRONG, note=str(letter.payload_encoding)),
+                (Line(each) for each in _pretty(letter).splitlines()),
+            ),
+        ),
     )
-    for each in _pretty(letter).splitlines():
-        terminal.say(each)
 
 
-def _headline(found: Overview) -> Text:
+def _newest(found: Overview) -> Table:
+    shown = len(found.newest)
+    which = "newest first" if shown == found.matching else f"the newest {shown}"
+    some = any(redriven for _, redriven in found.newest)
+    return Table(
+        (
+            "partition:offset",
+            "time",
+            "reason",
+            "attempts",
+            *([Column("redriven")] if some else []),
+            Column("from"),
+            Column("sub-key"),
+            Column("error", wide=True),
+        ),
+        tuple(
+            (
+                f"{letter.partition}:{letter.offset}",
+                letter.time,
+                letter.reason,
+                figures.count(letter.attempts),
+                *(["yes" if is_redriven else ""] if some else []),
+                _origin(letter),
+                figures.shorten(_keys(letter), _KEY),
+                Cell(figures.shorten(letter.error or "none", _ERROR), Tone.WARN),
+            )
+            for letter, is_redriven in found.newest
+        ),
+        caption=f"letters, {which}",
+        shown=shown,
+    )
+
+
+def _headline(found: Overview) -> Line:
     if not found.letters:
-        return Text(f"{OK} no dead letters in {found.topic}", GOOD_STYLE)
+        return Line(f"no dead letters in {found.topic}", Tone.GOOD, OK)
     count = figures.count(found.redriven)
     if not found.asked:
-        text = f"{OK} no dead letters outstanding in {found.topic}, {count} redriven"
-        return Text(text, GOOD_STYLE)
+        text = f"no dead letters outstanding in {found.topic}, {count} redriven"
+        return Line(text, Tone.GOOD, OK)
     letters = figures.counted(found.asked, "dead letter")
     if found.matching < found.asked:
         letters = f"{figures.count(found.matching)} of {letters} match"
@@ -104,7 +120,7 @@ def _headline(found: Overview) -> Text:
     if found.redriven:
         among = "of them redriven" if found.asked == found.letters else "others redriven"
         redriven = f", {count} {among}"
-    return Text(f"{found.topic}: {letters}{redriven}", WARN_STYLE)
+    return Line(f"{found.topic}: {letters}{redriven}", Tone.WARN)
 
 
 def _source(redriven: RedriveProgress) -> str:
@@ -114,36 +130,33 @@ def _source(redriven: RedriveProgress) -> str:
     return f"redriven: as group {redriven.group} has it, up to the first letter that was left alone"
 
 
-def _show_counts(terminal: Terminal, found: Overview) -> None:
-    rows = table("letters", "", "")
-    of_keys = [(figures.shorten(key, _KEY), "sub-key", n) for key, n in found.by_sub_key]
+def _counts(found: Overview) -> Table:
     of_errors = [
         (kind or "no error", f"in {figures.shorten(handler, _ERROR)}", n)
         for (kind, handler), n in found.by_error
     ]
     of_reasons = [(reason, "reason", n) for reason, n in found.by_reason]
-    groups: Sequence[tuple[str, str, int]] = [*of_errors, *of_reasons, *of_keys]
-    for what, note, n in groups:
-        rows.add_row(figures.count(n), what, Text(note, QUIET_STYLE))
-    terminal.show(rows)
+    of_keys = [(figures.shorten(key, _KEY), "sub-key", n) for key, n in found.by_sub_key]
+    rows = tuple(
+        (figures.count(n), what, Cell(note, Tone.QUIET))
+        for what, note, n in (*of_errors, *of_reasons, *of_keys)
+    )
+    return Table(("letters", Column(""), Column("")), rows, shown=len(rows))
 
 
-def _fields(letter: Letter) -> list[Text]:
+def _fields(letter: Letter) -> Iterator[Field]:
     tried = figures.counted(letter.attempts, "attempt")
-    lines = [
-        field("reason", letter.reason, tried),
-        field("error", letter.error or "none"),
-        field("sub-key", _keys(letter), letter.kind if letter.kind != "sub-message" else ""),
-        field("id", letter.id),
-        field("topic", letter.origin.topic, f"id {letter.origin.topic_id}"),
-        field("group", letter.group),
-        field("handler", letter.handler),
-        field("drain", letter.drain_id, letter.time),
-        field("redriven", figures.counted(letter.redrives, "time")),
-    ]
+    yield Field("reason", letter.reason, tried)
+    yield Field("error", letter.error or "none")
+    yield Field("sub-key", _keys(letter), letter.kind if letter.kind != "sub-message" else "")
+    yield Field("id", letter.id)
+    yield Field("topic", letter.origin.topic, f"id {letter.origin.topic_id}")
+    yield Field("group", letter.group)
+    yield Field("handler", letter.handler)
+    yield Field("drain", letter.drain_id, letter.time)
+    yield Field("redriven", figures.counted(letter.redrives, "time"))
     if letter.why_not_redriven:
-        lines.append(field("no redrive", letter.why_not_redriven))
-    return lines
+        yield Field("no redrive", letter.why_not_redriven)
 
 
 def _origin(letter: Letter) -> str:

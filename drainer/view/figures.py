@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
+from datetime import datetime
 
 from drainer.core.latency import Latency
 from drainer.core.progress import Counts
@@ -82,6 +83,12 @@ def plain_duration(seconds: float) -> str:
         if seconds >= unit_s and seconds % unit_s == 0:
             return f"{seconds / unit_s:,.0f}{unit}"
     return duration(seconds).replace(".0s", "s")
+
+
+def zone(moment: datetime) -> str:
+    """``UTC`` or ``UTC+01:00``."""
+    offset = f"{moment:%z}"
+    return "UTC" if offset in ("", "+0000") else f"UTC{offset[:3]}:{offset[3:5]}"
 
 
 def latency(told: Latency) -> str:

@@ -26,11 +26,13 @@ from drainer.spark.view import slowest
 from drainer.view import figures
 from drainer.view.layout import safe
 from drainer.view.lines import LineView, start_line, status_line
+from drainer.view.page import Page, Tone
 from drainer.view.terminal import Terminal
 
 OURS = "drainer"  # the name of the terminal's logger, and above those of other packages
 PARTITIONS_TOLD = 8  # in a line about progress: those with most to go
 TASKS_TOLD = 8  # in such a line: stragglers, and those that are slow
+_LEVELS = {Tone.WARN: logging.WARNING, Tone.BAD: logging.ERROR}
 LINE_MOST = 16_384  # characters of what a handler prints without a newline
 
 
@@ -82,6 +84,18 @@ class LogTerminal(Terminal):
 
     def error(self, text: str, hint: str | None = None) -> None:
         self.event(logging.ERROR, "error", text, hint=hint)
+
+    def present(self, page: Page) -> None:
+        """A page as one event, where it is one; else line by line."""
+        if page.event is None:
+            super().present(page)
+            return
+        for warning in page.warnings:
+            self.warn(warning)
+        if page.cause is not None:
+            self.fail(page.cause)
+        name, fields = page.event
+        self.event(_LEVELS.get(page.headline.tone, logging.INFO), name, page.told, **fields)
 
     def show(self, renderable: RenderableType, *, urgent: bool = False) -> None:
         """What was only made to be looked at, line by line."""

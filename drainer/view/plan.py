@@ -1,34 +1,19 @@
-"""An offset plan on the terminal, and the checks that were made on one."""
+"""The page of an offset plan, and the checks that were made on one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from heapq import nlargest
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-
-from rich.text import Text
 
 from drainer.command import command
 from drainer.core.listed import name_lost
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.mask import mask_text
 from drainer.view import figures
-from drainer.view.layout import (
-    BAD,
-    BAD_STYLE,
-    GOOD_STYLE,
-    HEAD_STYLE,
-    OK,
-    QUIET_STYLE,
-    SHOWN,
-    WARN_STYLE,
-    field,
-    table,
-    verdict,
-)
+from drainer.view.page import BAD, OK, SHOWN, Cell, Field, Item, Line, Page, Table, Tone, section
 from drainer.view.policy import policy_fields, redrive_field
 from drainer.view.rules import rule_fields
-from drainer.view.summary import parked_lines, show_account
+from drainer.view.summary import account, parked_field
 from drainer.view.terminal import Terminal
 
 PARKED_SHOWN, PARKED_WIDTH = 3, 24  # lanes, and characters of each
@@ -36,19 +21,30 @@ PARKED_SHOWN, PARKED_WIDTH = 3, 24  # lanes, and characters of each
 
 def show_plan(terminal: Terminal, plan: OffsetPlan, path: Path | None = None) -> None:
     """How far a drain has come, and with a path the commands that go on from it."""
-    terminal.show(_headline(plan))
-    terminal.say("")
-    _show_partitions(terminal, plan)
-    terminal.say("")
-    show_account(terminal, *plan.counts())
-    terminal.say("")
-    for line in _fields(plan):
-        terminal.show(line)
+    terminal.present(plan_page(plan, path))
+
+
+def plan_page(plan: OffsetPlan, path: Path | None = None) -> Page:
+    """How far a drain has come, and what it was to do."""
+    subject = f"{plan.topic}, for group {plan.group}"
+    left = sum(map(plan.to_go, plan.partitions))
+    head = Line(f"at most {figures.counted(left, 'offset')} to go", Tone.WARN)
+    ways = []
     if path is not None:
-        terminal.say("")
         if not plan.complete:
-            terminal.show(field("to resume", command("resume", path)))
-        terminal.show(field("to undo", command("plan undo", path)))
+            ways.append(Field("to resume", command("resume", path)))
+        ways.append(Field("to undo", command("plan undo", path)))
+    return Page(
+        subject,
+        Line("drained", Tone.GOOD, OK) if plan.complete else head,
+        (
+            section("Its partitions", _partitions(plan)),
+            account(*plan.counts()),
+            section("What is in it", _fields(plan)),
+            section("How to go on", ways),
+        ),
+        subject=subject,
+    )
 
 
 def show_before_connecting(
@@ -61,103 +57,92 @@ def show_before_connecting(
     loads: bool,
 ) -> None:
     """What a plan has this machine do, before any of it is done. Shown even when quiet."""
-    rows = [
-        field("plan", str(path), f"begun {plan.created}"),
-        field("topic", plan.topic, f"for group {plan.group}"),
-        field(
-            "connects to", brokers, "as the plan says" if brokers == plan.bootstrap_servers else ""
-        ),
-        field("with", str(client_config) if client_config else "no client properties"),
-        *([field("loads", plan.handler, "which runs its code")] if loads else []),
-    ]
-    for row in rows:
-        terminal.show(row, urgent=True)
+    said = "as the plan says" if brokers == plan.bootstrap_servers else ""
+    terminal.items(
+        Field("plan", str(path), f"begun {plan.created}"),
+        Field("topic", plan.topic, f"for group {plan.group}"),
+        Field("connects to", brokers, said),
+        Field("with", str(client_config) if client_config else "no client properties"),
+        *([Field("loads", plan.handler, "which runs its code")] if loads else []),
+        urgent=True,
+    )
 
 
 def show_checks(terminal: Terminal, checks: Sequence[tuple[str, bool, str]]) -> None:
     """Each (name, whether it holds, sentence or nothing); what fails is shown even when quiet."""
     failed = sum(not ok for _, ok, _ in checks)
+    of = figures.counted(len(checks), "check")
     for name, ok, sentence in checks:
-        terminal.show(verdict(ok, f"{name}: {sentence}" if sentence else name), urgent=not ok)
-    if failed:
-        of = figures.counted(len(checks), "check")
-        terminal.show(Text(f"{BAD} {failed} of {of} failed", BAD_STYLE), urgent=True)
-    else:
-        passed = figures.counted(len(checks), "check")
-        terminal.show(Text(f"{OK} {passed} passed", GOOD_STYLE))
+        text = f"{name}: {sentence}" if sentence else name
+        terminal.items(Line(text, mark=OK) if ok else Line(text, Tone.BAD, BAD))
+    terminal.items(
+        Line(f"{BAD} {failed} of {of} failed", Tone.BAD)
+        if failed
+        else Line(f"{OK} {of} passed", Tone.GOOD)
+    )
 
 
-def _headline(plan: OffsetPlan) -> Text:
-    title = f"{plan.topic}, for group {plan.group}: "
-    if plan.complete:
-        return Text.assemble((title, HEAD_STYLE), (f"{OK} drained", GOOD_STYLE))
-    left = sum(map(plan.to_go, plan.partitions))
-    state = f"at most {figures.counted(left, 'offset')} to go"
-    return Text.assemble((title, HEAD_STYLE), (state, WARN_STYLE))
+def _fields(plan: OffsetPlan) -> Iterator[Item | None]:
+    yield Field("drain", plan.drain_id, f"begun {plan.created}")
+    yield Field("written", plan.updated, figures.counted(plan.generation, "time"))
+    yield Field("topic", plan.topic, f"id {plan.topic_id}")
+    yield Field("group", plan.group)
+    yield Field("cluster", plan.cluster_id, f"at {plan.bootstrap_servers}")
+    yield Field("client config", plan.client_config or "none")
+    yield Field("handler", plan.handler)
+    yield Field("order", plan.order)
+    yield Field("isolation", plan.isolation)
+    if plan.redrive:
+        yield redrive_field(plan.redrive)
+    yield from policy_fields(plan.failures)
+    yield from rule_fields(plan.rules, plan.ruled, plan.failures.dead_letter_topic)
+    if plan.parked:
+        yield _parked(plan)
+    yield parked_field(plan.parked_lanes)
+    if plan.lost:
+        yield Field("lost", name_lost(plan.lost), "to retention, unread")
 
 
-def _fields(plan: OffsetPlan) -> list[Text]:
-    written = figures.counted(plan.generation, "time")
-    return [
-        field("drain", plan.drain_id, f"begun {plan.created}"),
-        field("written", plan.updated, written),
-        field("topic", plan.topic, f"id {plan.topic_id}"),
-        field("group", plan.group),
-        field("cluster", plan.cluster_id, f"at {plan.bootstrap_servers}"),
-        field("client config", plan.client_config or "none"),
-        field("handler", plan.handler),
-        field("order", plan.order),
-        field("isolation", plan.isolation),
-        *([redrive_field(plan.redrive)] if plan.redrive else []),
-        *policy_fields(plan.failures),
-        *rule_fields(plan.rules, plan.ruled, plan.failures.dead_letter_topic),
-        *([_parked(plan)] if plan.parked else []),
-        *parked_lines(plan.parked_lanes),
-        *([field("lost", name_lost(plan.lost), "to retention, unread")] if plan.lost else []),
-    ]
-
-
-def _parked(plan: OffsetPlan) -> Text:
+def _parked(plan: OffsetPlan) -> Field:
     lanes = figures.counted(len(plan.parked), "lane")
     shown = map(mask_text, plan.parked[:PARKED_SHOWN])
     first = ", ".join(figures.shorten(text, PARKED_WIDTH) for text in shown)
     more = ", …" if len(plan.parked) > PARKED_SHOWN else ""
-    return field("parked", f"{lanes}: {first}{more}", "--after-dead continue goes on with them")
+    return Field("parked", f"{lanes}: {first}{more}", "--after-dead continue goes on with them")
 
 
-def _show_partitions(terminal: Terminal, plan: OffsetPlan) -> None:
+def _partitions(plan: OffsetPlan) -> Item:
     if not plan.partitions:
-        terminal.show(Text("  no partitions", QUIET_STYLE))
-        return
+        return Line("  no partitions", Tone.QUIET)
     to_go = {number: plan.to_go(number) for number in plan.partitions}
-    shown = set(nlargest(SHOWN, to_go, key=to_go.__getitem__))
-    rows = table(
-        "partition",
-        "[start, end)",
-        "was at",
-        "committed",
-        "watermark",
-        "finished above",
-        "to go",
+    ranked = sorted(to_go)
+    if len(to_go) > SHOWN:
+        ranked.sort(key=lambda number: -to_go[number])
+    left = figures.counted(sum(to_go[number] for number in ranked[SHOWN:]), "offset")
+    return Table(
+        (
+            "partition",
+            "[start, end)",
+            "was at",
+            "committed",
+            "watermark",
+            "finished above",
+            "to go",
+        ),
+        tuple(
+            (
+                str(number),
+                f"[{plan.partitions[number].start}, {plan.partitions[number].end})",
+                _offset(plan.partitions[number].prior),
+                _offset(plan.partitions[number].committed),
+                str(plan.watermark(number)),
+                _above(plan, number),
+                figures.count(to_go[number]) if to_go[number] else Cell(OK, Tone.GOOD),
+            )
+            for number in ranked
+        ),
+        rest=f"and {figures.counted(len(ranked) - SHOWN, 'more partition')}, {left} to go",
     )
-    for number, part in plan.partitions.items():
-        if number not in shown:
-            continue
-        rows.add_row(
-            str(number),
-            f"[{part.start}, {part.end})",
-            _offset(part.prior),
-            _offset(part.committed),
-            str(plan.watermark(number)),
-            _above(plan, number),
-            figures.count(to_go[number]) if to_go[number] else Text(OK, GOOD_STYLE),
-        )
-    terminal.show(rows)
-    rest = [number for number in plan.partitions if number not in shown]
-    if rest:
-        left = figures.counted(sum(to_go[number] for number in rest), "offset")
-        more = figures.counted(len(rest), "more partition")
-        terminal.show(Text(f"and {more}, {left} to go", QUIET_STYLE))
 
 
 def _above(plan: OffsetPlan, number: int) -> str:

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from rich.text import Text
-
 from drainer.policy.failures import AfterDead, FailureSettings, OnFailure
 from drainer.policy.redrive import RedriveSettings
 from drainer.view import figures
-from drainer.view.layout import field
+from drainer.view.page import Field
 
 
-def policy_fields(failures: FailureSettings, *, makes_topic: bool = False) -> list[Text]:
+def policy_fields(failures: FailureSettings, *, makes_topic: bool = False) -> list[Field]:
     """What happens when the handler fails, a line for each part of it that matters."""
     lines = [
-        field("retries", _retries(failures), _timeout(failures)),
-        field("on failure", _then(failures, makes_topic=makes_topic)),
+        Field("retries", _retries(failures), _timeout(failures)),
+        Field("on failure", _then(failures, makes_topic=makes_topic)),
     ]
     if limits := _limits(failures):
-        lines.append(field("halts", " or ".join(limits)))
+        lines.append(Field("halts", " or ".join(limits)))
     if not failures.breaker:
-        lines.append(field("breaker", "none", "an outage fails sub-messages like anything else"))
+        lines.append(Field("breaker", "none", "an outage fails sub-messages like anything else"))
     if failures.rate is not None:
-        lines.append(field("rate", f"{_rate(failures.rate)}", "sub-messages started at most"))
+        lines.append(Field("rate", f"{_rate(failures.rate)}", "sub-messages started at most"))
     return lines
 
 
-def redrive_field(redrive: RedriveSettings) -> Text:
+def redrive_field(redrive: RedriveSettings) -> Field:
     """Which dead letters go to the handler again."""
     chosen = redrive.letters
     named = [
@@ -42,7 +40,7 @@ def redrive_field(redrive: RedriveSettings) -> Text:
     ]
     often = figures.counted(redrive.max_redrives, "time")
     text = f"those with {' and '.join(named)}" if named else "all"
-    return field("letters", text, f"but none that was redriven {often}")
+    return Field("letters", text, f"but none that was redriven {often}")
 
 
 def _retries(failures: FailureSettings) -> str:

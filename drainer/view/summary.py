@@ -1,36 +1,46 @@
-"""The summary of a drain that ended: the account, where the group stands, and how to go on."""
+"""The page of a drain that ended: the account, where the group stands, and how to go on."""
 
 from __future__ import annotations
 
-import logging
 import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
-
-from rich.text import Text
 
 from drainer.core.listed import name_lost
 from drainer.core.parked import ParkedLanes
 from drainer.core.progress import Counts
 from drainer.core.ranges import count
-from drainer.engine.preview import SPARK
+from drainer.engine.history import History
+from drainer.engine.preview import SPARK, Preview
 from drainer.engine.status import AutoStatus, PartitionResult, Resuming, Summary
-from drainer.errors import DrainerError, Signalled
+from drainer.errors import DrainerError
 from drainer.view import figures
 from drainer.view.capping import cap_lines
-from drainer.view.layout import (
+from drainer.view.course import deepest_lanes, plots, troubles
+from drainer.view.log import latency_fields
+from drainer.view.page import (
     BAD,
-    BAD_STYLE,
-    GOOD_STYLE,
-    HEAD_STYLE,
     OK,
-    QUIET_STYLE,
     SHOWN,
-    WARN_STYLE,
-    field,
-    table,
+    STOPPED,
+    WARN,
+    Card,
+    Cell,
+    Column,
+    Field,
+    Item,
+    Line,
+    Page,
+    Section,
+    Table,
+    Tone,
+    WayOn,
+    section,
 )
-from drainer.view.log import LogTerminal, latency_fields
 from drainer.view.panel import blocking_warning
+from drainer.view.preview import settings
 from drainer.view.rules import rule_lines
 from drainer.view.terminal import Terminal
 
@@ -41,60 +51,11 @@ PARKED_WIDTH = 60  # characters of a key
 def show_summary(terminal: Terminal, summary: Summary) -> None:
     """What happened first, then the account that proves it, last the way on.
 
-    With ``terminal.json`` the summary goes to stdout as data as well. Quiet shows only what is
-    wrong: an account that does not add up, dead letters, an error and how to resume.
+    With ``terminal.json`` the summary goes to stdout as data as well.
     """
     if terminal.json:
         terminal.data(summary.as_json())
-    unhappy = summary.status not in ("done", "empty")
-    if isinstance(terminal, LogTerminal):
-        _log_summary(terminal, summary)
-        return
-    for line in _headline(summary):
-        terminal.show(line, urgent=unhappy or summary.exit_code > 0)
-    if summary.status != "empty":
-        terminal.say("")
-        show_account(terminal, summary.messages, summary.sub_messages, urgent=not summary.conserved)
-    lines = [*_engine(summary), *_concurrency(summary.auto), *rule_lines(summary.rules)]
-    lines += cap_lines(summary)
-    lines += [*_failures(summary), *_left_alone(summary), *_beside(summary)]
-    lines += [field("note", note) for note in summary.notes]
-    lines += _blocking(summary.blocked_by)
-    if lines:
-        terminal.say("")
-    for line in lines:
-        terminal.show(line)
-    if summary.partitions:
-        terminal.say("")
-        _show_partitions(terminal, summary)
-    if summary.plan is not None:
-        terminal.say("")
-        terminal.show(field("plan", summary.plan))
-    if summary.latency is not None:
-        terminal.show(field("latency", figures.latency(summary.latency), "of handle, in this run"))
-    if unhappy:
-        terminal.say("")
-    if summary.cause is not None:
-        terminal.fail(summary.cause)
-    _show_way_on(terminal, summary)
-
-
-def _log_summary(terminal: LogTerminal, summary: Summary) -> None:
-    if summary.cause is not None:
-        terminal.fail(summary.cause)
-    level = logging.INFO
-    if isinstance(summary.cause, Signalled):
-        level = logging.WARNING
-    elif summary.status not in ("done", "empty") or not summary.conserved:
-        level = logging.ERROR
-    elif summary.sub_messages.given_up or summary.lost:
-        level = logging.WARNING
-    fields = summary.as_json() | {
-        "conserved": summary.conserved,
-        "latency": latency_fields(summary.latency),
-    }
-    headline = "; ".join(line.plain.strip(f"{OK}{BAD}■! ") for line in _headline(summary))
-    terminal.event(level, "summary", headline, **fields)
+    terminal.present(summary_page(summary))
 
 
 def show_cut_short(terminal: Terminal, error: DrainerError, plan: Path, resuming: Resuming) -> None:
@@ -110,54 +71,163 @@ def show_cut_short(terminal: Terminal, error: DrainerError, plan: Path, resuming
             }
         )
     terminal.fail(error)
-    _show_resume(terminal, resuming.command(str(plan)), resuming)
+    terminal.go_on(_resume(resuming.command(str(plan)), resuming))
 
 
-def show_account(
-    terminal: Terminal, messages: Counts, sub_messages: Counts, *, urgent: bool = False
-) -> None:
+def drain_page(action: Preview, summary: Summary, history: History, ended: datetime) -> Page:
+    """The page for a report, which tells how it went too; ``ended`` has the zone to tell it in.
+
+    It may be read in another folder than that of the command, so the plan is named in full.
+    """
+    if summary.plan is not None:
+        summary = replace(summary, plan=str(Path(summary.plan).absolute()))
+    begun = ended - timedelta(seconds=summary.elapsed_s)
+    page = summary_page(summary, action)
+    what = "Drain" if action.redrive is None else "Redrive"
+    drawn = plots(history, begun, summary.latency, bundled=action.bundling is not None)
+    went: list[Section] = []
+    if summary.status != "empty":
+        too_soon = Line("It was over before there was anything to draw.")
+        went = [
+            section("How it went", drawn or too_soon),
+            section(
+                f"Outages and pauses, by the clock of {figures.zone(begun)}",
+                troubles(history, begun),
+            ),
+            section("Deepest lanes", deepest_lanes(history)),
+        ]
+    run = section(
+        "What was run",
+        (Line(warning, Tone.WARN, WARN) for warning in action.warnings),
+        settings(action),
+        Field("exit code", str(summary.exit_code)),
+    )
+    return replace(
+        page,
+        title=f"{page.headline.text}: {action.topic} for {action.group}",
+        subject=f"{what} of {action.topic} for group {action.group}",
+        sections=(*page.sections, *went, run),
+        times=(begun, ended) if summary.elapsed_s else (ended,),
+        data=summary.as_json(),
+    )
+
+
+def summary_page(summary: Summary, action: Preview | None = None) -> Page:
+    """The page; with the preview of the drain its commands can be copied as they are."""
+    head = _headline(summary)
+    stands = section("Where the group stands", _partitions(summary), about=_OFFSETS)
+    if summary.status == "empty":
+        return Page(head.text, head, (stands,), event=_event(summary))
+    # The account is of all runs of a drain, these are of the last one.
+    took, pace = figures.duration(summary.elapsed_s), figures.rate(summary.sub_messages_per_s)
+    run = f"  this run took {took}, at {pace} sub-messages/s"
+    return Page(
+        head.text,
+        head,
+        (
+            account(summary.messages, summary.sub_messages),
+            section(
+                "What happened",
+                _engine(summary),
+                _concurrency(summary.auto),
+                rule_lines(summary.rules),
+                cap_lines(summary),
+                _failures(summary, action),
+                _left_alone(summary.left_alone),
+                _undelivered(summary),
+                (Field("note", note) for note in summary.notes),
+                None
+                if summary.blocked_by is None
+                else Line(blocking_warning(summary.blocked_by), Tone.WARN, WARN),
+            ),
+            stands,
+            section(
+                "Its plan",
+                None if summary.plan is None else Field("plan", summary.plan),
+                None
+                if summary.latency is None
+                else Field("latency", figures.latency(summary.latency), "of handle, in this run"),
+            ),
+        ),
+        details=(Line(run, Tone.QUIET),),
+        cards=_cards(summary),
+        cause=summary.cause,
+        ways_on=tuple(_ways_on(summary)),
+        event=_event(summary),
+    )
+
+
+_OFFSETS = (
+    "Offsets. Everything below the watermark is done; committed was read back from the group at"
+    " the end."
+)
+
+
+def _event(summary: Summary) -> tuple[str, Mapping[str, object]]:
+    latency = latency_fields(summary.latency)
+    return "summary", summary.as_json() | {"conserved": summary.conserved, "latency": latency}
+
+
+def account(messages: Counts, sub_messages: Counts) -> Section:
     """The law of conservation as a table: read = done + dead + failed + skipped + pending."""
-    rows = table("", "read", "done", "dead", "failed", "skipped", "pending", "")
-    for label, counts in (("messages", messages), ("sub-messages", sub_messages)):
-        rows.add_row(
-            Text(f"  {label}"),
+    rows = tuple(
+        (
+            f"  {label}",
             figures.count(counts.read),
             figures.count(counts.done),
-            Text(figures.count(counts.dead), BAD_STYLE if counts.dead else ""),
-            Text(figures.count(counts.failed), BAD_STYLE if counts.failed else ""),
+            Cell(figures.count(counts.dead), Tone.WARN if counts.dead else Tone.PLAIN),
+            Cell(figures.count(counts.failed), Tone.WARN if counts.failed else Tone.PLAIN),
             figures.count(counts.skipped),
-            Text(figures.count(counts.pending), WARN_STYLE if counts.pending else ""),
-            Text(f"{OK} adds up", GOOD_STYLE)
+            Cell(figures.count(counts.pending), Tone.WARN if counts.pending else Tone.PLAIN),
+            Cell(f"{OK} adds up", Tone.GOOD)
             if counts.conserved
-            else Text(f"{BAD} DOES NOT ADD UP", BAD_STYLE),
+            else Cell(f"{BAD} DOES NOT ADD UP", Tone.BAD),
         )
-    terminal.show(rows, urgent=urgent)
+        for label, counts in (("messages", messages), ("sub-messages", sub_messages))
+    )
+    columns = ("", "read", "done", "dead", "failed", "skipped", "pending", "")
+    wrong = None
+    if not (messages.conserved and sub_messages.conserved):
+        wrong = Line("This is a bug in drainer: keep the plan, and do not resume.", Tone.BAD, BAD)
+    about = "read = done + dead + failed + skipped + pending, in all runs of this drain."
+    return section("Does it add up?", Table(columns, rows), wrong, about=about)
 
 
-def _engine(summary: Summary) -> list[Text]:
+def _cards(summary: Summary) -> tuple[Card, ...]:
+    messages, subs = summary.messages, summary.sub_messages
+    return (
+        Card("Messages done", figures.count(messages.finished), "in all runs of this drain"),
+        Card("Sub-messages done", figures.count(subs.finished), "in all runs of this drain"),
+        Card("This run took", figures.duration(summary.elapsed_s)),
+        Card("On average", f"{figures.rate(summary.sub_messages_per_s)}/s", "sub-messages"),
+        Card("Failed attempts", figures.count(summary.failures.failures), "in this run"),
+        Card("Dead letters", figures.count(subs.dead), tone=Tone.BAD if subs.dead else Tone.PLAIN),
+        Card("The account", f"{OK} adds up", tone=Tone.GOOD)
+        if summary.conserved
+        else Card("The account", f"{BAD} DOES NOT ADD UP", tone=Tone.BAD),
+    )
+
+
+def _engine(summary: Summary) -> Field | None:
     if summary.engine != SPARK:
-        return []
+        return None
     waves = "" if summary.waves is None else figures.counted(summary.waves, "wave")
     tasks = "" if summary.tasks is None else f"by {figures.counted(summary.tasks, 'task')}"
-    return [field("engine", "Spark", " ".join(filter(None, (waves, tasks))))]
+    return Field("engine", "Spark", " ".join(filter(None, (waves, tasks))))
 
 
-def _concurrency(auto: AutoStatus | None) -> list[Text]:
+def _concurrency(auto: AutoStatus | None) -> Field | None:
     if auto is None:
-        return []
+        return None
     if auto.settled is None:
-        return [field("concurrency", f"auto, {figures.count(auto.limit)} at the end", auto.why)]
+        return Field("concurrency", f"auto, {figures.count(auto.limit)} at the end", auto.why)
     note = (
         "" if auto.best_per_s is None else f"{figures.rate(auto.best_per_s)} sub-messages/s there"
     )
-    return [field("concurrency", f"auto, settled at {figures.count(auto.settled)}", note)]
+    return Field("concurrency", f"auto, settled at {figures.count(auto.settled)}", note)
 
 
-def _blocking(place: str | None) -> list[Text]:
-    return [] if place is None else [Text(f"! {blocking_warning(place)}", WARN_STYLE)]
-
-
-def _failures(summary: Summary) -> list[Text]:
+def _failures(summary: Summary, action: Preview | None) -> Iterator[Item | None]:
     failures, counted = summary.failures, figures.counted
     words = [
         words
@@ -170,89 +240,82 @@ def _failures(summary: Summary) -> list[Text]:
         )
         if number
     ]
-    lines = [field("failures", ", ".join(words), "in this run")] if words else []
-    for kind, times in failures.errors[:ERRORS_SHOWN]:
-        lines.append(Text(f"    {figures.count(times)} x {kind}", QUIET_STYLE))
+    errors = [f"{figures.count(times)} x {kind}" for kind, times in failures.errors[:ERRORS_SHOWN]]
     if (more := len(failures.errors) - ERRORS_SHOWN) > 0:
-        lines.append(Text(f"    and {counted(more, 'other error')}", QUIET_STYLE))
-    lines += parked_lines(summary.parked)
+        errors.append(f"and {counted(more, 'other error')}")
+    if words or errors:
+        yield Field("failures", ", ".join(words), "in this run", lines=tuple(errors))
+    yield parked_field(summary.parked)
     topic = failures.dead_letter_topic
     if topic is not None and summary.sub_messages.dead:
         option = f"--dead-letter-topic {shlex.quote(topic)}"
-        lines.append(field("dead letters", topic))
-        lines.append(field("to see them", f"drainer dead list {option}"))
+        handler = "…"
+        if action is not None:
+            option += f" -b {shlex.quote(action.bootstrap_servers)}"
+            handler = shlex.quote(action.handler)
+        yield Field("dead letters", topic)
+        yield Field("to see them", f"drainer dead list {option}")
         if summary.left_alone is None:
-            lines.append(field("to redrive", f"drainer redrive {option} --handler …"))
-    return lines
+            yield Field("to redrive", f"drainer redrive {option} --handler {handler}")
 
 
-def parked_lines(parked: ParkedLanes) -> list[Text]:
+def parked_field(parked: ParkedLanes) -> Field | None:
     """The first parked lanes by name, with the place that each waits at and the error there."""
     if not parked.total:
-        return []
-    lines = [field("parked lanes", figures.count(parked.total), "a lane, its place and its error")]
-    for lane in parked.shown():
-        key = figures.shorten(lane["key"], PARKED_WIDTH)
-        lines.append(Text(f"    {key} at {lane['place']}: {lane['error']}", QUIET_STYLE))
+        return None
+    lines = [
+        f"{figures.shorten(lane['key'], PARKED_WIDTH)} at {lane['place']}: {lane['error']}"
+        for lane in parked.shown()
+    ]
     if parked.more:
-        lines.append(Text(f"    and {figures.count(parked.more)} more", QUIET_STYLE))
-    return lines
+        lines.append(f"and {figures.count(parked.more)} more")
+    total = figures.count(parked.total)
+    return Field("parked lanes", total, "a lane, its place and its error", lines=tuple(lines))
 
 
-def _left_alone(summary: Summary) -> list[Text]:
-    found = summary.left_alone
+def _left_alone(found: Mapping[str, int] | None) -> Field | None:
     if not found:
-        return []
+        return None
     alone = figures.counted(sum(found.values()), "record")
-    lines = [field("left alone", alone, "they stay for another redrive")]
-    for why, number in sorted(found.items(), key=lambda item: (-item[1], item[0])):
-        lines.append(Text(f"    {figures.count(number)} x {why}", QUIET_STYLE))
-    return lines
+    ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    lines = tuple(f"{figures.count(number)} x {why}" for why, number in ranked)
+    return Field("left alone", alone, "they stay for another redrive", lines=lines)
 
 
-def _beside(summary: Summary) -> list[Text]:
+def _undelivered(summary: Summary) -> Iterator[Field]:
     # What is in no account, for it was never delivered.
-    lines = []
     if summary.lost:
-        lines.append(field("lost", name_lost(summary.lost), "deleted by retention, unread"))
+        yield Field("lost", name_lost(summary.lost), "deleted by retention, unread")
     if summary.held:
         count = sum(each.offsets for each in summary.held)
-        offsets = f"{figures.counted(count, 'offset')} behind an open transaction"
-        lines.append(field("held back", offsets, "not part of this drain"))
-        lines += [Text(f"    {each}", QUIET_STYLE) for each in summary.held[:ERRORS_SHOWN]]
+        lines = [str(each) for each in summary.held[:ERRORS_SHOWN]]
         if (more := len(summary.held) - ERRORS_SHOWN) > 0:
-            lines.append(Text(f"    and {figures.counted(more, 'other partition')}", QUIET_STYLE))
-    return lines
+            lines.append(f"and {figures.counted(more, 'other partition')}")
+        offsets = f"{figures.counted(count, 'offset')} behind an open transaction"
+        yield Field("held back", offsets, "not part of this drain", lines=tuple(lines))
 
 
-def _headline(summary: Summary) -> list[Text]:
-    finished = ""
+def _headline(summary: Summary) -> Line:
     match summary.status:
         case "empty":
-            empty = (f"{OK} Nothing to drain", GOOD_STYLE)
-            return [Text.assemble(empty, ": the backlog is empty")]
+            return Line("Nothing to drain", Tone.GOOD, OK, ": the backlog is empty")
         case "done":
             verb = "Drained" if summary.left_alone is None else "Redriven"
-            head = (f"{OK} {verb}", GOOD_STYLE + HEAD_STYLE)
-            if summary.exit_code:  # of a redrive: in this run
-                head = (f"! {verb}, {shortcomings(summary)}", WARN_STYLE)
             messages = figures.counted(summary.messages.finished, "message")
             subs = figures.counted(summary.sub_messages.finished, "sub-message")
-            finished = f": {messages}, {subs}"
+            done = f": {messages}, {subs}"
             if summary.sub_messages.skipped:
-                finished += f", {figures.count(summary.sub_messages.skipped)} of them skipped"
+                done += f", {figures.count(summary.sub_messages.skipped)} of them skipped"
+            if summary.exit_code:  # of a redrive: in this run
+                return Line(f"{verb}, {_shortcomings(summary)}", Tone.WARN, WARN, done)
+            return Line(verb, Tone.GOOD, OK, done)
         case "interrupted":
-            head = (f"■ Interrupted{_to_go(summary)}", WARN_STYLE)
-        case _:
-            status = summary.status.capitalize()
-            head = (f"{BAD} {status}{_to_go(summary)}", BAD_STYLE)
-    # The account is of all runs of a drain, these are of the last one.
-    took, pace = figures.duration(summary.elapsed_s), figures.rate(summary.sub_messages_per_s)
-    run = f"  this run took {took}, at {pace} sub-messages/s"
-    return [Text.assemble(head, finished), Text(run, QUIET_STYLE)]
+            return Line(f"Interrupted{_to_go(summary)}", Tone.WARN, STOPPED)
+        case other:
+            return Line(f"{other.capitalize()}{_to_go(summary)}", Tone.BAD, BAD)
 
 
-def shortcomings(summary: Summary) -> str:
+def _shortcomings(summary: Summary) -> str:
     """What a drain that ended did not handle: ``with 3 dead letters, 100 records lost``."""
     lost = sum(map(count, summary.lost.values()))
     gave_up = figures.given_up(summary.sub_messages)
@@ -267,60 +330,63 @@ def _to_go(summary: Summary) -> str:
     return f", at most {figures.counted(left, 'offset')} to go" if left else ""
 
 
-def _show_way_on(terminal: Terminal, summary: Summary) -> None:
+def _ways_on(summary: Summary) -> Iterator[WayOn]:
     if summary.resume is not None:
-        _show_resume(terminal, summary.resume, summary.resuming)
+        yield _resume(summary.resume, summary.resuming)
     if summary.undo is not None:
-        terminal.show(_way_on("undo", summary.undo), urgent=True)
+        about = (
+            "It can't be resumed as things are. This puts the group back to where it stood before"
+            " the drain."
+        )
+        yield WayOn("undo", summary.undo, about)
 
 
-def _show_resume(terminal: Terminal, line: str, resuming: Resuming) -> None:
-    terminal.show(_way_on("resume", line), urgent=True)
+def _resume(command: str, resuming: Resuming) -> WayOn:
+    note = ""
     if resuming.needs:
         needs = ", ".join(resuming.needs)
-        terminal.show(
-            Text(f"  with {needs} as before: what may be secret is not shown"), urgent=True
-        )
+        note = f"with {needs} as before: what may be secret is not shown"
+    return WayOn("resume", command, "What is done is not handled again.", note)
 
 
-def _way_on(what: str, line: str) -> Text:
-    return Text.assemble((f"{what}: ", HEAD_STYLE), line)
-
-
-def _show_partitions(terminal: Terminal, summary: Summary) -> None:
+def _partitions(summary: Summary) -> Table | None:
+    if not summary.partitions:
+        return None
     # What is not as it should be comes first, so that it is never in the part that isn't shown.
-    by_need = sorted(summary.partitions.items(), key=lambda item: (rank(item[1]), item[0]))
-    shown, rest = by_need[:SHOWN], by_need[SHOWN:]
-    rows = table("partition", "end", "watermark", "committed", "")
-    for number, part in shown:
-        rows.add_row(
-            str(number),
-            str(part.end),
-            str(part.watermark),
-            "none" if part.committed is None else str(part.committed),
-            _verdict(part),
-        )
-    terminal.show(rows, urgent=any(rank(part) == 0 for part in summary.partitions.values()))
-    if rest:
-        unfinished = sum(rank(part) < 2 for _, part in rest)
-        tail = f"{unfinished} of them not finished" if unfinished else f"{OK} all at their end"
-        terminal.show(Text(f"and {len(rest)} more partitions, {tail}", QUIET_STYLE))
+    ranked = sorted(summary.partitions.items(), key=lambda item: (_rank(item[1]), item[0]))
+    unfinished = sum(_rank(part) < 2 for _, part in ranked[SHOWN:])
+    tail = f"{unfinished} of them not done" if unfinished else f"{OK} all at their end"
+    return Table(
+        ("partition", "start", "end", "watermark", "committed", Column("")),
+        tuple(
+            (
+                str(number),
+                str(part.start),
+                str(part.end),
+                str(part.watermark),
+                "none" if part.committed is None else str(part.committed),
+                _verdict(part),
+            )
+            for number, part in ranked
+        ),
+        rest=f"and {len(ranked) - SHOWN} more partitions, {tail}",
+    )
 
 
-def rank(part: PartitionResult) -> int:
+def _rank(part: PartitionResult) -> int:
     """0 what is wrong, 1 what is unfinished, 2 what is as it should be."""
     if part.committed != part.watermark and part.watermark > part.start:
         return 0
     return 1 if part.watermark < part.end else 2
 
 
-def _verdict(part: PartitionResult) -> Text:
-    match rank(part):
+def _verdict(part: PartitionResult) -> Cell:
+    match _rank(part):
         case 0 if part.committed is not None and part.committed > part.watermark:
-            return Text(f"{BAD} committed past the watermark", BAD_STYLE)
+            return Cell(f"{BAD} committed past the watermark", Tone.BAD)
         case 0:
-            return Text(f"{BAD} committed is not the watermark", BAD_STYLE)
+            return Cell(f"{BAD} committed is not the watermark", Tone.BAD)
         case 1:
-            return Text(f"{figures.counted(part.to_go, 'offset')} to go", WARN_STYLE)
+            return Cell(f"{figures.counted(part.to_go, 'offset')} to go", Tone.WARN)
         case _:
-            return Text(OK, GOOD_STYLE)
+            return Cell(OK, Tone.GOOD)

@@ -21,8 +21,15 @@ from drainer.view.layout import (
     HINT_STYLE,
     QUIET_STYLE,
     WARN_STYLE,
+    headline,
+    is_shown,
+    is_urgent,
+    lay_out,
     safe,
+    sentence,
+    way_on,
 )
+from drainer.view.page import Item, Page, Tone, WayOn
 
 _BUG_HINT = (
     "this is a bug in drainer, not in your backlog; please report it with what --debug prints"
@@ -167,6 +174,42 @@ class Terminal:
         if not answer.endswith("\n"):
             self.console.print()
         return answer.strip().lower() in ("y", "yes")
+
+    def present(self, page: Page) -> None:
+        """A page: warnings, the answer, why, and last the way on.
+
+        Quiet shows only what is wrong, and the way on from there.
+        """
+        for warning in page.warnings:
+            self.warn(warning)
+        if page.warnings:
+            self.say("")
+        self.show(headline(page), urgent=page.headline.tone in (Tone.WARN, Tone.BAD))
+        for line in page.details:
+            self.show(sentence(line), urgent=line.tone is Tone.BAD)
+        for section in page.sections:
+            if shown := [item for item in section.items if is_shown(item)]:
+                self.say("")
+            self.items(*shown)
+        if page.cause is not None or page.ways_on:
+            self.say("")
+        if page.cause is not None:
+            self.fail(page.cause)
+        for hint in page.hints:
+            self.hint(hint)
+        for way in page.ways_on:
+            self.go_on(way)
+
+    def go_on(self, way: WayOn) -> None:
+        """The command to go on with; shown even when quiet."""
+        for text in way_on(way):
+            self.show(text, urgent=True)
+
+    def items(self, *items: Item, urgent: bool = False) -> None:
+        """Parts of a page, one below the other; what is bad is shown even when quiet."""
+        for item in items:
+            for each in lay_out(item, self.console.width):
+                self.show(each, urgent=urgent or is_urgent(item))
 
     def show(self, renderable: RenderableType, *, urgent: bool = False) -> None:
         """Prints something of rich's; ``urgent`` shows it even when quiet."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
@@ -19,6 +20,8 @@ from drainer.engine.status import (
 from drainer.policy.concurrency import Concurrency
 from drainer.view.terminal import Terminal
 
+ENDED = datetime(2026, 3, 14, 19, 4, 40, tzinfo=timezone(timedelta(hours=1), "CET"))
+EVIL = "<script>document.title = 'pwned'</script>"
 AUTO = AutoStatus(
     limit=310,
     most=2_000,

@@ -1,19 +1,19 @@
 from __future__ import annotations
 
-from drainer.insight.view.bars import show_comparison
+from drainer.view.page import Bars
 
 from . import samples
 
-ROWS = [
+ROWS = (
     ("partition order", 14 * 86400.0, "14 days"),
     ("key order", 14 * 86400.0, "14 days"),
     ("sub-key order", 9.0, "9 s"),
-]
+)
 
 
 def bars(*, log: bool) -> list[str]:
     terminal, out, err = samples.terminal(width=80)
-    show_comparison(terminal, "one key [50 operations]", ROWS, log=log)
+    terminal.items(Bars("one key [50 operations]", ROWS, log=log))
     assert out.getvalue() == ""
     return err.getvalue().splitlines()
 
@@ -34,6 +34,5 @@ def test_a_log_scale_says_so_and_shows_the_small_one() -> None:
 
 def test_nothing_to_compare_is_no_crash() -> None:
     terminal, _, err = samples.terminal()
-    show_comparison(terminal, "none", [])
-    show_comparison(terminal, "zero", [("a", 0.0, "0 s")], log=True)
+    terminal.items(Bars("none", ()), Bars("zero", (("a", 0.0, "0 s"),), log=True))
     assert "0 s" in err.getvalue()

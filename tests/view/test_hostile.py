@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from core.letters import Sample, as_record, there_and_back
-from drainer.certify.view import show_certificate
+from drainer.certify.view import certificate_page
 from drainer.core.latency import Latency
 from drainer.core.parked import ParkedLane, ParkedLanes
 from drainer.core.progress import Counts
@@ -27,30 +27,29 @@ from drainer.engine.history import History
 from drainer.engine.status import FailureStatus, RuleStatus
 from drainer.errors import Halted
 from drainer.escape import is_printable
-from drainer.insight.report.estimate import estimate_page
-from drainer.insight.report.inspect import inspection_page
-from drainer.insight.view.estimate import show_estimate
-from drainer.insight.view.inspect import show_inspection
+from drainer.insight.view.estimate import estimate_page
+from drainer.insight.view.inspect import inspection_page
 from drainer.policy.dead_letter import LetterFilter
 from drainer.policy.dead_letter_overview import LetterSurvey
 from drainer.policy.redrive import RedriveProgress
 from drainer.policy.rules.settings import RuleAccount, RuleSettings, SkipRule
 from drainer.testing import Certificate, Finding, Level
-from drainer.view.dead import show_letter, show_overview
+from drainer.view.dead import letter_page, overview_page
 from drainer.view.lines import LineView
 from drainer.view.live import LiveView
 from drainer.view.log import logging_as_json
-from drainer.view.plan import show_plan
-from drainer.view.preview import show_preview
+from drainer.view.page import Page
+from drainer.view.plan import plan_page
+from drainer.view.preview import preview_page
 from drainer.view.progress import progress_view
-from drainer.view.report.drain import drain_page
-from drainer.view.summary import show_summary
+from drainer.view.report.page import html
+from drainer.view.summary import drain_page, summary_page
 from drainer.view.terminal import Terminal
 
 from . import samples
 from .test_certify import FIGURES
+from .test_estimate import estimate
 from .test_inspect import inspection, partition
-from .test_report_estimate import estimate
 
 FORGED = "✓ Redriven 5 letters"
 EVIL = f"x\n{FORGED}\r\x1b[2J\x9b1m\u202e\u200b\u2066\ud800"
@@ -91,7 +90,7 @@ def summary() -> Any:
         exit_code=5,
         messages=Counts(10, 4, 3, 2, 1),
         sub_messages=Counts(10, 4, 3, 2, 1),
-        cause=Halted("handle failed" + EVIL, hint="mend it" + EVIL),
+        cause=Halted("handle failed" + EVIL, hint="fix it" + EVIL),
         failures=FailureStatus(
             failures=3,
             errors=(("ValueError: x", 3),),
@@ -148,21 +147,29 @@ def history() -> History:
 
 REDRIVEN = hostile(RedriveProgress("drainer.redrive.t", Path("t.plan"), {}, begun=True))
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
-VIEWS: dict[str, tuple[Callable[[Terminal, Any], None], Callable[[], Any]]] = {
-    "summary": (show_summary, summary),
-    "preview": (show_preview, lambda: samples.action(2, rules=rules())),
-    "plan": (lambda terminal, found: show_plan(terminal, found, Path("p" + EVIL)), account),
-    "letter": (show_letter, lambda: there_and_back(Sample("key", error=ValueError("x")))),
-    "letters": (lambda terminal, found: show_overview(terminal, found, REDRIVEN), overview),
-    "live view": (run_live, status),
-    "lines": (run_lines, status),
-    "inspection": (show_inspection, lambda: inspection(partition(0), partition(1))),
-    "estimate": (show_estimate, estimate),
-    "certificate": (
-        show_certificate,
-        lambda: Certificate([Finding("split", Level.BAD, "it differs", "mend it")], FIGURES, 3),
+PAGES: dict[str, Callable[[], Page]] = {
+    "summary": lambda: summary_page(hostile(summary())),
+    "drain": lambda: drain_page(hostile(samples.action(2)), hostile(summary()), history(), NOW),
+    "preview": lambda: preview_page(hostile(samples.action(2, rules=rules()))),
+    "plan": lambda: plan_page(hostile(account()), Path("p" + EVIL)),
+    "letter": lambda: letter_page(hostile(there_and_back(Sample("key", error=ValueError("x"))))),
+    "letters": lambda: overview_page(hostile(overview()), REDRIVEN),
+    "inspection": lambda: inspection_page(hostile(inspection(partition(0), partition(1)))),
+    "estimate": lambda: estimate_page(hostile(estimate())),
+    "certificate": lambda: certificate_page(
+        hostile(Certificate([Finding("split", Level.BAD, "it differs", "fix it")], FIGURES, 3))
     ),
 }
+
+
+def show(terminal: Terminal, name: str) -> None:
+    match name:
+        case "live view":
+            run_live(terminal, hostile(status()))
+        case "lines":
+            run_lines(terminal, hostile(status()))
+        case page:
+            terminal.present(PAGES[page]())
 
 
 def insist_on_one_line_each(text: str) -> None:
@@ -171,43 +178,32 @@ def insist_on_one_line_each(text: str) -> None:
         assert is_printable(line.replace("\t", " ")), repr(line)
 
 
-@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("name", [*PAGES, "live view", "lines"])
 def test_no_text_from_elsewhere_forges_or_steers_on_a_terminal(name: str) -> None:
-    show, make = VIEWS[name]
     err = samples.Screen()
-    terminal = Terminal(stdout=io.StringIO(), stderr=err, width=120, height=60)
-    show(terminal, hostile(make()))
+    show(Terminal(stdout=io.StringIO(), stderr=err, width=120, height=60), name)
     seen = ANSI_OF_RICH.sub("", err.getvalue()).replace("\r", "")
     assert FORGED in seen  # or nothing was shown of it
     insist_on_one_line_each(seen)
 
 
-@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("name", [*PAGES, "live view", "lines"])
 def test_no_text_from_elsewhere_makes_a_line_of_the_log(name: str) -> None:
-    show, make = VIEWS[name]
     err = io.StringIO()
     with logging_as_json(json=False, quiet=False, debug=True, stderr=err) as terminal:
-        if name in ("live view", "lines"):
-            with progress_view(terminal) as view:
-                view.update(hostile(make()))
+        if name in PAGES:
+            show(terminal, name)
         else:
-            show(terminal, hostile(make()))
+            with progress_view(terminal) as view:
+                view.update(hostile(status()))
     for line in err.getvalue().splitlines():
         assert is_printable(line)
         assert not json.loads(line)["message"].strip().startswith(FORGED)
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        lambda: drain_page(hostile(samples.action(2)), hostile(summary()), history(), NOW),
-        lambda: inspection_page(hostile(inspection(partition(0), partition(1))), NOW),
-        lambda: estimate_page(hostile(estimate()), NOW),
-    ],
-    ids=["drain", "inspection", "estimate"],
-)
-def test_no_text_from_elsewhere_steers_a_page(page: Callable[[], str]) -> None:
-    text = page()
+@pytest.mark.parametrize("name", PAGES)
+def test_no_text_from_elsewhere_steers_a_page(name: str) -> None:
+    text = html(PAGES[name](), NOW)
     assert FORGED in text
     for line in text.splitlines():
         assert is_printable(line.replace("\t", " ")), repr(line[:200])

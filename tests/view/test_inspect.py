@@ -1,4 +1,4 @@
-"""An inspection on the terminal: what is urgent first, the worst partitions, and honest figures."""
+"""An inspection as a page: what is urgent first, the worst partitions, and honest figures."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from drainer.insight.inspection import Inspection, PartitionInspection, ReadExte
 from drainer.insight.statistics.contents import Bin, ContentsMeter
 from drainer.insight.statistics.retention_forecast import Doom, Retention
 from drainer.insight.statistics.skew import SkewMeter
-from drainer.insight.view.inspect import show_inspection, warnings
+from drainer.insight.view.inspect import inspection_page, show_inspection, warnings
 from drainer.kafka.group import GroupInfo, Member
 from drainer.kafka.topic import Replicas
 from drainer.message import Message, Origin, SubMessage
+from drainer.view.page import Edges, Page
 
 from . import samples
+from .facts import bars, plots, row, tables, told
 
 ORIGIN = Origin("orders", "id", 0)
 WINDOWS = 10
@@ -68,135 +70,128 @@ def inspection(*partitions: PartitionInspection, full: bool = False) -> Inspecti
     )
 
 
-def lines_of(found: Inspection, *, quiet: bool = False, width: int = 100) -> list[str]:
-    terminal, out, err = samples.terminal(quiet=quiet, width=width)
-    show_inspection(terminal, found)
-    assert out.getvalue() == ""
-    assert "\x1b" not in err.getvalue()
-    return err.getvalue().splitlines()
+def page_of(*partitions: PartitionInspection, **changes: object) -> Page:
+    return inspection_page(replace(inspection(*partitions), **changes))  # type: ignore[arg-type]
 
 
-def test_the_hot_row_is_named_in_the_first_lines() -> None:
-    lines = lines_of(inspection())
+def test_the_hot_row_is_right_below_the_headline() -> None:
+    page = page_of()
 
-    assert lines[0] == "orders, for group indexer: ~1,000 messages behind, the oldest 1h 00m old"
-    assert lines[1].startswith("one sub-key holds 38% (±")
-    assert "of the work: ~375 updates to 'app\\x1b[2Jadmin'; so no concurrency" in lines[1]
+    assert page.told.startswith(
+        "orders, for group indexer: ~1,000 messages behind, the oldest 1h 00m old; one sub-key"
+        " holds 38% (±"
+    )
+    assert "of the work: ~375 updates to 'app\\x1b[2Jadmin'; so no concurrency" in page.told
 
 
 def test_what_is_estimated_says_so_and_what_is_not_does_not() -> None:
-    sampled, whole = "\n".join(lines_of(inspection())), "\n".join(lines_of(inspection(full=True)))
+    sampled, whole = page_of(), inspection_page(inspection(full=True))
 
-    assert "~1,000 messages" in sampled
-    assert "20% of the backlog" in sampled
-    assert "±" in sampled
-    assert "~" not in whole.replace("~/", "")
-    assert "±" not in whole
+    assert told(sampled)["backlog"].startswith("~1,000 messages")
+    assert "20% of the backlog" in told(sampled)["read"]
+    assert "±" in bars(sampled)["Hottest sub-keys"].rows[0][2]
+    assert bars(whole)["Hottest sub-keys"].rows[0][2] == "38%  75"
+    everything = " ".join([whole.told, *told(whole).values()])
+    assert "~" not in everything
+    assert "±" not in everything
 
 
-def test_trouble_is_told_in_the_order_of_its_urgency_also_when_quiet() -> None:
+def test_trouble_is_told_in_the_order_of_its_urgency() -> None:
     gone = Doom(600.0, "retention.ms")
-    found = inspection(
+    page = page_of(
         partition(0, doom=gone, lost=50),
         partition(1, leader="", replicas=Replicas((1, 2, 3), ())),
         partition(2, replicas=Replicas((1, 2, 3), (1,))),
         partition(3, replicas=Replicas((1, 2, 3), (1, 2))),
-    )
-    found = replace(
-        found,
-        failures=SplitFailures(3, "split failed at orders/0/4: no", "mend it"),
+        failures=SplitFailures(3, "split failed at orders/0/4: no", "fix it"),
         remarks=("retention has deleted up to 50 records: orders/0",),
     )
 
-    lines = lines_of(found, quiet=True)
-
-    assert lines == [
-        "warning: retention may delete the head of the backlog in 10m 00s: retention.ms, offset 100"
-        " of partition 0",
-        "warning: retention has deleted up to 50 records: orders/0",
-        "warning: partition 1: no leader, and so not counted here",
-        "warning: partition 2: fewer replicas in sync than min.insync.replicas (2): no write with"
-        " acks=all is taken",
-        "warning: partition 3: under-replicated",
-        "warning: split did not take 3 messages: split failed at orders/0/4: no",
-        "hint: mend it",
-    ]
+    subjects = ("head of the backlog in 10m", "deleted up to 50", "1: no leader", "2: fewer", "3:")
+    assert len(page.warnings) == len(subjects) + 1
+    for warning, subject in zip(page.warnings, subjects, strict=False):
+        assert subject in warning
+    assert page.warnings[-1] == "split did not take 3 messages: split failed at orders/0/4: no"
+    assert page.hints == ("fix it",)
 
 
 def test_retention_is_told_when_it_is_sooner_than_a_drain_whose_length_is_known() -> None:
     in_two_days = inspection(partition(0, doom=Doom(2 * 24 * 3600.0, "retention.ms")))
     in_an_hour = inspection(partition(0, doom=Doom(3600.0, "retention.ms")))
 
-    assert warnings(in_two_days, 3 * 24 * 3600.0)[0] == (
-        "retention may delete the head of the backlog in 2 days, and draining it takes about"
-        " 3 days: retention.ms, offset 100 of partition 0"
-    )
+    assert "in 2 days, and draining it takes about 3 days" in warnings(in_two_days, 3 * 86400.0)[0]
     assert warnings(in_an_hour, 600.0) == []
 
 
 def test_a_head_that_is_safe_for_days_is_no_warning() -> None:
-    found = inspection(partition(0, doom=Doom(5 * 24 * 3600.0, "retention.ms")))
+    page = page_of(partition(0, doom=Doom(5 * 24 * 3600.0, "retention.ms")))
 
-    assert warnings(found) == []
-    assert any("goes in 5 days at the earliest" in line for line in lines_of(found))
+    assert page.warnings == ()
+    assert "goes in 5 days at the earliest" in told(page)["retention"]
 
 
-def test_of_many_partitions_the_worst_are_shown_and_the_rest_is_told_in_a_line() -> None:
-    found = inspection(*[partition(n, 10 * n) for n in range(40)], partition(40, leader=""))
+def test_of_many_partitions_the_worst_come_first() -> None:
+    page = page_of(*[partition(n, 10 * n) for n in range(40)], partition(40, leader=""))
 
-    lines = lines_of(found, width=60)
-    rows = [line.split()[0] for line in lines if "[100, " in line or "no leader  " in line]
-
-    assert rows == ["40", *[str(n) for n in range(39, 28, -1)]]
-    assert "and 29 more partitions, with ~4,060 messages" in lines
+    (found,) = tables(page)
+    assert row(found, 0)[:2] == ["40", "no leader"]
+    assert [row(found, n)[0] for n in (1, 2, -1)] == ["39", "38", "0"]
+    assert found.rest == "and 29 more partitions, with ~4,060 messages"
 
 
 def test_members_of_an_active_group_are_named() -> None:
     member = Member("id-1", "indexer-7", "10.0.0.1", None, ())
-    found = replace(inspection(), group=GroupInfo("indexer", "stable", "classic", (member,)))
+    page = page_of(group=GroupInfo("indexer", "stable", "classic", (member,)))
 
-    assert any("indexer-7 on 10.0.0.1; a drain needs it empty" in line for line in lines_of(found))
+    assert "indexer-7 on 10.0.0.1; a drain needs it empty" in told(page)["group"]
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_sizes_ages_and_the_hottest_are_drawn_as_bars(width: int) -> None:
-    lines = lines_of(inspection(), width=width)
+    terminal, _, err = samples.terminal(width=width)
+    show_inspection(terminal, inspection())
 
-    drawn = [line for line in lines if "█" in line]
+    drawn = [line for line in err.getvalue().splitlines() if "█" in line]
     assert any(line.startswith("  512 B to 1 KiB  ") for line in drawn)
     assert any(line.startswith("  customer-4711  ") and "100%" in line for line in drawn)
     assert any(line.startswith("  set_email  ") for line in drawn)
     assert any(line.startswith("  'app\\x1b[2Jadmin'  ") for line in drawn)
-    assert any(line.startswith("  30m and more  ") and "75%" in line for line in drawn)
+    assert any(line.startswith("  1h to 30m  ") and "75%" in line for line in drawn)
     if width >= 80:
         assert max(map(len, drawn)) <= min(width, 100)
 
 
-def test_bins_of_half_a_day_are_told_apart() -> None:
+def test_ages_are_told_from_the_oldest_to_the_youngest() -> None:
     half_s = 12 * 3600
-    bins = [Bin(number * half_s, (number + 1) * half_s, 0.1) for number in range(10)]
-    lines = lines_of(replace(inspection(), ages=bins))
+    ages = plots(page_of(ages=[Bin(n * half_s, (n + 1) * half_s, 0.1) for n in range(10)]))["ages"]
 
-    drawn = lines[lines.index("message age  (of all offsets)") + 1 :][:10]
-    assert [line.split("  ")[1].strip() for line in drawn][3:6] == [
-        "36h to 2 days",
-        "2 days to 2.5 days",
-        "2.5 days to 3 days",
-    ]
+    assert isinstance(ages.x, Edges)
+    assert list(ages.x.labels)[-5:] == ["2d", "36h", "1d", "12h", "0"]
+    assert "half of them are younger than 60h" in ages.tells
+    assert "ages" not in plots(page_of(ages=(Bin(0, 60, 1.0),)))
 
 
 def test_what_came_once_in_a_sample_is_not_called_hot() -> None:
-    lines = lines_of(inspection())
-    bars = lines[lines.index("hottest sub-keys  (of all sub-messages)") + 1 :]
+    ((name, *_),) = bars(page_of())["Hottest sub-keys"].rows
 
-    assert bars[0].startswith("  'app")
-    assert bars[1] == ""
+    assert name.startswith("'app")
+
+
+def test_the_skew_is_told_only_where_a_handler_tells_it() -> None:
+    assert "the hottest alone has 38%" in plots(page_of())["skew"].tells
+    without = page_of(skew=None, handler=None)
+    assert "skew" not in plots(without)
+    assert "fan-out" not in told(without)
+    assert "Hottest message keys" in bars(without)
 
 
 def test_no_backlog_is_told_in_a_line() -> None:
-    empty = replace(inspection(partition(0, 0), full=True), skew=None)
+    found = inspection(partition(0, 0, bytes=0, age_s=None), full=True)
+    contents = replace(found.contents, sizes=None, hottest_keys=())
+    page = inspection_page(replace(found, ages=(), contents=contents, skew=None))
 
-    assert lines_of(empty)[0] == "orders, for group indexer: no backlog"
+    assert page.told == "orders, for group indexer: no backlog"
+    assert (plots(page), bars(page), page.cards) == ({}, {}, ())
 
 
 def test_the_same_is_there_for_programs() -> None:

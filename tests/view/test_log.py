@@ -21,7 +21,7 @@ from drainer.errors import HandleFailed, LockHeld
 from drainer.view.log import LogTerminal, logging_as_json
 from drainer.view.preview import show_preview
 from drainer.view.progress import progress_view
-from drainer.view.summary import show_account, show_summary
+from drainer.view.summary import account, show_summary
 from view.samples import action, status, summary
 
 
@@ -172,7 +172,7 @@ def test_the_summary_is_one_event_and_the_error_another() -> None:
     [
         ({}, "info"),
         ({"sub_messages": Counts(5, 3, 2, 0, 0), "exit_code": 6}, "warning"),
-        ({"messages": Counts(5, 3, 0, 0, 0)}, "error"),  # it doesn't add up
+        ({"status": "failed", "exit_code": 8}, "error"),
     ],
 )
 def test_the_level_of_the_summary_says_whether_to_look(changes: dict[str, Any], level: str) -> None:
@@ -251,7 +251,7 @@ def test_any_text_is_one_line(text: str) -> None:
 
 def test_what_is_only_for_the_eye_elsewhere_comes_line_by_line() -> None:
     with Log() as (terminal, log):
-        show_account(terminal, Counts(3, 3), Counts(6, 6))
+        terminal.items(*account(Counts(3, 3), Counts(6, 6)).items)
 
     assert [line["message"].split()[0] for line in log.lines] == [
         "read",

@@ -21,7 +21,8 @@ from drainer.limits.search.settings import Axis
 from drainer.view.report.file import MARK
 from operations.modelled import SETTINGS, ModelledCluster, nothing_known, run
 
-from .test_report import ENDED, EVIL, SVG, Reader
+from .samples import ENDED, EVIL
+from .test_report import SVG, Reader
 
 
 @pytest.fixture(scope="module")

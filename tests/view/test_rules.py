@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-
-from rich.text import Text
 
 from drainer.engine.status import RuleStatus
 from drainer.policy.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
 from drainer.view.lines import status_line
+from drainer.view.page import Item
 from drainer.view.panel import lay_out
 from drainer.view.plan import show_plan
 from drainer.view.preview import show_preview
@@ -34,8 +34,10 @@ DONE = RuleStatus(
 )
 
 
-def text_of(lines: list[Text]) -> str:
-    return "\n".join(line.plain for line in lines)
+def text_of(items: Iterable[Item]) -> str:
+    terminal, _, err = samples.terminal()
+    terminal.items(*items)
+    return err.getvalue()
 
 
 def test_each_rule_says_what_it_leaves_out() -> None:
@@ -47,7 +49,7 @@ def test_each_rule_says_what_it_leaves_out() -> None:
     ]
     skips = replace(RULES, skip=(), over_limit=OverLimit.SKIP, limit_per_key=1)
     assert "the first 1 sub-message; the rest are skipped" in text_of(rule_fields(skips))
-    assert rule_fields(RuleSettings()) == []
+    assert not text_of(rule_fields(RuleSettings()))
 
 
 def test_a_plan_tells_what_they_did_and_those_that_are_no_more() -> None:

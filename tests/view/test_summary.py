@@ -52,7 +52,7 @@ def test_a_drain_that_ended_well_proves_it() -> None:
     assert text.count("✓ adds up") == 2
     assert "resume" not in text
     row = next(line for line in text.splitlines() if "9000" in line)
-    assert row.split() == ["0", "9000", "9000", "9000", "✓"]
+    assert row.split() == ["0", "1000", "9000", "9000", "9000", "✓"]
 
 
 def test_how_long_the_handler_took_is_told() -> None:

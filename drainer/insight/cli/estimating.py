@@ -41,6 +41,7 @@ from drainer.insight.view.estimate import (
     show_skipped,
     show_typical,
     show_way_on,
+    write_estimate_report,
 )
 from drainer.insight.view.retention import doomed_warning
 from drainer.kafka.backlog import Backlog, remaining
@@ -52,7 +53,6 @@ from drainer.store.plan_file import PlanFile
 from drainer.view.preview import show_preview
 from drainer.view.progress import progress_view
 from drainer.view.report.file import ReportFile
-from drainer.view.report.write import write_estimate_report
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
 

@@ -18,14 +18,17 @@ from drainer.errors import UsageError
 from drainer.insight.cli.estimating import ask, estimate_seconds
 from drainer.insight.inspect import SAMPLE_MESSAGES, SAMPLE_MOST, InspectRequest
 from drainer.insight.inspect import inspect as look_at
-from drainer.insight.view.inspect import show_inspection, show_rules_asked
+from drainer.insight.view.inspect import (
+    show_inspection,
+    show_rules_asked,
+    write_inspection_report,
+)
 from drainer.insight.view.reading import ReadingView
 from drainer.loader import load_handler
 from drainer.operations.start import Request
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.spark.settings import EVERY_CORE, SparkLook, java_for_spark
 from drainer.view.capping import show_cap
-from drainer.view.report.write import write_inspection_report
 from drainer.view.terminal import Terminal
 
 if TYPE_CHECKING:

@@ -1,12 +1,11 @@
-"""The estimate on the terminal: how long by order, what binds, and what more workers would gain."""
+"""The page of an estimate: how long by order, what binds, and what more workers would gain."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-
-from rich.text import Text
 
 from drainer.command import command
 from drainer.core.order import Order
@@ -16,14 +15,32 @@ from drainer.insight.forecast import forecast as f
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.forecast import Forecast
 from drainer.insight.splitting import Skipped
-from drainer.insight.view.bars import bar_of
 from drainer.insight.view.retention import doomed_warning
 from drainer.view import figures
-from drainer.view.layout import HEAD_STYLE, QUIET_STYLE, field, table, verdict
-from drainer.view.summary import show_account
+from drainer.view.page import (
+    BAD,
+    OK,
+    Card,
+    Cell,
+    Column,
+    Counts,
+    Field,
+    Labels,
+    Limit,
+    Line,
+    Page,
+    Plot,
+    Series,
+    Table,
+    Tone,
+    section,
+)
+from drainer.view.report.file import ReportFile
+from drainer.view.report.write import write_page
+from drainer.view.summary import account
 from drainer.view.terminal import Terminal
 
-_BAR = 24  # characters
+LOG_FROM = 30  # times that the longest is above the shortest
 NAME_WIDTH = 60  # characters of a rule
 _BINDING = {
     f.CONCURRENCY: "concurrency: more at once is faster, as long as the downstream bears it",
@@ -44,61 +61,82 @@ def show_estimate(terminal: Terminal, estimate: Estimate, *, warned: bool = Fals
 
     Before all of it, that retention would be quicker than the drain, unless that was ``warned`` of.
     """
-    too_near = doomed_warning(estimate.doomed, estimate.asked.seconds)
-    if too_near is not None and not warned:
-        terminal.warn(too_near)
-    terminal.show(_headline(estimate))
-    if not estimate.workload.messages:
-        return
-    show_skipped(terminal, estimate.skipped, whole=estimate.workload.whole)
-    terminal.say("")
-    if estimate.verdict is not None:
-        terminal.show(_verdict(estimate, estimate.verdict))
-    terminal.show(field("bound by", binding(estimate, estimate.asked)))
-    terminal.say("")
-    _show_orders(terminal, estimate)
-    terminal.say("")
-    _show_table(terminal, estimate)
-    terminal.say("")
-    for line in _grounds(estimate):
-        terminal.show(line)
+    terminal.present(estimate_page(estimate, warned=warned))
 
 
-def skipped_words(skipped: Skipped | None, *, whole: bool) -> str:
-    """What the rules leave out of the work; empty without rules."""
-    if skipped is None:
-        return ""
-    about = "" if whole else "~"
-    return (
-        f"the rules skip {about}{figures.count(skipped.total)} of"
-        f" {about}{figures.counted(skipped.sub_messages, 'sub-message')}"
+def write_estimate_report(terminal: Terminal, file: ReportFile | None, found: Estimate) -> None:
+    """Writes the report of an estimate, if one is wanted."""
+    write_page(terminal, file, lambda now: replace(estimate_page(found), times=(now,)))
+
+
+def estimate_page(found: Estimate, *, warned: bool = False) -> Page:
+    """How long a drain will take, what binds, and what could be done."""
+    too_near = None if warned else doomed_warning(found.doomed, found.asked.seconds)
+    empty = not found.workload.messages
+    limit = None
+    if found.verdict is not None and found.verdict.left_s > 0:
+        limit = Limit(
+            found.verdict.left_s, f"the deadline, in {figures.duration(found.verdict.left_s)}"
+        )
+    return Page(
+        f"Estimate: {found.topic} for {found.group}",
+        _headline(found),
+        ()
+        if empty
+        else (
+            section(
+                "The answer",
+                None if found.verdict is None else _verdict(found, found.verdict),
+                None
+                if found.verdict is None
+                else Field("deadline", f"{found.verdict.deadline:%Y-%m-%d %H:%M:%S %Z}"),
+                Field("bound by", binding(found, found.asked)),
+                _skipped(found.skipped, whole=found.workload.whole),
+            ),
+            section("By order", _orders(found)),
+            section("By concurrency", _table(found)),
+            section("How long, and why", _plots(found, limit)),
+            section("What it rests on", _grounds(found)),
+        ),
+        subject=f"Draining {found.topic} for group {found.group}",
+        warnings=() if too_near is None else (too_near,),
+        cards=() if empty else _cards(found),
+        data={"estimate": found.as_json()},
     )
 
 
-def show_skipped(terminal: Terminal, skipped: Skipped | None, *, whole: bool) -> None:
-    """The same, and by rule when there are several."""
+def _skipped(skipped: Skipped | None, *, whole: bool) -> Field | None:
+    """What the rules leave out of the work, and by rule when there are several."""
     if skipped is None:
-        return
+        return None
     about = "" if whole else "~"
-    terminal.show(Text(skipped_words(skipped, whole=whole)))
+    of = f"{about}{figures.counted(skipped.sub_messages, 'sub-message')}"
+    lines: tuple[str, ...] = ()
     if len(skipped.by_rule) > 1:
-        for name, number in sorted(skipped.by_rule.items(), key=lambda item: -item[1]):
-            text = f"  {about}{figures.count(number)} by {figures.shorten(name, NAME_WIDTH)}"
-            terminal.show(Text(text, QUIET_STYLE))
+        ranked = sorted(skipped.by_rule.items(), key=lambda item: -item[1])
+        lines = tuple(
+            f"{about}{figures.count(number)} by {figures.shorten(name, NAME_WIDTH)}"
+            for name, number in ranked
+        )
+    text = f"the rules skip {about}{figures.count(skipped.total)} of {of}"
+    return Field("left out", text, lines=lines)
+
+
+def show_skipped(terminal: Terminal, skipped: Skipped | None, *, whole: bool) -> None:
+    """What the rules leave out of the work, where there is no estimate."""
+    if (left_out := _skipped(skipped, whole=whole)) is not None:
+        terminal.items(left_out)
 
 
 def show_canary(terminal: Terminal, summary: Summary) -> None:
     """How the first messages went."""
     counted = figures.counted
-    terminal.show(
-        verdict(
-            True,
-            f"the canary is over: {counted(summary.messages.done, 'message')},"
-            f" {counted(summary.sub_messages.done, 'sub-message')} handled in"
-            f" {figures.duration(summary.elapsed_s)}; committed, and in the plan",
-        )
+    text = (
+        f"the canary is over: {counted(summary.messages.done, 'message')},"
+        f" {counted(summary.sub_messages.done, 'sub-message')} handled in"
+        f" {figures.duration(summary.elapsed_s)}; committed, and in the plan"
     )
-    show_account(terminal, summary.messages, summary.sub_messages, urgent=not summary.conserved)
+    terminal.items(Line(text, mark=OK), *account(summary.messages, summary.sub_messages).items)
     terminal.say("")
 
 
@@ -108,16 +146,19 @@ def show_typical(
     deadline: datetime | None,
 ) -> None:
     """How long it would take with some latencies, and how to be told for the handler's own."""
-    concurrency = typical[0][1].concurrency
-    terminal.show(Text(f"How long it takes, {figures.count(concurrency)} at once", HEAD_STYLE))
-    rows = table("a sub-message", "the drain", "")
-    for latency, found in typical:
-        rows.add_row(
+    concurrency = figures.count(typical[0][1].concurrency)
+    rows = tuple(
+        (
             figures.duration(latency.mean_s),
             figures.duration(found.seconds),
-            Text(found.bound, QUIET_STYLE),
+            Cell(found.bound, Tone.QUIET),
         )
-    terminal.show(rows)
+        for latency, found in typical
+    )
+    terminal.items(
+        Line(f"How long it takes, {concurrency} at once", Tone.STRONG),
+        Table(("a sub-message", "the drain", Column("")), rows),
+    )
     what = "whether the deadline is met" if deadline is not None else "how long it will take"
     terminal.hint(
         f"to know {what}, say how long the handler takes: --latency 10ms or --latency-from PLAN"
@@ -127,7 +168,7 @@ def show_typical(
 def show_way_on(terminal: Terminal, plan: Path) -> None:
     """How to drain the rest."""
     terminal.say("")
-    terminal.show(field("to go on", command("resume", plan)))
+    terminal.items(Field("to go on", command("resume", plan)))
 
 
 def binding(estimate: Estimate, found: Forecast) -> str:
@@ -151,26 +192,32 @@ def binding(estimate: Estimate, found: Forecast) -> str:
     return _BINDING[found.bound]
 
 
-def _headline(estimate: Estimate) -> Text:
+def _headline(estimate: Estimate) -> Line:
     asked, workload = estimate.asked, estimate.workload
     if not workload.messages:
-        return Text(
-            f"Nothing to drain: the backlog of {estimate.group} on {estimate.topic} is empty",
-            HEAD_STYLE,
-        )
-    line = Text(f"Draining {estimate.topic} for {estimate.group} takes about ", HEAD_STYLE)
-    line.append(figures.duration(asked.seconds), HEAD_STYLE)
+        return Line("nothing to drain, the backlog is empty", Tone.STRONG)
     about = "" if workload.whole else "~"
-    line.append(
-        f"  {about}{figures.counted(workload.messages, 'message')},"
+    what = (
+        f"{about}{figures.counted(workload.messages, 'message')},"
         f" {about}{figures.counted(workload.sub_messages, 'sub-message')},"
-        f" {figures.count(asked.concurrency)} at once, {asked.order.value} order",
-        QUIET_STYLE,
+        f" {figures.count(asked.concurrency)} at once, {asked.order.value} order"
     )
-    return line
+    return Line(f"takes about {figures.duration(asked.seconds)}", Tone.STRONG, note=what)
 
 
-def _verdict(estimate: Estimate, found: DeadlineVerdict) -> Text:
+def _cards(found: Estimate) -> tuple[Card, ...]:
+    asked, workload = found.asked, found.workload
+    about = "" if workload.whole else "~"
+    return (
+        Card("Takes about", figures.duration(asked.seconds)),
+        Card("Messages", about + figures.count(workload.messages)),
+        Card("Sub-messages", about + figures.count(round(workload.sub_messages))),
+        Card("At once", figures.count(asked.concurrency), "concurrency"),
+        Card("Hottest lane alone", figures.duration(asked.serial_s), "one after the other"),
+    )
+
+
+def _verdict(estimate: Estimate, found: DeadlineVerdict) -> Line:
     at = found.deadline
     day = _CLOCK if found.left_s < 24 * 3600 else _DATE
     by = f"by {at.strftime(day)}, in {figures.duration(found.left_s)}"
@@ -179,68 +226,124 @@ def _verdict(estimate: Estimate, found: DeadlineVerdict) -> Text:
         less = ""
         if least is not None and least < estimate.question.concurrency:
             less = f"; {figures.count(least)} at once would do"
-        return verdict(
-            True, f"drained {by}, with {figures.duration(found.margin_s)} to spare{less}"
-        )
+        spare = f"with {figures.duration(found.margin_s)} to spare"
+        return Line(f"drained {by}, {spare}{less}", Tone.GOOD, OK)
     late = f"not drained {by}: {figures.duration(-found.margin_s)} too late"
     if least is not None:
-        return verdict(False, f"{late}; it takes --concurrency {least}")
-    return verdict(False, f"{late}, and no concurrency is enough")
+        return Line(f"{late}; it takes --concurrency {least}", Tone.BAD, BAD)
+    return Line(f"{late}, and no concurrency is enough", Tone.BAD, BAD)
 
 
-def _show_orders(terminal: Terminal, estimate: Estimate) -> None:
-    rows = table("", "takes", "hottest lane alone", "")
-    for order, found in estimate.orders.items():
-        rows.add_row(
-            Text(f"  {order.value} order", HEAD_STYLE if order is estimate.question.order else ""),
+def _orders(estimate: Estimate) -> Table:
+    rows = tuple(
+        (
+            _asked(f"  {order.value} order", order is estimate.question.order),
             figures.duration(found.seconds),
             figures.duration(found.serial_s),
-            Text(found.bound, QUIET_STYLE),
+            Cell(found.bound, Tone.QUIET),
         )
-    terminal.show(rows)
+        for order, found in estimate.orders.items()
+    )
+    return Table(("", "takes", "hottest lane alone", Column("bound by")), rows)
 
 
-def _show_table(terminal: Terminal, estimate: Estimate) -> None:
+def _table(estimate: Estimate) -> Table:
     longest = max(found.seconds for found in estimate.table)
-    rows = table("at once", "takes", "", "")
-    for found in estimate.table:
-        asked = found.concurrency == estimate.question.concurrency
-        rows.add_row(
-            Text(f"  {figures.count(found.concurrency)}", HEAD_STYLE if asked else ""),
-            Text(figures.duration(found.seconds), HEAD_STYLE if asked else ""),
-            Text(bar_of(found.seconds / longest if longest else 0.0, _BAR), "green"),
-            Text(found.bound, QUIET_STYLE),
+    rows = tuple(
+        (
+            _asked(figures.count(found.concurrency), asked),
+            _asked(figures.duration(found.seconds), asked),
+            Cell("", bar=found.seconds / longest if longest else 0.0),
+            Cell(found.bound, Tone.QUIET),
         )
-    terminal.show(rows)
+        for found in estimate.table
+        for asked in [found.concurrency == estimate.question.concurrency]
+    )
+    return Table(("at once", "takes", "", Column("bound by")), rows, shown=len(rows))
 
 
-def _grounds(estimate: Estimate) -> list[Text]:
+def _asked(text: str, asked: bool) -> Cell:
+    return Cell(text, Tone.STRONG if asked else Tone.PLAIN)
+
+
+def _plots(found: Estimate, limit: Limit | None) -> Iterator[Plot]:
+    seconds = [each.seconds for each in found.table]
+    fastest = found.table[min(range(len(seconds)), key=seconds.__getitem__)]
+    yield Plot(
+        "by-concurrency",
+        "By concurrency",
+        f"How long it takes with so many at once, in {found.question.order.value} order; the least"
+        f" of these is {figures.duration(fastest.seconds)}, with"
+        f" {figures.count(fastest.concurrency)}.",
+        Counts([each.concurrency for each in found.table], "concurrency, logarithmic"),
+        [
+            Series("takes", seconds),
+            Series(
+                "the hottest lane alone", [each.serial_s for each in found.table], "c5", dashed=True
+            ),
+        ],
+        "s",
+        log=max(seconds) > LOG_FROM * max(min(seconds), 1e-9),
+        limit=limit,
+    )
+    yield _durations(
+        "by-order",
+        "By order",
+        f"How long it takes with {figures.count(found.asked.concurrency)} at once, when order is"
+        " kept for each sub-key, each message key, or each partition.",
+        [(order.value, each.seconds) for order, each in found.orders.items()],
+        limit,
+    )
+    bounds = sorted(found.asked.bounds.items(), key=lambda item: -item[1])
+    if any(seconds > 0 for _, seconds in bounds):
+        yield _durations(
+            "bounds",
+            "What binds",
+            "The least that each of these allows for, were it alone. The longest is what binds.",
+            [(name, seconds) for name, seconds in bounds if seconds > 0],
+            limit,
+        )
+
+
+def _durations(
+    name: str, title: str, tells: str, rows: Sequence[tuple[str, float]], limit: Limit | None
+) -> Plot:
+    values = [seconds for _, seconds in rows]
+    labels = Labels([label for label, _ in rows], [figures.duration(each) for each in values])
+    return Plot(name, title, tells, labels, [Series("takes", values)], limit=limit)
+
+
+def _grounds(estimate: Estimate) -> list[Field]:
     latency, costs = estimate.question.latency, estimate.setting.costs
     each_s = costs.sub_message_s + costs.message_s / max(1.0, estimate.workload.fan_out)
     lines = [
-        field(
+        Field(
             "latency",
             f"{_short(latency.mean_s)} on average, {_short(latency.quantile(0.99))} for one in a"
             " hundred",
             estimate.question.latency_source,
         ),
-        field("processor", f"{_short(each_s)} for each sub-message", "measured here, now"),
+        Field("processor", f"{_short(each_s)} for each sub-message", "measured here, now"),
     ]
     for what, cap in (("read", estimate.setting.read_cap), ("written", estimate.setting.write_cap)):
         if cap is not None:
-            lines.append(field("limits", f"{figures.rate(cap)} messages/s", f"{what} at most"))
+            lines.append(Field("limits", f"{figures.rate(cap)} messages/s", f"{what} at most"))
+    question = estimate.question
+    lines.append(Field("buffer", figures.size(question.buffer_bytes), "read ahead at most"))
+    if question.rate:
+        lines.append(Field("rate", f"{figures.rate(question.rate)} sub-messages/s", "at most"))
     asked, bundling = estimate.asked, estimate.setting.bundling
     if bundling is not None:
         folded = f"{figures.count(round(asked.folded))} folded into others"
         lines.append(
-            field(
+            Field(
                 "calls",
                 f"{figures.count(round(asked.calls))} for"
                 f" {figures.counted(estimate.workload.sub_messages, 'sub-message')}",
                 folded if bundling.coalesce is not None else "",
             )
         )
-    lines += [field("note" if not n else "", note) for n, note in enumerate(estimate.notes)]
+    lines += [Field("note" if not n else "", note) for n, note in enumerate(estimate.notes)]
     return lines
 
 

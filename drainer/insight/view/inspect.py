@@ -1,30 +1,46 @@
-"""A backlog as it was found: what is urgent first, then figures, then bars."""
+"""The page of a backlog as it was found: what is urgent first, then figures, then what is in it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from rich.text import Text
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 
 from drainer.core.listed import listed
 from drainer.engine.status import RuleStatus
 from drainer.insight.inspection import Inspection, PartitionInspection
 from drainer.insight.retention import ARRIVALS_S
-from drainer.insight.statistics.contents import Bin
+from drainer.insight.statistics.contents import Spread
 from drainer.insight.statistics.kind import UNKNOWN
 from drainer.insight.statistics.sketch import Share
 from drainer.insight.statistics.skew import Skew
-from drainer.insight.view.bars import show_bars
 from drainer.insight.view.retention import doomed_warning
 from drainer.policy.rules.settings import LIMIT, RuleSettings
 from drainer.view import figures
-from drainer.view.layout import HEAD_STYLE, QUIET_STYLE, SHOWN, WARN_STYLE, field, table
+from drainer.view.page import (
+    SHOWN,
+    Bars,
+    Card,
+    Cell,
+    Column,
+    Counts,
+    Edges,
+    Field,
+    Item,
+    Line,
+    Page,
+    Plot,
+    Section,
+    Series,
+    Table,
+    Tone,
+    section,
+)
+from drainer.view.report.file import ReportFile
+from drainer.view.report.write import write_page
 from drainer.view.rules import undecided_lines
 from drainer.view.terminal import Terminal
 
-_DAY_S = 24 * 3600
 NAME_WIDTH = 40
-FEWEST_BARS = 2  # one bar compares nothing
 LEAST_SHOWN = 0.0005  # of a share in the lists
 
 
@@ -32,21 +48,40 @@ def show_inspection(
     terminal: Terminal, found: Inspection, drained_in_s: float | None = None
 ) -> None:
     """All of it; what is urgent also when quiet. ``drained_in_s`` is how long a drain takes."""
-    for warning in warnings(found, drained_in_s):
-        terminal.warn(warning)
-    terminal.show(_headline(found))
-    if (hot := hot_row(found)) is not None:
-        terminal.show(Text(hot, WARN_STYLE))
-    terminal.say("")
-    for label, value, note in fields(found):
-        terminal.show(field(label, value, note))
-    terminal.say("")
-    _show_partitions(terminal, found)
-    _show_contents(terminal, found)
-    if found.skew is not None and found.skew.messages:
-        _show_skew(terminal, found, found.skew)
-    if found.failures is not None and found.failures.hint:
-        terminal.hint(found.failures.hint)
+    terminal.present(inspection_page(found, drained_in_s))
+
+
+def write_inspection_report(
+    terminal: Terminal,
+    file: ReportFile | None,
+    found: Inspection,
+    drained_in_s: float | None = None,
+) -> None:
+    """Writes the report of a backlog that was looked at, if one is wanted."""
+    write_page(terminal, file, lambda now: inspection_page(found, drained_in_s))
+
+
+def inspection_page(found: Inspection, drained_in_s: float | None = None) -> Page:
+    """How bad a backlog is, why, and what is in it."""
+    hot = hot_row(found)
+    return Page(
+        f"Backlog of {found.topic} for {found.group.name}",
+        _headline(found),
+        (
+            section("In words", (Field(*each) for each in fields(found))),
+            section("Partitions", _partitions(found)),
+            section("What it is made of", _made_of(found), _skew_fields(found)),
+            *_plots(found),
+            *_shares(found),
+        ),
+        subject=f"{found.topic}, for group {found.group.name}",
+        details=() if hot is None else (Line(hot, Tone.WARN),),
+        warnings=tuple(warnings(found, drained_in_s)),
+        cards=_cards(found) if found.offsets else (),
+        hints=(found.failures.hint,) if found.failures and found.failures.hint else (),
+        times=(datetime.fromtimestamp(found.taken_ms / 1000, UTC),),
+        data=found.as_json(),
+    )
 
 
 def show_rules_asked(
@@ -68,11 +103,8 @@ def show_rules_asked(
         else:
             text = f"{_about(found)}{figures.about(share.share * subs.value)} of {of}"
             note = figures.share(share.share) + ("" if found.reading.full else f", {_off(share)}")
-        line = field("would skip", text, note)
-        line.append(f"  {_short(name)}", QUIET_STYLE)
-        terminal.show(line)
-    for line in undecided_lines(status):
-        terminal.show(line)
+        terminal.items(Field("would skip", f"{text}, by {_short(name)}", note))
+    terminal.items(*undecided_lines(status))
 
 
 def warnings(found: Inspection, drained_in_s: float | None = None) -> list[str]:
@@ -114,14 +146,27 @@ def hot_row(found: Inspection) -> str | None:
     )
 
 
-def _headline(found: Inspection) -> Text:
-    title = f"{found.topic}, for group {found.group.name}: "
+def _headline(found: Inspection) -> Line:
     if not found.offsets:
-        return Text.assemble((title, HEAD_STYLE), "no backlog")
+        return Line("no backlog", Tone.STRONG)
     state = f"{_about(found)}{figures.counted(found.messages, 'message')} behind"
     if found.age_s is not None:
         state += f", the oldest {figures.duration(found.age_s)} old"
-    return Text.assemble((title, HEAD_STYLE), (state, HEAD_STYLE))
+    return Line(state, Tone.STRONG)
+
+
+def _cards(found: Inspection) -> tuple[Card, ...]:
+    about, kept, subs = _about(found), found.retention_s, found.sub_messages
+    return (
+        Card("Messages", about + figures.count(found.messages)),
+        Card("Keys and values", about + figures.size(found.bytes)),
+        *([Card("Sub-messages", about + figures.count(round(subs.value)))] if subs else []),
+        Card("Oldest", figures.duration(found.age_s)),
+        Card("Arriving now", f"{figures.rate(found.arrivals_per_s)}/s", "offsets"),
+        Card("Kept for", "-", "retention does not reach it, or drainer can't tell")
+        if kept is None
+        else Card("Kept for", figures.duration(kept), "head of the backlog, at the earliest"),
+    )
 
 
 def fields(found: Inspection) -> list[tuple[str, str, str]]:
@@ -140,6 +185,8 @@ def fields(found: Inspection) -> list[tuple[str, str, str]]:
         ("isolation", found.isolation, ""),
         *([("handler", found.handler, "")] if found.handler else []),
         ("read", *_reading(found)),
+        ("topic", found.topic, f"id {found.topic_id}"),
+        ("cluster", found.cluster_id, ""),
     ]
 
 
@@ -221,128 +268,164 @@ def _reading(found: Inspection) -> tuple[str, str]:
     return f"{read} in {windows}, {share} of the backlog", f"{took}; --full reads it all"
 
 
-def _show_partitions(terminal: Terminal, found: Inspection) -> None:
+def _partitions(found: Inspection) -> Item:
     if len(found.partitions) == 1 and not found.partitions[0].offline:
         part = found.partitions[0]
         place = f"[{part.start}, {part.end})"
-        terminal.show(field("partition", f"{part.partition}, offsets {place}", _committed(part)))
-        return
+        return Field("partition", f"{part.partition}, offsets {place}", _committed(part))
     ranked = sorted(found.partitions, key=lambda p: (not p.offline, -p.messages, p.partition))
-    rows = table(
-        "partition", "committed", "[start, end)", "messages", "bytes", "oldest", "offsets/s",
-        "kept for", "in sync",
-    )  # fmt: skip
-    for part in ranked[:SHOWN]:
-        in_sync = f"{len(part.replicas.in_sync)}/{len(part.replicas.all)}"
-        if part.offline:
-            rows.add_row(str(part.partition), Text("no leader", WARN_STYLE), *[""] * 6, in_sync)
-            continue
-        rows.add_row(
-            str(part.partition),
-            "none" if part.committed is None else str(part.committed),
-            f"[{part.start}, {part.end})",
-            figures.count(part.messages),
-            figures.size(part.bytes),
-            "" if part.age_s is None else figures.duration(part.age_s),
-            figures.rate(part.arrivals_per_s),
-            "" if part.doom is None else figures.duration(part.doom.in_s),
-            Text(in_sync, WARN_STYLE if part.under_replicated else ""),
-        )
-    terminal.show(rows)
-    if rest := ranked[SHOWN:]:
-        left = f"{_about(found)}{figures.counted(sum(p.messages for p in rest), 'message')}"
-        more = figures.counted(len(rest), "more partition")
-        terminal.show(Text(f"and {more}, with {left}", QUIET_STYLE))
+    left = f"{_about(found)}{figures.counted(sum(p.messages for p in ranked[SHOWN:]), 'message')}"
+    return Table(
+        (
+            *("partition", Column("committed"), "[start, end)", "messages", "bytes", "oldest"),
+            *("offsets/s", "kept for", "in sync"),
+        ),
+        tuple(map(_row, ranked)),
+        rest=f"and {figures.counted(len(ranked) - SHOWN, 'more partition')}, with {left}",
+    )
+
+
+def _row(part: PartitionInspection) -> tuple[str | Cell, ...]:
+    in_sync = f"{len(part.replicas.in_sync)}/{len(part.replicas.all)}"
+    if part.offline:
+        return (str(part.partition), Cell("no leader", Tone.WARN), *[""] * 6, in_sync)
+    return (
+        str(part.partition),
+        "none" if part.committed is None else str(part.committed),
+        f"[{part.start}, {part.end})",
+        figures.count(part.messages),
+        figures.size(part.bytes),
+        "" if part.age_s is None else figures.duration(part.age_s),
+        figures.rate(part.arrivals_per_s),
+        "" if part.doom is None else figures.duration(part.doom.in_s),
+        Cell(in_sync, Tone.WARN if part.under_replicated else Tone.PLAIN),
+    )
 
 
 def _committed(part: PartitionInspection) -> str:
     return "no committed offset" if part.committed is None else f"committed {part.committed}"
 
 
-def _show_contents(terminal: Terminal, found: Inspection) -> None:
+def _made_of(found: Inspection) -> Iterator[Field]:
     contents = found.contents
-    if contents.sizes is not None:
-        sizes = contents.sizes
-        terminal.say("")
-        beside = [f"p50 {_size(sizes.p50)}", f"p99 {_size(sizes.p99)}", f"max {_size(sizes.most)}"]
-        if contents.tombstones:
-            beside.append(figures.counted(contents.tombstones, "tombstone"))
-        rows = [(f"{_size(b.low)} to {_size(b.high)}", b) for b in sizes.bins]
-        _show_bins(terminal, "message size", rows, ", ".join(beside))
-    if found.ages:
-        terminal.say("")
-        note = "of all offsets"
-        if contents.undated:
-            note += f"; {figures.counted(contents.undated, 'message')} read without a timestamp"
-        rows = [(_age_label(number, found.ages), b) for number, b in enumerate(found.ages)]
-        _show_bins(terminal, "message age", rows, note)
-    _show_shares(
-        terminal,
-        "hottest message keys",
-        contents.hottest_keys,
-        f"{figures.counted(contents.message_keys.estimate, 'key')} in what was read",
-    )
+    if (sizes := contents.sizes) is not None:
+        spread = f"p50 {_size(sizes.p50)}, p99 {_size(sizes.p99)}, max {_size(sizes.most)}"
+        yield Field("message size", spread, "keys and values")
+    if contents.tombstones:
+        yield Field("tombstones", figures.count(contents.tombstones), "of what was read")
+    if contents.undated:
+        yield Field("undated", figures.counted(contents.undated, "message"), "of what was read")
 
 
-def _age_label(number: int, bins: Sequence[Bin]) -> str:
-    low, high = (_age(age_s) for age_s in (bins[number].low, bins[number].high))
-    if not number:
-        return f"up to {high}"
-    return f"{low} and more" if number == len(bins) - 1 else f"{low} to {high}"
-
-
-def _age(seconds: float) -> str:
-    # The edges of bins are round: in whole days two of them would be called the same.
-    if seconds >= 2 * _DAY_S:
-        return f"{seconds / _DAY_S:g} days"
-    return figures.duration(seconds).removesuffix(" 00m").removesuffix(" 00s")
-
-
-def _show_skew(terminal: Terminal, found: Inspection, skew: Skew) -> None:
-    fan_out, subs = skew.fan_out, found.sub_messages
-    terminal.say("")
+def _skew_fields(found: Inspection) -> Iterator[Field]:
+    skew, subs = found.skew, found.sub_messages
+    if skew is None or not skew.messages:
+        return
     if subs is not None:
         known = "" if not subs.error else f" ±{figures.about(subs.error)}"
         count = figures.count(round(subs.value))
-        terminal.show(field("sub-messages", f"{_about(found)}{count}{known}", "of the backlog"))
-    error = fan_out.mean.error
+        yield Field("sub-messages", f"{_about(found)}{count}{known}", "of the backlog")
+    fan_out, error = skew.fan_out, skew.fan_out.mean.error
     mean = f"{fan_out.mean.value:,.1f}{f' ±{error:,.1f}' if error else ''} a message"
-    spread = f"p50 {fan_out.p50:,}, p99 {fan_out.p99:,}, max {fan_out.most:,}"
-    terminal.show(field("fan-out", mean, spread))
+    yield Field("fan-out", mean, f"p50 {fan_out.p50:,}, p99 {fan_out.p99:,}, max {fan_out.most:,}")
     if skew.empty:
-        none = figures.counted(skew.empty, "message")
-        terminal.show(field("empty", f"{none} split into nothing"))
+        yield Field("empty", f"{figures.counted(skew.empty, 'message')} split into nothing")
     if skew.barriers:
-        terminal.show(field("barriers", figures.count(skew.barriers), "each runs alone"))
+        yield Field("barriers", figures.count(skew.barriers), "each runs alone")
     keys = skew.sub_keys
     differ = "" if keys.low == keys.high else f", {keys.low:,} to {keys.high:,}"
-    about = "~" if differ else ""
     where = "in the backlog" if found.reading.full else "in the sample"
     more = "" if found.reading.full else "; the backlog may have more"
-    terminal.show(field("sub-keys", f"{about}{keys.estimate:,}", f"{where}{differ}{more}"))
-    if found.reading.split_s and skew.messages:
+    about = "~" if differ else ""
+    yield Field("sub-keys", f"{about}{keys.estimate:,}", f"{where}{differ}{more}")
+    if found.reading.split_s:
         each_us = found.reading.split_s / skew.messages * 1e6
-        terminal.show(field("split takes", f"{each_us:,.0f} µs a message", "with the counting"))
-    _show_shares(terminal, "hottest sub-keys", skew.hottest, "of all sub-messages")
-    known_kinds = [kind for kind in skew.kinds if kind.name != UNKNOWN]
-    if known_kinds:
-        _show_shares(terminal, "kinds of sub-messages", skew.kinds, "of all sub-messages")
+        yield Field("split takes", f"{each_us:,.0f} µs a message", "with the counting")
 
 
-def _show_bins(terminal: Terminal, title: str, rows: Sequence[tuple[str, Bin]], note: str) -> None:
-    bars = [(label, part.share, figures.share(part.share)) for label, part in rows]
-    told_apart = FEWEST_BARS <= len(bars) == len({label for label, _, _ in bars})
-    show_bars(terminal, title, bars if told_apart else (), note=note)
+def _plots(found: Inspection) -> Iterator[Section]:
+    contents, skew = found.contents, found.skew
+    if len(found.ages) > 1:
+        yield section("", _ages(found))
+    if contents.sizes is not None and len(contents.sizes.bins) > 1:
+        yield section("", _sizes(found, contents.sizes))
+    if skew is not None and len(skew.curve) > 1:
+        yield section("", _curve(skew))
 
 
-def _show_shares(terminal: Terminal, title: str, shares: Sequence[Share], note: str) -> None:
+def _ages(found: Inspection) -> Plot:
+    bins = found.ages[::-1]
+    step = figures.plain_duration(bins[0].high - bins[0].low)
+    # The youngest first, so up to where the half is reached.
+    half, reached = bins[-1], 0.0
+    for each in found.ages:
+        half, reached = each, reached + each.share
+        if reached >= 0.5:
+            break
+    return Plot(
+        "ages",
+        "Backlog by age",
+        f"How old its messages are, in offsets for each {step}; half of them are younger than"
+        f" {figures.plain_duration(half.high)}.",
+        Edges(
+            [figures.plain_duration(edge) for edge in (bins[0].high, *(b.low for b in bins))],
+            "age",
+        ),
+        [Series("offsets", [part.share * found.offsets for part in bins])],
+        note="of all offsets",
+    )
+
+
+def _sizes(found: Inspection, sizes: Spread) -> Plot:
+    bins = sizes.bins
+    return Plot(
+        "sizes",
+        "Backlog by size of message",
+        f"Keys and values, each step twice the one before: half of the messages up to"
+        f" {_size(sizes.p50)}, 99% up to {_size(sizes.p99)}, the largest {_size(sizes.most)}.",
+        Edges([_size(bins[0].low), *(_size(part.high) for part in bins)], "bytes of a message"),
+        [Series("messages", [part.share * found.messages for part in bins])],
+    )
+
+
+def _curve(skew: Skew) -> Plot:
+    x = [count for count, _ in skew.curve]
+    keys = max(1, skew.sub_keys.estimate)
+    alike = [min(1.0, count / keys) for count in x]
+    return Plot(
+        "skew",
+        "Skew of the work",
+        f"The share of all sub-messages that the hottest sub-keys have together; the hottest alone"
+        f" has {figures.share(skew.curve[0][1])}. Were all alike, it would be the dashed line.",
+        Counts(x, "number of hottest sub-keys, logarithmic"),
+        [
+            Series("hottest sub-keys together", [share for _, share in skew.curve]),
+            Series("were all alike", alike, "c8", dashed=True),
+        ],
+        "share",
+    )
+
+
+def _shares(found: Inspection) -> Iterator[Section]:
+    skew, contents = found.skew, found.contents
+    keys = figures.counted(contents.message_keys.estimate, "key")
+    if skew is not None and skew.messages:
+        yield _bars("Hottest sub-keys", skew.hottest, "of all sub-messages")
+        if any(kind.name != UNKNOWN for kind in skew.kinds):
+            yield _bars("Kinds of sub-messages", skew.kinds, "of all sub-messages")
+        yield _bars("What rules would leave out", skew.rules, "of all sub-messages")
+    yield _bars("Hottest message keys", contents.hottest_keys, f"{keys} in what was read")
+
+
+def _bars(title: str, shares: Sequence[Share], note: str) -> Section:
     # What came once or twice in a sample is no hot one.
     shown = [s for s in shares if s.share >= LEAST_SHOWN and s.low > 0]
     if not shown:
-        return
-    terminal.say("")
-    rows = [(_short(s.name), s.share, f"{figures.share(s.share)}  {_interval(s)}") for s in shown]
-    show_bars(terminal, title, rows, note=note, longest=1.0 if shown[0].share > 0.2 else None)
+        return section("")
+    rows = tuple(
+        (_short(s.name), s.share, f"{figures.share(s.share)}  {_interval(s)}") for s in shown
+    )
+    return section("", Bars(title, rows, note, 1.0 if shown[0].share > 0.2 else None))
 
 
 def _interval(share: Share) -> str:

@@ -16,6 +16,7 @@ from drainer.limits.cli.measuring import Bounds, Hosts, Result, Searching, Sent,
 from drainer.limits.file import LimitsFile, trials_as_csv
 from drainer.limits.leftovers import clean_up, find_leftovers
 from drainer.limits.measure import Host, keep_limits, measure_limits, prepare_limits
+from drainer.limits.report.write import write_limits_picture, write_limits_report
 from drainer.limits.request import LimitsRequest
 from drainer.limits.search.comparison import compare as compare_limits
 from drainer.limits.trials import Pauses
@@ -27,7 +28,7 @@ from drainer.limits.view.limits import (
 )
 from drainer.limits.view.searching import limits_view
 from drainer.spark.settings import SparkLook, java_for_spark
-from drainer.view.report.write import write_limits_picture, write_limits_report, write_or_warn
+from drainer.view.report.write import write_or_warn
 from drainer.view.terminal import Terminal
 
 app = typer.Typer(invoke_without_command=True)

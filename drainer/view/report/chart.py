@@ -13,20 +13,17 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Any
 
 import matplotlib
 from markupsafe import Markup
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, PercentFormatter
 
 from drainer.view import figures
 
-_WIDTH, _HEIGHT = 400, 215  # in the units of the page, of which text has 10.5
-_CLOCK_FROM_S = 180  # shorter ones are told in seconds since their beginning
+WIDTH, HEIGHT = 400, 215  # in the units of the page, of which text has 10.5
 STEPS = [1, 2, 2.5, 5, 10]
 _SVG = "http://www.w3.org/2000/svg"
 _XLINK = "http://www.w3.org/1999/xlink"
@@ -81,112 +78,6 @@ class Chart:
     svg: Markup
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Values over the x of a chart, or areas when they are ``filled``."""
-
-    label: str
-    values: Sequence[float]
-    ink: str
-    filled: bool = False
-    dashed: bool = False
-    stepped: bool = False
-
-    @property
-    def key(self) -> Key:
-        return Key(self.ink, self.label, self.dashed)
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """The x of charts over time: seconds since ``begun``, and the stretches that were trouble."""
-
-    begun: datetime
-    seconds: Sequence[float]
-    troubles: Sequence[tuple[float, float]] = ()
-
-    @property
-    def by_clock(self) -> bool:
-        return bool(self.seconds) and self.seconds[-1] - self.seconds[0] >= _CLOCK_FROM_S
-
-    @property
-    def label(self) -> str:
-        if self.by_clock:
-            return f"time, {zone(self.begun)}"
-        return f"seconds since {self.begun:%H:%M:%S} {zone(self.begun)}"
-
-    def at(self, seconds: float) -> Any:
-        return self.begun + timedelta(seconds=seconds) if self.by_clock else seconds
-
-
-def zone(moment: datetime) -> str:
-    """``UTC`` or ``UTC+01:00``."""
-    offset = f"{moment:%z}"
-    return "UTC" if offset in ("", "+0000") else f"UTC{offset[:3]}:{offset[3:5]}"
-
-
-def over_time(
-    name: str,
-    title: str,
-    tells: str,
-    clock: Clock,
-    lines: Sequence[Line],
-    unit: str,
-    *,
-    stacked: bool = False,
-    log: bool = False,
-) -> Chart:
-    """Lines over time, or areas one upon the other. ``name`` is the chart's own on its page."""
-    with drawn(name, title, tells, [line.key for line in lines]) as drawing:
-        axes = drawing.axes
-        x = [clock.at(seconds) for seconds in clock.seconds]
-        for begins, ends in clock.troubles:
-            axes.axvspan(clock.at(begins), clock.at(ends), color=INKS["trouble"], lw=0, alpha=0.25)
-        if stacked:
-            colours = [INKS[line.ink] for line in lines]
-            axes.stackplot(x, *[line.values for line in lines], colors=colours, alpha=0.85, lw=0)
-        else:
-            for line in lines:
-                _draw(axes, x, line)
-        log = log and any(value > 0 for line in lines for value in line.values)
-        if log:
-            axes.set_yscale("log")
-        else:
-            axes.set_ylim(bottom=0)
-            if unit == "" and axes.get_ylim()[1] < 1:
-                axes.set_ylim(top=1)
-        scale(axes, unit, log)
-        if len(x) > 1:
-            axes.set_xlim(x[0], x[-1])
-        if clock.by_clock:
-            locator: Any = AutoDateLocator(  # type: ignore[no-untyped-call]
-                minticks=3, maxticks=6, tz=clock.begun.tzinfo
-            )
-            axes.xaxis.set_major_locator(locator)
-            axes.xaxis.set_major_formatter(
-                ConciseDateFormatter(  # type: ignore[no-untyped-call]
-                    locator, tz=clock.begun.tzinfo, show_offset=False
-                )
-            )
-        else:
-            axes.xaxis.set_major_locator(MaxNLocator(6, steps=STEPS))
-        axes.set_xlabel(clock.label)
-    return drawing.chart
-
-
-def _draw(axes: Axes, x: Sequence[Any], line: Line) -> None:
-    colour = INKS[line.ink]
-    if line.filled:
-        axes.fill_between(x, line.values, color=colour, alpha=0.16, lw=0)
-    axes.plot(
-        x,
-        line.values,
-        color=colour,
-        linestyle=(0, (4, 3)) if line.dashed else "solid",
-        drawstyle="steps-post" if line.stepped else "default",
-    )
-
-
 def scale(axes: Axes, unit: str, log: bool) -> None:
     """Ticks of the y axis: of counts when there is no unit; ``s``, ``bytes`` and ``share`` else."""
     match unit:
@@ -221,14 +112,14 @@ class Drawing:
 
 @contextmanager
 def drawn(
-    name: str, title: str, tells: str, keys: Sequence[Key], height: float = _HEIGHT
+    name: str, title: str, tells: str, keys: Sequence[Key], height: float = HEIGHT
 ) -> Iterator[Drawing]:
     """Axes to draw on; ``name`` is the chart's own on its page, ``tells`` is what is read out."""
     # It warns of a cache folder that it can't have, on a drain's own stderr.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     with warnings.catch_warnings(), matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
         warnings.simplefilter("ignore")  # of glyphs that its font lacks: the browser's has them
-        figure = Figure(figsize=(_WIDTH / 72, height / 72), layout="constrained")
+        figure = Figure(figsize=(WIDTH / 72, height / 72), layout="constrained")
         figure.patch.set_visible(False)
         drawing = Drawing()
         drawing.axes = figure.subplots()

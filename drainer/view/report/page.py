@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from itertools import groupby
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -14,6 +15,8 @@ from markupsafe import Markup
 from drainer import __version__
 from drainer.escape import json_text, printable
 from drainer.view import figures
+from drainer.view.page import Column, Item, Page, Section
+from drainer.view.report.plots import draw
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,33 @@ class Moment:
             f"{utc:%Y-%m-%d %H:%M:%S} UTC",
             utc.isoformat(timespec="seconds"),
         )
+
+
+def html(page: Page, now: datetime) -> str:
+    """A page of facts as HTML; ``now`` has the zone that times are told in."""
+    return render(
+        "sections.html",
+        now,
+        page.data,
+        title=page.title,
+        page=page,
+        times=[Moment.of(time.astimezone(now.tzinfo)) for time in page.times],
+    )
+
+
+def _runs(section: Section) -> list[tuple[str, list[Item]]]:
+    """The items, those of one kind that follow each other together."""
+    return [(kind, list(items)) for kind, items in groupby(section.items, lambda item: item.kind)]
+
+
+def _column_class(column: str | Column) -> str:
+    if isinstance(column, str):
+        return "" if column else "text"
+    return "long" if column.wide else "text"
+
+
+def _column_title(column: str | Column) -> str:
+    return column if isinstance(column, str) else column.title
 
 
 def render(template: str, now: datetime, data: Mapping[str, object], **values: object) -> str:
@@ -80,5 +110,9 @@ def _templates() -> Environment:
         "share": figures.share,
         "shorten": figures.shorten,
         "size": figures.size,
+        "runs": _runs,
+        "draw": draw,
+        "column_class": _column_class,
+        "column_title": _column_title,
     }
     return made

@@ -8,12 +8,10 @@ from datetime import datetime
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.engine.status import Summary
-from drainer.insight.estimate import Estimate
-from drainer.insight.inspection import Inspection
-from drainer.limits.search.boundary import Limits
 from drainer.loader import describe
-from drainer.view.layout import field
+from drainer.view.page import Field, Page
 from drainer.view.report.file import ReportFile, ReportNotWritten
+from drainer.view.summary import drain_page
 from drainer.view.terminal import Terminal
 
 
@@ -24,76 +22,27 @@ def write_drain_report(
     summary: Summary,
     history: History,
 ) -> None:
-    """Writes the report of a drain that just ended, if one is wanted.
+    """Writes the report of a drain that just ended, if one is wanted."""
+    write_page(terminal, file, lambda now: drain_page(action, summary, history, now))
 
-    What goes wrong with it is told, and changes nothing: the drain ended as it did.
+
+def write_page(
+    terminal: Terminal, file: ReportFile | None, page: Callable[[datetime], Page]
+) -> None:
+    """Writes a page as a report, if one is wanted; it is made for the time that it is given.
+
+    What goes wrong with it is told, and changes nothing: the command ended as it did.
     """
     if file is None:
         return
 
-    def page() -> str:
-        from drainer.view.report.drain import drain_page  # noqa: PLC0415 - matplotlib is slow
+    def made() -> str:
+        from drainer.view.report.page import html  # noqa: PLC0415 - matplotlib is slow
 
-        return drain_page(action, summary, history, datetime.now().astimezone())
+        now = datetime.now().astimezone()
+        return html(page(now), now)
 
-    write_or_warn(terminal, file, page)
-
-
-def write_inspection_report(
-    terminal: Terminal,
-    file: ReportFile | None,
-    found: Inspection,
-    drained_in_s: float | None = None,
-) -> None:
-    """Writes the report of a backlog that was looked at, if one is wanted."""
-    if file is None:
-        return
-
-    def page() -> str:
-        from drainer.insight.report.inspect import inspection_page  # noqa: PLC0415
-
-        return inspection_page(found, datetime.now().astimezone(), drained_in_s)
-
-    write_or_warn(terminal, file, page)
-
-
-def write_estimate_report(terminal: Terminal, file: ReportFile | None, found: Estimate) -> None:
-    """Writes the report of an estimate, if one is wanted."""
-    if file is None:
-        return
-
-    def page() -> str:
-        from drainer.insight.report.estimate import estimate_page  # noqa: PLC0415
-
-        return estimate_page(found, datetime.now().astimezone())
-
-    write_or_warn(terminal, file, page)
-
-
-def write_limits_report(terminal: Terminal, file: ReportFile | None, found: Limits) -> None:
-    """Writes the report of limits, if one is wanted."""
-    if file is None:
-        return
-
-    def page() -> str:
-        from drainer.limits.report.limits import limits_page  # noqa: PLC0415
-
-        return limits_page(found, datetime.now().astimezone())
-
-    write_or_warn(terminal, file, page)
-
-
-def write_limits_picture(terminal: Terminal, file: ReportFile | None, found: Limits) -> None:
-    """Writes the picture of limits as PNG, if one is wanted."""
-    if file is None:
-        return
-
-    def picture() -> bytes:
-        from drainer.limits.report.boundary import boundary_png  # noqa: PLC0415
-
-        return boundary_png(found)
-
-    write_or_warn(terminal, file, picture, "picture")
+    write_or_warn(terminal, file, made)
 
 
 def write_or_warn(
@@ -109,4 +58,4 @@ def write_or_warn(
     except Exception as error:  # a mistake in a picture must not change how a drain ended
         terminal.warn(f"the {what} was not written: {describe(error)}")
     else:
-        terminal.show(field(what, str(file.path)))
+        terminal.items(Field(what, str(file.path)))

@@ -1,4 +1,4 @@
-"""The course of a drain in charts: one for each thing that someone on call asks about it."""
+"""The course of a drain as plots: one for each thing that someone on call asks about it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from math import nan
 from drainer.core.latency import Latency
 from drainer.engine.history import History, Interval, rates
 from drainer.view import figures
-from drainer.view.report.chart import Chart, Clock, Line, over_time
+from drainer.view.page import Bars, Clock, Column, Plot, Series, Table
 
 LOG_FROM = 30  # times that the slowest is above the fastest
 POINTS_MOST = 240  # of a line; more can't be told apart on a page
 
 
-def course(
+def plots(
     history: History, begun: datetime, whole: Latency | None, *, bundled: bool = False
-) -> list[Chart]:
-    """The charts, none when it was over too soon; ``begun`` has the zone to tell the time in.
+) -> list[Plot]:
+    """The plots, none when it was over too soon; ``begun`` has the zone to tell the time in.
 
     ``whole`` is how long the handler took in the whole run. With ``bundled`` a call of it
     takes many sub-messages, and concurrency counts calls.
@@ -41,25 +41,25 @@ def course(
     ]
 
 
-def _throughput(stretches: Sequence[Interval], clock: Clock) -> Chart:
+def _throughput(stretches: Sequence[Interval], clock: Clock) -> Plot:
     found = rates(stretches, [stretch.finished for stretch in stretches])
     best = max(range(len(found)), key=found.__getitem__)
     when = clock.begun + timedelta(seconds=stretches[best + 1].ends_s)
-    return over_time(
+    return Plot(
         "throughput",
         "Throughput",
         "Sub-messages finished per second; most at"
         f" {when:%H:%M:%S}: {figures.rate(found[best])}/s.",
         clock,
-        [Line("sub-messages per second", [found[0], *found], "c1", filled=True)],
+        [Series("sub-messages per second", [found[0], *found], "c1", filled=True)],
         "per second",
     )
 
 
-def _to_go(stretches: Sequence[Interval], clock: Clock, history: History) -> Chart:
+def _to_go(stretches: Sequence[Interval], clock: Clock, history: History) -> Plot:
     partitions = history.partitions
     lines = [
-        Line(
+        Series(
             f"partition {number}"
             if number is not None
             else f"{history.folded:,} smaller partitions together",
@@ -69,7 +69,7 @@ def _to_go(stretches: Sequence[Interval], clock: Clock, history: History) -> Cha
         for at, number in enumerate(partitions)
     ]
     first, last = sum(stretches[0].to_go), sum(stretches[-1].to_go)
-    return over_time(
+    return Plot(
         "to-go",
         "Left above the watermark",
         "Offsets from the watermark to the end of the backlog, in"
@@ -82,7 +82,7 @@ def _to_go(stretches: Sequence[Interval], clock: Clock, history: History) -> Cha
     )
 
 
-def _in_handler(stretches: Sequence[Interval], clock: Clock, *, bundled: bool) -> Chart:
+def _in_handler(stretches: Sequence[Interval], clock: Clock, *, bundled: bool) -> Plot:
     samples = sum(stretch.samples for stretch in stretches)
     mean = sum(stretch.running * stretch.samples for stretch in stretches) / samples
     most = max(stretch.concurrency for stretch in stretches)
@@ -90,11 +90,11 @@ def _in_handler(stretches: Sequence[Interval], clock: Clock, *, bundled: bool) -
     if min(stretch.concurrency for stretch in stretches) < most:
         allows = f"up to {allows}"
     within = f"in {allows} calls" if bundled else f"of {allows}"
-    lines = [Line("in the handler", [s.running for s in stretches], "c1", filled=True)]
+    lines = [Series("in the handler", [s.running for s in stretches], "c1", filled=True)]
     if not bundled:
         limits = [s.concurrency for s in stretches]
-        lines.append(Line("concurrency", limits, "c2", dashed=True, stepped=True))
-    return over_time(
+        lines.append(Series("concurrency", limits, "c2", dashed=True, stepped=True))
+    return Plot(
         "in-handler",
         "In the handler",
         f"Sub-messages in the handler at once: {figures.rate(mean)} on average, {within} that"
@@ -105,7 +105,7 @@ def _in_handler(stretches: Sequence[Interval], clock: Clock, *, bundled: bool) -
     )
 
 
-def _latency(stretches: Sequence[Interval], clock: Clock, whole: Latency | None) -> list[Chart]:
+def _latency(stretches: Sequence[Interval], clock: Clock, whole: Latency | None) -> list[Plot]:
     known = [stretch.latency_s for stretch in stretches if stretch.latency_s is not None]
     if not known or whole is None:
         return []
@@ -114,7 +114,7 @@ def _latency(stretches: Sequence[Interval], clock: Clock, whole: Latency | None)
     spread = max(p99 for _, _, p99 in known) / max(min(p50 for p50, _, _ in known), 1e-6)
     log = spread > LOG_FROM
     return [
-        over_time(
+        Plot(
             "latency",
             "Latency of the handler",
             "How long attempts took that returned, of the last ten seconds"
@@ -122,9 +122,9 @@ def _latency(stretches: Sequence[Interval], clock: Clock, whole: Latency | None)
             f" {figures.latency(whole)}.",
             clock,
             [
-                Line("p50", [p50 for p50, _, _ in values], "c1"),
-                Line("p95", [p95 for _, p95, _ in values], "c5"),
-                Line("p99", [p99 for _, _, p99 in values], "c6"),
+                Series("p50", [p50 for p50, _, _ in values], "c1"),
+                Series("p95", [p95 for _, p95, _ in values], "c5"),
+                Series("p99", [p99 for _, _, p99 in values], "c6"),
             ],
             "s",
             log=log,
@@ -132,49 +132,49 @@ def _latency(stretches: Sequence[Interval], clock: Clock, whole: Latency | None)
     ]
 
 
-def _lanes(stretches: Sequence[Interval], clock: Clock) -> Chart:
+def _lanes(stretches: Sequence[Interval], clock: Clock) -> Plot:
     ready = max(stretch.lanes_ready for stretch in stretches)
     tells = (
         "Sub-keys with something waiting or running, and those of them that only wait for a worker."
     )
     if ready < 1:
         tells += " None was ever seen waiting: more concurrency would not have helped."
-    return over_time(
+    return Plot(
         "lanes",
         "Lanes",
         tells,
         clock,
         [
-            Line("lanes", [s.lanes for s in stretches], "c3", filled=True),
-            Line("waiting for a worker", [s.lanes_ready for s in stretches], "c4"),
+            Series("lanes", [s.lanes for s in stretches], "c3", filled=True),
+            Series("waiting for a worker", [s.lanes_ready for s in stretches], "c4"),
         ],
         "",
     )
 
 
-def _named(lines: Sequence[Line]) -> str:
+def _named(lines: Sequence[Series]) -> str:
     # One line alone has no legend.
     return lines[0].label if len(lines) == 1 else "of each"
 
 
-def _failing(stretches: Sequence[Interval], clock: Clock) -> list[Chart]:
+def _failing(stretches: Sequence[Interval], clock: Clock) -> list[Plot]:
     first = stretches[0]
     lines = [
         line
         for line in (
-            Line("failed attempts", [s.failures for s in stretches], "c2"),
-            Line("retries", [s.retries for s in stretches], "c1", dashed=True),
-            Line("timeouts", [s.timeouts for s in stretches], "c5"),
-            Line("dead letters", [s.dead - first.dead for s in stretches], "bad"),
-            Line("given up and skipped", [s.failed - first.failed for s in stretches], "c3"),
-            Line("skipped", [s.skipped - first.skipped for s in stretches], "c8"),
+            Series("failed attempts", [s.failures for s in stretches], "c2"),
+            Series("retries", [s.retries for s in stretches], "c1", dashed=True),
+            Series("timeouts", [s.timeouts for s in stretches], "c5"),
+            Series("dead letters", [s.dead - first.dead for s in stretches], "bad"),
+            Series("given up and skipped", [s.failed - first.failed for s in stretches], "c3"),
+            Series("skipped", [s.skipped - first.skipped for s in stretches], "c8"),
         )
         if any(line_value for line_value in line.values)
     ]
     if not lines:
         return []
     return [
-        over_time(
+        Plot(
             "failing",
             "Failures, added up",
             f"How many {_named(lines)} there had been in this run: where a line rises, they came.",
@@ -183,3 +183,32 @@ def _failing(stretches: Sequence[Interval], clock: Clock) -> list[Chart]:
             "",
         )
     ]
+
+
+def troubles(history: History, begun: datetime) -> Table | None:
+    """What the drain waited out: the shaded intervals of the plots."""
+    if not history.troubles:
+        return None
+    rows = [
+        (
+            f"{begun + timedelta(seconds=trouble.begins_s):%H:%M:%S}",
+            figures.duration(trouble.ends_s - trouble.begins_s),
+            trouble.text,
+        )
+        for trouble in history.troubles
+    ]
+    if history.troubles_more:
+        rows.append(("", "", f"and {figures.counted(history.troubles_more, 'more')}"))
+    columns = (Column("from"), "for", Column("", wide=True))
+    return Table(columns, tuple(rows), caption="The shaded parts of the charts.")
+
+
+def deepest_lanes(history: History) -> Bars | None:
+    """The sub-keys for which the most was seen waiting at once."""
+    rows = tuple(
+        (figures.sub_key(key, 60), float(depth), figures.count(depth))
+        for key, depth in history.hottest
+        if depth > 1
+    )
+    note = "sub-messages seen waiting for one sub-key at once; they are handled one by one"
+    return Bars("", rows, note) if rows else None

@@ -1,0 +1,44 @@
+"""What a page tells, for tests to look into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from drainer.view.page import Bars, Cell, Field, Item, Line, Page, Plot, Table
+
+
+def items(page: Page) -> Iterator[Item]:
+    for section in page.sections:
+        yield from section.items
+
+
+def told(page: Page) -> dict[str, str]:
+    """The fields of a page by their labels: value, note and lines; of several alike the first."""
+    found: dict[str, str] = {}
+    for item in items(page):
+        if isinstance(item, Field):
+            found.setdefault(item.label, text_of(item))
+    return found
+
+
+def tables(page: Page) -> list[Table]:
+    return [item for item in items(page) if isinstance(item, Table)]
+
+
+def plots(page: Page) -> dict[str, Plot]:
+    return {item.name: item for item in items(page) if isinstance(item, Plot)}
+
+
+def bars(page: Page) -> dict[str, Bars]:
+    return {item.title: item for item in items(page) if isinstance(item, Bars)}
+
+
+def row(table: Table, number: int) -> list[str]:
+    return [cell.text if isinstance(cell, Cell) else cell for cell in table.rows[number]]
+
+
+def text_of(item: Field | Line) -> str:
+    if isinstance(item, Line):
+        return f"{item.marked}{item.more}"
+    note = f" ({item.note})" if item.note else ""
+    return "\n".join([item.value + note, *item.lines])

@@ -1,0 +1,121 @@
+"""An estimate as a page: whether it makes the deadline, why, and what would help."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from core.messages import message_at
+from drainer.core.order import Order
+from drainer.insight.estimate import DeadlineVerdict, Estimate, Question
+from drainer.insight.forecast.distribution import Distribution
+from drainer.insight.forecast.forecast import CONCURRENCY, CPU, LANE, Forecast, Setting
+from drainer.insight.forecast.workload import Hottest, Keys, Neighbours, Workload
+from drainer.insight.retention import Doomed
+from drainer.insight.splitting import Skipped
+from drainer.insight.view.estimate import estimate_page
+from drainer.message import SubMessage
+from drainer.view.page import Cell, Line, Tone
+
+from .facts import items, plots, row, tables, told
+from .samples import ENDED, EVIL
+
+TEN_MS = Distribution.constant(0.01)
+
+
+def forecast(order: Order, concurrency: int, seconds: float) -> Forecast:
+    bounds = {LANE: 900.0, CONCURRENCY: 90_000 / concurrency, CPU: 0.0}
+    bound = max(bounds, key=lambda name: bounds[name])
+    return Forecast(
+        order, concurrency, seconds, bound, bounds, 900.0, Hottest(EVIL, 90_000, 90_000)
+    )
+
+
+def estimate(messages: int = 10, **changes: object) -> Estimate:
+    keys = Keys()
+    shapes = [keys.shape(message_at(n, 0, b"k"), [SubMessage("a")]) for n in range(messages)]
+    found = Estimate(
+        topic="orders",
+        group="indexer",
+        question=Question(TEN_MS, "--latency 10ms", False, Order.SUB_KEY, 100, 1 << 28),
+        workload=Workload([Neighbours(0, shapes, messages * 100_000)] if messages else [], keys),
+        setting=Setting(TEN_MS),
+        orders={
+            Order.SUB_KEY: forecast(Order.SUB_KEY, 100, 1_000.0),
+            Order.PARTITION: forecast(Order.PARTITION, 100, 1_200_000.0),
+        },
+        table=(
+            forecast(Order.SUB_KEY, 10, 9_000.0),
+            forecast(Order.SUB_KEY, 100, 1_000.0),
+            forecast(Order.SUB_KEY, 300, 900.0),
+        ),
+        verdict=None,
+        notes=("retries are not in it",),
+    )
+    return replace(found, **changes)  # type: ignore[arg-type]
+
+
+def by(left_s: float, margin_s: float, least: int | None) -> DeadlineVerdict:
+    return DeadlineVerdict(ENDED + timedelta(seconds=left_s), left_s, margin_s, least)
+
+
+def test_how_long_and_what_binds_come_first() -> None:
+    page = estimate_page(estimate())
+    assert page.told.startswith("Draining orders for group indexer: takes about 16m 40s")
+    assert told(page)["bound by"].startswith("the hottest lane: sub-key")
+    assert ("Messages", "~1,000,000") in [(card.label, card.value) for card in page.cards]
+
+
+@pytest.mark.parametrize(
+    ("found", "tone", "says"),
+    [
+        ((3_600, 2_600, 28), Tone.GOOD, ", in 1h 00m, with 43m 20s to spare; 28 at once would do"),
+        ((900, -100, 300), Tone.BAD, ", in 15m 00s: 1m 40s too late; it takes --concurrency 300"),
+        ((400, -600, None), Tone.BAD, ": 10m 00s too late, and no concurrency is enough"),
+    ],
+)
+def test_a_deadline_is_met_or_not_and_what_would_do(
+    found: tuple[float, float, int | None], tone: Tone, says: str
+) -> None:
+    page = estimate_page(estimate(verdict=by(*found)))
+    (line,) = (item for item in items(page) if isinstance(item, Line))
+    assert line.tone is tone
+    assert line.text.endswith(says)
+    assert all(plot.limit is not None for plot in plots(page).values())
+    assert "2026-03-14" in told(page)["deadline"]
+
+
+def test_a_deadline_that_is_over_has_no_line_to_be_drawn() -> None:
+    page = estimate_page(estimate(verdict=by(-60, -1_060, None)))
+    assert all(plot.limit is None for plot in plots(page).values())
+
+
+def test_every_order_and_concurrency_is_in_a_table() -> None:
+    orders, concurrency = tables(estimate_page(estimate()))
+    assert row(orders, 1) == ["  partition order", "14 days", "15m 00s", "hottest lane"]
+    assert row(concurrency, 0) == ["10", "2h 30m", "", "concurrency"]
+    asked = concurrency.rows[1][0]
+    assert isinstance(asked, Cell)
+    assert asked.tone is Tone.STRONG
+
+
+def test_an_empty_backlog_is_told_and_nothing_is_drawn() -> None:
+    page = estimate_page(estimate(0))
+    assert "nothing to drain" in page.told
+    assert page.sections == ()
+
+
+def test_retention_that_is_quicker_and_what_rules_skip_are_told() -> None:
+    skipped = Skipped(1_000, {"e-mails": 300, "tests": 100})
+    doomed = Doomed(3, 77, 60.0, "retention.ms")
+    page = estimate_page(estimate(skipped=skipped, doomed=doomed))
+    assert "in 1m 00s, and draining it takes" in page.warnings[0]
+    assert "offset 77 of partition 3" in page.warnings[0]
+    assert told(page)["left out"].splitlines() == [
+        "the rules skip ~400 of ~1,000 sub-messages",
+        "~300 by e-mails",
+        "~100 by tests",
+    ]
+    assert estimate_page(estimate(doomed=doomed), warned=True).warnings == ()
