@@ -16,6 +16,7 @@ from drainer.certify.finding import Finding, HandlerDoubt, LawBroken, Level
 from drainer.certify.search import Effort
 from drainer.certify.split import Figures
 from drainer.certify.subject import message, messages
+from drainer.wings import Extra, insist_on
 
 __all__ = [
     "Certificate",
@@ -33,3 +34,5 @@ __all__ = [
     "message",
     "messages",
 ]
+
+insist_on(Extra.CERTIFY, "drainer.testing")

@@ -45,10 +45,10 @@ class Extra(StrEnum):
     CERTIFY = "certify"
 
 
-_PACKAGES = {
+PACKAGES = {
     Extra.SPARK: ("pyspark", "pyarrow", "pandas"),
     Extra.REPORT: ("jinja2", "markupsafe", "matplotlib"),
-    Extra.CERTIFY: ("hypothesis", "time_machine"),
+    Extra.CERTIFY: ("cloudpickle", "hypothesis", "time_machine"),
 }
 
 
@@ -64,9 +64,11 @@ def load(place: str) -> Any:
 
 def insist_on(extra: Extra, what: str) -> None:
     """Raises ExtraMissing when a package that ``what`` needs is not installed."""
-    missing = [name for name in _PACKAGES[extra] if find_spec(name) is None]
+    missing = [name for name in PACKAGES[extra] if find_spec(name) is None]
     if missing:
-        raise ExtraMissing(
+        error = ExtraMissing(
             f"{what} needs {', '.join(missing)}, which drainer was installed without",
             hint=f"Install drainer[{extra}].",
         )
+        error.add_note(error.hint or "")  # for those who import, and see a traceback
+        raise error

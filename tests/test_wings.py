@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from drainer import wings
+from drainer.cli import app
 
 
 @pytest.mark.parametrize("place", [*wings.COMMANDS.values(), *wings.Hook])
@@ -28,3 +33,63 @@ def test_the_version_is_told_by_the_command_line_alone() -> None:
     assert "typer" in loaded
     heavy = {"rich", "confluent_kafka", "orjson", "numpy", "asyncio", "uvloop", "filelock"}
     assert not loaded & heavy
+
+
+WHERE = ["-b", "127.0.0.1:1", "--topic", "t"]
+RUN = ["run", *WHERE, "--group", "g", "--handler", "count"]
+INSPECT = ["inspect", *WHERE, "--group", "g", "--full"]
+
+
+@pytest.mark.parametrize(
+    ("package", "words", "extra"),
+    [
+        ("matplotlib", [*RUN, "--report", "x.html"], "report"),
+        ("jinja2", [*INSPECT, "--report", "x.html"], "report"),
+        ("pyspark", [*RUN, "--engine", "spark"], "spark"),
+        ("pyarrow", [*RUN, "--master", "local"], "spark"),
+        ("pyspark", [*INSPECT, "--engine", "spark"], "spark"),
+        ("pandas", ["limits", "-b", "127.0.0.1:1"], "spark"),
+        ("matplotlib", ["limits", "-b", "127.0.0.1:1", "--png", "x.png"], "report"),
+        ("hypothesis", ["certify", "count", *WHERE], "certify"),
+    ],
+)
+def test_what_misses_an_extra_says_which(
+    package: str, words: list[str], extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    found = CliRunner().invoke(app, [*words, "--json"])
+    answer = json.loads(found.stdout)
+    assert (found.exit_code, answer["exit_code"]) == (3, 3)
+    assert package in answer["error"]
+    assert answer["hint"] == f"Install drainer[{extra}]."
+
+
+def test_the_tests_of_a_handler_say_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hypothesis", None)
+    monkeypatch.delitem(sys.modules, "drainer.testing", raising=False)
+    with pytest.raises(wings.ExtraMissing) as caught:
+        wings.load("drainer.testing:check_split")
+    assert caught.value.__notes__ == ["Install drainer[certify]."]
+
+
+def test_every_command_explains_itself_without_any_extra() -> None:
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(sys.argv[1:])); sys.argv[1:] = ['-h'];"
+        "from drainer.cli import main; main()"
+    )
+    packages = [name for each in wings.PACKAGES.values() for name in each]
+    told = subprocess.run(
+        [sys.executable, "-c", code, *packages], capture_output=True, text=True, check=True
+    ).stdout
+    for name in wings.COMMANDS:
+        assert f" {name} " in told
+
+
+def test_an_extra_installs_what_it_is_missed_for() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    for extra, packages in wings.PACKAGES.items():
+        installs = {
+            line.partition(">")[0].replace("-", "_")
+            for line in project["optional-dependencies"][extra]
+        }
+        assert set(packages) == installs

@@ -71,8 +71,7 @@ def accounts_elsewhere(
     Its clock is ``ahead_s`` ahead of this one's before the handler is imported, for all that asks
     for the time in Python; the monotonic clock isn't. Raises NoAnswer.
     """
-    # By value where it can't be imported by name. PySpark brings it.
-    from pyspark import cloudpickle  # noqa: PLC0415
+    import cloudpickle  # noqa: PLC0415 - by value where it can't be imported by name
 
     raw = [
         (m.topic, m.origin.topic_id, m.partition, m.offset, m.key, m.value, m.timestamp, m.headers)
@@ -82,9 +81,7 @@ def accounts_elsewhere(
     with TemporaryDirectory(prefix="drainer-certify-") as name:
         folder = Path(name)
         try:
-            task: bytes = cloudpickle.dumps(  # type: ignore[no-untyped-call]
-                (subject.reference, source, subject.options, raw)
-            )
+            task: bytes = cloudpickle.dumps((subject.reference, source, subject.options, raw))
         except Exception as error:  # whatever its __reduce__ raises
             raise NoAnswer(
                 f"the handler can't be sent to another process: {describe(error)}"

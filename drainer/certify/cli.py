@@ -12,6 +12,7 @@ from drainer.cli.groups import argument, command, only, option, options
 from drainer.cli.options import How, Records, Yes
 from drainer.loader import load_handler
 from drainer.view.terminal import Terminal
+from drainer.wings import Extra, insist_on
 
 
 @options()
@@ -65,6 +66,7 @@ def certify(
     - `drainer certify my_handlers.py:Reindex --topic orders -b localhost:9092`
     - `drainer certify my_handlers.py:OnAFake --topic orders -b localhost:9092 --handle --yes`
     """
+    insist_on(Extra.CERTIFY, "drainer certify")
     loaded = load_handler(handler)
     trying = Trying(
         topic=records.topic,

@@ -22,6 +22,7 @@ from drainer.engine.settings import LocalSettings
 from drainer.errors import UsageError
 from drainer.policy.concurrency import Concurrency
 from drainer.view.report.file import ReportFile
+from drainer.wings import Extra, insist_on
 
 _HANDLER = (
     "package.module:Name, path/to/file.py:Name, or the name of an installed handler"
@@ -37,6 +38,12 @@ def insist_on_concurrency(text: str) -> str:
     except UsageError as error:
         raise typer.BadParameter(f"{error}; {error.hint}") from None
     return text
+
+
+def parse_report(path: str) -> ReportFile:
+    """Raises Refused at once when there could be no report at the end."""
+    insist_on(Extra.REPORT, "--report")
+    return ReportFile(Path(path))
 
 
 @options("What to drain")
@@ -211,7 +218,7 @@ Report: TypeAlias = Annotated[
     option(
         "--report",
         default=None,
-        parse=lambda path: ReportFile(Path(path)),
+        parse=parse_report,
         panel=_TALKING,
         metavar="FILE.html",
         help="Write what was found, with charts, as one HTML page that needs nothing but itself. An"

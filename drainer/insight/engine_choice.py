@@ -22,6 +22,7 @@ from drainer.policy.concurrency import Concurrency
 from drainer.spark.engine import OnSpark
 from drainer.spark.settings import EVERY_CORE, SparkSettings, java_for_spark
 from drainer.spark.state import state_beside
+from drainer.wings import Extra, insist_on
 
 # What Spark has to save: its start and its waves cost some seconds, and it is more to look after.
 WORTH_S, WORTH_TIMES = 60.0, 1.2
@@ -61,7 +62,12 @@ class Looked:
 
 
 def ask_for_engine(said: Engines, named_by: str | None) -> EngineRequest:
-    """The engine that is asked for, as it was typed. Raises UsageError."""
+    """The engine that is asked for, as it was typed.
+
+    Raises UsageError; ExtraMissing when it is Spark, and PySpark is not installed.
+    """
+    if said.engine is EngineName.SPARK or named_by is not None:
+        insist_on(Extra.SPARK, "Spark")
     spark = SparkSettings(
         master=EVERY_CORE if said.master is None else said.master.strip(),
         conf=spark_pairs(said.spark_conf),

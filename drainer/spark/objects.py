@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
 from drainer.ownership import NotOwn, insist_own
 from drainer.store.atomic_file import NEW, new_beside, open_new
+from drainer.wings import Extra, insist_on
 
 
 class Objects(ABC):
@@ -45,6 +46,7 @@ class Objects(ABC):
                     hint="three slashes begin a path on this one: file:///var/drainer",
                 )
             return Folder(Path(unquote(parts.path)))
+        insist_on(Extra.SPARK, f"a state at {parts.scheme}://")
         from drainer.spark.bucket import open_bucket  # noqa: PLC0415 - pyarrow is slow to import
 
         return open_bucket(uri)

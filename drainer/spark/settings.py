@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from drainer.errors import Refused, SandboxRefused, UsageError
 from drainer.java import Java, find_java
 from drainer.kafka.settings import REDACTED, hides
+from drainer.wings import Extra, insist_on
 
 EVERY_CORE = "local[*]"
 WAVE_BYTES = 2 * 1024**3
@@ -157,7 +158,11 @@ def check_conf(conf: Mapping[str, str], laws: Mapping[str, tuple[str, str]] = LA
 
 
 def java_for_spark() -> Java:
-    """The Java that Spark's driver runs on. Raises Refused when there is none that will do."""
+    """The Java that Spark's driver runs on.
+
+    Raises Refused when there is none that will do; ExtraMissing when PySpark is not installed.
+    """
+    insist_on(Extra.SPARK, "Spark")
     try:
         return find_java()
     except SandboxRefused as error:

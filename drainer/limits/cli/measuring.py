@@ -17,6 +17,7 @@ from drainer.limits.search.overload import Thresholds
 from drainer.limits.search.settings import Axis, Value
 from drainer.spark.settings import EVERY_CORE, SparkLook
 from drainer.view.report.file import ReportFile
+from drainer.wings import Extra, insist_on
 
 BYTES = "100,1KiB,10KiB,100KiB"
 ONE_SIZE = "1KiB"
@@ -93,6 +94,7 @@ def parse_csv(path: str) -> ReportFile:
 
 
 def parse_png(path: str) -> ReportFile:
+    insist_on(Extra.REPORT, "--png")
     return ReportFile(Path(path), "--png", b"\x89PNG", "PNG picture")
 
 
