@@ -1,19 +1,24 @@
-"""Fixtures for every test: one real broker for each process of the session."""
+"""Fixtures for every test: one real broker, which all processes of the session share."""
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import uuid
 from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from drainer.errors import SandboxRefused
 from drainer.java import find_java
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fill import create_topic
 from drainer.kafka.settings import ClientSettings
-from drainer.sandbox import Broker
+from drainer.sandbox import Broker, BrokerPorts
 from drainer.sandbox.jars import kafka_jars
 from kafka.topic import PASSWORD, USER, settle
 
@@ -57,9 +62,35 @@ def kafka_installed() -> None:
 
 @pytest.fixture(scope="session")
 def broker(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """The session's broker, shared: who stops, kills or pauses a broker starts their own."""
-    with Broker(tmp_path_factory.mktemp("broker"), die_with_parent=True) as running:
+    """The session's broker, shared: who stops, kills or pauses a broker starts their own.
+
+    The first process that needs it starts it, and ends it when no other one uses it any more. It
+    dies with that process.
+    """
+    folder = _of_all_processes(tmp_path_factory)
+    ports = folder / "ports.json"
+    with (folder / "users").open("w") as users:
+        with FileLock(folder / "users.lock"):
+            fcntl.flock(users, fcntl.LOCK_SH)
+            if ports.exists():
+                running = Broker(folder, ports=BrokerPorts(**json.loads(ports.read_text())))
+            else:
+                running = _broker(tmp_path_factory.mktemp("broker"))
+                running.start()
+                _settle(running)
+                ports.write_text(json.dumps(asdict(running.ports)))
         yield running
+        if running.running:
+            fcntl.flock(users, fcntl.LOCK_EX)
+            ports.unlink()
+            running.kill()
+
+
+def _of_all_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.fixture
@@ -76,20 +107,25 @@ def topic_name() -> str:
 
 @pytest.fixture(scope="session")
 def own_broker(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker to pause, kill and restart, with logins and short sessions; left running and settled
-    by each test."""
-    with Broker(
-        tmp_path_factory.mktemp("own"),
-        sasl_users={USER: PASSWORD},
-        properties={
-            "group.min.session.timeout.ms": "500",
-            "log.cleaner.backoff.ms": "200",
-            "broker.session.timeout.ms": "1000",
-            "broker.heartbeat.interval.ms": "200",
-        },
-        die_with_parent=True,
-    ) as running:
-        with Cluster.connect(ClientSettings.load(running.bootstrap_servers), 60) as cluster:
-            create_topic(cluster.settings, "settling")
-            settle(cluster)
+    """A broker to pause, kill and restart; left running and settled by each test."""
+    with _broker(tmp_path_factory.mktemp("own")) as running:
+        _settle(running)
         yield running
+
+
+def _broker(folder: Path) -> Broker:
+    """One with logins, short sessions, and a cleaner that is quick."""
+    properties = {
+        "group.min.session.timeout.ms": "500",
+        "log.cleaner.backoff.ms": "200",
+        "broker.session.timeout.ms": "1000",
+        "broker.heartbeat.interval.ms": "200",
+    }
+    return Broker(folder, sasl_users={USER: PASSWORD}, properties=properties, die_with_parent=True)
+
+
+def _settle(broker: Broker) -> None:
+    """The coordinators of a fresh broker take a moment."""
+    with Cluster.connect(ClientSettings.load(broker.bootstrap_servers), 60) as cluster:
+        create_topic(cluster.settings, "settling")
+        settle(cluster)

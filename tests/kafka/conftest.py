@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
-from kafka.topic import Topic, settle
 from scenarios.trust import rights
 
-SESSION_TIMEOUT_MS = 1500  # of a lock on the own broker; others allow 6000 at least
-
-
-@pytest.fixture(scope="session")
-def settled_broker(broker: Broker) -> Broker:
-    """The session's broker once its coordinators work: a fresh one takes a moment for that."""
-    with Cluster.connect(ClientSettings.load(broker.bootstrap_servers), 60) as cluster:
-        Topic(broker.bootstrap_servers, "settling")
-        settle(cluster)
-    return broker
+SESSION_TIMEOUT_MS = 1500  # of a lock; brokers allow 6000 at least, unless told otherwise
 
 
 @pytest.fixture
-def cluster(settled_broker: Broker) -> Iterator[Cluster]:
-    with Cluster.connect(ClientSettings.load(settled_broker.bootstrap_servers)) as connected:
+def cluster(broker: Broker) -> Iterator[Cluster]:
+    with Cluster.connect(ClientSettings.load(broker.bootstrap_servers)) as connected:
         yield connected
 
 
@@ -52,8 +43,21 @@ def ann(strict_broker: Broker) -> Iterator[Cluster]:
 
 @pytest.fixture
 def own_cluster(own_broker: Broker) -> Iterator[Cluster]:
+    with quick(own_broker) as connected:
+        yield connected
+
+
+@pytest.fixture
+def quick_cluster(broker: Broker) -> Iterator[Cluster]:
+    with quick(broker) as connected:
+        yield connected
+
+
+@contextmanager
+def quick(broker: Broker) -> Iterator[Cluster]:
+    """Locks on it have short sessions."""
     properties = [f"session.timeout.ms={SESSION_TIMEOUT_MS}"]
-    settings = ClientSettings.load(own_broker.bootstrap_servers, None, properties)
+    settings = ClientSettings.load(broker.bootstrap_servers, None, properties)
     with Cluster.connect(settings) as connected:
         yield connected
 

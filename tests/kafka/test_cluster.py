@@ -37,25 +37,25 @@ def test_an_unknown_host_is_told_apart() -> None:
     assert "unknown host" in str(refused("no-such-host.invalid:9092"))
 
 
-def test_a_wrong_password_is_told_apart_and_not_shown(own_broker: Broker) -> None:
-    error = refused(own_broker.sasl_bootstrap_servers, *SASL, "sasl.password=wrong-hush")
+def test_a_wrong_password_is_told_apart_and_not_shown(broker: Broker) -> None:
+    error = refused(broker.sasl_bootstrap_servers, *SASL, "sasl.password=wrong-hush")
     assert "did not accept the login" in str(error)
     assert "sasl.password" in (error.hint or "")
 
 
-def test_a_listener_that_wants_a_login_is_told_apart(own_broker: Broker) -> None:
-    error = refused(own_broker.sasl_bootstrap_servers)
+def test_a_listener_that_wants_a_login_is_told_apart(broker: Broker) -> None:
+    error = refused(broker.sasl_bootstrap_servers)
     assert "closes" in str(error)
     assert "security.protocol" in (error.hint or "")
 
 
-def test_a_listener_without_tls_is_told_apart(own_broker: Broker) -> None:
-    assert "no TLS" in str(refused(own_broker.bootstrap_servers, "security.protocol=SSL"))
+def test_a_listener_without_tls_is_told_apart(broker: Broker) -> None:
+    assert "no TLS" in str(refused(broker.bootstrap_servers, "security.protocol=SSL"))
 
 
-def test_the_right_password_gets_in(own_broker: Broker) -> None:
+def test_the_right_password_gets_in(broker: Broker) -> None:
     settings = ClientSettings.load(
-        own_broker.sasl_bootstrap_servers, None, [*SASL, f"sasl.password={PASSWORD}"]
+        broker.sasl_bootstrap_servers, None, [*SASL, f"sasl.password={PASSWORD}"]
     )
     with Cluster.connect(settings) as cluster:
         assert cluster.cluster_id()
@@ -130,6 +130,7 @@ def test_an_empty_group_can_be_removed(cluster: Cluster, bootstrap: str, topic_n
     cluster.delete_group(f"g-{topic_name}")  # nothing is left to remove
 
 
+@pytest.mark.long
 def test_a_coordinator_that_has_only_begun_is_waited_for(
     kafka_installed: None, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.policy.exact_json import Encoding
 from drainer.sandbox import Broker
 from kafka.sender import letters_in, sending
-from kafka.topic import PASSWORD, USER, WAIT_S, Topic, eventually
+from kafka.topic import PASSWORD, USER, WAIT_S, Topic
 
 # What a shared properties file may say; none of it may weaken a dead letter's producer.
 CARELESS = [
@@ -31,13 +31,13 @@ CARELESS = [
 
 
 @pytest.fixture
-def settings(settled_broker: Broker) -> ClientSettings:
-    return ClientSettings.load(settled_broker.bootstrap_servers)
+def settings(broker: Broker) -> ClientSettings:
+    return ClientSettings.load(broker.bootstrap_servers)
 
 
 @pytest.fixture
-def dead(settled_broker: Broker, topic_name: str) -> Topic:
-    return Topic(settled_broker.bootstrap_servers, topic_name, partitions=4)
+def dead(broker: Broker, topic_name: str) -> Topic:
+    return Topic(broker.bootstrap_servers, topic_name, partitions=4)
 
 
 def test_a_letter_is_told_of_when_it_is_there(settings: ClientSettings, dead: Topic) -> None:
@@ -71,11 +71,9 @@ def test_letters_of_one_lane_keep_their_order_in_one_partition(
 
 
 def test_a_letter_that_is_too_large_for_the_topic_comes_without_its_payload(
-    settings: ClientSettings, settled_broker: Broker, topic_name: str
+    settings: ClientSettings, broker: Broker, topic_name: str
 ) -> None:
-    topic = Topic(
-        settled_broker.bootstrap_servers, topic_name, config={"max.message.bytes": "2000"}
-    )
+    topic = Topic(broker.bootstrap_servers, topic_name, config={"max.message.bytes": "2000"})
     with sending(settings, topic.name) as sender:
         for number in range(50):
             size = 5000 if number == 20 else 500
@@ -101,9 +99,9 @@ def test_a_letter_that_is_too_large_for_the_client_comes_without_its_payload(
 
 
 def test_a_letter_that_is_too_large_even_so_is_an_error(
-    settings: ClientSettings, settled_broker: Broker, topic_name: str
+    settings: ClientSettings, broker: Broker, topic_name: str
 ) -> None:
-    Topic(settled_broker.bootstrap_servers, topic_name, config={"max.message.bytes": "2000"})
+    Topic(broker.bootstrap_servers, topic_name, config={"max.message.bytes": "2000"})
     with sending(settings, topic_name) as sender:
         sender.send(Sample(payload="p", headers=[("long", b"x" * 3000)]).letter())
         sender.send(Sample(payload="p").letter())
@@ -194,39 +192,15 @@ def test_a_listener_whose_loop_is_gone_does_no_harm(settings: ClientSettings, de
         assert sender.all_told() == [None]
 
 
-def test_a_login_serves_both(own_broker: Broker, topic_name: str) -> None:
-    Topic(own_broker.bootstrap_servers, topic_name)
+def test_a_login_serves_both(broker: Broker, topic_name: str) -> None:
+    Topic(broker.bootstrap_servers, topic_name)
     login = ["security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", f"sasl.username={USER}"]
     right = ClientSettings.load(
-        own_broker.sasl_bootstrap_servers, None, [*login, f"sasl.password={PASSWORD}"]
+        broker.sasl_bootstrap_servers, None, [*login, f"sasl.password={PASSWORD}"]
     )
     with sending(right, topic_name) as sender:
         sender.send(Sample().letter())
         assert sender.all_told() == [None]
-
-
-def test_a_killed_broker_is_waited_for(
-    own_broker: Broker, topic_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dead_letters, "SILENCE_S", 0.3)
-    Topic(own_broker.bootstrap_servers, topic_name)
-    settings = ClientSettings.load(own_broker.bootstrap_servers)
-    with sending(settings, topic_name) as sender:
-        for number in range(1000):
-            sender.send(Sample("lane", payload=number).letter())
-        eventually(lambda: len(sender.told) > 100, "some are written")
-        own_broker.kill()
-        try:
-            for number in range(1000, 1100):
-                sender.send(Sample("lane", payload=number).letter())
-            eventually(lambda: "refused" in (sender.writer.trouble or ""), "it is told why")
-            assert topic_name in (sender.writer.trouble or "")
-        finally:
-            own_broker.start()
-        assert set(sender.all_told(wait_s=60)) == {None}
-        assert sender.writer.trouble is None
-    found = letters_in(own_broker.bootstrap_servers, topic_name)
-    assert [letter.payload for letter in found] == list(range(1100)), "each once, in order"
 
 
 def test_closing_before_a_frozen_broker_tells_all_in_time(

@@ -18,13 +18,13 @@ from kafka.topic import Topic, eventually
 
 
 @pytest.fixture
-def settings(settled_broker: Broker) -> ClientSettings:
-    return ClientSettings.load(settled_broker.bootstrap_servers)
+def settings(broker: Broker) -> ClientSettings:
+    return ClientSettings.load(broker.bootstrap_servers)
 
 
 @pytest.fixture
-def topic(settled_broker: Broker, topic_name: str) -> Topic:
-    return Topic(settled_broker.bootstrap_servers, topic_name)
+def topic(broker: Broker, topic_name: str) -> Topic:
+    return Topic(broker.bootstrap_servers, topic_name)
 
 
 def end_of(cluster: Cluster, topic: Topic) -> int:
@@ -131,27 +131,25 @@ def test_uncommitted_records_come_when_they_are_wanted(topic: Topic) -> None:
     assert read(settings, topic.name, 0, 5) == (["a", "b", "c", "d"], [0, 1, 2, 3])
 
 
-def test_a_compacted_topic_completes(
-    own_cluster: Cluster, own_broker: Broker, topic_name: str
-) -> None:
+def test_a_compacted_topic_completes(cluster: Cluster, broker: Broker, topic_name: str) -> None:
     compact = {
         "cleanup.policy": "compact",
         "segment.ms": "100",
         "min.cleanable.dirty.ratio": "0.01",
     }
-    topic = Topic(own_broker.bootstrap_servers, topic_name, config=compact)
+    topic = Topic(broker.bootstrap_servers, topic_name, config=compact)
     for round_ in range(3):
         topic.produce(["old"], key=b"first")
         topic.produce(numbered(50), key=b"hot")
         topic.produce([f"kept-{round_}"], key=b"%d" % round_)
-    end = end_of(own_cluster, topic)
+    end = end_of(cluster, topic)
 
     def compacted() -> bool:
         topic.produce(["roll"], key=b"roll")  # a segment is closed by the next one
-        return len(read(own_cluster.settings, topic_name, 0, end)[1]) <= 60
+        return len(read(cluster.settings, topic_name, 0, end)[1]) <= 60
 
     eventually(compacted, "the cleaner has been here", 30)
-    values, offsets = read(own_cluster.settings, topic_name, 0, end)
+    values, offsets = read(cluster.settings, topic_name, 0, end)
     assert offsets[0] > 0
     assert any(behind - before > 1 for before, behind in pairwise(offsets))
     assert {f"kept-{n}" for n in range(3)} <= set(values)
@@ -166,9 +164,9 @@ def test_deleted_records_before_the_start_don_t_matter(
 
 
 def test_several_partitions_are_read_to_their_ends(
-    settings: ClientSettings, settled_broker: Broker, topic_name: str
+    settings: ClientSettings, broker: Broker, topic_name: str
 ) -> None:
-    topic = Topic(settled_broker.bootstrap_servers, topic_name, partitions=4)
+    topic = Topic(broker.bootstrap_servers, topic_name, partitions=4)
     for partition in range(3):
         topic.produce(numbered(3000), partition=partition)
     spans = {0: (0, 3000), 1: (500, 1500), 2: (2999, 3000), 3: (0, 0)}
@@ -180,9 +178,9 @@ def test_several_partitions_are_read_to_their_ends(
 
 
 def test_a_partition_over_its_limit_does_not_hold_up_another(
-    settings: ClientSettings, settled_broker: Broker, topic_name: str
+    settings: ClientSettings, broker: Broker, topic_name: str
 ) -> None:
-    topic = Topic(settled_broker.bootstrap_servers, topic_name, partitions=2)
+    topic = Topic(broker.bootstrap_servers, topic_name, partitions=2)
     for partition in range(2):
         topic.produce(numbered(4000, size=500), partition=partition)
     spans = {0: (0, 4000), 1: (0, 4000)}
@@ -203,10 +201,10 @@ def test_a_partition_over_its_limit_does_not_hold_up_another(
 
 
 def test_partitions_that_stay_between_half_and_all_of_their_share_are_read_on(
-    settings: ClientSettings, settled_broker: Broker, topic_name: str
+    settings: ClientSettings, broker: Broker, topic_name: str
 ) -> None:
     """What a drain holds of them may be parked, and then it never gets less."""
-    topic = Topic(settled_broker.bootstrap_servers, topic_name, partitions=2)
+    topic = Topic(broker.bootstrap_servers, topic_name, partitions=2)
     for partition in range(2):
         topic.produce(numbered(1000, size=500), partition=partition)
     spans = {0: (0, 1000), 1: (0, 1000)}
@@ -280,10 +278,10 @@ def test_headers_that_only_some_records_have_count_for_those_beside_them(
 
 @pytest.mark.parametrize("partitions", [1, 2])
 def test_a_queue_of_no_bytes_still_delivers(
-    settings: ClientSettings, settled_broker: Broker, topic_name: str, partitions: int
+    settings: ClientSettings, broker: Broker, topic_name: str, partitions: int
 ) -> None:
     """As of ``--buffer 3``, of which the queue has a quarter."""
-    topic = Topic(settled_broker.bootstrap_servers, topic_name, partitions)
+    topic = Topic(broker.bootstrap_servers, topic_name, partitions)
     for partition in range(partitions):
         topic.produce(numbered(5), partition=partition)
     spans = dict.fromkeys(range(partitions), (0, 5))

@@ -37,13 +37,13 @@ class Counted(RateLimiter):
 
 
 @pytest.fixture
-def settings(settled_broker: Broker) -> ClientSettings:
-    return ClientSettings.load(settled_broker.bootstrap_servers)
+def settings(broker: Broker) -> ClientSettings:
+    return ClientSettings.load(broker.bootstrap_servers)
 
 
 @pytest.fixture
-def topic(settled_broker: Broker, topic_name: str) -> Topic:
-    made = Topic(settled_broker.bootstrap_servers, topic_name)
+def topic(broker: Broker, topic_name: str) -> Topic:
+    made = Topic(broker.bootstrap_servers, topic_name)
     made.produce(["x" * 90] * 500, key=b"0123456789")
     return made
 

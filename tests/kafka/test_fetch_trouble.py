@@ -15,13 +15,13 @@ SMALL = Bounds(30_000, 30_000)  # so that most is yet to be read
 
 
 @pytest.fixture
-def settings(settled_broker: Broker) -> ClientSettings:
-    return ClientSettings.load(settled_broker.bootstrap_servers)
+def settings(broker: Broker) -> ClientSettings:
+    return ClientSettings.load(broker.bootstrap_servers)
 
 
 @pytest.fixture
-def topic(settled_broker: Broker, topic_name: str) -> Topic:
-    made = Topic(settled_broker.bootstrap_servers, topic_name)
+def topic(broker: Broker, topic_name: str) -> Topic:
+    made = Topic(broker.bootstrap_servers, topic_name)
     made.produce(numbered(4000, size=1000))
     return made
 
@@ -87,23 +87,6 @@ def test_a_log_that_ends_before_the_position_ends_it(
         reader.read()
 
 
-def test_a_restarted_broker_is_waited_for(own_broker: Broker, topic_name: str) -> None:
-    topic = Topic(own_broker.bootstrap_servers, topic_name, partitions=2)
-    for partition in range(2):
-        topic.produce(numbered(3000, size=1000), partition=partition)
-    settings = ClientSettings.load(own_broker.bootstrap_servers)
-    with Reader(settings, topic_name, {0: (0, 3000), 1: (0, 3000)}, bounds=SMALL) as reader:
-        begin(reader)
-        own_broker.kill()
-        try:
-            reader.read(lambda: "refused" in (reader.fetch.trouble or ""))
-        finally:
-            own_broker.start()
-        reader.read(wait_s=40)
-        assert reader.fetch.trouble is None
-    assert reader.offsets(0) == reader.offsets(1) == list(range(3000))
-
-
 def test_a_frozen_broker_is_told_and_waited_for(own_broker: Broker, topic_name: str) -> None:
     topic = Topic(own_broker.bootstrap_servers, topic_name)
     topic.produce(numbered(3000, size=1000))
@@ -119,10 +102,10 @@ def test_a_frozen_broker_is_told_and_waited_for(own_broker: Broker, topic_name: 
     assert reader.offsets() == list(range(3000))
 
 
-def test_a_login_that_is_not_accepted_ends_it(own_broker: Broker, topic_name: str) -> None:
-    Topic(own_broker.bootstrap_servers, topic_name).produce(numbered(10))
+def test_a_login_that_is_not_accepted_ends_it(broker: Broker, topic_name: str) -> None:
+    Topic(broker.bootstrap_servers, topic_name).produce(numbered(10))
     login = ["security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", f"sasl.username={USER}"]
-    servers = own_broker.sasl_bootstrap_servers
+    servers = broker.sasl_bootstrap_servers
     right = ClientSettings.load(servers, None, [*login, f"sasl.password={PASSWORD}"])
     with Reader(right, topic_name, {0: (0, 10)}) as reader:
         reader.read()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.commit import Committer
 from kafka.topic import Topic
@@ -11,6 +13,7 @@ PARTITIONS = 40
 READINGS = 100  # what a reading finds behind the text of another client differs from time to time
 
 
+@pytest.mark.long
 def test_metadata_of_other_clients_is_no_part_of_what_is_read_and_written(
     cluster: Cluster, bootstrap: str, topic_name: str
 ) -> None:

@@ -100,10 +100,10 @@ def test_a_topic_that_is_deleted_is_gone(settings: ClientSettings, topic: Topic)
 
 
 @pytest.fixture
-def topic(settled_broker: Broker, topic_name: str) -> Topic:
-    return Topic(settled_broker.bootstrap_servers, topic_name)
+def topic(broker: Broker, topic_name: str) -> Topic:
+    return Topic(broker.bootstrap_servers, topic_name)
 
 
 @pytest.fixture
-def settings(settled_broker: Broker) -> ClientSettings:
-    return ClientSettings.load(settled_broker.bootstrap_servers)
+def settings(broker: Broker) -> ClientSettings:
+    return ClientSettings.load(broker.bootstrap_servers)

@@ -35,11 +35,11 @@ def first(cluster: Cluster, topic: Topic, minute: float) -> int | None:
 
 
 @pytest.fixture
-def compacted(own_broker: Broker, topic_name: str) -> Iterator[tuple[Cluster, Topic]]:
+def compacted(broker: Broker, topic_name: str) -> Iterator[tuple[Cluster, Topic]]:
     """Offset 16, of minute 10, was compacted away; 17 is of minute 11, and what lies before 16 of
     minute 9 or earlier. Of the batch of 16 its time is left, as of the last of any producer."""
     topic = Topic(
-        own_broker.bootstrap_servers,
+        broker.bootstrap_servers,
         topic_name,
         config={
             "cleanup.policy": "compact",

@@ -23,13 +23,13 @@ CARELESS = ["acks=0", "partitioner=random", "linger.ms=60000", "retries=0"]
 
 
 @pytest.fixture
-def settings(settled_broker: Broker) -> ClientSettings:
-    return ClientSettings.load(settled_broker.bootstrap_servers)
+def settings(broker: Broker) -> ClientSettings:
+    return ClientSettings.load(broker.bootstrap_servers)
 
 
 @pytest.fixture
-def topic(settled_broker: Broker, topic_name: str) -> Topic:
-    return Topic(settled_broker.bootstrap_servers, topic_name, partitions=2)
+def topic(broker: Broker, topic_name: str) -> Topic:
+    return Topic(broker.bootstrap_servers, topic_name, partitions=2)
 
 
 @contextmanager
@@ -76,21 +76,17 @@ def test_many_at_once_keep_the_order_of_who_waits_for_each(
         assert len(found) == 25
 
 
-def test_properties_for_other_producers_do_not_weaken_it(
-    settled_broker: Broker, topic: Topic
-) -> None:
-    careless = ClientSettings.load(settled_broker.bootstrap_servers, None, CARELESS)
+def test_properties_for_other_producers_do_not_weaken_it(broker: Broker, topic: Topic) -> None:
+    careless = ClientSettings.load(broker.bootstrap_servers, None, CARELESS)
     with writing(careless, topic) as writer:
         asyncio.run(writer.write(b"v", b"k", partition=0))
     assert len(topic.read_all(1)) == 1
 
 
 def test_one_that_is_too_large_is_refused_and_takes_no_others_with_it(
-    settings: ClientSettings, settled_broker: Broker, topic_name: str
+    settings: ClientSettings, broker: Broker, topic_name: str
 ) -> None:
-    topic = Topic(
-        settled_broker.bootstrap_servers, topic_name, config={"max.message.bytes": "2000"}
-    )
+    topic = Topic(broker.bootstrap_servers, topic_name, config={"max.message.bytes": "2000"})
     with writing(settings, topic) as writer:
 
         async def write() -> list[BaseException | None]:
@@ -144,7 +140,7 @@ def test_what_is_not_acknowledged_at_the_end_is_told(own_broker: Broker, topic_n
     asyncio.run(write())
 
 
-def test_a_password_is_in_no_error(own_broker: Broker) -> None:
+def test_a_password_is_in_no_error(broker: Broker) -> None:
     properties = [
         "security.protocol=SASL_PLAINTEXT",
         "sasl.mechanism=PLAIN",
@@ -153,7 +149,7 @@ def test_a_password_is_in_no_error(own_broker: Broker) -> None:
         "compression.type=nonsense",
     ]
     with pytest.raises(UsageError) as raised:
-        Writers(ClientSettings.load(own_broker.bootstrap_servers, None, properties))("any")
+        Writers(ClientSettings.load(broker.bootstrap_servers, None, properties))("any")
     assert PASSWORD not in f"{raised.value} {raised.value.hint}"
 
 

@@ -1,0 +1,76 @@
+"""A broker that is killed and comes back: all that a drain has open with it waits, and goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from core.letters import Sample
+from drainer.kafka import dead_letters
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.lock import GroupLock, lock_group
+from drainer.sandbox import Broker
+from kafka.reader import Bounds, Reader, numbered
+from kafka.sender import letters_in, sending
+from kafka.topic import Topic, eventually
+
+SMALL = Bounds(30_000, 30_000)  # so that most is yet to be read
+
+
+@contextmanager
+def held(lock: GroupLock) -> Iterator[GroupLock]:
+    lock.acquire()
+    try:
+        yield lock
+    finally:
+        lock.release()
+
+
+def test_a_killed_broker_is_waited_for(
+    own_broker: Broker,
+    own_cluster: Cluster,
+    topic_name: str,
+    group: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dead_letters, "SILENCE_S", 0.3)
+    bootstrap, settings = own_broker.bootstrap_servers, own_cluster.settings
+    topic = Topic(bootstrap, topic_name, partitions=2)
+    for partition in range(2):
+        topic.produce(numbered(3000, size=1000), partition=partition)
+    dead = Topic(bootstrap, f"{topic_name}.dead")
+    ranges = {0: (0, 3000), 1: (0, 3000)}
+    with (
+        held(GroupLock(own_cluster, group, topic_name, "a")) as lock,
+        sending(settings, dead.name) as sender,
+        Reader(settings, topic_name, ranges, bounds=SMALL) as reader,
+    ):
+        reader.read(lambda: len(reader.messages) > 10)
+        for number in range(1000):
+            sender.send(Sample("lane", payload=number).letter())
+        eventually(lambda: len(sender.told) > 100, "some letters are written")
+
+        own_broker.kill()
+        try:
+            for number in range(1000, 1100):
+                sender.send(Sample("lane", payload=number).letter())
+            eventually(lambda: "refused" in (sender.writer.trouble or ""), "it is told why")
+            assert dead.name in (sender.writer.trouble or "")
+            reader.read(lambda: "refused" in (reader.fetch.trouble or ""))
+            eventually(lambda: lock.unsure_since_s is not None, "the lock is not sure of itself")
+        finally:
+            own_broker.start()
+
+        reader.read(wait_s=40)
+        assert reader.fetch.trouble is None
+        assert set(sender.all_told(wait_s=60)) == {None}
+        assert sender.writer.trouble is None
+        eventually(lambda: lock.unsure_since_s is None, "the lock is sure again", 30)
+        assert lock.lost is None
+        (member,) = own_cluster.group(lock_group(group), 30).members
+        assert member.client_id == lock.client_id
+    assert reader.offsets(0) == reader.offsets(1) == list(range(3000))
+    found = letters_in(bootstrap, dead.name)
+    assert [letter.payload for letter in found] == list(range(1100)), "each once, in order"
