@@ -42,6 +42,7 @@ from drainer.errors import (
     Unresumable,
 )
 from drainer.message import SubMessage
+from drainer.policy.failures import FailureSettings, OnFailure
 from drainer.store.plan_file import PlanFile
 
 both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
@@ -589,6 +590,41 @@ def test_a_plan_that_can_not_be_written_is_not_committed(
 
     assert summary.exit_code == 4
     assert rehearsal.group.tries == 0
+
+
+# A downstream that is away.
+
+
+@pytest.mark.parametrize("lanes", [1, 20, 300])
+@both_kinds
+def test_an_outage_without_retries_gives_nothing_up(
+    kind: type[OnTheLoop | OnThreads], lanes: int, tmp_path: Path
+) -> None:
+    """With ``--retries 0`` too: what fails in it is tried again once the downstream is back."""
+    away: list[float] = []
+
+    def step(sub: SubMessage) -> None:
+        if len(handler.account.finished) >= 100:
+            away.append(time.monotonic())
+            if away[-1] - away[0] < 0.3:
+                raise ConnectionError("refused")
+
+    async def step_on_the_loop(sub: SubMessage) -> None:
+        await asyncio.sleep(0)
+        step(sub)
+
+    log = log_of(*([f"k{n % lanes}"] for n in range(300)))
+    settings = FailureSettings(retries=0, retry_delay_s=0.001, on_failure=OnFailure.DEAD_LETTER)
+    rehearsal = Rehearsal(tmp_path, {0: log}, failures=settings)
+    handler = OnTheLoop(step_on_the_loop) if kind is OnTheLoop else OnThreads(step)
+
+    summary = rehearsal.drain(handler)
+
+    assert (summary.exit_code, summary.failures.outages) == (0, 1)
+    assert rehearsal.letters.written == []
+    assert rehearsal.finished_by_the_plan() == rehearsal.places
+    assert rehearsal.group.committed == FINISHED
+    assert handler.account.breaches == []
 
 
 # Two things at once: neither hides the other.

@@ -1,0 +1,23 @@
+"""The table of deliberate mutants stays true to the code and the tests that it names."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from mutants import MUTANTS, ROOT, Mutant, mutated
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_applies_and_its_tests_are_there(mutant: Mutant) -> None:
+    assert mutated(mutant) is not None, f"its text must stand once in {mutant.file}"
+    compile(mutated(mutant) or "", mutant.file, "exec")
+    for test in mutant.tests:
+        file, _, name = test.partition("::")
+        text = (ROOT / file).read_text("utf-8")
+        assert not name or f"def {name}(" in text, test
+
+
+def test_mutants_have_names_of_their_own() -> None:
+    assert max(Counter(mutant.name for mutant in MUTANTS).values()) == 1
