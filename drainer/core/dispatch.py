@@ -296,6 +296,10 @@ class Dispatcher:
         """All that is finished here, by partition: the plan's claim "all"."""
         return {number: ledger.progress() for number, ledger in self.ledgers.items()}
 
+    @property
+    def watermarks(self) -> dict[int, int]:
+        return {number: ledger.watermark for number, ledger in self.ledgers.items()}
+
     def claims(self) -> Claims:
         """What the plan holds: this progress, and of the other claims those that add to it."""
         others: Claims = {}

@@ -16,8 +16,9 @@ from drainer.core.latency import Latency, merge_latencies
 from drainer.core.merge import StateReference
 from drainer.core.parked import ParkedLanes
 from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Progress
+from drainer.core.progress import Counts, Progress
 from drainer.engine.runtime import Runtime
+from drainer.engine.status import RuleStatus
 from drainer.engine.tasks import spawn
 from drainer.errors import (
     CommitDelayed,
@@ -93,6 +94,12 @@ class Account(Protocol):
     def state(self) -> StateReference | None:
         """Where tasks write what the plan doesn't hold yet."""
 
+    @property
+    def watermarks(self) -> Mapping[int, int]: ...
+
+    def counts(self) -> tuple[Counts, Counts]:
+        """Messages and sub-messages."""
+
     def changes(self) -> Mapping[int, Progress]: ...
 
     def newly_parked(self) -> list[str]: ...
@@ -105,9 +112,19 @@ class Account(Protocol):
 
 
 class Measured(Protocol):
-    """What knows the handler's latency in this run."""
+    """What is known of this run."""
 
-    def overall(self) -> Latency | None: ...
+    @property
+    def elapsed_s(self) -> float: ...
+
+    @property
+    def rate_average(self) -> float:
+        """Sub-messages per second."""
+
+    def overall(self) -> Latency | None:
+        """The handler's."""
+
+    def rules(self) -> RuleStatus: ...
 
 
 class Checkpointer:
@@ -122,7 +139,7 @@ class Checkpointer:
         plan: OffsetPlan,
         file: PlanStore,
         account: Account,
-        latencies: Measured,
+        measured: Measured,
         committer: Committer,
         interval_s: float,
         lock: Lock,
@@ -137,7 +154,7 @@ class Checkpointer:
         self.written = plan
         self._file = file
         self._account = account
-        self._latencies = latencies
+        self._measured = measured
         self._latency_before = plan.latency  # of former runs
         self._committer = committer
         self._interval_s = interval_s
@@ -190,7 +207,7 @@ class Checkpointer:
             claims=self._account.claims(),
             parked=tuple(sorted(self._account.parked)),
             parked_lanes=self._account.parked_lanes,
-            latency=merge_latencies((self._latency_before, self._latencies.overall())),
+            latency=merge_latencies((self._latency_before, self._measured.overall())),
             ruled=self._account.ruled(),
             state=self._account.state,
         )

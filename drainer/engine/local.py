@@ -21,46 +21,41 @@ from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.engine.bundles import Bundles
 from drainer.engine.capping import cap_status
-from drainer.engine.checkpointer import Checkpointer, PlanStore
+from drainer.engine.checkpointer import PlanStore
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.failures import Failures
 from drainer.engine.latencies import Latencies
+from drainer.engine.lifecycle import Lifecycle
 from drainer.engine.limiter import Limiter
 from drainer.engine.loop import event_loop
 from drainer.engine.meter import Meter
-from drainer.engine.outcome import (
-    concluded,
-    judged_before,
-    last_offsets,
-    partition_results,
-    reason_told,
-)
+from drainer.engine.outcome import judged_before, not_closed
 from drainer.engine.ports import Ports
 from drainer.engine.pump import Pump
 from drainer.engine.settings import LocalSettings
-from drainer.engine.shutdown import Shutdown
-from drainer.engine.status import Status, Summary
+from drainer.engine.status import AutoStatus, FailureStatus, Status, Summary
 from drainer.engine.tasks import spawn
 from drainer.engine.threads import ThreadWorkers
 from drainer.engine.watchdog import Watchdog
 from drainer.engine.workers import Starter, Workers
-from drainer.errors import DrainerError, HandleFailed, RecordsDeleted, Signalled
+from drainer.errors import DrainerError, HandleFailed, RecordsDeleted, ThreadsOverdue, both
 from drainer.handler import Context
 from drainer.loader import LoadedHandler, describe
 from drainer.policy.concurrency import Concurrency
 from drainer.policy.rules.rule_filter import RuleFilter
 
-STATUS_INTERVAL_S = 0.5
-WATCH_INTERVAL_S = 0.05  # how soon trouble in the fetch thread or the lock is seen
+AT_ONCE_S = 1.0  # what the second Ctrl-C leaves to the source and to the handler's close()
 
 
 class LocalDrain:
     """One run of a drain in this process, from a plan on disk to a summary.
 
-    ``observe`` is shown the status about twice a second. ``give_up`` is called, from another
-    thread, when a handler blocks the event loop and a second signal asks to stop at once: nothing
-    but ending the process helps then. What finished is in the journal.
+    ``observe`` and ``give_up`` are as for ``Lifecycle``: when a handler blocks the event loop,
+    nothing but ending the process helps. What finished is in the journal.
     """
+
+    look_s = 0.05  # how soon trouble in the fetch thread or the lock is seen
+    doubtful = False
 
     def __init__(
         self,
@@ -79,8 +74,8 @@ class LocalDrain:
         self._settings = settings
         self._ports = ports
         self._runtime = ports.runtime
-        self._observe = observe
-        self._give_up = give_up
+        self._in_thread = ports.runtime.blocking_call
+        self._life = Lifecycle(self, plan, file, settings, ports, observe, give_up)
         progress = plan.claims[ALL]
         self.dispatcher = Dispatcher(
             {n: Ledger(p.start, p.end, progress[n]) for n, p in plan.partitions.items()},
@@ -92,18 +87,28 @@ class LocalDrain:
             plan.elsewhere(),
             plan.parked_lanes,
         )
-        self._begin_no_more: Callable[[], None] = lambda: None
+        self.begin_no_more: Callable[[], None] = lambda: None  # until there are workers
         self._limiter: Limiter | None = None  # when the concurrency is not fixed
-        self._hears_signals = False  # before that, Ctrl-C is a KeyboardInterrupt
-        self._asked: Signalled | None = None
-        self._hung_up = False  # and nobody asked but by that
+        self._limiting: asyncio.Task[None] | None = None
         self._cut_off: RecordsDeleted | None = None  # what keeps the rest from being read
+        self._closing = False
+
+    @property
+    def account(self) -> Dispatcher:
+        return self.dispatcher
+
+    @property
+    def measures(self) -> Meter:
+        return self._meter
+
+    @property
+    def given_up(self) -> int:
+        return self.dispatcher.given_up
 
     def run(self) -> Summary:
         """Drains until it ends, one way or another.
 
-        Raises Refused when the handler can't be opened. Everything else that stops it is told in
-        the summary; an error that nobody thought of is raised after the plan was saved.
+        Raises Refused when the handler can't be opened; else as ``Lifecycle.run``.
         """
         runtime = self._runtime
         with runtime.interpreter(), event_loop(runtime.new_event_loop) as loop:
@@ -116,24 +121,23 @@ class LocalDrain:
             try:
                 return loop.run_until_complete(main)
             except (SystemExit, KeyboardInterrupt) as error:
-                pressed = isinstance(error, KeyboardInterrupt) and not self._hears_signals
+                pressed = isinstance(error, KeyboardInterrupt) and not self._life.listens
                 if main.done() or pressed:
                     raise
                 # asyncio lets these through from any task: the drain is not over by that.
                 self._unheard(loop, {"exception": error, "task": main})
 
-    def stop(self, cause: DrainerError) -> None:
-        """Brings it to rest, from the loop's thread, as if something outside had."""
-        self._end(cause)
-
     async def _run(self) -> Summary:
+        self._watchdog = Watchdog()
+        with self._watchdog:
+            return await self._life.run()
+
+    async def prepare(self) -> None:
         loop = self._loop = asyncio.get_running_loop()
         settings, dispatcher, clock = self._settings, self.dispatcher, self._runtime.monotonic
         concurrency = Concurrency.of(settings.concurrency)
         most = concurrency.most_for(threads=not self._handler.is_async)
         first = min(concurrency.first, most)
-        self._ended: asyncio.Future[BaseException | None] = loop.create_future()
-        self._forced = asyncio.Event()
         loop.set_exception_handler(self._unheard)
         await self._handler.open(
             Context(
@@ -144,12 +148,12 @@ class LocalDrain:
                 options=dict(settings.options or {}),
                 write_to=self._ports.write_to,
             ),
-            self._runtime.blocking_call,
+            self._in_thread,
         )
-        self._latencies = Latencies(clock)
+        latencies = Latencies(clock)
         self._meter = Meter(
             dispatcher,
-            self._latencies,
+            latencies,
             concurrency=first,
             buffer_bytes=settings.buffer_bytes,
             plan_path=str(self._file.path),
@@ -162,25 +166,14 @@ class LocalDrain:
             use=lambda starter: self._workers.use(self._before(starter)),  # they come next
             wake=lambda: self._workers.wake(),  # noqa: PLW0108
             changed=self._end_if_over,
-            halt=self._end,
+            halt=self._life.end,
             runtime=self._runtime,
             before=judged_before(self._plan),
         )
-        self._checkpointer = Checkpointer(
-            self._plan,
-            self._file,
-            dispatcher,
-            self._latencies,
-            self._ports.committer,
-            settings.plan_interval_s,
-            self._ports.lock,
-            failed=self._end,
-            runtime=self._runtime,
-            journal_interval_s=settings.journal_interval_s,
-        )
+        checkpointer = self._life.keep()
         make_workers: Callable[..., Workers] = partial(ThreadWorkers, runtime=self._runtime)
         if self._handler.is_async:
-            make_workers = partial(AsyncWorkers, held=self._checkpointer.keep_up, clock=clock)
+            make_workers = partial(AsyncWorkers, held=checkpointer.keep_up, clock=clock)
         bundling = self._handler.bundling
         self._bundles: Bundles | None = None
         if bundling is not None:
@@ -195,11 +188,11 @@ class LocalDrain:
             self._plan.failures.timeout_s,
             failed=heard_by.failed,
             late=heard_by,
-            broken=self._end,
+            broken=self._life.end,
             idle=self._idle,
-            note=self._latencies.note,
+            note=latencies.note,
         )
-        self._begin_no_more = self._workers.begin_no_more
+        self.begin_no_more = self._workers.begin_no_more
         self._source = self._ports.open_source(dispatcher, self._notified)
         self._pump = Pump(
             self._source.next_batch,
@@ -208,7 +201,7 @@ class LocalDrain:
             settings.buffer_bytes // 2,  # the rest is for what is fetched and not yet split
             self._look_ahead(first),
             moved=self._fed,
-            failed=self._end,
+            failed=self._life.end,
             clock=clock,
         )
         if concurrency.is_auto:
@@ -223,83 +216,77 @@ class LocalDrain:
                 threads=not self._handler.is_async,
                 clock=clock,
             )
-        ending = Shutdown(
-            dispatcher,
-            self._source,
-            self._pump,
-            failures,
-            self._workers,
-            self._checkpointer,
-            self._ports,
-            self._handler,
-            settings.grace_s,
-            self._forced,
-            asked=lambda: self._asked,
-        )
-        self._watchdog = Watchdog()
-        with self._runtime.stop_signals(loop, self._signalled, self._give_up), self._watchdog:
-            self._hears_signals = True
-            try:
-                self._checkpointer.start()
-                self._workers.start()
-                self._source.start()
-            except BaseException:
-                await ending.stop_at_once()
-                raise
-            self._end_if_over()  # a plan may have nothing left
-            watch = spawn(self._watch(), "watch", self._end)
-            limiting = None
-            if self._limiter is not None:
-                limiting = spawn(self._limiter.run(), "limiter", self._end)
-            cause = await asyncio.shield(self._ended)
-            if limiting is not None:
-                limiting.cancel()
-            cause = await ending.stop(cause)
-            watch.cancel()
-            return await self._summary(cause)
 
-    async def _summary(self, cause: BaseException | None) -> Summary:
-        self._observe(self._status())
-        committed = await last_offsets(
-            self._checkpointer.plan,
-            self._ports.read_committed,
-            self._runtime.blocking_call,
-            ask=not self._forced.is_set(),
-        )
-        messages, subs = self.dispatcher.counts()
-        # What died in former runs of a redrive is among its letters again.
-        gave_up = self.dispatcher.given_up if self._plan.redrive else subs.given_up
-        lost = bool(self._plan.lost) and not self._plan.redrive
-        status, code, told = concluded(cause, messages, subs, gave_up=gave_up, lost=lost)
-        watermarks = {n: ledger.watermark for n, ledger in self.dispatcher.ledgers.items()}
-        return Summary(
-            status=status,
-            exit_code=code,
-            elapsed_s=self._meter.elapsed_s,
-            messages=messages,
-            sub_messages=subs,
-            partitions=partition_results(self._checkpointer.plan, watermarks, committed),
-            plan=str(self._file.path),
-            sub_messages_per_s=self._meter.rate_average,
-            cause=told,
-            failures=self._failures.status(),
-            parked=self.dispatcher.parked_lanes,
-            latency=self._latencies.overall(),
-            auto=None if self._limiter is None else self._limiter.status(),
-            blocked_by=self._watchdog.blocked_by,
-            rules=self._meter.rules(),
-            read_cap=cap_status(self._ports.read_pace, self._meter.elapsed_s, over=True),
-            write_cap=cap_status(self._ports.write_pace, self._meter.elapsed_s, over=True),
-        )
+    async def begin(self) -> None:
+        try:
+            self._life.checkpointer.start()
+            self._workers.start()
+            self._source.start()
+        except BaseException:
+            await self.stop_at_once()
+            raise
+        self._end_if_over()  # a plan may have nothing left
+        if self._limiter is not None:
+            self._limiting = spawn(self._limiter.run(), "limiter", self._life.end)
 
-    def _status(self) -> Status:
+    async def look(self, *, paused: bool) -> None:
+        trouble = self._source.failure
+        if isinstance(trouble, RecordsDeleted):
+            self._finish_what_came(trouble)
+        elif trouble is not None:
+            self._life.end(trouble)
+        self._failures.pause(paused)
+        self._pump.poke()
+
+    def stop(self) -> None:
+        if self._limiting is not None:
+            self._limiting.cancel()
+        self._pump.stop()
+        self._failures.stop()
+        self.begin_no_more()
+
+    async def rest(self, cause: BaseException | None, grace_s: float) -> BaseException | None:
+        self._stopped = self._in_thread(self._source.stop)
+        await (self._let_finish(grace_s) if grace_s > 0 else self._workers.abandon())
+        if isinstance(cause, ThreadsOverdue) and self.dispatcher.complete:
+            cause = None  # they came back after all
+        await self._close_dead_letters(grace_s)
+        return cause
+
+    async def close(self, cause: BaseException | None) -> BaseException | None:
+        await self._stopped
+        return await self._close_handler(cause)
+
+    async def stop_at_once(self) -> None:
+        """What finished goes to the journal first; then as much as fits into a moment."""
+        self._note()
+        ending = [
+            self._in_thread(self._source.stop),
+            asyncio.ensure_future(self._life.checkpointer.stop()),
+            asyncio.ensure_future(self._close_dead_letters(0.0)),
+            asyncio.ensure_future(self._workers_away_and_handler_closed()),
+        ]
+        await asyncio.wait(ending, timeout=AT_ONCE_S)
+        for each in ending:
+            each.cancel()
+        self._note()  # the broker may have confirmed a letter meanwhile
+
+    async def forget(self) -> None:
+        """The journal goes with the last plan."""
+
+    def failure_status(self) -> FailureStatus:
+        return self._failures.status()
+
+    def status(
+        self, plan: OffsetPlan, *, plan_age_s: float, stopping: str | None, trouble: str | None
+    ) -> Status:
         status = self._meter.status(
-            self._checkpointer.plan,
-            plan_age_s=self._runtime.monotonic() - self._checkpointer.written_at,
-            stopping=reason_told(self._ended),
+            plan,
+            plan_age_s=plan_age_s,
+            stopping=stopping,
             failures=self._failures.status(),
-            trouble=self._source.trouble or self._checkpointer.trouble or self._failures.trouble,
-            auto=None if self._limiter is None else self._limiter.status(),
+            trouble=self._source.trouble or trouble or self._failures.trouble,
+            auto=self._auto(),
         )
         return replace(
             status,
@@ -308,28 +295,52 @@ class LocalDrain:
             write_cap=cap_status(self._ports.write_pace, status.elapsed_s),
         )
 
+    def sum_up(self, summary: Summary) -> Summary:
+        return replace(
+            summary,
+            auto=self._auto(),
+            blocked_by=self._watchdog.blocked_by,
+            read_cap=cap_status(self._ports.read_pace, summary.elapsed_s, over=True),
+            write_cap=cap_status(self._ports.write_pace, summary.elapsed_s, over=True),
+        )
+
+    def _auto(self) -> AutoStatus | None:
+        return None if self._limiter is None else self._limiter.status()
+
+    def _note(self) -> None:
+        with suppress(DrainerError):
+            self._life.checkpointer.note()
+
+    async def _let_finish(self, grace_s: float) -> None:
+        finishing = asyncio.ensure_future(self._workers.drain())
+        finished, _ = await asyncio.wait((finishing,), timeout=grace_s)
+        if not finished:
+            finishing.cancel()
+            await self._workers.abandon()
+
+    async def _workers_away_and_handler_closed(self) -> None:
+        await self._workers.abandon()
+        await self._close_handler(None)
+
+    async def _close_dead_letters(self, timeout_s: float) -> None:
+        if self._ports.dead_letters is not None:
+            await self._in_thread(self._ports.dead_letters.close, timeout_s)
+
+    async def _close_handler(self, cause: BaseException | None) -> BaseException | None:
+        if self._closing:
+            return cause
+        self._closing = True
+        try:
+            await self._handler.close(self._in_thread)
+        except Exception as error:
+            return both(cause, not_closed(describe(error), error))
+        return cause
+
     def _limit(self, most: int) -> None:
         self._meter.concurrency = most
         self._pump.ready_lanes = self._look_ahead(most)
         self._workers.limit(most)
         self._pump.poke()
-
-    async def _watch(self) -> None:
-        """Looks after what lives in other threads, and shows the status."""
-        due = 0.0
-        while True:
-            for trouble in (self._source.failure, self._ports.lock.lost):
-                if isinstance(trouble, RecordsDeleted):
-                    self._finish_what_came(trouble)
-                elif trouble is not None:
-                    self._end(trouble)
-            # Another drain may hold the lock by now: it should find no one at work.
-            self._failures.pause(self._ports.lock.unsure_since_s is not None)
-            self._pump.poke()
-            if self._runtime.monotonic() >= due:
-                self._observe(self._status())
-                due = self._runtime.monotonic() + STATUS_INTERVAL_S
-            await asyncio.sleep(WATCH_INTERVAL_S)
 
     def _notified(self) -> None:
         # From the source's thread; the loop may be closed when the source is the last to stop.
@@ -344,7 +355,7 @@ class LocalDrain:
         return self._bundles.before(starter) if self._bundles else starter
 
     def _wake(self) -> None:
-        if not self._ended.done():
+        if not self._life.ended.done():
             self._workers.wake()
 
     def _idle(self) -> None:
@@ -365,23 +376,17 @@ class LocalDrain:
         if dispatcher.lanes.running:
             return
         if dispatcher.complete:
-            self._end(None)
+            self._life.end(None)
         elif (dispatcher.leaves_something or self._failures.late or self._cut_off) and not (
             dispatcher.lanes.ready or self._failures.waiting or self._pump.awaits
         ):
-            self._end(self._cut_off or self._failures.left_over())
+            self._life.end(self._cut_off or self._failures.left_over())
 
     def _finish_what_came(self, cut_off: RecordsDeleted) -> None:
         # What was read may be gone from the log by the time of a resume.
         self._cut_off = cut_off
         self._pump.cut_off()
         self._fed()
-
-    def _end(self, cause: BaseException | None) -> None:
-        if not self._ended.done():
-            self._ended.set_result(cause)
-            if cause is not None:
-                self._begin_no_more()  # not one, before anyone is told
 
     def _unheard(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         # Of a callback or a task that nobody waited for; without an exception it is only a remark.
@@ -394,19 +399,4 @@ class LocalDrain:
                     " sub-message counts as done when it returns",
                     cause=error,
                 )
-            self._end(error)
-
-    def _signalled(self, name: str) -> None:
-        asked = Signalled(f"interrupted by {name}")
-        # Supervisors send SIGHUP beside another signal, in any order: that is not asking twice.
-        if name != "SIGHUP":
-            stopping = self._ended.done() and self._ended.result() is not None
-            if not self._hung_up and (stopping or self._asked is not None):
-                self._forced.set()
-            self._hung_up = False
-        elif self._asked is not None:
-            return
-        else:
-            self._hung_up = True
-        self._asked = asked  # a drain that is only writing down its end is let finish, once
-        self._end(asked)
+            self._life.end(error)

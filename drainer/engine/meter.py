@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from drainer.core.dispatch import Dispatcher
+from drainer.core.latency import Latency
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts
 from drainer.engine.latencies import Latencies
@@ -82,11 +83,15 @@ class Meter:
             stopping=stopping,
             failures=failures,
             trouble=trouble,
-            latency=self._latencies.overall(),
+            latency=self.overall(),
             latency_recent=self._latencies.recent(),
             auto=auto,
             rules=self.rules(),
         )
+
+    def overall(self) -> Latency | None:
+        """The handler's latency in this run."""
+        return self._latencies.overall()
 
     def rules(self) -> RuleStatus:
         return RuleStatus.of(self._dispatcher.rule_filter)

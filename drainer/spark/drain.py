@@ -13,19 +13,11 @@ from dataclasses import replace
 from time import monotonic
 
 from drainer.blocking import blocking_call
-from drainer.engine.checkpointer import Checkpointer
+from drainer.core.plan import OffsetPlan
+from drainer.engine.lifecycle import Lifecycle
 from drainer.engine.loop import event_loop
-from drainer.engine.outcome import (
-    concluded,
-    last_offsets,
-    not_closed,
-    partition_results,
-    reason_told,
-)
-from drainer.engine.runtime import THIS_PROCESS
+from drainer.engine.outcome import not_closed
 from drainer.engine.settings import LocalSettings
-from drainer.engine.shutdown import NOT_OURS
-from drainer.engine.signals import stop_signals
 from drainer.engine.status import CapStatus, FailureStatus, Status, Summary
 from drainer.engine.tasks import spawn
 from drainer.errors import DrainerError, Interrupted, Refused, Signalled, both
@@ -45,14 +37,15 @@ from drainer.spark.state import State, state_beside
 from drainer.spark.task_monitor import TaskMonitor
 from drainer.spark.work import WaveRunner, share_of
 
-STATUS_INTERVAL_S = 0.5
-FOLLOW_INTERVAL_S = 0.1
 LEAVE_S = 5.0  # beyond the grace, for tasks to say that they have stopped
 CLOSE_S = 10.0  # for the handlers of all workers to be closed
 
 
 class SparkDrain:
     """One run of a drain on Spark, from a plan on disk to a summary."""
+
+    look_s = 0.1  # how soon what tasks told is heard of
+    stop_at_once = None
 
     def __init__(self, held: HeldDrain, settings: SparkSettings) -> None:
         self._held = held
@@ -61,13 +54,15 @@ class SparkDrain:
         self._handler = held.handler
         self._running = held.running
         self._spark = settings
-        self._asked: Signalled | None = None
+        self._life = Lifecycle(
+            self, held.plan, held.file, held.running, held, held.observe, held.give_up
+        )
+        self._at_rest = False  # all tasks have ended, and told all of it
 
     def run(self) -> Summary:
         """Drains until it ends, one way or another.
 
-        Raises Refused when Spark can't be started. Everything else that stops it is told in the
-        summary; an error that nobody thought of is raised after the plan was saved.
+        Raises Refused when Spark can't be started; else as ``Lifecycle.run``.
         """
         try:
             with refusing():
@@ -81,7 +76,7 @@ class SparkDrain:
             with event_loop() as loop:
                 context = on.session.sparkContext
                 self._prepare_run(ship(context, self._handler, self._spark.archives))
-                return loop.run_until_complete(self._run())
+                return loop.run_until_complete(self._life.run())
         finally:
             if on.owned:
                 with suppress(DrainerError):
@@ -129,10 +124,10 @@ class SparkDrain:
             await self._word.begin()
             look = blocking_call(self._jobs.check, checking, self._slots, self._tasks, name)
             self._reader.begin(behind=name)
-            await asyncio.wait((look, self._ended), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((look, self._life.ended), return_when=asyncio.FIRST_COMPLETED)
             if not look.done():
                 await blocking_call(self._jobs.cancel, name)
-                raise self._ended.result() or Interrupted("it was stopped")
+                raise self._life.ended.result() or Interrupted("it was stopped")
             with refusing():
                 await blocking_call(insist_on_probes, self._state, look.result())
         except BaseException:
@@ -149,79 +144,64 @@ class SparkDrain:
         with suppress(DrainerError):
             await blocking_call(self._state.remove, self._file.path)
 
-    async def _run(self) -> Summary:
-        loop = asyncio.get_running_loop()
-        self._ended: asyncio.Future[BaseException | None] = loop.create_future()
-        self._forced = asyncio.Event()
-        self._hearing = asyncio.Lock()
-        with stop_signals(loop, self._signalled, self._held.give_up):
-            await self._look_at_tasks()
-            self._monitor = TaskMonitor(
-                self._plan,
-                self._aggregation,
-                concurrency=self._most(self._running),
-                buffer_bytes=share_of(self._running, self._tasks).buffer_bytes * self._tasks,
-                plan_path=str(self._file.path),
-            )
-            self._checkpointer = Checkpointer(
-                self._plan,
-                self._file,
-                self._aggregation,
-                self._monitor,
-                self._held.committer,
-                self._running.plan_interval_s,
-                self._held.lock,
-                failed=self._end,
-                runtime=THIS_PROCESS,
-            )
-            # The plan tells where tasks write before the first of them does.
-            try:
-                await self._checkpointer.save(commit=False)
-            except BaseException:
-                await self._reader.cancel()
-                raise
-            self._checkpointer.start()
-            self._work = WaveRunner(
-                self._plan,
-                self._terms,
-                self._jobs,
-                self._reader,
-                self._state,
-                self._aggregation,
-                self._monitor,
-                self._end,
-                self._hear,
-            )
-            working = spawn(self._work.run(), "waves", self._end)
-            watch = spawn(self._watch(), "watch", self._end)
-            cause = await asyncio.shield(self._ended)
-            if isinstance(cause, Refused) and self._monitor.waves:
-                # As its readers of the first wave could and those of a later one can't.
-                hint = cause.hint or "resume with the plan"
-                cause = Interrupted(str(cause), hint=hint, cause=cause)
-            cause = await self._stop(cause, working)
-            watch.cancel()
-            return await self._summary(cause)
+    @property
+    def account(self) -> Aggregation:
+        return self._aggregation
 
-    async def _watch(self) -> None:
-        """Looks after what lives elsewhere, hears the tasks, and shows the status."""
-        due = 0.0
-        while True:
-            if self._held.lock.lost is not None:
-                self._end(self._held.lock.lost)
-            # Another drain may hold the lock by now: it should find no one at work.
-            await self._word.pause(paused=self._held.lock.unsure_since_s is not None)
-            await self._hear()
-            self._work.insist_on_limit()
-            await self._forget_waves()
-            if monotonic() >= due:
-                self._held.observe(self._status())
-                due = monotonic() + STATUS_INTERVAL_S
-            await asyncio.sleep(FOLLOW_INTERVAL_S)
+    @property
+    def measures(self) -> TaskMonitor:
+        return self._monitor
+
+    @property
+    def doubtful(self) -> bool:
+        return self._aggregation.doubtful
+
+    @property
+    def given_up(self) -> int:
+        return self._monitor.given_up
+
+    async def prepare(self) -> None:
+        self._hearing = asyncio.Lock()
+
+    async def begin(self) -> None:
+        await self._look_at_tasks()
+        self._monitor = TaskMonitor(
+            self._plan,
+            self._aggregation,
+            concurrency=self._most(self._running),
+            buffer_bytes=share_of(self._running, self._tasks).buffer_bytes * self._tasks,
+            plan_path=str(self._file.path),
+        )
+        checkpointer = self._life.keep()
+        # The plan tells where tasks write before the first of them does.
+        try:
+            await checkpointer.save(commit=False)
+        except BaseException:
+            await self._reader.cancel()
+            raise
+        checkpointer.start()
+        self._work = WaveRunner(
+            self._plan,
+            self._terms,
+            self._jobs,
+            self._reader,
+            self._state,
+            self._aggregation,
+            self._monitor,
+            self._life.end,
+            self._hear,
+        )
+        self._working = spawn(self._work.run(), "waves", self._life.end)
+
+    async def look(self, *, paused: bool) -> None:
+        await self._word.pause(paused=paused)
+        await self._hear()
+        self._work.insist_on_limit()
+        await self._forget_waves()
 
     async def _forget_waves(self) -> None:
         """Removes what tasks told of waves that the plan on disk has: it would grow for hours."""
-        reference = self._checkpointer.written.state
+        reference = self._life.checkpointer.written.state
         while reference is not None and self._oldest_wave < reference.wave:
             try:
                 await blocking_call(self._state.remove_wave, self._epoch, self._oldest_wave)
@@ -242,35 +222,38 @@ class SparkDrain:
                 )
                 self._monitor.hear(attempt, record.status)
 
-    async def _stop(
-        self, cause: BaseException | None, working: asyncio.Task[None]
-    ) -> BaseException | None:
+    def begin_no_more(self) -> None:
+        self._reader.stop()
+
+    def stop(self) -> None:
+        self._reader.stop()
+
+    async def rest(self, cause: BaseException | None, grace_s: float) -> BaseException | None:
+        if isinstance(cause, Refused) and self._monitor.waves:
+            # As its readers of the first wave could and those of a later one can't.
+            hint = cause.hint or "resume with the plan"
+            cause = Interrupted(str(cause), hint=hint, cause=cause)
         reason = "the drain is over" if cause is None else f"the drain is stopping: {cause}"
-        at_rest = await self._bring_to_rest(reason, working)
+        at_rest = await self._bring_to_rest(reason, grace_s)
         try:
             await self._hear()
         except DrainerError:
             at_rest = False  # what they told last is still there, for a resume
-        at_rest = at_rest and not self._aggregation.doubtful
-        if at_rest:  # else they may tell more, which the plan is to know it has not
+        self._at_rest = at_rest and not self.doubtful
+        if self._at_rest:  # else they may tell more, which the plan is to know it has not
             self._aggregation.end()
             self._aggregation.tasks_are_over()  # the plan that is written now has all of it
-            cause = await self._close_handlers(cause)
-        await self._checkpointer.stop()
-        lost = self._held.lock.lost
-        try:
-            ours = lost is None and not isinstance(cause, NOT_OURS)
-            ours = ours and not self._aggregation.doubtful
-            await self._checkpointer.finish(commit=ours and not self._forced.is_set())
-        except DrainerError as error:
-            cause = both(cause, error)
-        else:
-            if at_rest:
-                with suppress(DrainerError):
-                    await blocking_call(self._state.remove, self._file.path)
-        return cause if lost is None or lost is cause else both(cause, lost)
+        return cause
 
-    async def _bring_to_rest(self, reason: str, working: asyncio.Task[None]) -> bool:
+    async def close(self, cause: BaseException | None) -> BaseException | None:
+        return await self._close_handlers(cause) if self._at_rest else cause
+
+    async def forget(self) -> None:
+        if self._at_rest:
+            with suppress(DrainerError):
+                await blocking_call(self._state.remove, self._file.path)
+
+    async def _bring_to_rest(self, reason: str, grace_s: float) -> bool:
         """Whether all tasks have said that they are; else they may still be at work."""
         told = True
         try:
@@ -280,16 +263,16 @@ class SparkDrain:
             await self._work.cancel()
         await self._reader.cancel()
         resting = asyncio.create_task(self._work.rest())
-        forced = asyncio.create_task(self._forced.wait())
+        forced = asyncio.create_task(self._life.forced.wait())
         await asyncio.wait(
             (resting, forced),
-            timeout=self._running.grace_s + LEAVE_S,
+            timeout=grace_s + LEAVE_S,
             return_when=asyncio.FIRST_COMPLETED,
         )
         forced.cancel()
         at_rest = resting.done()
         resting.cancel()
-        working.cancel()
+        self._working.cancel()
         await self._work.cancel()
         return at_rest and told
 
@@ -298,82 +281,42 @@ class SparkDrain:
         until_s = monotonic() + CLOSE_S
         while True:
             still_open, failed = await blocking_call(self._state.handlers, self._epoch)
-            if not still_open or monotonic() > until_s or self._forced.is_set():
+            if not still_open or monotonic() > until_s or self._life.forced.is_set():
                 break
-            await asyncio.sleep(FOLLOW_INTERVAL_S)
+            await asyncio.sleep(self.look_s)
         if failed:
             return both(cause, not_closed(failed[0]))
         return cause
 
-    async def _summary(self, cause: BaseException | None) -> Summary:
-        self._held.observe(self._status())
-        committed = await last_offsets(
-            self._checkpointer.plan,
-            self._held.read_committed,
-            blocking_call,
-            ask=not self._forced.is_set(),
-        )
-        messages, subs = self._aggregation.counts()
-        status, code, told = concluded(
-            cause,
-            messages,
-            subs,
-            gave_up=subs.given_up,
-            lost=bool(self._plan.lost) and not self._plan.redrive,
-        )
-        monitor = self._monitor
-        return Summary(
-            status=status,
-            exit_code=code,
-            elapsed_s=monitor.elapsed_s,
-            messages=messages,
-            sub_messages=subs,
-            partitions=partition_results(
-                self._checkpointer.plan, self._aggregation.watermarks, committed
-            ),
-            plan=str(self._file.path),
-            sub_messages_per_s=monitor.rate_average,
-            cause=told,
-            failures=self._failure_status(),
-            parked=self._aggregation.parked_lanes,
-            latency=monitor.overall(),
-            rules=monitor.rules(),
-            engine="spark",
-            waves=monitor.waves,
-            tasks=monitor.tasks_most,
-            read_cap=self._read_cap(monitor.elapsed_s),
-        )
+    def failure_status(self) -> FailureStatus:
+        failures = self._monitor.failures(self._plan.failures.dead_letter_topic)
+        return replace(failures, parked_lanes=len(self._work.parked))
 
-    def _status(self) -> Status:
+    def status(
+        self, plan: OffsetPlan, *, plan_age_s: float, stopping: str | None, trouble: str | None
+    ) -> Status:
         status = self._monitor.status(
-            self._checkpointer.plan,
-            plan_age_s=monotonic() - self._checkpointer.written_at,
-            stopping=reason_told(self._ended),
-            trouble=self._checkpointer.trouble or self._reader.trouble,
+            plan,
+            plan_age_s=plan_age_s,
+            stopping=stopping,
+            trouble=trouble or self._reader.trouble,
             ahead=self._reader.reads,
         )
         cap = self._read_cap(status.elapsed_s)
-        return replace(status, failures=self._failure_status(), read_cap=cap)
+        return replace(status, failures=self.failure_status(), read_cap=cap)
+
+    def sum_up(self, summary: Summary) -> Summary:
+        return replace(
+            summary,
+            engine="spark",
+            waves=self._monitor.waves,
+            tasks=self._monitor.tasks_most,
+            read_cap=self._read_cap(summary.elapsed_s),
+        )
 
     def _read_cap(self, elapsed_s: float) -> CapStatus | None:
         return self._reader.cap(elapsed_s, waited_for=not self._work.handles)
 
-    def _failure_status(self) -> FailureStatus:
-        failures = self._monitor.failures(self._plan.failures.dead_letter_topic)
-        return replace(failures, parked_lanes=len(self._work.parked))
-
     def _most(self, settings: LocalSettings) -> int:
         concurrency = Concurrency.of(settings.concurrency)
         return concurrency.most_for(threads=not self._handler.is_async)
-
-    def _end(self, cause: BaseException | None) -> None:
-        if not self._ended.done():
-            self._ended.set_result(cause)
-        self._reader.stop()
-
-    def _signalled(self, name: str) -> None:
-        asked = Signalled(f"interrupted by {name}")
-        if self._asked is not None and name != "SIGHUP":
-            self._forced.set()
-        self._asked = asked
-        self._end(asked)

@@ -11,7 +11,7 @@ import pytest
 from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of
 
 from drainer.core.dispatch import MESSAGE_BYTES, SUB_MESSAGE_BYTES
-from drainer.engine import local
+from drainer.engine import lifecycle
 from drainer.engine.local import LocalDrain
 from drainer.engine.pump import SLICE_CHECK
 from drainer.engine.settings import LocalSettings
@@ -126,7 +126,7 @@ def test_waiting_takes_no_cpu(
     kind: type[OnTheLoop | OnThreads], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While handlers are slow and the source stalls, nobody asks it thousands of times."""
-    monkeypatch.setattr(local, "STATUS_INTERVAL_S", 0.0)
+    monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
     go_on = threading.Event()
     go_on_too = asyncio.Event()
     asked: list[int] = []

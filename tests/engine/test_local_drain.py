@@ -21,7 +21,7 @@ from made_up_kafka import (
 )
 
 from drainer.core.progress import Progress
-from drainer.engine import coroutines, local
+from drainer.engine import coroutines, lifecycle
 from drainer.engine.settings import LocalSettings
 from drainer.handler import Context, Handler
 from drainer.message import Barrier, SubMessage
@@ -293,7 +293,7 @@ def test_open_is_told_what_it_works_for(tmp_path: Path) -> None:
 def test_the_status_shows_the_drain_as_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "STATUS_INTERVAL_S", 0.0)
+    monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
     seen = asyncio.Event()
     rehearsal = Rehearsal(tmp_path, {0: log_of(["a", "a", "b"], ["a"], holes=1)})
 

@@ -26,7 +26,7 @@ from made_up_kafka import (
 )
 
 from drainer.core.plan import OffsetPlan
-from drainer.engine import checkpointer, local
+from drainer.engine import checkpointer, lifecycle
 from drainer.engine.local import LocalDrain
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status
@@ -75,7 +75,7 @@ def only_the_last_waits_for(event: asyncio.Event) -> OnTheLoop:
 def test_a_commit_without_an_answer_is_waited_out_and_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "STATUS_INTERVAL_S", 0.0)
+    monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
     shown, settled = asyncio.Event(), asyncio.Event()
 
     def look(status: Status) -> None:
@@ -100,7 +100,7 @@ def test_plans_are_written_while_a_commit_waits_for_its_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or a loss of power would cost as much as the broker is slow."""
-    monkeypatch.setattr(local, "STATUS_INTERVAL_S", 0.0)
+    monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
     answered = threading.Event()
     enough = asyncio.Event()
     began_at: list[int] = []
@@ -373,7 +373,7 @@ def test_nothing_is_committed_while_the_lock_is_not_confirmed(
 def test_commits_go_on_once_the_lock_is_confirmed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "STATUS_INTERVAL_S", 0.0)
+    monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
     settled = asyncio.Event()
     tries_then: list[int] = []
 
@@ -428,7 +428,7 @@ def test_what_was_read_before_the_rest_was_deleted_is_finished_and_committed(
 def test_the_trouble_of_a_source_is_shown_and_waited_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "STATUS_INTERVAL_S", 0.0)
+    monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
 
     def stall_then_go_on(status: Status) -> None:
         seen = len(rehearsal.statuses)
@@ -703,7 +703,7 @@ def test_the_plan_holds_what_was_committed_before_another_moved_the_group(tmp_pa
 def test_an_error_in_the_view_ends_the_drain_loudly_with_the_plan_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "STATUS_INTERVAL_S", 0.0)
+    monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
 
     def break_down(status: Status) -> None:
         if status.sub_messages.done:

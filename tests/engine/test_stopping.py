@@ -26,7 +26,7 @@ from made_up_kafka import (
     tick,
 )
 
-from drainer.engine import checkpointer, local
+from drainer.engine import checkpointer, lifecycle
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status
 from drainer.errors import CommitDelayed, LockLost
@@ -168,7 +168,7 @@ def test_a_handler_that_never_finishes_ends_with_the_grace(
 def test_two_signals_stop_at_once_and_the_journal_has_the_rest(
     kind: type[OnTheLoop | OnThreads], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "STATUS_INTERVAL_S", 0.0)
+    monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
     monkeypatch.setattr(checkpointer, "JOURNAL_INTERVAL_S", 60)  # so that all is unwritten by then
 
     def again(status: Status) -> None:
@@ -191,7 +191,7 @@ def test_two_signals_stop_at_once_and_the_journal_has_the_rest(
 def test_a_second_signal_ends_the_wait_for_a_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "STATUS_INTERVAL_S", 0.0)
+    monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
     monkeypatch.setattr(checkpointer, "COMMIT_PAUSE_S", 60.0)
 
     def again(status: Status) -> None:
@@ -312,7 +312,7 @@ def test_a_sighup_beside_another_signal_is_not_asking_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """systemd sends both, and so does a terminal that is closed after a Ctrl-C."""
-    monkeypatch.setattr(local, "STATUS_INTERVAL_S", 0.0)
+    monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
     first, second = signals
 
     def heard() -> bool:

@@ -9,7 +9,7 @@ from math import inf
 from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.core.progress import Counts, Outcome
-from drainer.engine.local import WATCH_INTERVAL_S
+from drainer.engine.local import LocalDrain
 from drainer.message import SubMessage
 from drainer.policy.admission import BURST_S
 from drainer.policy.failures import JITTER, AfterDead, FailureSettings, OnFailure
@@ -203,7 +203,7 @@ class Account:
 
     def _check_lock(self, place: Place) -> None:
         unsure_s = self._world.now_s - (self.unsure_since_s() or inf)
-        noticed_s = WATCH_INTERVAL_S + self._world.longest_turn_s + INSTANT_S
+        noticed_s = LocalDrain.look_s + self._world.longest_turn_s + INSTANT_S
         # Threads go on with what they were handed before.
         fine = not self.exact or unsure_s <= noticed_s
         self._world.insist(fine, f"{place} began while the lock was in doubt")

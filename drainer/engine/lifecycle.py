@@ -1,0 +1,296 @@
+"""The life of a drain, whatever its engine: it starts, is watched, keeps its plan, comes to rest,
+and is summed up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+from drainer.core.plan import OffsetPlan
+from drainer.engine.checkpointer import Account, Checkpointer, Committer, Lock, Measured, PlanStore
+from drainer.engine.outcome import concluded, last_offsets, partition_results, reason_told
+from drainer.engine.runtime import Runtime
+from drainer.engine.settings import LocalSettings
+from drainer.engine.status import FailureStatus, Status, Summary
+from drainer.engine.tasks import spawn
+from drainer.errors import (
+    DrainerError,
+    GroupJoined,
+    LockLost,
+    OffsetMoved,
+    Signalled,
+    TopicGone,
+    both,
+)
+
+STATUS_INTERVAL_S = 0.5
+
+NOT_OURS = (OffsetMoved, GroupJoined, LockLost, TopicGone)  # then nothing may be committed
+
+
+class Outside(Protocol):
+    """What the life of a drain needs from outside."""
+
+    @property
+    def committer(self) -> Committer: ...
+
+    @property
+    def lock(self) -> Lock: ...
+
+    @property
+    def read_committed(self) -> Callable[[], Mapping[int, int | None]]:
+        """Gives the group's offsets; it may raise DrainerError."""
+
+    @property
+    def runtime(self) -> Runtime: ...
+
+
+class Work(Protocol):
+    """What an engine brings: where its sub-messages come from, and where they are handled.
+
+    Attributes:
+        look_s: between two looks.
+        stop_at_once: ends it wherever it is, by a second request to stop; None for work that looks
+            at ``forced`` itself while it comes to rest.
+        doubtful: whether its account did not add up, so that nothing may be committed.
+    """
+
+    @property
+    def look_s(self) -> float: ...
+
+    @property
+    def stop_at_once(self) -> Callable[[], Awaitable[None]] | None: ...
+
+    @property
+    def account(self) -> Account: ...
+
+    @property
+    def measures(self) -> Measured: ...
+
+    @property
+    def doubtful(self) -> bool: ...
+
+    @property
+    def given_up(self) -> int:
+        """Sub-messages given up in this run."""
+
+    async def prepare(self) -> None:
+        """Before requests to stop are listened to. Raises Refused when it can't begin."""
+
+    async def begin(self) -> None:
+        """Starts all that works; the plan has its keeper (``keep``) before anything is handled.
+
+        When it raises, it ends what it has begun."""
+
+    async def look(self, *, paused: bool) -> None:
+        """Notices what happened elsewhere. Nothing is begun while ``paused``."""
+
+    def begin_no_more(self) -> None:
+        """From here on nothing goes to a handler that is not in one: the drain has a cause to stop.
+
+        It may be called before ``begin``.
+        """
+
+    def stop(self) -> None:
+        """Reads nothing more, and starts nothing."""
+
+    async def rest(self, cause: BaseException | None, grace_s: float) -> BaseException | None:
+        """Returns when nothing is in a handler any longer; gives the cause, as it is known then."""
+
+    async def close(self, cause: BaseException | None) -> BaseException | None:
+        """Closes the handlers; gives the cause, with what went wrong by that."""
+
+    async def forget(self) -> None:
+        """Removes what the last plan on disk has made superfluous."""
+
+    def failure_status(self) -> FailureStatus: ...
+
+    def status(
+        self, plan: OffsetPlan, *, plan_age_s: float, stopping: str | None, trouble: str | None
+    ) -> Status: ...
+
+    def sum_up(self, summary: Summary) -> Summary:
+        """The summary with what only this engine knows."""
+
+
+class Lifecycle:
+    """One run of a drain, from a plan on disk to a summary.
+
+    ``observe`` is shown the status about twice a second. ``give_up`` is called, from another
+    thread, when the event loop is blocked and a second signal asks to stop at once.
+
+    Attributes:
+        forced: set when a person wants to wait no longer.
+        listens: whether signals come as requests to stop; before that, Ctrl-C is a
+            KeyboardInterrupt.
+    """
+
+    checkpointer: Checkpointer
+
+    def __init__(
+        self,
+        work: Work,
+        plan: OffsetPlan,
+        file: PlanStore,
+        settings: LocalSettings,
+        outside: Outside,
+        observe: Callable[[Status], None],
+        give_up: Callable[[], None],
+    ) -> None:
+        self._work = work
+        self._plan = plan
+        self._file = file
+        self._settings = settings
+        self._outside = outside
+        self._observe = observe
+        self._give_up = give_up
+        self._asked: Signalled | None = None
+        self._hung_up = False  # and that was the only request
+        self.listens = False
+
+    async def run(self) -> Summary:
+        """Drains until it ends, one way or another.
+
+        Raises Refused when it can't begin. Everything else that stops it is the summary's cause;
+        an error that is not drainer's is raised after the plan was saved.
+        """
+        loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[BaseException | None] = loop.create_future()
+        self.forced = asyncio.Event()
+        await self._work.prepare()
+        with self._outside.runtime.stop_signals(loop, self._signalled, self._give_up):
+            self.listens = True
+            await self._work.begin()
+            watch = spawn(self._watch(), "watch", self.end)
+            cause = await asyncio.shield(self.ended)
+            cause = await self._stop(cause)
+            watch.cancel()
+            return await self._summary(cause)
+
+    def keep(self) -> Checkpointer:
+        """Makes what keeps the plan, of the account that the engine has by now."""
+        self.checkpointer = Checkpointer(
+            self._plan,
+            self._file,
+            self._work.account,
+            self._work.measures,
+            self._outside.committer,
+            self._settings.plan_interval_s,
+            self._outside.lock,
+            failed=self.end,
+            runtime=self._outside.runtime,
+            journal_interval_s=self._settings.journal_interval_s,
+        )
+        return self.checkpointer
+
+    def end(self, cause: BaseException | None) -> None:
+        """Brings the drain to rest, by the first cause; None when all is done."""
+        if not self.ended.done():
+            self.ended.set_result(cause)
+            if cause is not None:
+                self._work.begin_no_more()  # not one, before anyone is told
+
+    async def _watch(self) -> None:
+        """Looks after what lives elsewhere, and shows the status."""
+        clock, lock = self._outside.runtime.monotonic, self._outside.lock
+        due = 0.0
+        while True:
+            # Another drain may hold the lock by now: it should find no one at work.
+            await self._work.look(paused=lock.unsure_since_s is not None)
+            if lock.lost is not None:
+                self.end(lock.lost)
+            if clock() >= due:
+                self._observe(self._status())
+                due = clock() + STATUS_INTERVAL_S
+            await asyncio.sleep(self._work.look_s)
+
+    async def _stop(self, cause: BaseException | None) -> BaseException | None:
+        """Gives what to tell as the reason, None when all is done."""
+        self._work.stop()
+        in_order = asyncio.ensure_future(self._stop_in_order(cause))
+        forced = asyncio.ensure_future(self.forced.wait())
+        await asyncio.wait((in_order, forced), return_when=asyncio.FIRST_COMPLETED)
+        forced.cancel()
+        stop_at_once = self._work.stop_at_once
+        if in_order.done() or stop_at_once is None:
+            return await in_order
+        in_order.cancel()
+        await stop_at_once()
+        return cause or self._asked
+
+    async def _stop_in_order(self, cause: BaseException | None) -> BaseException | None:
+        # Whoever works for the group by now handles what died here: no letter is ours to write.
+        grace_s = 0.0 if isinstance(cause, NOT_OURS) else self._settings.grace_s
+        cause = await self._work.rest(cause, grace_s)
+        await self.checkpointer.stop()
+        cause = await self._work.close(cause)
+        lost = self._outside.lock.lost  # maybe only now: the first reason hides it
+        ours = lost is None and not isinstance(cause, NOT_OURS) and not self._work.doubtful
+        try:
+            await self.checkpointer.finish(commit=ours and not self.forced.is_set())
+        except DrainerError as error:
+            cause = both(cause, error)
+        else:
+            await self._work.forget()
+        return cause if lost is None or lost is cause else both(cause, lost)
+
+    def _status(self) -> Status:
+        keeper = self.checkpointer
+        return self._work.status(
+            keeper.plan,
+            plan_age_s=self._outside.runtime.monotonic() - keeper.written_at,
+            stopping=reason_told(self.ended),
+            trouble=keeper.trouble,
+        )
+
+    async def _summary(self, cause: BaseException | None) -> Summary:
+        self._observe(self._status())
+        work, plan = self._work, self.checkpointer.plan
+        committed = await last_offsets(
+            plan,
+            self._outside.read_committed,
+            self._outside.runtime.blocking_call,
+            ask=not self.forced.is_set(),
+        )
+        messages, subs = work.account.counts()
+        status, code, told = concluded(
+            cause,
+            messages,
+            subs,
+            # What died in former runs of a redrive is among its letters again.
+            gave_up=work.given_up if plan.redrive else subs.given_up,
+            lost=bool(plan.lost) and not plan.redrive,
+        )
+        return work.sum_up(
+            Summary(
+                status=status,
+                exit_code=code,
+                elapsed_s=work.measures.elapsed_s,
+                messages=messages,
+                sub_messages=subs,
+                partitions=partition_results(plan, work.account.watermarks, committed),
+                plan=str(self._file.path),
+                sub_messages_per_s=work.measures.rate_average,
+                cause=told,
+                failures=work.failure_status(),
+                parked=work.account.parked_lanes,
+                latency=work.measures.overall(),
+                rules=work.measures.rules(),
+            )
+        )
+
+    def _signalled(self, name: str) -> None:
+        asked = Signalled(f"interrupted by {name}")
+        # Supervisors send SIGHUP beside another signal, in any order: that is not asking twice.
+        if name != "SIGHUP":
+            stopping = self.ended.done() and self.ended.result() is not None
+            if not self._hung_up and (stopping or self._asked is not None):
+                self.forced.set()
+            self._hung_up = False
+        elif self._asked is not None:
+            return
+        else:
+            self._hung_up = True
+        self._asked = asked  # a drain that is only writing down its end is let finish, once
+        self.end(asked)
