@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -240,9 +239,8 @@ class Command:
         """Wait until so many sub-messages were begun, or done."""
 
         def found() -> bool:
-            return self.record.path.exists() and (
-                len(re.findall(rf'^\["{mark}"', self.record.path.read_text(), re.M)) >= count
-            )
+            path = self.record.path
+            return path.exists() and path.read_bytes().count(f'\n["{mark}"'.encode()) >= count
 
         eventually(lambda: found() or not running.running, f"{count} are {mark}", within_s)
         assert found(), running.err

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from command.conftest import MakeTopic, distinct, operations
 from command.process import Command
 
 AUTO = ("--concurrency", "auto:100")
 
 
-@pytest.mark.parametrize("handler", ["OnTheLoop", "OnThreads"])
 def test_auto_goes_beyond_where_it_begins_and_not_beyond_its_most(
-    command: Command, make_topic: MakeTopic, handler: str
+    command: Command, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(distinct(2_000))
-    kind = f"{command.handlers}:{handler}"
-    outcome = command.drain(topic, *AUTO, "--json", handler=kind, pause_ms=50)
+    outcome = command.drain(topic, *AUTO, "--json", pause_ms=50)
 
     found = outcome.answer["concurrency"]
     assert (found["auto"], found["most"]) == (True, 100)
@@ -64,16 +60,7 @@ def test_while_it_runs_lines_tell_the_limit_and_why(
     assert "(auto, " in outcome.err
 
 
-@pytest.mark.parametrize("value", ["auto:0", "auto:many", "automatic"])
-def test_what_is_no_concurrency_is_refused_with_a_hint(command: Command, value: str) -> None:
-    outcome = command("run", "--topic", "t", "--group", "g", "-c", value, code=2)
+def test_what_is_no_concurrency_is_refused(command: Command) -> None:
+    outcome = command("run", "--topic", "t", "--group", "g", "-c", "auto:0", code=2)
 
     assert "--concurrency" in outcome.err
-
-
-def test_a_profile_may_say_auto(command: Command, make_topic: MakeTopic) -> None:
-    topic = make_topic(distinct(3))
-    (command.folder / "drainer.toml").write_text('concurrency = "auto:60"\n')
-    what = (*command.what(topic), "--from", "earliest", "--dry-run")
-
-    assert command("run", *what, "--json").answer["concurrency"] == "auto:60"

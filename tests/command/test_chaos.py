@@ -17,7 +17,6 @@ from command.process import FAST, Command, Running
 from command.record import every_place
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import lock_group
-from drainer.sandbox import Broker
 from kafka.topic import eventually
 
 SESSION = ("-X", "session.timeout.ms=1500")
@@ -31,56 +30,37 @@ def stop_until_its_lock_is_gone(running: Running, cluster: Cluster, group: str) 
     )
 
 
-def test_a_drain_that_is_stopped_and_woken_goes_on(command: Command, make_topic: MakeTopic) -> None:
-    messages = operations(300)
-    topic = make_topic(messages)
-    running = command.begin(topic, *FAST, pause_ms=5)
-    command.wait_for(running, "done", 100)
-    running.signal(signal.SIGSTOP)
-    eventually(lambda: state(running) == "T", "it stands still")
-    running.signal(signal.SIGCONT)
-    running.ends(0)
-    assert sorted(command.record.done()) == sorted(every_place(messages))
-    command.record.check_order()
-
-
-def state(running: Running) -> str:
-    return Path(f"/proc/{running.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-
-
 def test_one_that_was_stopped_until_its_lock_was_gone_goes_on_if_nobody_took_it(
-    own_command: Command, own_broker: Broker, own_cluster: Cluster, make_topic: MakeTopic
+    command: Command, cluster: Cluster, make_topic: MakeTopic
 ) -> None:
-    topic = make_topic(distinct(50), at=own_broker.bootstrap_servers)
-    running = own_command.begin(topic, *SESSION, *FAST, gate=own_command.gate)
-    own_command.wait_for(running, "begun", 50)
-    stop_until_its_lock_is_gone(running, own_cluster, own_command.group(topic))
+    topic = make_topic(distinct(50))
+    running = command.begin(topic, *SESSION, *FAST, gate=command.gate)
+    command.wait_for(running, "begun", 50)
+    stop_until_its_lock_is_gone(running, cluster, command.group(topic))
     running.signal(signal.SIGCONT)
-    own_command.gate.touch()
+    command.gate.touch()
     running.ends(0)
-    assert own_command.record.repeats() == {}
-    assert committed(own_cluster, topic) == {0: 50}
+    assert command.record.repeats() == {}
+    assert committed(cluster, topic) == {0: 50}
 
 
 def test_one_that_was_stopped_until_another_took_its_lock_gives_way(
-    own_command: Command, own_broker: Broker, own_cluster: Cluster, make_topic: MakeTopic
+    command: Command, cluster: Cluster, make_topic: MakeTopic
 ) -> None:
-    topic = make_topic(distinct(50), at=own_broker.bootstrap_servers)
-    first = own_command.begin(topic, *SESSION, *FAST, gate=own_command.gate)
-    own_command.wait_for(first, "begun", 50)
-    stop_until_its_lock_is_gone(first, own_cluster, own_command.group(topic))
-    second = own_command.begin(
-        topic, *SESSION, *FAST, "--plan", "another.json", gate=own_command.gate
-    )
-    own_command.wait_for(second, "begun", 100)
+    topic = make_topic(distinct(50))
+    first = command.begin(topic, *SESSION, *FAST, gate=command.gate)
+    command.wait_for(first, "begun", 50)
+    stop_until_its_lock_is_gone(first, cluster, command.group(topic))
+    second = command.begin(topic, *SESSION, *FAST, "--plan", "another.json", gate=command.gate)
+    command.wait_for(second, "begun", 100)
     first.signal(signal.SIGCONT)
     outcome = first.ends(4)
     assert "took the lock" in outcome.error
     assert "let that one finish" in outcome.hint
-    assert not own_command.record.done(), "both are held up: nobody has moved the group"
-    own_command.gate.touch()
+    assert not command.record.done(), "both are held up: nobody has moved the group"
+    command.gate.touch()
     second.ends(0)
-    assert committed(own_cluster, topic) == {0: 50}
+    assert committed(cluster, topic) == {0: 50}
 
 
 def test_a_clock_that_jumps_by_hours_changes_nothing(

@@ -11,17 +11,11 @@ from command.process import Command
 
 FAILING = {
     "handle": "async def handle(sub):\n    raise LookupError('the document is locked')\n",
-    "split": "async def handle(sub): pass\n"
-    "def split(message):\n    raise LookupError('the document is locked')\n",
-    "open": "async def handle(sub): pass\n"
-    "def open(context):\n    raise LookupError('the document is locked')\n",
     "import": "raise LookupError('the document is locked')\n",
 }
 
 
-@pytest.mark.parametrize(
-    ("where", "code"), [("handle", 5), ("split", 5), ("open", 3), ("import", 3)]
-)
+@pytest.mark.parametrize(("where", "code"), [("handle", 5), ("import", 3)])
 def test_only_debug_shows_the_traceback_of_what_the_handler_raised(
     command: Command, make_topic: MakeTopic, where: str, code: int
 ) -> None:

@@ -87,44 +87,32 @@ def test_a_process_that_is_asked_for_lets_variables_of_spark_alone(
     assert engine_line(outcome) == "engine this process (as --engine says)"
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
+def test_an_option_of_spark_s_beside_the_process_is_a_slip(command: Command, topic: Topic) -> None:
+    for option in (
         ("--master", "yarn"),
         ("--wave", "1GiB"),
         ("--tasks", "2"),
         ("--state", "x"),
         ("--archive", "x.zip"),
         ("--spark-conf", "spark.a=b"),
-    ],
-)
-def test_an_option_of_spark_s_beside_the_process_is_a_slip(
-    command: Command, topic: Topic, option: tuple[str, str]
-) -> None:
-    outcome = command("run", *command.what(topic), "--engine", "process", *option, code=2)
-
-    assert outcome.error == f"{option[0]} is for Spark, and --engine process says otherwise"
+    ):
+        outcome = command("run", *command.what(topic), "--engine", "process", *option, code=2)
+        assert outcome.error == f"{option[0]} is for Spark, and --engine process says otherwise"
 
 
-@pytest.mark.parametrize(
-    ("options", "word"),
-    [
-        (("--master", "yarn"), "a place to say what they finished"),
-        (("--master", "sc://h"), "Spark Connect"),
-        (("--spark-conf", "spark.speculation=true"), "twice"),
-        (("--spark-conf", "hidden"), "no NAME=VALUE"),
-        (("--wave", "2 pages"), "not a size"),
-        (("--archive", "none.zip"), "no such file"),
-    ],
-)
-def test_what_makes_no_sense_on_spark_is_a_usage_error(
-    command: Command, topic: Topic, options: tuple[str, str], word: str
-) -> None:
-    outcome = command("run", *command.what(topic), "--engine", "spark", *options, code=2)
-
-    assert word in outcome.error
-    assert outcome.hint
-    assert "hidden" not in outcome.err
+def test_what_makes_no_sense_on_spark_is_a_usage_error(command: Command, topic: Topic) -> None:
+    for *options, word in (
+        ("--master", "yarn", "a place to say what they finished"),
+        ("--master", "sc://h", "Spark Connect"),
+        ("--spark-conf", "spark.speculation=true", "twice"),
+        ("--spark-conf", "hidden", "no NAME=VALUE"),
+        ("--wave", "2 pages", "not a size"),
+        ("--archive", "none.zip", "no such file"),
+    ):
+        outcome = command("run", *command.what(topic), "--engine", "spark", *options, code=2)
+        assert word in outcome.error
+        assert outcome.hint
+        assert "hidden" not in outcome.err
 
 
 @pytest.mark.parametrize(

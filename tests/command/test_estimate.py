@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from command.conftest import MakeTopic, committed, distinct, operations, same
-from command.process import BLOCKS_THE_LOOP, Command
+from command.process import Command
 from command.record import every_place
 from drainer.kafka.cluster import Cluster
 from drainer.store.plan_file import PlanFile
@@ -73,27 +72,6 @@ def test_a_deadline_is_met_or_missed_and_the_least_concurrency_told(
     assert verdict["least_concurrency"] == least  # a hot lane bears no more than one
 
 
-def test_a_rate_binds(command: Command, make_topic: MakeTopic) -> None:
-    topic = make_topic(distinct(200))
-    found = estimated(command, topic, "--latency", "1ms", "--rate", "50/s")
-    assert found["sub-key"]["bound"] == "rate"
-    assert found["sub-key"]["seconds"] == pytest.approx(4, rel=0.1)
-
-
-def test_barriers_are_waited_for(command: Command, make_topic: MakeTopic) -> None:
-    values = ['["a"]', '["b"]', "[null]"] * 20
-    found = estimated(command, make_topic(values), "--latency", "50ms")
-    assert found["sub-key"]["seconds"] >= 2.0
-    assert found["sub-key"]["bound"] == "order"
-
-
-def test_an_empty_backlog_takes_no_time(command: Command, make_topic: MakeTopic) -> None:
-    topic = make_topic()
-    found = estimated(command, topic, "--latency", "10ms")
-    assert found["sub-key"]["seconds"] == 0
-    assert found["sub-key"]["bound"] == "nothing"
-
-
 def test_it_does_not_mind_a_group_that_is_at_work(command: Command, make_topic: MakeTopic) -> None:
     topic = make_topic(distinct(10))
     consumer = topic.live_member(command.group(topic), "checkout-7")
@@ -126,59 +104,6 @@ def test_a_canary_is_drained_by_all_rules_and_the_rest_is_estimated(
     assert set(command.record.done()) == every_place(values)
     assert not command.record.repeats()
     command.record.check_order()
-
-
-def test_a_canary_larger_than_the_backlog_drains_it(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    topic = make_topic(operations(10), partitions=2)
-    what = [*command.what(topic), *command.options(), "--from", "earliest"]
-    answer = command("estimate", *what, "--canary", "1000", "--yes", "--json").answer
-    assert answer["canary"]["messages"]["done"] == 20
-    assert answer["estimate"]["messages"] == 0
-    assert committed(cluster, topic) == {0: 10, 1: 10}
-
-
-def test_a_canary_that_halts_ends_as_a_drain_does(command: Command, make_topic: MakeTopic) -> None:
-    topic = make_topic(distinct(50))
-    what = [*command.what(topic), *command.options(fail="0/7/0"), "--from", "earliest"]
-    outcome = command("estimate", *what, "--canary", "20", "--yes", code=5)
-    assert "handle failed for sub-message" in outcome.error
-    assert outcome.resume_words[0] == "resume"
-    command.resume(topic)
-    assert len(set(command.record.done())) == 50
-
-
-def test_a_canary_that_holds_the_loop_is_stopped_by_the_second_signal(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(20))
-    what = [*command.what(topic, BLOCKS_THE_LOOP), *command.options(hang=1), "--from", "earliest"]
-    running = command.start("estimate", *what, "--canary", "5", "--yes")
-    command.wait_for(running, "begun", 1)
-    running.signal(signal.SIGINT)
-    running.signal(signal.SIGTERM)
-    assert "held the event loop" in running.ends(4).error
-    command.resume(topic)
-    assert set(command.record.done()) == every_place(distinct(20))
-
-
-def test_a_handler_that_takes_several_at_once_needs_a_call_for_many(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(420))
-    handlers = command.folder / "together.py"
-    handlers.write_text(
-        "import asyncio\nmax_batch, batch_of = 10, 'lane'\n"
-        "async def handle_batch(subs):\n    await asyncio.sleep(0.05)\n"
-    )
-    what = [*command.what(topic, str(handlers)), "--from", "earliest"]
-    answer = command("estimate", *what, "--canary", "20", "-c", "2", "--yes", "--json").answer
-    assert answer["canary"]["messages"]["done"] == 20
-    assert answer["estimate"]["latency"]["mean_s"] >= 0.045
-    found = answer["estimate"]
-    assert found["bundling"]["max_batch"] == 10
-    assert found["sub-key"]["calls"] <= found["sub_messages"] / 5
 
 
 def test_a_canary_asks_first(command: Command, make_topic: MakeTopic, cluster: Cluster) -> None:
@@ -257,19 +182,6 @@ def test_a_dry_run_has_the_estimate_too(command: Command, make_topic: MakeTopic)
     assert "--latency 10ms" in told.hint
 
 
-def test_a_dry_run_estimates_what_the_rules_let_pass(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(same(300) + distinct(100))
-    what = [*command.what(topic), *command.options(), "--from", "earliest", "--dry-run"]
-    with_rules = ["--skip-key", "hot", "--limit-per-key", "5", "--latency", "20ms"]
-    found = command("run", *what, *with_rules, "-c", "100", "--json").answer["estimate"]
-    assert found["sub_messages"] == 100
-    assert found["sub-key"]["seconds"] < 3
-    limited = command("run", *what, "--limit-per-key", "5", "--latency", "20ms", "--json").answer
-    assert limited["estimate"]["sub_messages"] == 105
-
-
 def first_of(said: str) -> str:
     """What comes first, but for what it is about to do when that takes a while."""
     return next(line for line in said.splitlines() if not line.endswith("…"))
@@ -286,11 +198,6 @@ def test_retention_that_is_quicker_than_the_drain_is_told_before_all_else(
         assert slow.err.count("retention.ms, offset 0 of partition 0") == 1
         assert "and draining it takes about 1h 40m" in slow.err
         assert "retention may" not in command(*words, *what, "--latency", "1s").err
-    inspect = ["inspect", *command.what(topic), "--from", "earliest"]
-    assert "warning: retention" in command(*inspect).err  # within a day
-    assert "retention may" not in command(*inspect, "--latency", "1s").err
-    slow = command(*inspect, "--latency", "2000s")
-    assert first_of(slow.err).startswith(RETENTION_IN)
 
 
 def test_a_latency_is_of_no_use_to_inspect_without_a_handler(
@@ -370,9 +277,3 @@ def test_a_drain_that_will_miss_its_deadline_says_so_once_and_why(
     assert outcome.err.count("will be missed") == 1
     assert "every worker is busy" in outcome.err
     assert "too late" in outcome.err
-
-
-def test_a_drain_that_makes_its_deadline_says_so(command: Command, make_topic: MakeTopic) -> None:
-    outcome = command.drain(make_topic(distinct(100)), "--deadline", "1h")
-    assert "makes it, with 1h 00m to spare" in outcome.err or "59m" in outcome.err
-    assert "will be missed" not in outcome.err

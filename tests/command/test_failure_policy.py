@@ -5,14 +5,11 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-import pytest
-
 from command.conftest import MakeTopic, committed, distinct
-from command.process import ON_THE_LOOP, ON_THREADS, Command
+from command.process import Command
 from command.record import every_place
 from drainer.kafka.cluster import Cluster
 
-both_kinds = pytest.mark.parametrize("handler", [ON_THE_LOOP, ON_THREADS])
 SOON = ("--retry-delay", "1ms")
 ONE_BAD_LANE = ['["a", "bad"]', '["bad", "b"]', '["bad"]', '["a", "b"]']
 
@@ -25,12 +22,11 @@ def accounts(counts: dict[str, int], **expected: int) -> None:
     )
 
 
-@both_kinds
 def test_what_fails_is_tried_again_before_its_lane_goes_on(
-    command: Command, make_topic: MakeTopic, cluster: Cluster, handler: str
+    command: Command, make_topic: MakeTopic, cluster: Cluster
 ) -> None:
     topic = make_topic(ONE_BAD_LANE)
-    outcome = command.drain(topic, *SOON, "--json", handler=handler, bad="bad", times=2)
+    outcome = command.drain(topic, *SOON, "--json", bad="bad", times=2)
     assert command.record.attempts(0, 1) == [1, 2, 3]
     assert command.record.attempts(2) == [1, 2, 3]
     command.record.check_order()
@@ -53,26 +49,6 @@ def test_without_retries_the_first_failure_halts_the_drain(
     assert f"{topic.name}/0/0[1]" in outcome.error
     assert "attempts" not in outcome.error
     assert (outcome.answer["failures"], outcome.answer["retries"]) == (1, 0)
-
-
-def test_retries_that_are_spent_are_told(command: Command, make_topic: MakeTopic) -> None:
-    topic = make_topic(ONE_BAD_LANE)
-    outcome = command.drain(topic, *SOON, "--retries", "2", code=5, bad="bad")
-    assert command.record.attempts(0, 1) == [1, 2, 3]
-    assert "after 3 attempts: LookupError" in outcome.error
-    assert "resume" in outcome.hint
-
-
-def test_skip_goes_on_and_counts(command: Command, make_topic: MakeTopic) -> None:
-    topic = make_topic(ONE_BAD_LANE)
-    more = (*SOON, "--retries", "1", "--on-failure", "skip", "--json")
-    outcome = command.drain(topic, *more, code=6, bad="bad")
-    answer = outcome.answer
-    accounts(answer["sub_messages"], read=7, done=4, failed=3, skipped=0, dead=0)
-    accounts(answer["messages"], read=4, failed=3)
-    assert command.record.attempts(2) == [1, 2]
-    command.record.check_order()
-    assert "! Drained, with 3 failed sub-messages" in outcome.err
 
 
 def test_a_parked_lane_waits_for_the_resume_and_all_others_are_drained(
@@ -99,85 +75,6 @@ def test_a_parked_lane_waits_for_the_resume_and_all_others_are_drained(
     assert sorted(command.record.done()) == sorted(every_place(ONE_BAD_LANE))
     command.record.check_order()
     assert committed(cluster, topic) == {0: 4}
-
-
-def test_a_handler_on_the_loop_that_takes_too_long_is_cancelled(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(ONE_BAD_LANE)
-    more = ("--timeout", "100ms", "--retries", "0", "--on-failure", "skip", "--json")
-    outcome = command.drain(topic, *more, code=6, gate=command.gate, gated="bad")
-    answer = outcome.answer
-    accounts(answer["sub_messages"], done=4, failed=3)
-    assert (answer["failures"], answer["timeouts"]) == (3, 3)
-    assert answer["errors"][0]["error"] == "TimedOut: handle took longer than --timeout 0.1s"
-    failed = [line.place for line in command.record.lines() if line.mark == "failed"]
-    assert failed == [(0, 0, 1), (0, 1, 0), (0, 2, 0)]
-    command.record.check_order()
-
-
-def test_a_thread_that_takes_too_long_keeps_its_lane_and_no_worker(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    """A lane that is tried again and again keeps the drain busy meanwhile."""
-    topic = make_topic([*ONE_BAD_LANE, '["last"]'])
-    up = command.home / "up"
-    more = ("--timeout", "100ms", "--retries", "99999", "--retry-max-delay", "9ms", "-c", "1")
-    options = {"gate": command.gate, "gated": "bad", "up": up, "down_from": 4}
-    running = command.begin(topic, *more, "--json", handler=ON_THREADS, **options)
-    command.wait_for(running, "done", 4)  # of the other lanes: by a thread in its place
-    assert {line.place for line in command.record.lines() if line.keys == ("bad",)} == {(0, 0, 1)}
-    command.gate.touch()
-    command.wait_for(running, "done", 7)
-    up.touch()
-    answer = running.ends(0).answer
-    accounts(answer["sub_messages"], done=8)
-    assert answer["timeouts"] == 1
-    command.record.check_order()
-
-
-def test_threads_that_never_return_halt_the_drain_when_all_else_is_done(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(ONE_BAD_LANE)
-    more = ("--timeout", "100ms", "--grace", "100ms")
-    running = command.begin(topic, *more, handler=ON_THREADS, gate=command.gate, gated="bad")
-    outcome = running.ends(5)
-    assert "did not return" in outcome.error
-    assert len(command.record.done()) == 4
-    command.gate.touch()
-    command.resume(topic)
-    assert set(command.record.done()) == every_place(ONE_BAD_LANE)
-
-
-@both_kinds
-def test_a_handler_that_asks_to_be_called_later_spends_no_retry(
-    command: Command, make_topic: MakeTopic, handler: str
-) -> None:
-    topic = make_topic(ONE_BAD_LANE)
-    outcome = command.drain(
-        topic, "--retries", "0", "--json", handler=handler, bad="bad", how="retry", times=4
-    )
-    assert command.record.attempts(1) == [1, 2, 3, 4, 5]
-    assert (outcome.answer["failures"], outcome.answer["retries"]) == (0, 12)
-    assert "12 retries" in outcome.err
-    command.record.check_order()
-
-
-def test_a_handler_may_skip_and_that_is_no_failure(command: Command, make_topic: MakeTopic) -> None:
-    answer = command.drain(make_topic(ONE_BAD_LANE), "--json", bad="bad", how="skip").answer
-    accounts(answer["sub_messages"], done=4, skipped=3)
-    assert sum(answer["skipped_for"].values()) == 3
-    assert (answer["failures"], answer["retries"], answer["errors"]) == (0, 0, [])
-
-
-def test_a_fatal_error_halts_whatever_the_policy_is(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(ONE_BAD_LANE)
-    outcome = command.drain(topic, "--on-failure", "skip", code=5, bad="bad", how="fatal")
-    assert "Fatal: the index is gone" in outcome.error
-    assert command.record.attempts(0, 1) == [1]
 
 
 def test_the_plan_keeps_the_policy_and_a_resume_may_change_it(
@@ -235,41 +132,6 @@ def test_too_many_given_up_halt_the_drain(command: Command, make_topic: MakeTopi
     accounts(finished.answer["sub_messages"], done=90, failed=10)
 
 
-@pytest.mark.parametrize(("most", "code"), [("3%", 5), ("8%", 6)])
-def test_a_share_is_judged_from_a_thousand_on(
-    command: Command, make_topic: MakeTopic, most: str, code: int
-) -> None:
-    values, bad = many(1500, 20)
-    more = ("--retries", "0", "--on-failure", "skip", "--max-dead", most, "--json")
-    outcome = command.drain(make_topic(values), *more, code=code, bad=bad)
-    counts = outcome.answer["sub_messages"]
-    if code == 5:
-        assert f"more than --max-dead {most}" in outcome.error
-        assert counts["done"] + counts["failed"] >= 999
-    else:
-        accounts(counts, done=1425, failed=75)
-
-
-def test_so_many_in_a_row_halt_the_drain(command: Command, make_topic: MakeTopic) -> None:
-    values = ['["bad", "bad", "bad", "good"]'] * 2 + ['["bad"]'] * 10
-    more = (
-        "--retries",
-        "0",
-        "--on-failure",
-        "skip",
-        "--max-consecutive",
-        "4",
-        "-c",
-        "1",
-        "--no-breaker",
-    )
-    topic = make_topic(values)
-    outcome = command.drain(topic, *more, "-c", "1", "--order", "partition", code=5, bad="bad")
-    assert "4 sub-messages in a row" in outcome.error
-    assert f"{topic.name}/0/5[0]" in outcome.error
-    assert len(command.record.done()) == 2
-
-
 def test_an_outage_is_waited_out_and_nothing_is_given_up(
     command: Command, make_topic: MakeTopic, cluster: Cluster
 ) -> None:
@@ -287,42 +149,6 @@ def test_an_outage_is_waited_out_and_nothing_is_given_up(
     assert outcome.answer["outages"] == 1
     assert committed(cluster, topic) == {0: 400}
     command.record.check_order()
-
-
-def test_an_outage_that_lasts_too_long_halts_the_drain(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(400))
-    more = ("--max-outage", "200ms", "-c", "10")
-    outcome = command.drain(topic, *more, code=5, up=command.gate, down_from=100)
-    assert "ConnectionError: the index is away" in outcome.error
-    assert "--max-outage" in outcome.error
-    assert "--no-breaker" in outcome.hint
-    command.gate.touch()
-    command.resume(topic)
-    assert set(command.record.done()) == every_place(distinct(400))
-
-
-def test_a_handler_with_which_nothing_ever_succeeded_is_halted_at_once(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(400))
-    outcome = command.drain(topic, "--on-failure", "skip", "--json", code=5, up=command.gate)
-    assert "nothing has succeeded yet" in outcome.error
-    accounts(outcome.answer["sub_messages"], done=0, failed=0)
-    command.gate.touch()
-    command.resume(topic)
-    assert sorted(command.record.done()) == sorted(every_place(distinct(400)))
-
-
-@both_kinds
-def test_the_rate_holds_starts_back(command: Command, make_topic: MakeTopic, handler: str) -> None:
-    topic = make_topic(distinct(150))
-    command.drain(topic, "--rate", "200/s", handler=handler)
-    begun = [line.at_s for line in command.record.lines() if line.mark == "begun"]
-    burst = 30  # threads begin a little after they are let
-    assert len(begun) == 150
-    assert max(begun) - min(begun) >= (150 - burst) / 200
 
 
 # Where the options come from

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from command.conftest import MakeTopic, committed
-from command.process import FAST, ON_THE_LOOP, ON_THREADS, Command
+from command.process import FAST, Command
 from command.record import every_place
 from drainer.kafka.cluster import Cluster
 from kafka.topic import eventually
@@ -19,8 +19,6 @@ KILLS = 3
 # by others (a slice of 10 ms each for the workers and the pump), and the write takes. The rest is
 # for a machine that is shared: a thread of the process may wait for its turn.
 UNWRITTEN_S = 0.15
-
-both_kinds = pytest.mark.parametrize("handler", [ON_THE_LOOP, ON_THREADS])
 
 
 def values(chance: random.Random) -> list[str]:
@@ -46,9 +44,8 @@ def check_repeats(command: Command) -> None:
             assert unwritten_s <= UNWRITTEN_S, f"{place} was done {unwritten_s:.3f} s before"
 
 
-@both_kinds
 def test_killed_again_and_again_at_random_it_loses_nothing(
-    command: Command, make_topic: MakeTopic, cluster: Cluster, handler: str
+    command: Command, make_topic: MakeTopic, cluster: Cluster
 ) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
@@ -57,7 +54,7 @@ def test_killed_again_and_again_at_random_it_loses_nothing(
     topic = make_topic(messages)
     moments = sorted(chance.randrange(3 * MESSAGES) for _ in range(KILLS))
     more = (*FAST, "-c", str(CONCURRENCY))
-    running = command.begin(topic, *more, handler=handler, pause_ms=2)
+    running = command.begin(topic, *more, pause_ms=2)
     for moment in moments:
         command.wait_for(running, "done", moment)
         running.kill()
@@ -72,7 +69,7 @@ def test_killed_again_and_again_at_random_it_loses_nothing(
     assert command.left_behind == [command.plan(topic).name]
 
 
-@pytest.mark.parametrize("appears", ["*.plan.json", "*.journal-*", ".*.new", "*.lock"])
+@pytest.mark.parametrize("appears", ["*.journal-*", ".*.new"])
 def test_killed_as_a_file_of_its_own_appears_it_goes_on(
     command: Command, make_topic: MakeTopic, appears: str
 ) -> None:

@@ -150,15 +150,15 @@ def test_a_handler_that_sets_up_logging_for_itself_does_not_switch_the_log_off(
 
 @pytest.mark.parametrize("password", [PASSWORD, "wrong-hush"])
 def test_no_secret_is_in_the_log_nor_in_the_metrics(
-    own_command: Command, own_broker: Broker, make_topic: MakeTopic, password: str
+    command: Command, broker: Broker, make_topic: MakeTopic, password: str
 ) -> None:
-    topic = make_topic(distinct(20), at=own_broker.bootstrap_servers)
-    config = own_command.home / "client.properties"
+    topic = make_topic(distinct(20))
+    config = command.home / "client.properties"
     config.write_text("\n".join([*SASL, f"sasl.username={USER}", f"sasl.password={password}"]))
     right = password == PASSWORD
-    outcome = own_command.drain(
+    outcome = command.drain(
         topic,
-        *("-b", own_broker.sasl_bootstrap_servers, "--client-config", str(config)),
+        *("-b", broker.sasl_bootstrap_servers, "--client-config", str(config)),
         *(*AS_JSON, "--json", "--debug", "--metrics-port", "0"),
         code=0 if right else 3,
     )

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from command.conftest import MakeTopic, committed, distinct, is_refused, operations
-from command.process import FAST, ON_THE_LOOP, ON_THREADS, Command, Running
+from command.process import FAST, Command, Running
 from drainer.kafka.cluster import Cluster
 from kafka.topic import eventually
 
@@ -45,14 +45,13 @@ class Scrape:
         return None
 
 
-@pytest.mark.parametrize("handler", [ON_THE_LOOP, ON_THREADS])
 def test_a_scrape_during_the_drain_and_one_after_it_agree_with_the_account(
-    command: Command, make_topic: MakeTopic, handler: str
+    command: Command, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(operations(150), partitions=2)
     options: dict[str, Any] = {"pause_ms": 1, "gate": command.gate, "gated": "b-0"}
     more = (*FAST, *SERVED, "--metrics-linger", "60s", "--json", "--concurrency", "20")
-    running = command.begin(topic, *more, handler=handler, **options)
+    running = command.begin(topic, *more, **options)
 
     def all_but_one_lane_is_done() -> bool:
         return Scrape(running)("in_flight") == 1 and Scrape(running)("lanes_ready") == 0

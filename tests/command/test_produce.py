@@ -218,34 +218,29 @@ def test_it_is_spread_by_tasks_of_spark_too(command: Command, make_topic: MakeTo
     assert steps_by_key(written(target)) == expected_steps(values)
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "says"),
-    [
-        ([], 2, "to which topic"),
-        (["topic={topic}"], 2, "the topic that is drained"),
-        (["topic=nowhere"], 3, "there is no topic nowhere"),
-        (["topic={target}", "tpic=x"], 2, "no option tpic"),
-        (["topic={target}", "list=documents"], 2, "is the key"),
-        (["topic={target}", "list=a..b", "key=id"], 2, "no path"),
-        (["topic={target}", "split=count"], 2, "no split of its own"),
-        (["topic={target}", "split=count", "key=id"], 2, "say one of them"),
-        (["topic={target}", "timestamp=then"], 2, "timestamp"),
-    ],
-)
+WRONG: list[tuple[list[str], int, str]] = [
+    ([], 2, "to which topic"),
+    (["topic={topic}"], 2, "the topic that is drained"),
+    (["topic=nowhere"], 3, "there is no topic nowhere"),
+    (["topic={target}", "tpic=x"], 2, "no option tpic"),
+    (["topic={target}", "list=documents"], 2, "is the key"),
+    (["topic={target}", "list=a..b", "key=id"], 2, "no path"),
+    (["topic={target}", "split=count"], 2, "no split of its own"),
+    (["topic={target}", "split=count", "key=id"], 2, "say one of them"),
+    (["topic={target}", "timestamp=then"], 2, "timestamp"),
+]
+
+
 def test_wrong_options_are_refused_before_anything_is_touched(
-    command: Command,
-    make_topic: MakeTopic,
-    cluster: Cluster,
-    options: list[str],
-    code: int,
-    says: str,
+    command: Command, make_topic: MakeTopic, cluster: Cluster
 ) -> None:
     topic, target = make_topic(bundles(3)), make_topic()
-    words = [text.format(topic=topic.name, target=target.name) for text in options]
-    pairs = [word for text in words for word in ("--set", text)]
     what = [*command.what(topic, "produce"), "--from", "earliest", "--yes"]
-    outcome = command("run", *what, *pairs, code=code)
-    assert says in outcome.error + outcome.hint
+    for options, code, says in WRONG:
+        words = [text.format(topic=topic.name, target=target.name) for text in options]
+        pairs = [word for text in words for word in ("--set", text)]
+        outcome = command("run", *what, *pairs, code=code)
+        assert says in outcome.error + outcome.hint
     assert command.left_behind == []
     assert committed(cluster, topic) == {0: None}
     assert end_of(cluster, target) == 0

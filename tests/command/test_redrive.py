@@ -268,16 +268,6 @@ def test_a_topic_without_letters_is_no_error_and_a_missing_one_is_refused(
     assert missing.answer["status"] == "refused"
 
 
-def test_a_failing_handler_can_halt_or_park_a_redrive_too(command: Command, dead: Topic) -> None:
-    write(dead, died(0, "bad"), died(1, "good"), died(2, "bad"))
-    more = ("--retries", "0", "--on-failure", "park", "--json")
-    parked = redrive(command, dead.name, *more, code=5, bad="bad")
-    accounts(parked.answer["messages"], done=1, pending=2)
-    assert len(list(letters_in(dead.bootstrap, dead.name))) == 3
-    redrive(command, dead.name)
-    assert sorted(offsets(command)) == [0, 1, 2]
-
-
 def test_letters_keep_their_order_however_often_they_die(
     command: Command, cluster: Cluster, dead: Topic
 ) -> None:

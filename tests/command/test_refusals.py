@@ -9,7 +9,6 @@ import pytest
 from command.conftest import MakeTopic, committed, distinct, is_refused
 from command.process import FAST, Command, Running
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
 from kafka.topic import PASSWORD, USER, Topic
 
@@ -41,16 +40,6 @@ def test_a_group_without_offsets_is_refused_unless_told_where_to_begin(
     is_refused(command, outcome)
 
 
-def test_the_groups_that_have_offsets_are_named(
-    own_command: Command, own_broker: Broker, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(5), at=own_broker.bootstrap_servers)
-    known = f"indexer-{topic.name}"
-    with Cluster.connect(ClientSettings.load(topic.bootstrap)) as cluster:
-        cluster.alter_committed(known, topic.name, {0: 5})
-    assert known in own_command.drain(topic, "--from", "committed", code=3).error
-
-
 def test_an_empty_backlog_is_done_and_says_so(
     command: Command, topic: Topic, cluster: Cluster
 ) -> None:
@@ -64,10 +53,6 @@ def test_an_empty_backlog_is_done_and_says_so(
     assert command.left_behind == []
 
 
-def test_an_empty_backlog_needs_no_yes(command: Command, make_topic: MakeTopic) -> None:
-    assert "Nothing to drain" in command("run", *command.what(make_topic()), code=0).err
-
-
 def test_an_unreachable_broker_is_told_in_time(command: Command, topic: Topic) -> None:
     hosts = ("127.0.0.1", "no-such-host.invalid")
     started = {host: command.begin(topic, "-b", f"{host}:1") for host in hosts}
@@ -78,32 +63,16 @@ def test_an_unreachable_broker_is_told_in_time(command: Command, topic: Topic) -
         is_refused(command, outcome)
 
 
-def test_a_frozen_broker_is_told_in_time(
-    own_command: Command, own_broker: Broker, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(5), at=own_broker.bootstrap_servers)
-    own_broker.pause()
-    try:
-        outcome = own_command.drain(topic, code=3)
-    finally:
-        own_broker.resume()
-    assert outcome.took_s < TOLD_WITHIN_S
-    assert "no answer" in outcome.error
-
-
-@pytest.mark.parametrize("by", ["file", "property"])
 def test_a_wrong_password_is_told_in_time_and_shown_nowhere(
-    own_command: Command, own_broker: Broker, make_topic: MakeTopic, by: str
+    command: Command, broker: Broker, make_topic: MakeTopic
 ) -> None:
-    topic = make_topic(distinct(5), at=own_broker.bootstrap_servers)
+    topic = make_topic(distinct(5))
     login = [*SASL, f"sasl.username={USER}", "sasl.password=wrong-hush"]
-    more = [word for line in login for word in ("-X", line)]
-    if by == "file":
-        config = own_command.home / "client.properties"
-        config.write_text("\n".join(login))
-        more = ["--client-config", str(config)]
-    outcome = own_command.drain(
-        topic, "-b", own_broker.sasl_bootstrap_servers, "--json", "--debug", *more, code=3
+    config = command.home / "client.properties"
+    config.write_text("\n".join(login))
+    more = ["--client-config", str(config)]
+    outcome = command.drain(
+        topic, "-b", broker.sasl_bootstrap_servers, "--json", "--debug", *more, code=3
     )
     assert outcome.took_s < TOLD_WITHIN_S
     assert "did not accept the login" in outcome.error
@@ -111,31 +80,31 @@ def test_a_wrong_password_is_told_in_time_and_shown_nowhere(
 
 
 def test_a_login_against_a_plain_listener_is_told_in_time(
-    own_command: Command, own_broker: Broker, make_topic: MakeTopic
+    command: Command, make_topic: MakeTopic
 ) -> None:
-    topic = make_topic(distinct(5), at=own_broker.bootstrap_servers)
+    topic = make_topic(distinct(5))
     login = [*SASL, f"sasl.username={USER}", "sasl.password=wrong-hush"]
     more = [word for line in login for word in ("-X", line)]
-    outcome = own_command.drain(topic, *more, code=3)
+    outcome = command.drain(topic, *more, code=3)
     assert outcome.took_s < TOLD_WITHIN_S
     assert "hush" not in outcome.out + outcome.err
 
 
 def test_the_right_password_drains_and_is_kept_nowhere(
-    own_command: Command, own_broker: Broker, make_topic: MakeTopic
+    command: Command, broker: Broker, make_topic: MakeTopic
 ) -> None:
-    topic = make_topic(distinct(50), at=own_broker.bootstrap_servers)
-    config = own_command.home / "client.properties"
+    topic = make_topic(distinct(50))
+    config = command.home / "client.properties"
     config.write_text("\n".join([*SASL, f"sasl.username={USER}", f"sasl.password={PASSWORD}"]))
-    words = ["-b", own_broker.sasl_bootstrap_servers, "--client-config", str(config)]
-    outcome = own_command.drain(topic, *words, "--debug")
-    assert len(own_command.record.done()) == 50
-    plan = own_command.plan(topic)
+    words = ["-b", broker.sasl_bootstrap_servers, "--client-config", str(config)]
+    outcome = command.drain(topic, *words, "--debug")
+    assert len(command.record.done()) == 50
+    plan = command.plan(topic)
     assert PASSWORD not in outcome.err + plan.read_text()
     config.rename(config.with_name("moved"))
-    assert "client.properties" in own_command("plan", "verify", str(plan), code=2).error
+    assert "client.properties" in command("plan", "verify", str(plan), code=2).error
     moved = ["--client-config", str(config.with_name("moved"))]
-    own_command("plan", "verify", str(plan), *moved, "--yes")
+    command("plan", "verify", str(plan), *moved, "--yes")
 
 
 def test_a_handler_that_can_not_be_found_is_a_usage_error(command: Command) -> None:
@@ -147,50 +116,6 @@ def test_a_handler_that_can_not_be_found_is_a_usage_error(command: Command) -> N
         outcome = running.ends(2)
         assert reference.partition(":")[0] in outcome.error
         assert outcome.hint
-
-
-@pytest.mark.parametrize(
-    ("code", "cases"),
-    [
-        (
-            2,
-            {
-                "class Other: pass": "Reindex",
-                "class Reindex: pass": "handle",
-                "import drainer\nclass Reindex(drainer.Handler): pass": "handle",
-                "Reindex = 7": "handle",
-            },
-        ),
-        (
-            3,
-            {
-                "import no_such_module": "no_such_module",
-                "class Reindex:\npass": "IndentationError",
-                "raise SystemExit(0)": "SystemExit",
-                "class Reindex:\n def __init__(self, url): pass\n def handle(self, s): 1": "url",
-            },
-        ),
-    ],
-)
-def test_a_handler_that_can_not_be_used_is_told(
-    command: Command, code: int, cases: dict[str, str]
-) -> None:
-    loading = []
-    for number, (content, told) in enumerate(cases.items()):
-        file = command.folder / f"handler_{number}.py"
-        file.write_text(content)
-        loading.append((load(command, f"{file.name}:Reindex"), told))
-    for running, told in loading:
-        outcome = running.ends(code)
-        assert told in outcome.error
-        assert outcome.hint
-
-
-def test_a_file_without_any_handler_says_what_one_is(command: Command) -> None:
-    (command.folder / "empty.py").write_text("def split(message): return []")
-    outcome = load(command, "empty.py").ends(2)
-    assert "has no handler" in outcome.error
-    assert "async def handle" in outcome.hint
 
 
 def load(command: Command, reference: str) -> Running:
@@ -227,43 +152,19 @@ def test_a_live_group_is_refused_and_its_members_named(
     assert committed(cluster, topic) == {0: 5}
 
 
-def test_of_two_drains_at_once_the_second_refuses(
-    own_command: Command, own_broker: Broker, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(10), at=own_broker.bootstrap_servers)
+def test_of_two_drains_at_once_the_second_refuses(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(distinct(10))
     short = ("-X", "session.timeout.ms=1500", *FAST)
-    first = own_command.begin(topic, *short, gate=own_command.gate)
-    own_command.wait_for(first, "begun", 10)
-    same_run = own_command.drain(topic, *short, code=3)
-    assert "another drainer process is working with" in same_run.error
-    same_plan = own_command.resume(topic, *short, code=3)
-    assert "another drainer process is working with" in same_plan.error
-    second = own_command.drain(topic, *short, "--plan", "another.json", code=3)
+    first = command.begin(topic, *short, gate=command.gate)
+    command.wait_for(first, "begun", 10)
+    second = command.drain(topic, *short, "--plan", "another.json", code=3)
     assert "holds the lock" in second.error
-    assert not (own_command.folder / "another.json").exists()
-    copy = shutil.copy(own_command.plan(topic), own_command.folder / "copy.json")
-    words = ["resume", str(copy), "--yes", *short, *own_command.options()]
-    of_a_copy = own_command(*words, code=3)
+    assert not (command.folder / "another.json").exists()
+    copy = shutil.copy(command.plan(topic), command.folder / "copy.json")
+    words = ["resume", str(copy), "--yes", *short, *command.options()]
+    of_a_copy = command(*words, code=3)
     assert "to see whether it is alive" in of_a_copy.err
     assert "holds the lock" in of_a_copy.error
-    own_command.gate.touch()
+    command.gate.touch()
     first.ends(0)
-    assert own_command.record.repeats() == {}
-
-
-def test_of_two_drains_begun_at_the_same_moment_one_refuses(
-    own_command: Command, own_broker: Broker, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(10), at=own_broker.bootstrap_servers)
-    short = ("-X", "session.timeout.ms=1500", *FAST)
-    running = [
-        own_command.begin(topic, *short, "--plan", f"{name}.json", gate=own_command.gate)
-        for name in "ab"
-    ]
-    own_command.wait_for(running[0], "begun", 10)
-    loser = next(one for one in running if one.pid != own_command.record.lines()[0].pid)
-    winner = next(one for one in running if one is not loser)
-    loser.ends(3)
-    own_command.gate.touch()
-    winner.ends(0)
-    assert own_command.record.repeats() == {}
+    assert command.record.repeats() == {}

@@ -97,11 +97,6 @@ def test_a_redrive_has_a_report(command: Command, make_topic: MakeTopic) -> None
     assert "✓ Redriven" in text
 
 
-def test_an_empty_backlog_has_a_report(command: Command, make_topic: MakeTopic) -> None:
-    command.drain(make_topic(), "--report", "r.html")
-    assert "✓ Nothing to drain" in Reader(command.folder / "r.html").text
-
-
 def test_an_inspection_has_a_report(command: Command, make_topic: MakeTopic) -> None:
     topic = make_topic(operations(300))
     what = [*command.what(topic), "--from", "earliest", "--report", "r.html"]
@@ -130,12 +125,6 @@ def test_a_dry_run_with_an_estimate_has_a_report(command: Command, make_topic: M
     more = ("--dry-run", "--latency", "10ms", "--report", "r.html")
     command.drain(make_topic(operations(300)), *more)
     assert "Estimate for draining" in Reader(command.folder / "r.html").text
-
-
-def test_a_dry_run_without_one_says_so(command: Command, make_topic: MakeTopic) -> None:
-    outcome = command.drain(make_topic(operations(10)), "--dry-run", "--report", "r.html")
-    assert "warning: no report was written" in outcome.err
-    assert command.left_behind == []
 
 
 def test_a_report_that_could_not_be_written_is_refused_before_anything_begins(

@@ -7,8 +7,6 @@ import random
 import signal
 from collections import Counter
 
-import pytest
-
 from command.conftest import MakeTopic, committed, is_refused
 from command.process import FAST, Command
 from command.record import every_place
@@ -198,23 +196,22 @@ def test_the_plan_of_action_shows_the_rules_and_what_they_mean(
     assert outcome.answer["rules"]["limit_per_key"] == 7
 
 
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [
-        (["--skip", "key = 'a'"], "from character 5 on"),
-        (["--skip", "kye == 'a'"], "there is no kye"),
-        (["--skip", "true"], "looks at nothing"),
-        (["--skip", ""], "empty"),
-        (["--rules", "gone.toml"], "gone.toml can't be read"),
-        (["--rules", "spoilt.toml"], "spoilt.toml can't be read"),
-        (["--rules", "wrong.toml"], "rule 'mails': it can't be understood"),
-        (["--rules", "unknown.toml"], "rule 1 has 'wen'"),
-        (["--over-limit", "dead-letter"], "no use without --limit-per-key"),
-        (["--rules", "same.toml", "--skip-key", "a"], "two rules named 'skip-key a'"),
-    ],
-)
+WRONG = [
+    (["--skip", "key = 'a'"], "from character 5 on"),
+    (["--skip", "kye == 'a'"], "there is no kye"),
+    (["--skip", "true"], "looks at nothing"),
+    (["--skip", ""], "empty"),
+    (["--rules", "gone.toml"], "gone.toml can't be read"),
+    (["--rules", "spoilt.toml"], "spoilt.toml can't be read"),
+    (["--rules", "wrong.toml"], "rule 'mails': it can't be understood"),
+    (["--rules", "unknown.toml"], "rule 1 has 'wen'"),
+    (["--over-limit", "dead-letter"], "no use without --limit-per-key"),
+    (["--rules", "same.toml", "--skip-key", "a"], "two rules named 'skip-key a'"),
+]
+
+
 def test_rules_that_can_not_be_understood_are_refused_before_anything_is_touched(
-    command: Command, make_topic: MakeTopic, words: list[str], error: str
+    command: Command, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(['["a"]'])
     files = {
@@ -225,21 +222,12 @@ def test_rules_that_can_not_be_understood_are_refused_before_anything_is_touched
     }
     for name, text in files.items():
         (command.folder / name).write_text(text)
-    outcome = command("run", *command.what(topic), "--from", "earliest", "--yes", *words, code=2)
-    assert error in outcome.error
-    is_refused(command, outcome)
+    what = [*command.what(topic), "--from", "earliest", "--yes"]
+    for words, error in WRONG:
+        outcome = command("run", *what, *words, code=2)
+        assert error in outcome.error
+        is_refused(command, outcome)
     assert command.left_behind == sorted(files)
-
-
-def test_letters_of_a_redrive_are_not_written_back_for_a_limit(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(['["a"]'])
-    handler = f"{command.handlers}:OnTheLoop"
-    limit = ("--limit-per-key", "1", "--over-limit", "dead-letter")
-    what = ("--dead-letter-topic", topic.name, "--handler", handler, "-b", topic.bootstrap)
-    outcome = command("redrive", *what, *limit, "--yes", code=2)
-    assert "where they came from" in outcome.error
 
 
 def test_inspect_tells_what_rules_would_leave_out(command: Command, make_topic: MakeTopic) -> None:

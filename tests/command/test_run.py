@@ -6,11 +6,10 @@ import json
 import random
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Producer
 
-from command.conftest import MakeTopic, committed, distinct, operations
-from command.process import ON_THE_LOOP, ON_THREADS, Command
+from command.conftest import MakeTopic, committed, operations
+from command.process import ON_THREADS, Command
 from command.record import every_place
 from drainer.kafka.cluster import Cluster
 
@@ -47,7 +46,6 @@ SUMMARY = {
     "dead_by",
     "undecided",
 }
-both_kinds = pytest.mark.parametrize("handler", [ON_THE_LOOP, ON_THREADS])
 
 
 def account(done: int, pending: int = 0) -> dict[str, int]:
@@ -75,6 +73,7 @@ def test_json_is_one_object_with_the_fields_of_the_summary(
 ) -> None:
     topic = make_topic(operations(300))
     answer = command.drain(topic, "--json").answer
+    assert set(answer) == SUMMARY
     assert answer["status"] == "done"
     assert answer["exit_code"] == 0
     assert answer["elapsed_s"] > 0
@@ -86,17 +85,12 @@ def test_json_is_one_object_with_the_fields_of_the_summary(
     assert Path(command.folder, answer["plan"]) == command.plan(topic)
 
 
-def test_json_has_no_other_fields(command: Command, make_topic: MakeTopic) -> None:
-    assert set(command.drain(make_topic(operations(10)), "--json").answer) == SUMMARY
-
-
-@both_kinds
 def test_everything_in_all_partitions_is_handled_once_and_in_order(
-    command: Command, make_topic: MakeTopic, cluster: Cluster, handler: str
+    command: Command, make_topic: MakeTopic, cluster: Cluster
 ) -> None:
     values = operations(400)
     topic = make_topic(values, partitions=3)
-    command.drain(topic, handler=handler, pause_ms=1)
+    command.drain(topic, pause_ms=1)
     done = command.record.done()
     assert sorted(done) == sorted(set().union(*(every_place(values, p) for p in range(3))))
     command.record.check_order()
@@ -104,9 +98,8 @@ def test_everything_in_all_partitions_is_handled_once_and_in_order(
     assert committed(cluster, topic) == {0: 400, 1: 400, 2: 400}
 
 
-@both_kinds
 def test_several_sub_keys_and_barriers_keep_their_place(
-    command: Command, make_topic: MakeTopic, handler: str
+    command: Command, make_topic: MakeTopic
 ) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
@@ -121,17 +114,9 @@ def test_several_sub_keys_and_barriers_keep_their_place(
         )
         for _ in range(300)
     ]
-    command.drain(make_topic(values), handler=handler, pause_ms=1)
+    command.drain(make_topic(values), handler=ON_THREADS, pause_ms=1)
     assert sorted(command.record.done()) == sorted(every_place(values))
     command.record.check_order()
-
-
-def test_messages_that_split_into_nothing_are_finished_at_once(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    answer = command.drain(make_topic(["[]"] * 50), "--json").answer
-    assert answer["messages"] == account(50)
-    assert answer["sub_messages"] == account(0)
 
 
 def test_only_the_plan_is_left_behind_and_is_nobody_else_s(
@@ -141,54 +126,6 @@ def test_only_the_plan_is_left_behind_and_is_nobody_else_s(
     command.drain(topic, pause_ms=1)
     assert command.left_behind == [command.plan(topic).name]
     assert command.plan(topic).stat().st_mode & 0o777 == 0o600
-
-
-def test_concurrency_is_the_most_in_the_handler_at_once(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(40))
-    running = command.begin(topic, "--concurrency", "10", gate=command.gate)
-    command.wait_for(running, "begun", 10)
-    command.gate.touch()
-    running.ends(0)
-    assert command.record.most_at_once() == 10
-
-
-def test_the_only_handler_of_a_file_needs_no_name(command: Command, make_topic: MakeTopic) -> None:
-    handlers = command.home / "lonely.py"
-    handlers.write_text(
-        "import drainer\n"
-        "class Lonely(drainer.Handler):\n"
-        "    async def handle(self, sub): print(sub)\n"
-    )
-    topic = make_topic(["a", "b"])
-    outcome = command.drain(topic, handler=str(handlers))
-    assert outcome.out.splitlines() == [f"{topic.name}/0/0[0]", f"{topic.name}/0/1[0]"]
-
-
-def test_a_file_with_functions_is_a_handler(command: Command, make_topic: MakeTopic) -> None:
-    handlers = command.home / "functions.py"
-    handlers.write_text(
-        "from drainer import SubMessage\n"
-        "def split(message):\n"
-        "    for word in message.value.split():\n"
-        "        yield SubMessage(word, word)\n"
-        "def handle(sub):\n"
-        "    print(sub.payload.decode())\n"
-    )
-    outcome = command.drain(make_topic(["a b", "c"]), "-c", "1", handler=str(handlers))
-    assert sorted(outcome.out.split()) == ["a", "b", "c"]
-
-
-def test_a_handler_is_found_by_the_name_of_its_module(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    package = command.folder / "shop"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "index.py").write_text(command.handlers.read_text())
-    command.drain(make_topic(operations(5)), handler="shop.index:OnTheLoop")
-    assert len(command.record.done()) == 10
 
 
 def test_a_handler_of_an_installed_package_is_found_by_its_entry_point(
@@ -203,46 +140,6 @@ def test_a_handler_of_an_installed_package_is_found_by_its_entry_point(
     command.env["PYTHONPATH"] = str(site)
     command.drain(make_topic(operations(5)), handler="index")
     assert len(command.record.done()) == 10
-
-
-def test_the_print_handler_prints_a_line_a_sub_message(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic()
-    topic.produce(["one", "two"], key=b"k")
-    lines = command.drain(topic, handler="print").out.splitlines()
-    assert lines == [f"{topic.name}/0/0[0]\tk\tone", f"{topic.name}/0/1[0]\tk\ttwo"]
-
-
-def test_what_handlers_print_does_not_get_into_the_json(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    answer = command.drain(make_topic(["one", "two"]), "--json", handler="print").answer
-    assert answer["sub_messages"] == account(2)
-
-
-def test_the_count_handler_needs_no_options(command: Command, make_topic: MakeTopic) -> None:
-    answer = command.drain(make_topic(operations(300)), "--json", handler="count").answer
-    assert answer["sub_messages"] == account(300)
-
-
-def test_a_handler_is_told_what_it_was_set_and_what_it_drains(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    handlers = command.home / "curious.py"
-    handlers.write_text(
-        "import json, pathlib\n"
-        "def open(context):\n"
-        "    known = [context.topic, context.group, context.concurrency, dict(context.options)]\n"
-        "    pathlib.Path(context.options['record']).write_text(json.dumps(known))\n"
-        "def handle(sub): pass\n"
-    )
-    topic = make_topic(["x"])
-    more = ("-c", "7", "--set", "url=http://a/?b=c", "--set", "empty=")
-    command.drain(topic, *more, handler=str(handlers))
-    options = {"record": str(command.record.path), "url": "http://a/?b=c", "empty": ""}
-    told = json.loads(command.record.path.read_text())
-    assert told == [topic.name, command.group(topic), 7, options]
 
 
 def test_a_handler_sees_all_of_a_message(command: Command, make_topic: MakeTopic) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from command.conftest import MakeTopic, committed, distinct, operations
-from command.process import BLOCKS_THE_LOOP, FAST, ON_THE_LOOP, ON_THREADS, Command, Outcome
+from command.conftest import MakeTopic, committed, distinct
+from command.process import BLOCKS_THE_LOOP, FAST, ON_THREADS, Command, Outcome
 from command.record import every_place
 from command.terminal import CTRL_C, TerminalSession
 from drainer.kafka.cluster import Cluster
@@ -18,11 +18,6 @@ from kafka.topic import Topic, eventually
 
 AT_ONCE_S = 20.0  # of a machine that is busy; the grace is far longer
 SHOW_CURSOR = "\x1b[?25h"
-
-both_kinds = pytest.mark.parametrize("handler", [ON_THE_LOOP, ON_THREADS])
-each_kind_and_signal = pytest.mark.parametrize(
-    ("handler", "number"), [(ON_THE_LOOP, signal.SIGINT), (ON_THREADS, signal.SIGTERM)]
-)
 
 
 def watermark(plan: Path) -> int:
@@ -37,15 +32,14 @@ def finishes(command: Command, topic: Topic, outcome: Outcome, places: set[objec
     command.record.check_order()
 
 
-@each_kind_and_signal
 def test_a_first_signal_lets_what_is_in_flight_finish(
-    command: Command, make_topic: MakeTopic, cluster: Cluster, handler: str, number: signal.Signals
+    command: Command, make_topic: MakeTopic, cluster: Cluster
 ) -> None:
     topic = make_topic(distinct(100))
-    running = command.begin(topic, "-c", "4", handler=handler, gate=command.gate)
+    running = command.begin(topic, "-c", "4", gate=command.gate)
     command.wait_for(running, "begun", 4)
-    running.signal(number)
-    running.says(f"stopping: interrupted by {number.name}")
+    running.signal(signal.SIGINT)
+    running.says("stopping: interrupted by SIGINT")
     assert len(command.record.begun()) == 4
     command.gate.touch()
     outcome = running.ends(4)
@@ -58,27 +52,6 @@ def test_a_first_signal_lets_what_is_in_flight_finish(
     finishes(command, topic, outcome, set(every_place(distinct(100))))
     assert command.record.repeats() == {}
     assert committed(cluster, topic) == {0: 100}
-
-
-def test_an_interrupted_drain_accounts_for_what_is_pending(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(operations(100))
-    running = command.begin(topic, "--json", "-c", "4", gate=command.gate)
-    command.wait_for(running, "begun", 4)
-    running.signal(signal.SIGINT)
-    running.says("stopping")
-    command.gate.touch()
-    outcome = running.ends(4)
-    answer = outcome.answer
-    assert answer["status"] == "interrupted"
-    assert answer["exit_code"] == 4
-    for counts in (answer["messages"], answer["sub_messages"]):
-        assert counts["pending"] > 0
-        assert counts["read"] == sum(
-            counts[n] for n in ("done", "dead", "failed", "skipped", "pending")
-        )
-    assert answer["sub_messages"]["done"] == len(command.record.done())
 
 
 IN_THE_BACKGROUND = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")  # as a shell without job control
@@ -139,23 +112,9 @@ def test_quiet_still_prints_all_that_a_resume_needs(
     assert sorted(command.record.done()) == sorted(every_place(distinct(100)))
 
 
-@both_kinds
-def test_the_grace_is_the_most_it_waits_for_what_hangs(
-    command: Command, make_topic: MakeTopic, cluster: Cluster, handler: str
-) -> None:
-    topic = make_topic(distinct(20))
-    running = command.begin(topic, "-c", "4", "--grace", "300ms", handler=handler, hang=1)
-    command.wait_for(running, "begun", 4)
-    running.signal(signal.SIGINT)
-    outcome = running.ends(4, within_s=AT_ONCE_S)
-    assert committed(cluster, topic) in ({0: 0}, {0: None})
-    finishes(command, topic, outcome, set(every_place(distinct(20))))
-
-
 @pytest.mark.parametrize(
     ("handler", "number"),
     [
-        (ON_THE_LOOP, signal.SIGINT),
         (ON_THREADS, signal.SIGTERM),
         (BLOCKS_THE_LOOP, signal.SIGINT),
     ],
@@ -213,23 +172,6 @@ def test_a_handler_that_holds_the_loop_leaves_the_screen_as_it_was(
     assert SHOW_CURSOR in end
     assert "held the event loop" in end
     assert f"drainer resume {command.plan(topic).name}" in end
-
-
-@both_kinds
-def test_what_finished_before_a_second_signal_is_not_handled_again(
-    command: Command, make_topic: MakeTopic, handler: str
-) -> None:
-    topic = make_topic(distinct(50))
-    running = command.begin(
-        topic, "-c", "4", "--grace", "50s", handler=handler, gate=command.gate, gated="30"
-    )
-    command.wait_for(running, "done", 49)  # all but the one that waits
-    running.signal(signal.SIGINT)
-    running.says("stopping")
-    running.signal(signal.SIGINT)
-    outcome = running.ends(4, within_s=AT_ONCE_S)
-    finishes(command, topic, outcome, set(every_place(distinct(50))))
-    assert command.record.repeats() == {(0, 30, 0): 2}
 
 
 def test_an_interrupt_before_anything_began_leaves_nothing(

@@ -35,7 +35,7 @@ def eventually(holds: Callable[[], bool], what: str, wait_s: float = WAIT_S) -> 
     until = time.monotonic() + wait_s
     while not holds():
         assert time.monotonic() < until, f"not within {wait_s} s: {what}"
-        time.sleep(0.01)
+        time.sleep(0.02)
 
 
 def settle(cluster: Cluster) -> None:
