@@ -113,11 +113,6 @@ def test_the_handlers_for_a_hot_row_work_as_they_are_printed(tmp_path: Path) -> 
     assert (bulk.bundling.most, bulk.bundling.linger_s) == (500, 0.005)
 
 
-def run_pytest(file: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=file.parent)
-
-
 def test_the_tests_of_a_handler_work_as_they_are_printed(tmp_path: Path) -> None:
     correctness = (ROOT / "docs/correctness.md").read_text()
     section = correctness.split("## Checking a handler")[1]
@@ -125,13 +120,14 @@ def test_the_tests_of_a_handler_work_as_they_are_printed(tmp_path: Path) -> None
     (told,) = re.findall(
         r"fails the second of these, with\n\n```text\n(.+?)```", section, re.DOTALL
     )
-    file = tmp_path / "test_reindex.py"
-    file.write_text(code)
-    assert "3 passed" in run_pytest(file).stdout
-
     line = "        self.index[sub.key] = sub.payload\n"
-    file.write_text(code.replace(line, line + '        self.index["newest"] = sub.key\n'))
-    outcome = run_pytest(file).stdout
+    broken = code.replace(line, line + '        self.index["newest"] = sub.key\n')
+    for name, text in (("test_reindex.py", code), ("test_newest.py", broken)):
+        (tmp_path / name).write_text(text)
 
-    assert "1 failed, 2 passed" in outcome
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    outcome = ended.stdout
+
+    assert "1 failed, 5 passed" in outcome
     assert " ".join(told.split()) in " ".join(outcome.replace("\nE ", " ").split())

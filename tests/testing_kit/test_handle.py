@@ -13,6 +13,8 @@ from drainer.testing import Certificate, Effort, Finding, HandlerDoubt, LawBroke
 
 from . import handlers
 
+pytestmark = pytest.mark.usefixtures("no_other_process")
+
 SAMPLE = testing.messages([[f"d{(n * m) % 7}" for m in range(3)] for n in range(20)])
 QUICK = Effort(examples=40)
 

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 import pytest
 
 from drainer import SubMessage, testing
-from drainer.testing import LawBroken, Level
+from drainer.testing import Effort, LawBroken, Level
 
 from . import handlers
 
+pytestmark = pytest.mark.usefixtures("no_other_process")
+
+QUICK = Effort(examples=10)
 SAMPLE = testing.messages([[f"d{(n * m) % 3}" for m in range(3)] for n in range(12)])
 
 
@@ -47,7 +50,7 @@ class Raises(Folds):
 
 @pytest.mark.parametrize("handler", [Folds, Batches])
 def test_what_ends_in_the_same_state_passes(handler: type[handlers.Documents]) -> None:
-    certificate = testing.certify(handler, SAMPLE, handlers.state)
+    certificate = testing.certify(handler, SAMPLE, handlers.state, effort=QUICK)
 
     assert certificate.findings[-1].check == "together"
     assert {finding.level for finding in certificate.findings} == {Level.OK}
@@ -89,5 +92,6 @@ def test_a_coalesce_that_raises_is_told() -> None:
 
 
 def test_a_handler_with_neither_has_nothing_to_check() -> None:
-    findings = testing.certify(handlers.Documents, SAMPLE, handlers.state).findings
+    certificate = testing.certify(handlers.Documents, SAMPLE, handlers.state, effort=QUICK)
+    findings = certificate.findings
     assert "together" not in {finding.check for finding in findings}
