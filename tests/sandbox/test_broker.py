@@ -45,7 +45,7 @@ def test_topics_are_not_made_by_asking_for_them(bootstrap: str, topic_name: str)
 
 
 @pytest.mark.usefixtures("kafka_installed")
-def test_credentials_are_asked_for_on_the_second_port(tmp_path: Path) -> None:
+def test_a_broker_asks_for_credentials_pauses_and_comes_back_on_its_ports(tmp_path: Path) -> None:
     password = 'a "quoted" \\ pässword'
     with Broker(tmp_path / "a folder", sasl_users={"ann": password}, die_with_parent=True) as own:
         login: dict[str, str | int | float | bool] = {
@@ -60,13 +60,8 @@ def test_credentials_are_asked_for_on_the_second_port(tmp_path: Path) -> None:
         stranger = AdminClient(login | {"sasl.password": "guess"})
         with pytest.raises(KafkaException):
             stranger.list_topics(timeout=1)
-        settings = own.folder / "server.properties"
-        assert settings.stat().st_mode & 0o077 == 0
+        assert (own.folder / "server.properties").stat().st_mode & 0o077 == 0
 
-
-@pytest.mark.usefixtures("kafka_installed")
-def test_a_broker_pauses_and_comes_back_from_a_stop_on_its_ports(tmp_path: Path) -> None:
-    with Broker(tmp_path, die_with_parent=True) as own:
         own.pause()
         assert own.running
         assert not answers(HOST, own.ports.client, timeout_s=0.2)

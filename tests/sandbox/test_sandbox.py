@@ -69,28 +69,18 @@ def _end(bootstrap_servers: str, topic: str) -> int:
 
 
 @pytest.mark.usefixtures("kafka_installed")
-def test_a_sandbox_goes_up_is_seen_and_goes_down_without_a_trace(folder: Path) -> None:
+def test_a_sandbox_goes_up_is_seen_dead_comes_up_again_and_goes_down_without_a_trace(
+    folder: Path,
+) -> None:
     assert sandbox.status(folder) is None
     said: list[str] = []
     started = _up(folder, said.append)
     assert said[-1].endswith(f"answers on {started.bootstrap_servers}")
     assert sandbox.status(folder) == started
     assert started.running
-    again = _up(folder, said.append)
-    assert again == started
+    assert _up(folder, said.append) == started
     assert "already up" in said[-1]
-    assert started.process is not None
-    assert sandbox.down(folder)
-    assert not started.process.alive()
-    assert started.ports.taken() == ()
-    assert list(folder.parent.iterdir()) == []
-    assert sandbox.status(folder) is None
-    assert not sandbox.down(folder)
 
-
-@pytest.mark.usefixtures("kafka_installed")
-def test_a_killed_broker_is_seen_dead_and_comes_up_again_with_its_data(folder: Path) -> None:
-    started = _up(folder)
     _produce(started.bootstrap_servers, "kept", 100)
     assert started.process is not None
     os.kill(started.process.pid, signal.SIGKILL)
@@ -104,6 +94,14 @@ def test_a_killed_broker_is_seen_dead_and_comes_up_again_with_its_data(folder: P
     assert revived.running
     assert revived.ports.client != started.ports.client
     assert _end(revived.bootstrap_servers, "kept") == 100
+
+    assert revived.process is not None
+    assert sandbox.down(folder)
+    assert not revived.process.alive()
+    assert revived.ports.taken() == ()
+    assert list(folder.parent.iterdir()) == []
+    assert sandbox.status(folder) is None
+    assert not sandbox.down(folder)
 
 
 def test_up_without_java_says_so_and_leaves_nothing(
