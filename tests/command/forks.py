@@ -28,8 +28,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from drainer import wings
-from drainer.cli.app import COMMANDS
+import typer.main
 
 AT_START = ("PYTHON", "LC_", "LANG")  # what an interpreter reads when it starts
 REQUEST_BYTES = 1 << 17
@@ -206,8 +205,10 @@ def leave(code: int) -> None:
 if __name__ == "__main__":
     for name in LOADED:
         __import__(name)
-    for place in {**COMMANDS, **wings.COMMANDS}.values():  # each command would load its own
-        wings.load(place)
+    # The commands and their options, which each start makes of the functions' signatures.
+    typer.main.get_command = cache(typer.main.get_command)
+    made: Any = typer.main.get_command(sys.modules["drainer.cli.app"].app)
+    dict(made.commands)
     vars(sys.modules["drainer.insight.calibration"]).update(CALIBRATED_WITH)
     gc.collect()
     gc.freeze()

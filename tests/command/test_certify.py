@@ -102,7 +102,7 @@ def test_handle_is_not_called_without_a_yes(certify: Certify, topic: Topic) -> N
 
 
 def test_with_a_yes_all_is_checked(certify: Certify, topic: Topic) -> None:
-    outcome = certify("Documents", topic, "--handle", "--yes", "--json", "--sample", "10")
+    outcome = certify("Documents", topic, "--handle", "--yes", "--json", "--sample", "4")
 
     assert set(levels(outcome.answer).values()) == {"ok"}
     assert outcome.answer["handled"] > 100
@@ -110,7 +110,7 @@ def test_with_a_yes_all_is_checked(certify: Certify, topic: Topic) -> None:
 
 
 def test_an_effect_outside_the_sub_key_is_found(certify: Certify, topic: Topic) -> None:
-    state = ("--state", f"{certify.handlers}:state", "--sample", "10")
+    state = ("--state", f"{certify.handlers}:state", "--sample", "4")
 
     outcome = certify("Newest", topic, *state, "--yes", "--json", code=5)
 
