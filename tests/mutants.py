@@ -148,7 +148,7 @@ MUTANTS = [
         "drainer/engine/shutdown.py",
         "            ours = lost is None and not isinstance(cause, NOT_OURS)\n",
         "            ours = lost is None\n",
-        (f"{OUTSIDE}::test_nothing_is_committed_once_the_group_is_not_ours",),
+        (f"{OUTSIDE}::test_a_source_that_fails_ends_the_drain_with_its_reason",),
     ),
     Mutant(
         "commit-that-moves-back",
@@ -268,7 +268,7 @@ MUTANTS = [
         "drainer/store/plan_file.py",
         "            if generation > written.generation and content.follows > reached:\n",
         "            if False:\n",
-        (PLAN_FILE,),
+        (JOURNAL,),
     ),
     Mutant(
         "journal-of-another-drain-is-taken",
@@ -276,7 +276,7 @@ MUTANTS = [
         "drainer/store/plan_file.py",
         "            if content.drain_id not in (written.drain_id, None):\n",
         "            if False:\n",
-        (PLAN_FILE,),
+        (JOURNAL,),
     ),
     Mutant(
         "journal-removed-while-it-is-needed",
@@ -292,7 +292,9 @@ MUTANTS = [
         "drainer/core/progress.py",
         "            if known is not None and partial[offset].is_whole:\n",
         "            if False:\n",
-        (PROGRESS,),
+        (
+            "tests/core/test_gathering.py::test_a_message_that_two_attempts_finished_between_them_leaves_a_plan_that_can_be_read",
+        ),
     ),
     Mutant(
         "edited-plan-is-taken",
@@ -694,7 +696,7 @@ class Copy:
         now = next(self._times)
         os.utime(path, (now, now))
 
-    def failed_test(self, tests: Iterable[str]) -> str | None:
+    def failed_test(self, tests: Iterable[str], timeout_s: float = TIMEOUT_S) -> str | None:
         """The first test that fails, or "timeout"; None when all pass."""
         words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "unshrunk", "-o", "addopts="]
         words += ["-p", "no:cacheprovider", "-m", "not long", "-n", "0", *tests]
@@ -708,7 +710,7 @@ class Copy:
             start_new_session=True,
         )
         try:
-            output, _ = process.communicate(timeout=TIMEOUT_S)
+            output, _ = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
@@ -764,7 +766,7 @@ def main(names: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="drainer-mutants-") as folder:
         copy = Copy(Path(folder))
         tests = dict.fromkeys(test for mutant in chosen for test in mutant.tests)
-        failed = copy.failed_test(tests)
+        failed = copy.failed_test(tests, TIMEOUT_S * 10)
         if failed is not None:
             print(f"without any mutant, {failed} fails", file=sys.stderr)
             return 1

@@ -13,7 +13,7 @@ from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of, random_log, s
 
 from drainer.engine.local import LocalDrain
 from drainer.engine.settings import LocalSettings
-from drainer.handler import Context, Handler
+from drainer.handler import Handler
 from drainer.message import Message, SubMessage
 from drainer.policy.concurrency import Concurrency
 from drainer.policy.concurrency_limit import ConcurrencyLimit
@@ -107,20 +107,6 @@ def test_order_and_account_hold_while_the_limit_goes_up_and_down(
     assert sorted(handler.account.began) == sorted(rehearsal.places)
 
 
-@pytest.mark.parametrize("limits", [(1,), (40, 1), (40, 1, 40, 3), (2, 1, 2, 1, 2, 1)])
-@both_kinds
-def test_a_drain_ends_whatever_the_limit_was_last(
-    kind: Kind, limits: Sequence[int], script: Script, tmp_path: Path
-) -> None:
-    script(*limits)
-    rehearsal = Rehearsal(tmp_path, {0: log_of(*([f"k{n}"] for n in range(400)))}, AUTO)
-
-    summary = rehearsal.drain(handler_of(kind, lambda: None))
-
-    assert summary.exit_code == 0
-    assert summary.sub_messages.done == 400
-
-
 def test_no_more_begin_than_the_limit_of_the_moment(script: Script, tmp_path: Path) -> None:
     made = script(*([40] * 20 + [3] * 20) * 50)
     running, most = 0, dict.fromkeys((3, 20, 40), 0)
@@ -162,23 +148,6 @@ def test_threads_are_made_and_ended_with_the_limit(script: Script, tmp_path: Pat
     assert summary.exit_code == 0
     assert 20 < most <= 40
     assert late == 2
-
-
-@both_kinds
-def test_the_handler_is_told_the_most_there_may_be(
-    kind: Kind, script: Script, tmp_path: Path
-) -> None:
-    script()
-    told = []
-
-    class Curious(kind):  # type: ignore[misc, valid-type]
-        def open(self, context: Context) -> None:
-            told.append(context.concurrency)
-
-    settings = LocalSettings(concurrency=Concurrency.auto())
-    Rehearsal(tmp_path, {0: log_of(["a"])}, settings).drain(Curious())
-
-    assert told == [2_000 if kind is OnTheLoop else 200]
 
 
 def test_a_worker_that_came_later_is_timed_out_too(script: Script, tmp_path: Path) -> None:
@@ -241,15 +210,6 @@ def test_status_and_summary_tell_where_it_stands(script: Script, tmp_path: Path)
     told = summary.as_json()["concurrency"]
     assert isinstance(told, dict)
     assert (told["auto"], told["limit"], told["most"], told["settled"]) == (True, 33, MOST, None)
-
-
-def test_a_fixed_concurrency_is_not_touched(tmp_path: Path) -> None:
-    rehearsal = Rehearsal(tmp_path, {0: log_of(["a"])}, LocalSettings(concurrency=3))
-
-    summary = rehearsal.drain(OnTheLoop())
-
-    assert rehearsal.statuses[-1].auto is None
-    assert "concurrency" not in summary.as_json()
 
 
 @pytest.mark.parametrize("kind", [TogetherOnTheLoop, TogetherOnThreads])

@@ -11,14 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_up_kafka import Accounting, Rehearsal, log_of, place_of
+from made_up_kafka import Accounting, Rehearsal, log_of
 
 from drainer.core.bundles import Bundle
 from drainer.engine import local
 from drainer.engine.bundles import Bundles
 from drainer.engine.local import LocalDrain
 from drainer.engine.settings import LocalSettings
-from drainer.handler import Fatal, Retry, Skip
+from drainer.handler import Retry, Skip
 from drainer.message import Barrier, SubMessage
 from drainer.policy import breaker
 from drainer.policy.failures import FailureSettings, OnFailure
@@ -111,30 +111,6 @@ def test_a_folded_call_that_fails_ends_with_the_bad_one_alone(tmp_path: Path) ->
 
 
 @kinds
-def test_a_call_takes_many_lanes_and_no_more_than_it_may(
-    kind: type[Together], tmp_path: Path
-) -> None:
-    handler = kind()
-    summary = Rehearsal(tmp_path, {0: LOG}).drain(handler)
-
-    assert summary.exit_code == 0
-    assert max(map(len, handler.calls)) == 8
-    assert all(len({sub.key for sub in call}) == len(call) for call in handler.calls)
-    assert not handler.account.breaches
-
-
-@kinds
-def test_a_run_of_a_lane_comes_in_its_order(kind: type[Together], tmp_path: Path) -> None:
-    handler = kind()
-    handler.batch_of = "lane"
-    summary = Rehearsal(tmp_path, {0: HOT}).drain(handler)
-
-    assert summary.exit_code == 0
-    assert [place_of(sub)[1] for call in handler.calls for sub in call] == list(range(300))
-    assert max(map(len, handler.calls)) == 8
-
-
-@kinds
 def test_the_bad_ones_of_a_batch_are_found_and_the_others_are_done(
     kind: type[Together], tmp_path: Path
 ) -> None:
@@ -202,19 +178,6 @@ def test_threads_that_are_overdue_keep_all_their_lanes(
     assert not handler.account.breaches
 
 
-def test_fatal_in_a_batch_halts_and_nothing_of_it_is_done(tmp_path: Path) -> None:
-    def step(subs: Sequence[SubMessage]) -> None:
-        if any(sub.message.offset == 40 for sub in subs):
-            raise Fatal("enough")
-
-    handler = BatchesOnTheLoop(step)
-    summary = Rehearsal(tmp_path, {0: LOG}).drain(handler)
-
-    assert summary.exit_code == 5
-    assert "enough" in str(summary.error)
-    assert (0, 40, 0) not in handler.account.finished
-
-
 def test_a_batch_that_asks_for_later_is_tried_again_and_no_failure(tmp_path: Path) -> None:
     asked = Counter[int]()
 
@@ -229,39 +192,6 @@ def test_a_batch_that_asks_for_later_is_tried_again_and_no_failure(tmp_path: Pat
     assert summary.exit_code == 0
     assert summary.failures.failures == 0
     assert summary.sub_messages.done == 100
-
-
-def test_a_downstream_that_is_away_halts_a_drain_of_batches_too(tmp_path: Path) -> None:
-    def step(subs: Sequence[SubMessage]) -> None:
-        raise OSError("nobody there")
-
-    rehearsal = Rehearsal(
-        tmp_path,
-        {0: log_of(*([f"k{n}"] for n in range(3000)))},
-        failures=replace(QUICK, on_failure=OnFailure.DEAD_LETTER),
-    )
-    handler = BatchesOnTheLoop(step)
-    summary = rehearsal.drain(handler)
-
-    assert summary.exit_code == 5
-    assert "nothing has succeeded yet" in str(summary.error)
-    assert not rehearsal.letters.written
-    assert len(handler.calls) < 200
-
-
-def test_a_call_waits_to_be_full_and_the_last_one_no_longer_than_it_may(tmp_path: Path) -> None:
-    handler = BatchesOnTheLoop()
-    handler.linger_ms = 5
-    rehearsal = Rehearsal(
-        tmp_path,
-        {0: log_of(*([f"k{n}"] for n in range(20)))},
-        settings=LocalSettings(concurrency=4, plan_interval_s=0.02),
-        source_options={"batch": 3},
-    )
-    summary = rehearsal.drain(handler)
-
-    assert summary.exit_code == 0
-    assert sorted(map(len, handler.calls)) == [4, 8, 8]
 
 
 def test_other_partitions_are_handled_beside_a_barrier(tmp_path: Path) -> None:
@@ -279,15 +209,6 @@ def test_other_partitions_are_handled_beside_a_barrier(tmp_path: Path) -> None:
     rehearsal = Rehearsal(tmp_path, dict(enumerate(log)))
     rehearsal.source_options = {"batch": 1}
     assert rehearsal.drain(AroundABarrier()).exit_code == 0
-
-
-def test_a_hot_lane_does_not_wait_for_others_that_can_not_come(tmp_path: Path) -> None:
-    handler = BatchesOnTheLoop()
-    handler.linger_ms = 60_000
-    summary = Rehearsal(tmp_path, {0: HOT}).drain(handler)
-
-    assert summary.exit_code == 0
-    assert len(handler.calls) == 300
 
 
 def test_a_call_that_waits_while_all_workers_are_busy_does_not_keep_the_loop_busy(

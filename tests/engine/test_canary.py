@@ -36,7 +36,7 @@ async def slowly(sub: SubMessage) -> None:
     await tick()
 
 
-@pytest.mark.parametrize("first", [1, 31, 32, 33, 50, 64, 100])
+@pytest.mark.parametrize("first", [1, 32, 100])
 def test_it_ends_when_so_many_are_done_and_a_resume_does_the_rest(
     tmp_path: Path, first: int
 ) -> None:
@@ -56,14 +56,6 @@ def test_it_ends_when_so_many_are_done_and_a_resume_does_the_rest(
     assert set(handler.account.finished) | set(again.account.finished) == rehearsal.places
     assert not set(handler.account.finished) & set(again.account.finished)
     assert not handler.account.breaches + again.account.breaches
-
-
-def test_more_than_there_are_is_the_whole_drain(tmp_path: Path) -> None:
-    rehearsal = CanaryRehearsal(tmp_path, {0: log_of(*[["a"]] * 10)})
-    rehearsal.first = 1000
-    summary = rehearsal.drain(OnTheLoop())
-    assert summary.cause is None
-    assert summary.status == "done"
 
 
 def test_what_is_parked_does_not_keep_it_from_ending(tmp_path: Path) -> None:

@@ -42,21 +42,6 @@ def left(rehearsal: Rehearsal) -> OffsetPlan:
     return rehearsal.file.load().plan
 
 
-def test_one_process_does_what_no_task_has_done(rehearsal: Rehearsal) -> None:
-    handler = OnTheLoop()
-
-    summary = rehearsal.drain(handler)
-
-    account = handler.account
-    assert summary.exit_code == 0
-    assert account.breaches == []
-    assert sorted(account.finished) == sorted(ALL_PLACES - FINISHED)
-    assert summary.messages == Counts(MESSAGES, MESSAGES)
-    assert summary.sub_messages == Counts(3 * MESSAGES, 3 * MESSAGES)
-    assert rehearsal.group.committed == {0: MESSAGES}
-    assert set(left(rehearsal).claims) == {ALL}
-
-
 def test_claims_stay_in_the_plan_until_one_process_is_past_them(rehearsal: Rehearsal) -> None:
     async def stops_at_10(sub: SubMessage) -> None:
         await asyncio.sleep(0)

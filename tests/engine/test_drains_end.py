@@ -13,11 +13,12 @@ import made_up_kafka
 import pytest
 from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of
 
+from drainer.core.progress import Counts
 from drainer.engine import pump
+from drainer.engine.outcome import concluded
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status
 from drainer.errors import AccountWrong, DrainerError, LockLost, Signalled, account_wrong, both
-from drainer.handler import Retry
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
 from drainer.policy.failures import AfterDead, FailureSettings, OnFailure
@@ -47,6 +48,15 @@ def test_an_account_that_does_not_add_up_is_told_whatever_happens_beside_it(
         assert str(beside) in str(told)
 
 
+def test_a_drain_that_is_done_is_failed_when_its_account_does_not_add_up() -> None:
+    right, wrong = Counts(3, 3), Counts(3, 2)
+    assert concluded(None, right, right, gave_up=0, lost=False) == ("done", 0, None)
+    for counts in ((right, wrong), (wrong, right)):
+        status, code, cause = concluded(None, *counts, gave_up=0, lost=False)
+        assert isinstance(cause, AccountWrong)
+        assert (status, code) == ("failed", cause.exit_code)
+
+
 def test_a_parked_barrier_parks_its_partition_and_the_drain_halts(tmp_path: Path) -> None:
     rehearsal = Rehearsal(tmp_path, BARRIER, failures=replace(QUICK, on_failure=OnFailure.PARK))
     handler = OnTheLoop(poison(6))
@@ -74,23 +84,6 @@ def test_what_follows_a_dead_barrier_is_parked_if_asked_until_it_is_no_longer(
     again = OnTheLoop()
     assert rehearsal.drain(again).exit_code == 5
     assert not again.account.began
-
-
-@pytest.mark.parametrize("on_failure", [OnFailure.PARK, OnFailure.DEAD_LETTER])
-def test_without_order_a_failure_parks_nothing_else(on_failure: OnFailure, tmp_path: Path) -> None:
-    settings = replace(QUICK, on_failure=on_failure, after_dead=AfterDead.PARK)
-    rehearsal = Rehearsal(
-        tmp_path, {0: log_of(*(["a"] for _ in range(400)))}, order="none", failures=settings
-    )
-    bad = range(0, 400, 10)
-    summary = rehearsal.drain(OnTheLoop(poison(*bad)))
-
-    assert summary.sub_messages.done == 360
-    assert rehearsal.file.load().plan.parked == ()
-    if on_failure is OnFailure.PARK:
-        assert (summary.exit_code, summary.sub_messages.pending) == (5, 40)
-    else:
-        assert (summary.exit_code, summary.sub_messages.dead) == (6, 40)
 
 
 LATE = FailureSettings(timeout_s=0.05, max_outage_s=3600)
@@ -183,30 +176,6 @@ def test_a_handler_that_can_not_be_cancelled_halts_the_drain(tmp_path: Path) -> 
     assert summary.sub_messages.done == 0
 
 
-def test_with_a_rate_what_comes_later_is_started_when_its_time_has_come(tmp_path: Path) -> None:
-    async def step(sub: SubMessage) -> None:
-        rehearsal.source.stalled = False
-
-    rehearsal = Rehearsal(tmp_path, {0: log_of(["a"], ["b"])}, failures=replace(QUICK, rate=2.0))
-    rehearsal.source_options = {"batch": 1}
-
-    def stall_after_the_first(drain: object) -> None:
-        def next_batch(source: made_up_kafka.BacklogSource) -> made_up_kafka.Slice | None:
-            found = plain(source)
-            source.stalled = True
-            return found
-
-        monkeypatch.setattr(made_up_kafka.BacklogSource, "next_batch", next_batch)
-
-    plain = made_up_kafka.BacklogSource.next_batch
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        rehearsal.prepare = stall_after_the_first
-        stall_after_the_first(None)
-        summary = rehearsal.drain(OnTheLoop(step))
-
-    assert (summary.exit_code, summary.sub_messages.done) == (0, 2)
-
-
 def test_an_answer_of_the_dead_letter_topic_lets_its_lane_go_on_at_its_rate(tmp_path: Path) -> None:
     rehearsal = Rehearsal(
         tmp_path,
@@ -238,27 +207,3 @@ def test_a_drain_that_leaves_too_much_alone_says_that_it_did_not_read_on(
     monkeypatch.setattr(pump, "RESTING_MOST", 1000)
     summary = rehearsal.drain(handler)
     assert (summary.exit_code, summary.sub_messages.done) == (0, 1)
-
-
-def test_a_lane_too_long_to_park_whole_is_no_reason_to_say_that_all_else_is_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pump, "RESTING_MOST", 32)
-    log = log_of(*(["hot"] for _ in range(300)), ["a"])
-    rehearsal = Rehearsal(tmp_path, {0: log}, failures=replace(QUICK, on_failure=OnFailure.PARK))
-    rehearsal.settings = LocalSettings(concurrency=8, plan_interval_s=0.02, buffer_bytes=60_000)
-    summary = rehearsal.drain(OnTheLoop(poison(0)))
-
-    assert summary.exit_code == 5
-    assert "1 lane is parked" in (summary.error or "")
-    assert "no more of the backlog was read" in (summary.error or "")
-
-
-def test_a_wait_that_is_no_number_of_seconds_is_a_failure_of_the_handler(tmp_path: Path) -> None:
-    async def step(sub: SubMessage) -> None:
-        raise Retry("later", after=float("nan"))
-
-    rehearsal = Rehearsal(tmp_path, {0: log_of(["a"])}, failures=QUICK)
-    summary = rehearsal.drain(OnTheLoop(step))
-    assert summary.exit_code == 5
-    assert "after=nan" in (summary.error or "")

@@ -26,7 +26,7 @@ from drainer.engine.settings import LocalSettings
 from drainer.errors import Interrupted, LockLost
 from drainer.handler import Fatal, Retry, Skip
 from drainer.message import SubMessage
-from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.policy.failures import AfterDead, FailureSettings, OnFailure
 
 QUICK = FailureSettings(retries=2, retry_delay_s=0.001, retry_max_delay_s=0.004)
 both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
@@ -79,20 +79,6 @@ def test_a_failure_that_passes_is_retried_before_its_lane_goes_on(
     assert summary.sub_messages.done == 100
     assert (summary.failures.failures, summary.failures.retries) == (2, 2)
     assert summary.failures.errors == (("OSError: try again", 2),)
-
-
-@both_kinds
-def test_when_retries_are_spent_the_drain_halts_and_names_the_attempts(
-    kind: Kind, tmp_path: Path
-) -> None:
-    handler = handler_of(kind, poison(13))
-    summary = Rehearsal(tmp_path, {0: LOG}, failures=QUICK).drain(handler)
-
-    assert (summary.status, summary.exit_code) == ("halted", 5)
-    assert "orders/0/13[0]" in (summary.error or "")
-    assert "after 3 attempts" in (summary.error or "")
-    assert handler.account.failed == [(0, 13, 0)] * 3
-    assert (0, 23, 0) not in handler.account.began
 
 
 @both_kinds
@@ -206,28 +192,6 @@ def test_a_parked_lane_is_pending_and_all_others_are_drained(kind: Kind, tmp_pat
     assert rehearsal.file.load().plan.parked_lanes == ParkedLanes()
 
 
-def test_a_parked_lane_with_a_long_key_is_named_by_a_resume_too(tmp_path: Path) -> None:
-    settings = _with(on_failure=OnFailure.DEAD_LETTER, after_dead=AfterDead.PARK, max_doubt_s=0.0)
-    log = log_of(*([key] for key in ("k" * 3_000, "k" * 3_000, "other")))
-    rehearsal = Rehearsal(tmp_path, {0: log}, failures=settings)
-
-    first = rehearsal.drain(handler_of(OnTheLoop, poison(0)))
-    assert rehearsal.drain(handler_of(OnTheLoop, poison())).parked == first.parked
-    assert len(first.parked.first) == 1
-
-
-def test_an_error_with_half_a_character_keeps_no_plan_from_being_written(tmp_path: Path) -> None:
-    def step(sub: SubMessage) -> None:
-        if sub.message.offset == 13:
-            raise ValueError("half \ud800")
-
-    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=_with(on_failure=OnFailure.PARK))
-
-    assert rehearsal.drain(handler_of(OnThreads, step)).exit_code == 5
-    (named,) = rehearsal.file.load().plan.parked_lanes.first
-    assert named.error == "ValueError: half \\ud800"
-
-
 def test_a_lane_parked_behind_a_dead_letter_stays_so_in_the_next_run(tmp_path: Path) -> None:
     settings = _with(on_failure=OnFailure.DEAD_LETTER, after_dead=AfterDead.PARK, retries=0)
     rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=settings)
@@ -268,28 +232,6 @@ def test_a_lane_parked_behind_a_dead_letter_is_in_the_journal_with_it(tmp_path: 
     assert all(dead == parked for dead, parked in seen)
 
 
-def test_several_sub_keys_and_barriers_behind_a_parked_lane_stay_pending(tmp_path: Path) -> None:
-    log = log_of(["a"], ["b"], ["a", ["a", "b"]], ["b"], ["c"], [None], ["c"], ["d"])
-    rehearsal = Rehearsal(tmp_path, {0: log}, failures=_with(on_failure=OnFailure.PARK))
-    handler = handler_of(OnTheLoop, poison(0))
-
-    summary = rehearsal.drain(handler)
-
-    assert summary.exit_code == 5
-    assert set(handler.account.finished) == {(0, 1, 0), (0, 4, 0)}
-    assert summary.conserved
-    mended = handler_of(OnTheLoop, poison())
-    assert rehearsal.drain(mended).exit_code == 0
-    assert not mended.account.breaches
-
-
-def test_on_failure_skip_counts_apart_from_skips(tmp_path: Path) -> None:
-    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=_with(on_failure=OnFailure.SKIP))
-    summary = rehearsal.drain(handler_of(OnTheLoop, poison(13)))
-    assert (summary.exit_code, summary.sub_messages.failed) == (6, 1)
-    assert (summary.messages.failed, summary.sub_messages.skipped) == (1, 0)
-
-
 @both_kinds
 def test_a_handler_may_skip_ask_for_later_and_halt(kind: Kind, tmp_path: Path) -> None:
     def step(sub: SubMessage) -> None:
@@ -314,30 +256,6 @@ def test_a_handler_may_skip_ask_for_later_and_halt(kind: Kind, tmp_path: Path) -
     assert handler.account.failed.count((0, 94, 0)) == 1
 
 
-def test_too_many_dead_letters_halt_and_the_one_too_many_is_pending(tmp_path: Path) -> None:
-    settings = _with(on_failure=OnFailure.DEAD_LETTER, retries=0, max_dead=Limit(count=3))
-    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=settings)
-    summary = rehearsal.drain(handler_of(OnTheLoop, poison(*range(0, 100, 7))))
-
-    assert summary.exit_code == 5
-    assert "more than --max-dead 3" in (summary.error or "")
-    assert summary.sub_messages.dead == 3
-    assert len(rehearsal.letters.written) == 3
-    assert summary.conserved
-
-
-def test_so_many_in_a_row_halt(tmp_path: Path) -> None:
-    settings = _with(on_failure=OnFailure.SKIP, retries=0, max_consecutive=4)
-    log = log_of(*([f"k{n}"] for n in range(40)))
-    rehearsal = Rehearsal(tmp_path, {0: log}, failures=settings)
-    rehearsal.settings = LocalSettings(concurrency=1, plan_interval_s=0.02)
-    summary = rehearsal.drain(handler_of(OnTheLoop, poison(1, 2, 3, 5, 20, 21, 22, 23)))
-
-    assert summary.exit_code == 5
-    assert "4 sub-messages in a row" in (summary.error or "")
-    assert summary.sub_messages.failed == 7
-
-
 def test_a_coroutine_that_takes_too_long_is_cancelled_and_tried_again(tmp_path: Path) -> None:
     cancelled: list[int] = []
 
@@ -357,23 +275,6 @@ def test_a_coroutine_that_takes_too_long_is_cancelled_and_tried_again(tmp_path: 
     assert cancelled == [13]
     assert (summary.failures.timeouts, summary.failures.failures) == (1, 1)
     assert not handler.account.breaches
-
-
-def test_one_that_swallows_its_cancellation_is_not_done(tmp_path: Path) -> None:
-    async def step(sub: SubMessage) -> None:
-        if sub.message.offset == 13 and sub.attempt == 1:
-            try:
-                await asyncio.sleep(3600)
-            except asyncio.CancelledError:
-                return  # as if all were well
-
-    handler = OnTheLoop(step)
-    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=_with(timeout_s=0.05))
-    summary = rehearsal.drain(handler)
-
-    assert summary.exit_code == 0
-    assert summary.failures.timeouts == 1
-    assert handler.account.began.count((0, 13, 0)) == 2
 
 
 def test_a_thread_that_takes_too_long_keeps_its_lane_and_others_go_on(tmp_path: Path) -> None:
@@ -399,22 +300,6 @@ def test_a_thread_that_takes_too_long_keeps_its_lane_and_others_go_on(tmp_path: 
     assert summary.failures.timeouts == 1
     assert not handler.account.breaches
     assert (0, 13, 0) in handler.account.finished, "it was let finish"
-
-
-def test_a_thread_that_returns_while_the_drain_ends_is_waited_for(tmp_path: Path) -> None:
-    let_go = threading.Event()
-
-    def step(sub: SubMessage) -> None:
-        if sub.message.offset == 93:  # the last of its lane
-            assert let_go.wait(8)
-
-    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=_with(timeout_s=0.05))
-    rehearsal.settings = LocalSettings(concurrency=2, plan_interval_s=0.02, grace_s=5)
-    rehearsal.source_options = {"during_stop": let_go.set}
-    summary = rehearsal.drain(OnThreads(step))
-
-    assert (summary.exit_code, summary.failures.timeouts) == (0, 1)
-    assert rehearsal.group.committed == {0: 100}
 
 
 def test_a_thread_that_never_returns_ends_the_drain_when_all_else_is_done(tmp_path: Path) -> None:
@@ -468,40 +353,6 @@ def test_an_outage_stops_new_work_until_a_probe_succeeds(kind: Kind, tmp_path: P
     assert not handler.account.breaches
 
 
-@both_kinds
-@pytest.mark.parametrize("retries", [0, 2])
-@pytest.mark.parametrize("lanes", [1, 20])
-def test_an_outage_of_a_few_lanes_gives_nothing_up(
-    lanes: int, retries: int, kind: Kind, tmp_path: Path
-) -> None:
-    since: list[float] = []
-
-    def step(sub: SubMessage) -> None:
-        if sub.message.offset >= 40:
-            since.append(time.monotonic())
-            if since[-1] - since[0] < 0.3:
-                raise ConnectionError("refused")
-
-    log = log_of(*([f"k{n % lanes}"] for n in range(100)))
-    settings = _with(on_failure=OnFailure.DEAD_LETTER, retries=retries)
-    summary = Rehearsal(tmp_path, {0: log}, failures=settings).drain(handler_of(kind, step))
-
-    assert summary.exit_code == 0, "nothing became a dead letter"
-    assert (summary.failures.outages, summary.sub_messages.done) == (1, 100)
-
-
-def test_in_doubt_the_drain_says_what_it_waits_for(tmp_path: Path) -> None:
-    log = log_of(*(["hot"] for _ in range(100)))
-    settings = _with(on_failure=OnFailure.DEAD_LETTER, max_doubt_s=0.2)
-    rehearsal = Rehearsal(tmp_path, {0: log}, failures=settings)
-    summary = rehearsal.drain(handler_of(OnTheLoop, poison(40)))
-
-    assert (summary.exit_code, summary.sub_messages.dead) == (6, 1)
-    told = {status.trouble for status in rehearsal.statuses if status.trouble}
-    assert len(told) == 1
-    assert "dead letters (--max-doubt)" in told.pop()
-
-
 def test_an_outage_that_lasts_too_long_halts(tmp_path: Path) -> None:
     def step(sub: SubMessage) -> None:
         if sub.message.offset >= 500:
@@ -526,45 +377,6 @@ def test_a_drain_in_which_nothing_succeeds_halts_instead_of_waiting(tmp_path: Pa
     assert summary.exit_code == 5
     assert "nothing has succeeded" in (summary.error or "")
     assert not rehearsal.letters.written
-
-
-def test_without_the_breaker_each_is_judged_alone(tmp_path: Path) -> None:
-    rehearsal = Rehearsal(
-        tmp_path,
-        {0: log_of(*([f"k{n}"] for n in range(300)))},
-        failures=_with(on_failure=OnFailure.DEAD_LETTER, retries=0, breaker=False),
-    )
-    summary = rehearsal.drain(handler_of(OnTheLoop, poison(*range(100, 300))))
-    assert (summary.exit_code, summary.sub_messages.dead) == (6, 200)
-
-
-def test_bad_messages_at_the_end_are_no_outage(tmp_path: Path) -> None:
-    rehearsal = Rehearsal(
-        tmp_path,
-        {0: log_of(*([f"k{n}"] for n in range(300)))},
-        failures=_with(on_failure=OnFailure.DEAD_LETTER, retries=3),
-    )
-    summary = rehearsal.drain(handler_of(OnTheLoop, poison(*range(0, 300, 10))))
-    assert (summary.exit_code, summary.sub_messages.dead) == (6, 30)
-    assert summary.failures.outages == 0
-
-
-def test_many_bad_messages_next_to_each_other_are_not_outage_after_outage(tmp_path: Path) -> None:
-    bad = range(100, 157)
-
-    async def step(sub: SubMessage) -> None:
-        await asyncio.sleep(0.002)
-        poison(*bad)(sub)
-
-    log = log_of(*([f"k{n}"] for n in range(4_000)))
-    failures = _with(on_failure=OnFailure.DEAD_LETTER, retry_delay_s=0.2, retry_max_delay_s=0.2)
-    rehearsal = Rehearsal(tmp_path, {0: log}, failures=failures)
-
-    summary = rehearsal.drain(OnTheLoop(step))
-
-    assert (summary.exit_code, summary.sub_messages.dead) == (6, len(bad)), summary.error
-    assert set(rehearsal.letters.written) == places(*bad)
-    assert summary.failures.outages == 1
 
 
 @both_kinds

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -51,29 +52,6 @@ def failing(kind: type[OnTheLoop | OnThreads], error: BaseException, at: int) ->
 
 
 @both_kinds
-def test_a_failing_handle_halts_and_is_named(
-    kind: type[OnTheLoop | OnThreads], tmp_path: Path
-) -> None:
-    rehearsal = Rehearsal(tmp_path, {0: WIDE})
-    handler = failing(kind, ValueError("no such document\nsecond line"), at=50)
-
-    summary = rehearsal.drain(handler)
-
-    assert (summary.status, summary.exit_code) == ("halted", 5)
-    assert summary.error is not None
-    assert "orders/0/50[1]" in summary.error
-    assert "ValueError: no such document" in summary.error
-    assert "second line" not in summary.error
-    assert summary.hint is not None
-    assert "resume" in summary.hint
-    assert summary.conserved
-    assert handler.closed == 1
-    committed = rehearsal.group.committed[0]
-    assert committed is not None
-    assert committed <= 50
-
-
-@both_kinds
 def test_a_resume_after_a_failure_handles_exactly_what_is_unfinished(
     kind: type[OnTheLoop | OnThreads], tmp_path: Path
 ) -> None:
@@ -92,26 +70,12 @@ def test_a_resume_after_a_failure_handles_exactly_what_is_unfinished(
     assert rehearsal.group.committed == {0: 200}
 
 
-@both_kinds
-def test_what_is_behind_the_failed_one_on_its_lane_is_not_begun(
-    kind: type[OnTheLoop | OnThreads], tmp_path: Path
-) -> None:
-    logs = {0: log_of(["a"], ["a", "a"], ["a"])}
-    rehearsal = Rehearsal(tmp_path, logs, failures=FailureSettings(max_doubt_s=0))
-    handler = failing(kind, ValueError("no"), at=1)
-
-    rehearsal.drain(handler)
-
-    assert handler.account.began == [(0, 0, 0), (0, 1, 0), (0, 1, 1)]
-    assert handler.account.finished == [(0, 0, 0), (0, 1, 0)]
-
-
 @pytest.mark.parametrize(
     "error",
     [
+        ValueError("no"),
         asyncio.CancelledError(),
         SystemExit(0),
-        KeyboardInterrupt(),
         StopIteration(),
         GeneratorExit(),
         Interrupted("of the handler's own"),
@@ -129,33 +93,12 @@ def test_whatever_a_handler_raises_is_a_failure(
 
     assert (summary.status, summary.exit_code) == ("halted", 5)
     assert "orders/0/7[1]" in (summary.error or "")
+    assert summary.conserved
+    assert handler.closed == 1
+    assert (rehearsal.group.committed[0] or 0) <= 7
     mended = kind()
     assert rehearsal.drain(mended).exit_code == 0
-    assert set(mended.account.began) == rehearsal.places - set(handler.account.finished)
-
-
-@both_kinds
-def test_every_worker_failing_at_once_halts_once(
-    kind: type[OnTheLoop | OnThreads], tmp_path: Path
-) -> None:
-    class AllFail(Accounting):
-        pass
-
-    class Loop(AllFail):
-        async def handle(self, sub: SubMessage) -> None:
-            raise ValueError(sub.key)
-
-    class Threads(AllFail):
-        def handle(self, sub: SubMessage) -> None:
-            raise ValueError(sub.key)
-
-    rehearsal = Rehearsal(tmp_path, {0: WIDE})
-
-    summary = rehearsal.drain(Loop() if kind is OnTheLoop else Threads())
-
-    assert summary.exit_code == 5
-    assert summary.sub_messages.done == 0
-    assert rehearsal.group.committed[0] in (None, 0)
+    assert sorted(mended.account.began) == sorted(rehearsal.places - set(handler.account.finished))
 
 
 class WithSplit(OnTheLoop):
@@ -177,54 +120,15 @@ def raises_late(message: Message) -> Iterable[SubMessage]:
     raise KeyError("documents")
 
 
-def exits(message: Message) -> Iterable[SubMessage]:
-    raise SystemExit(0)
-
-
-A_LIST: Any = ["a"]
-
-
-class Operation(SubMessage):
-    """A kind of the author's own, so that no test spoils SubMessage itself for the others."""
-
-
-class LooksLikeOne:
-    key = "a"
-    keys = None
-
-
 @pytest.mark.parametrize(
     "wrongly",
     [
         raises_late,
+        lambda message: sys.exit(),
         lambda message: None,
-        lambda message: 7,
         lambda message: [SubMessage("a"), None],
-        lambda message: ["a", "b"],
-        lambda message: [{"key": "a", "payload": 1}],
-        lambda message: [message],
-        lambda message: [("a", 1)],
-        lambda message: [Operation],
-        lambda message: [LooksLikeOne()],
-        lambda message: [SubMessage(A_LIST)],
-        lambda message: [SubMessage(keys=[A_LIST])],
-        lambda message: [SubMessage("a"), SubMessage(keys=[])],
     ],
-    ids=[
-        "raises after one",
-        "gives None",
-        "gives an int",
-        "yields None",
-        "yields str",
-        "yields dict",
-        "yields a message",
-        "yields a tuple",
-        "yields the class",
-        "yields a lookalike",
-        "a list as key",
-        "lists as keys",
-        "no keys",
-    ],
+    ids=["raises after one", "exits", "gives None", "yields None"],
 )
 def test_a_wrong_split_halts_and_names_the_offset(
     wrongly: Callable[[Message], Any], tmp_path: Path
@@ -245,31 +149,6 @@ def test_a_wrong_split_halts_and_names_the_offset(
     assert set(mended.account.began) == rehearsal.places - set(handler.account.finished)
 
 
-def test_an_async_split_is_refused_by_name(
-    tmp_path: Path, recwarn: pytest.WarningsRecorder
-) -> None:
-    async def coroutine(message: Message) -> None:
-        pass
-
-    summary = Rehearsal(tmp_path, {0: WIDE}).drain(WithSplit(60, coroutine))
-
-    assert summary.exit_code == 5
-    assert "orders/0/60" in (summary.error or "")
-
-
-def test_a_split_that_exits_loses_nothing(tmp_path: Path) -> None:
-    rehearsal = Rehearsal(tmp_path, {0: WIDE})
-    handler = WithSplit(60, exits)
-
-    summary = rehearsal.drain(handler)
-
-    assert summary.exit_code == 5
-    assert "orders/0/60" in (summary.error or "")
-    mended = OnTheLoop()
-    rehearsal.drain(mended)
-    assert set(mended.account.began) == rehearsal.places - set(handler.account.finished)
-
-
 def test_a_split_that_changes_its_mind_is_found_out_at_the_resume(tmp_path: Path) -> None:
     others_done = asyncio.Event()
 
@@ -280,7 +159,8 @@ def test_a_split_that_changes_its_mind_is_found_out_at_the_resume(tmp_path: Path
         if sub.key == "c":
             others_done.set()
 
-    rehearsal = Rehearsal(tmp_path, {0: log_of(["z"], ["a", "bad", "c"], ["y"])})
+    log = log_of(["z"], ["a", "bad", "c"], ["y"])
+    rehearsal = Rehearsal(tmp_path, {0: log}, failures=FailureSettings(max_doubt_s=0))
     rehearsal.drain(OnTheLoop(fail_last))
     changed = WithSplit(1, lambda message: [SubMessage("a"), SubMessage("b"), SubMessage("c")])
 
@@ -312,28 +192,6 @@ def test_a_split_that_yields_one_object_again_and_again_does_not_hang(tmp_path: 
     assert "orders/0/" in (summary.error or "")
 
 
-def test_a_plain_handle_that_gives_a_coroutine_is_not_taken_for_done(
-    tmp_path: Path, recwarn: pytest.WarningsRecorder
-) -> None:
-    done = []
-    made: list[Coroutine[None, None, None]] = []
-
-    class Wrapped(OnThreads):
-        def handle(self, sub: SubMessage) -> Coroutine[None, None, None]:  # type: ignore[override]
-            made.append(self._really(sub))
-            return made[-1]
-
-        async def _really(self, sub: SubMessage) -> None:
-            done.append(place_of(sub))
-
-    rehearsal = Rehearsal(tmp_path, {0: log_of(["a"], ["b"])})
-    summary = rehearsal.drain(Wrapped())
-
-    for coroutine in made:
-        coroutine.close()
-    assert summary.sub_messages.done == len(done), "counted as done and never run"
-
-
 async def forgotten(sub: SubMessage) -> None:
     raise AssertionError("nobody awaits it")
 
@@ -348,16 +206,10 @@ async def streamed(sub: SubMessage) -> AsyncIterator[None]:
         (OnTheLoop, forgotten),
         (OnTheLoop, streamed),
         (OnTheLoop, lambda sub: asyncio.get_running_loop().create_future()),
-        (OnTheLoop, lambda sub: concurrent.futures.Future()),
+        (OnThreads, forgotten),
         (OnThreads, lambda sub: concurrent.futures.Future()),
     ],
-    ids=[
-        "a coroutine on the loop",
-        "a generator on the loop",
-        "an asyncio future on the loop",
-        "a concurrent future on the loop",
-        "a concurrent future on threads",
-    ],
+    ids=["coroutine", "generator", "future", "coroutine on threads", "future on threads"],
 )
 def test_a_handle_that_gives_back_what_nobody_waits_for_halts(
     kind: type[OnTheLoop | OnThreads], give: Callable[[SubMessage], object], tmp_path: Path
@@ -382,20 +234,9 @@ def test_a_handle_that_gives_back_what_nobody_waits_for_halts(
     assert rehearsal.group.committed[0] in (None, 0)
 
 
-async def in_a_task_with_a_limit(work: Coroutine[None, None, None]) -> None:
-    await asyncio.wait_for(work, 5)
-
-
-async def in_a_task_of_its_own(work: Coroutine[None, None, None]) -> None:
-    await asyncio.create_task(work)
-
-
-@pytest.mark.parametrize("run", [in_a_task_with_a_limit, in_a_task_of_its_own])
 @pytest.mark.parametrize("error", [SystemExit(0), KeyboardInterrupt()], ids=repr)
 def test_an_exit_inside_a_task_of_the_handler_halts_and_is_saved(
-    error: BaseException,
-    run: Callable[[Coroutine[None, None, None]], Awaitable[None]],
-    tmp_path: Path,
+    error: BaseException, tmp_path: Path
 ) -> None:
     """asyncio lets it through to whoever runs the loop: the process must not end by it."""
 
@@ -405,7 +246,7 @@ def test_an_exit_inside_a_task_of_the_handler_halts_and_is_saved(
             raise error
 
     async def step(sub: SubMessage) -> None:
-        await run(inner(sub))
+        await asyncio.create_task(inner(sub))
 
     rehearsal = Rehearsal(tmp_path, {0: WIDE}, LocalSettings(concurrency=8, plan_interval_s=60))
     handler = OnTheLoop(step)
@@ -456,23 +297,6 @@ def test_an_open_may_refuse_in_its_own_words(tmp_path: Path) -> None:
 
     with pytest.raises(Refused, match=r"^--set url=\.\.\. is missing$"):
         Rehearsal(tmp_path, {0: WIDE}).drain(Refusing())
-
-
-def test_a_failure_does_not_wait_longer_than_the_grace(tmp_path: Path) -> None:
-    async def fail_or_stay(sub: SubMessage) -> None:
-        if sub.key == "bad":
-            await tick()
-            raise ValueError("no")
-        await asyncio.Event().wait()
-
-    rehearsal = Rehearsal(
-        tmp_path, {0: log_of(["stays"], ["bad"])}, LocalSettings(concurrency=2, grace_s=0.05)
-    )
-    summary = rehearsal.drain(OnTheLoop(fail_or_stay))
-
-    assert summary.exit_code == 5
-    assert summary.sub_messages.pending == 2
-    assert summary.elapsed_s < 5
 
 
 def test_what_other_threads_have_done_counts_when_one_result_ends_the_drain() -> None:

@@ -18,10 +18,10 @@ from drainer.engine.history import (
     Trouble,
     rates,
 )
-from drainer.engine.status import FailureStatus, PartitionStatus, RuleStatus, Status
+from drainer.engine.status import PartitionStatus, RuleStatus, Status
 from view.samples import status
 
-A_NIGHT = 8 * 3600 * 2  # statuses, two a second
+AN_HOUR = 3600 * 2  # statuses, two a second
 
 
 def at(elapsed_s: float, done: int = 0, **changes: object) -> Status:
@@ -48,7 +48,7 @@ def filled(count: int, most: int = 100, per_s: int = 1000) -> History:
     return history
 
 
-@pytest.mark.parametrize("count", [1, 2, 99, 100, 101, 12_345])
+@pytest.mark.parametrize("count", [1, 2, 99, 100, 101, 2_345])
 def test_it_never_keeps_more_than_it_may(count: int) -> None:
     history = History(100)
     for n in range(count):
@@ -56,16 +56,16 @@ def test_it_never_keeps_more_than_it_may(count: int) -> None:
         assert len(history.stretches) <= 100
 
 
-def test_a_night_is_kept_in_stretches_of_one_length() -> None:
-    found = filled(A_NIGHT).stretches
+def test_an_hour_is_kept_in_stretches_of_one_length() -> None:
+    found = filled(AN_HOUR).stretches
     assert 50 <= len(found) <= 100
     *whole, _ = lengths(found)  # the last is not over
     assert max(whole) == min(whole)
-    assert found[-1].ends_s == (A_NIGHT - 1) / 2
+    assert found[-1].ends_s == (AN_HOUR - 1) / 2
 
 
 def test_a_rate_is_exact_however_much_was_thinned_out() -> None:
-    found = filled(A_NIGHT, per_s=1000).stretches
+    found = filled(AN_HOUR, per_s=1000).stretches
     assert rates(found, [stretch.finished for stretch in found]) == [1000.0] * (len(found) - 1)
 
 
@@ -80,14 +80,6 @@ def test_every_status_counts_in_a_mean_once() -> None:
     assert {stretch.lanes for stretch in found} == {7}
 
 
-def test_the_beginning_is_kept_as_it_was() -> None:
-    history = History(10)
-    history.add(at(0, 5_000))  # what an earlier run finished
-    for n in range(1, 1_000):
-        history.add(at(n / 2, 5_000 + n))
-    assert (history.stretches[0].ends_s, history.stretches[0].finished) == (0, 5_000)
-
-
 def test_what_a_chart_takes_is_even_and_loses_no_status() -> None:
     history = filled(777, most=1_000)
     history.add(at(776 / 2 + 0.01, 500_000))  # the last one comes when the drain ends
@@ -96,21 +88,6 @@ def test_what_a_chart_takes_is_even_and_loses_no_status() -> None:
     assert min(lengths(found)) > max(lengths(found)) / 2
     assert found[-1].finished == 500_000
     assert sum(stretch.samples for stretch in found) == 778
-
-
-def test_a_drain_that_was_over_at_once_has_its_beginning_and_its_end() -> None:
-    history = History()
-    history.add(at(0.0, 0))
-    history.add(at(0.1, 50))
-    found = history.evenly(50)
-    assert rates(found, [stretch.finished for stretch in found]) == [pytest.approx(500)]
-
-
-def test_a_few_partitions_are_told_apart() -> None:
-    history = History()
-    history.add(at(0, partitions=partitions(3, 0, 5)))
-    assert history.partitions == (0, 1, 2)
-    assert history.stretches[0].to_go == (3, 0, 5)
 
 
 def test_of_many_partitions_the_largest_are_told_apart_and_the_others_as_one() -> None:
@@ -127,14 +104,6 @@ def test_one_partition_is_never_folded_alone() -> None:
     history.add(at(0, partitions=partitions(*range(PARTITIONS_APART + 1))))
     assert history.folded == 0
     assert len(history.partitions) == PARTITIONS_APART + 1
-
-
-def test_failures_are_those_at_the_end_of_a_stretch() -> None:
-    history = History(10)
-    for n in range(100):
-        history.add(at(n / 2, failures=FailureStatus(failures=n, retries=n // 2)))
-    last = history.stretches[-1]
-    assert (last.failures, last.retries) == (99, 49)
 
 
 def test_what_rules_took_out_is_no_failure() -> None:
@@ -172,7 +141,7 @@ def test_a_lane_is_remembered_for_how_deep_it_was() -> None:
 
 def test_lanes_without_end_are_forgotten_but_for_the_deepest() -> None:
     history = History()
-    for n in range(10_000):
+    for n in range(1_000):
         history.add(at(n, hottest=((f"doc-{n}", n % 100), ("hot", 1_000))))
     assert history.hottest[0] == ("hot", 1_000)
     assert len(history.hottest) == HOTTEST_MOST

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from random import Random
 
 import pytest
-from made_up_kafka import Log, OnTheLoop, OnThreads, Rehearsal
+from made_up_kafka import Log, OnTheLoop, Rehearsal
 
 from drainer.engine.latencies import JUDGE_S, RECENT_S, SPARSE, Latencies
 from drainer.engine.settings import LocalSettings
@@ -149,28 +148,6 @@ def test_recent_is_what_the_last_seconds_were_like(latencies: Latencies, clock: 
     assert latencies.recent() is None
 
 
-def test_percentiles_are_those_of_everything_within_a_percent(
-    latencies: Latencies, clock: Clock
-) -> None:
-    random = Random(11)
-    worker, all_s = Worker(latencies), []
-    for _ in range(200):
-        for _ in range(2_000):
-            took_s = random.expovariate(50)
-            all_s.append(took_s)
-            worker.handles(took_s)
-        clock.now_s += 0.2
-        latencies.overall()
-
-    overall = latencies.overall()
-
-    assert overall is not None
-    all_s.sort()
-    for n in (10, 50, 90, 95, 99):
-        low, high = (all_s[int(len(all_s) * (n + d) / 100)] for d in (-0.7, 0.7))
-        assert low < overall.percentiles_s[n] < high, n
-
-
 def backlog(keys: list[str]) -> dict[int, Log]:
     return {0: Log({n: [key] for n, key in enumerate(keys)}, 0, len(keys))}
 
@@ -223,13 +200,6 @@ def test_an_attempt_that_was_cancelled_for_its_time_has_no_latency(tmp_path: Pat
     assert summary.latency.longest_s < 0.05
 
 
-def test_handlers_on_threads_are_measured_too(tmp_path: Path) -> None:
-    summary = Rehearsal(tmp_path, backlog([f"k{n}" for n in range(50)])).drain(OnThreads())
-
-    assert summary.latency is not None
-    assert summary.latency.count == 50
-
-
 def test_the_plan_has_the_latencies_of_all_runs(tmp_path: Path) -> None:
     async def halt(sub: SubMessage) -> None:
         if sub.key == "k30":
@@ -250,10 +220,3 @@ def test_the_plan_has_the_latencies_of_all_runs(tmp_path: Path) -> None:
     assert plan.latency is not None
     assert 0 < first.latency.count < 60
     assert first.latency.count + second.latency.count == plan.latency.count == 60
-
-
-def test_a_drain_that_handled_nothing_has_no_latency(tmp_path: Path) -> None:
-    rehearsal = Rehearsal(tmp_path, {0: Log({}, 0, 5)})
-
-    assert rehearsal.drain(OnTheLoop()).latency is None
-    assert rehearsal.file.load().plan.latency is None

@@ -15,16 +15,16 @@ from made_up_kafka import (
     OnTheLoop,
     OnThreads,
     Rehearsal,
+    Spec,
     log_of,
     random_log,
-    tick,
 )
 
 from drainer.core.progress import Progress
 from drainer.engine import coroutines, lifecycle
 from drainer.engine.settings import LocalSettings
 from drainer.handler import Context, Handler
-from drainer.message import Barrier, SubMessage
+from drainer.message import SubMessage
 from drainer.policy.rules.settings import RuleAccount
 from drainer.store.plan_file import PlanFile
 
@@ -52,19 +52,6 @@ def test_a_drain_handles_everything_once_and_commits_its_end(
     assert {n: part.committed for n, part in summary.partitions.items()} == {0: 500, 3: 12}
     assert (handler.opened, handler.closed) == (1, 1)
     assert rehearsal.source.stopped
-
-
-@both_kinds
-def test_a_finished_drain_leaves_the_plan_and_nothing_else(
-    kind: type[OnTheLoop | OnThreads], tmp_path: Path
-) -> None:
-    rehearsal = Rehearsal(tmp_path, {0: MANY})
-    rehearsal.drain(kind())
-
-    assert [path.name for path in tmp_path.iterdir()] == ["orders.plan.json"]
-    plan = PlanFile(tmp_path / "orders.plan.json").load().plan
-    assert plan.complete
-    assert plan.partitions[0].committed == 500
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -97,59 +84,35 @@ def test_order_holds_per_sub_key_whatever_the_handlers_take(
     assert rehearsal.group.committed == {n: log.end for n, log in rehearsal.logs.items()}
 
 
-@pytest.mark.parametrize("order", ["key", "partition"])
-def test_conventional_orders_handle_one_at_a_time(order: str, tmp_path: Path) -> None:
-    running = []
-    most = 0
-
-    async def count(sub: SubMessage) -> None:
-        nonlocal most
-        running.append(sub)
-        most = max(most, len(running))
-        await tick()
-        running.remove(sub)
-
-    rehearsal = Rehearsal(tmp_path, {0: log_of(*([f"k{n}"] for n in range(30)))}, order=order)
-    handler = OnTheLoop(count)
-    rehearsal.drain(handler)
-
-    assert most == 1
-    assert handler.account.began == sorted(rehearsal.places)
+AT_ONCE = [f"k{n}" for n in range(8)]
 
 
-def test_no_order_at_all_handles_one_key_at_once(tmp_path: Path) -> None:
-    together = asyncio.Barrier(8)
-
-    async def meet(sub: SubMessage) -> None:
-        await together.wait()
-
-    handler = OnTheLoop(meet)
-    summary = Rehearsal(tmp_path, {0: log_of(*[["hot"]] * 16)}, order="none").drain(handler)
-
-    assert summary.exit_code == 0
-
-
+@pytest.mark.parametrize(
+    ("slice_s", "records"),
+    [(60.0, (["one"], ["one"], [None], AT_ONCE)), (0.0, ([None], AT_ONCE))],
+    ids=["within a slice", "when others are due"],
+)
 @both_kinds
 def test_all_that_a_finish_makes_ready_starts_at_once(
-    kind: type[OnTheLoop | OnThreads], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: type[OnTheLoop | OnThreads],
+    slice_s: float,
+    records: Sequence[Sequence[Spec]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also when the handler has kept the event loop for so long that others are due."""
-    monkeypatch.setattr(coroutines, "SLICE_S", 0.0)
+    monkeypatch.setattr(coroutines, "SLICE_S", slice_s)
     together, on_threads = asyncio.Barrier(8), threading.Barrier(8)
 
     async def meet(sub: SubMessage) -> None:
-        if sub.key != "one" and not isinstance(sub, Barrier):
-            await together.wait()
+        if sub.key in AT_ONCE:
+            await asyncio.wait_for(together.wait(), 10)
 
     def meet_on_a_thread(sub: SubMessage) -> None:
-        if sub.key != "one" and not isinstance(sub, Barrier):
-            on_threads.wait()
+        if sub.key in AT_ONCE:
+            on_threads.wait(10)
 
-    rehearsal = Rehearsal(
-        tmp_path,
-        {0: log_of(["one"], ["one"], [None], [f"k{n}" for n in range(8)])},
-        LocalSettings(concurrency=8),
-    )
+    rehearsal = Rehearsal(tmp_path, {0: log_of(*records)}, LocalSettings(concurrency=8))
     handler = OnTheLoop(meet) if kind is OnTheLoop else OnThreads(meet_on_a_thread)
 
     assert rehearsal.drain(handler).exit_code == 0
@@ -168,35 +131,6 @@ def test_a_backlog_that_ends_on_a_hole_still_completes(
     assert summary.exit_code == 0
     assert rehearsal.group.committed == {0: 1002, 1: 9, 2: 9}
     assert summary.messages.read == 3, "holes are no messages"
-
-
-@both_kinds
-def test_messages_that_split_into_nothing_are_finished_at_once(
-    kind: type[OnTheLoop | OnThreads], tmp_path: Path
-) -> None:
-    rehearsal = Rehearsal(tmp_path, {0: log_of(*[[]] * 300), 1: log_of([], ["a"], [], ["a"], [])})
-    handler = kind()
-
-    summary = rehearsal.drain(handler)
-
-    assert summary.exit_code == 0
-    assert (summary.messages.done, summary.sub_messages.done) == (305, 2)
-    assert len(handler.account.finished) == 2
-    assert rehearsal.group.committed == {0: 300, 1: 5}
-
-
-@both_kinds
-def test_a_plan_that_is_complete_already_ends_at_once(
-    kind: type[OnTheLoop | OnThreads], tmp_path: Path
-) -> None:
-    rehearsal = Rehearsal(tmp_path, {0: log_of(["a"], ["b"])})
-    rehearsal.drain(kind())
-    again = kind()
-
-    summary = rehearsal.drain(again)
-
-    assert (summary.exit_code, again.account.began) == (0, [])
-    assert summary.messages.done == 2
 
 
 def test_a_handler_without_split_gets_the_message_itself(tmp_path: Path) -> None:

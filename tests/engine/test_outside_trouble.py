@@ -270,6 +270,7 @@ def test_a_lock_lost_while_the_drain_is_ending_still_prevents_the_commit(
             raise ValueError("no")
 
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, settings, source_options={"during_stop": lose})
+    rehearsal.failures = FailureSettings(max_doubt_s=0)
 
     summary = rehearsal.drain(OnTheLoop(fail_at_the_end))
 
@@ -399,12 +400,14 @@ def test_a_source_that_fails_ends_the_drain_with_its_reason(tmp_path: Path) -> N
     def fail(status: Status) -> None:
         rehearsal.source.failure = TopicGone("the topic was deleted")
 
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, observe=fail)
+    settings = LocalSettings(concurrency=8, plan_interval_s=60)
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, settings, observe=fail)
     handler = paced(OnTheLoop)
 
     summary = rehearsal.drain(handler)
 
     assert (summary.exit_code, summary.error) == (8, "the topic was deleted")
+    assert rehearsal.group.tries == 0, "committed for a topic that is gone"
     assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
     resumes(rehearsal, handler)
 

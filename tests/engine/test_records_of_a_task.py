@@ -31,6 +31,7 @@ from drainer.errors import EXIT_INTERRUPTED
 from drainer.handler import Handler
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
+from drainer.policy.failures import FailureSettings
 from drainer.spark.attempt import Attempt, Control
 from drainer.spark.fence import Fence
 from drainer.spark.state import State
@@ -52,7 +53,7 @@ def run_task(state: State, attempt: Attempt, handler: Handler, lease_s: float = 
     taken = state.settle(attempt, 0, 0)
     fence = Fence(state, attempt, look_s=0.01, lease_s=lease_s)
     fence.start()
-    plan = new_plan(LOGS)
+    plan = replace(new_plan(LOGS), failures=FailureSettings(max_doubt_s=0))
     claim = dict(plan.claims[ALL])
     for number, found in taken.changes.items():
         known = claim[number].merge(found)

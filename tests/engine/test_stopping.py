@@ -29,7 +29,7 @@ from made_up_kafka import (
 from drainer.engine import checkpointer, lifecycle
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status
-from drainer.errors import CommitDelayed, LockLost
+from drainer.errors import LockLost
 from drainer.message import SubMessage
 
 both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
@@ -116,20 +116,6 @@ def test_one_signal_lets_what_is_in_the_handler_finish(
 
 
 @both_kinds
-def test_nothing_more_is_begun_after_the_signal(
-    kind: type[OnTheLoop | OnThreads], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, PATIENT)
-    handler = interrupting(kind)
-
-    rehearsal.drain(handler)
-
-    later = handler.account.began[handler.account.began.index(AT) + 1 :]
-    # The signal is seen a turn of the loop later; each worker may have begun one or two by then.
-    assert len(later) <= 3 * AT_ONCE
-
-
-@both_kinds
 def test_a_signal_while_nothing_moves_is_seen(
     kind: type[OnTheLoop | OnThreads], tmp_path: Path
 ) -> None:
@@ -188,30 +174,6 @@ def test_two_signals_stop_at_once_and_the_journal_has_the_rest(
     leave.set()
 
 
-def test_a_second_signal_ends_the_wait_for_a_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
-    monkeypatch.setattr(checkpointer, "COMMIT_PAUSE_S", 60.0)
-
-    def again(status: Status) -> None:
-        # The workers are at rest and the last commit has been tried in vain.
-        if status.stopping is not None and status.trouble is not None:
-            interrupt()
-
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, PATIENT, observe=again)
-    rehearsal.group.trouble = lambda: CommitDelayed("no answer")
-    handler = interrupting(OnTheLoop)
-
-    summary = rehearsal.drain(handler)
-
-    assert summary.exit_code == 4
-    assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
-    rehearsal.group.trouble = lambda: None
-    rehearsal.observe = lambda status: None
-    resumes_exactly(rehearsal, handler)
-
-
 @pytest.mark.parametrize("signals", [1, 2])
 def test_a_signal_while_the_end_is_written_down(signals: int, tmp_path: Path) -> None:
     """One lets it finish, for it is nearly done; two say that not all of it was."""
@@ -253,17 +215,6 @@ def test_ctrl_c_ends_an_open_that_hangs(tmp_path: Path) -> None:
 
     assert handler.account.began == []
     assert rehearsal.group.committed == {0: None}
-
-
-def test_no_grace_at_all_stops_at_once(tmp_path: Path) -> None:
-    settings = LocalSettings(concurrency=8, plan_interval_s=60, grace_s=0)
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, settings)
-    handler, _ = staying(OnTheLoop, interrupt)
-
-    summary = rehearsal.drain(handler)
-
-    assert summary.exit_code == 4
-    resumes_exactly(rehearsal, handler)
 
 
 @pytest.mark.parametrize("grace_s", [0.1, 0])
@@ -451,10 +402,3 @@ def test_threads_begin_nothing_that_waited_once_the_lock_is_lost(tmp_path: Path)
 
     assert summary.exit_code == 4
     assert len(handler.account.began) == 1, "begun after the lock was lost"
-
-
-def test_the_signals_are_given_back(tmp_path: Path) -> None:
-    Rehearsal(tmp_path, {0: log_of(["a"])}).drain(OnTheLoop())
-
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
