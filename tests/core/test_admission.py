@@ -61,16 +61,6 @@ def test_when_it_says_the_next_may_start_it_may(per_s: float, idle_s: float, ste
     assert rate.allowed(next_s + 1e-9 * (1 + next_s) / min(1, per_s)) >= 1
 
 
-def test_over_a_long_time_the_rate_is_reached() -> None:
-    rate = Rate(20.0, 0.0)
-    started = 0
-    for step in range(10_000):  # every 10 ms, for 100 s
-        for _ in range(rate.allowed(step / 100)):
-            rate.start()
-            started += 1
-    assert 1990 <= started <= 2001
-
-
 # --- the face to workers ---
 
 
@@ -118,12 +108,6 @@ def test_a_rate_lets_through_what_it_may_and_says_when_to_ask_again() -> None:
     setting.take()
 
 
-def test_with_nothing_ready_nobody_needs_to_ask_again() -> None:
-    setting = Setting(rate=10.0, lanes=1)
-    setting.take()
-    assert setting.admission.next_at_s is None
-
-
 def test_an_outage_lets_one_through_when_its_time_has_come() -> None:
     setting = Setting(lanes=5)
     setting.open()
@@ -149,37 +133,6 @@ def test_when_all_lanes_wait_for_a_retry_the_first_of_those_is_the_probe() -> No
     setting.admission.finish(second)
     assert setting.recovered == 1
     assert not setting.breaker.open
-
-
-def test_a_probe_that_is_done_lets_all_others_go_on() -> None:
-    setting = Setting(lanes=3)
-    early = setting.take()
-    setting.open()
-    setting.now_s = PROBE_FIRST_S
-    probe = setting.take()
-    setting.admission.finish(early)
-    assert setting.recovered == 0, "it was started before the outage was seen"
-    assert setting.admission.finish_and_take(probe) is not None
-    assert setting.recovered == 1
-
-
-def test_a_probe_waits_for_the_rate_too() -> None:
-    setting = Setting(rate=0.1, lanes=3)
-    setting.take()
-    setting.open()
-    setting.now_s = PROBE_FIRST_S
-    assert setting.admission.take() is None
-    assert setting.admission.next_at_s == pytest.approx(10.0), "not at once, again and again"
-    setting.now_s = 10.0
-    setting.take()
-
-
-def test_without_anything_to_probe_nobody_needs_to_ask_again() -> None:
-    setting = Setting()
-    setting.open()
-    setting.now_s = 60.0
-    assert setting.admission.ready == 0
-    assert setting.admission.next_at_s is None
 
 
 class AdmissionMachine(RuleBasedStateMachine):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,16 +36,6 @@ def test_it_opens_at_the_last_of_enough_failures() -> None:
     assert breaker.open_since_s == 0.0
 
 
-def test_retries_alone_never_open_it() -> None:
-    breaker = Breaker()
-    for attempt in range(2, 50):
-        for _ in range(FAILURES):
-            sub = SubMessage()
-            breaker.failing(sub, 0.0).failures = attempt - 1
-            assert not breaker.failed(sub, 1, 999, 0.0)
-    assert not breaker.open
-
-
 def test_failures_among_enough_successes_do_not_open_it() -> None:
     breaker = Breaker()
     few_enough = int(FAILURES / SHARE) - FAILURES  # successes among which it still opens
@@ -61,27 +50,6 @@ def test_failures_among_few_successes_open_it() -> None:
     for number in range(FAILURES):
         breaker.failed(SubMessage(), number * few_enough // FAILURES, 999, 0.0)
     assert breaker.open
-
-
-def test_failures_far_apart_with_successes_between_do_not_open_it() -> None:
-    breaker = Breaker()
-    for number in range(10 * FAILURES):
-        breaker.failed(SubMessage(), number // 20, 999, number * (WINDOW_S + 1) / (FAILURES - 1))
-    assert not breaker.open
-
-
-def test_slow_failures_of_one_lane_with_no_success_at_all_open_it() -> None:
-    # Or an outage would turn a hot lane into dead letters, one every few retries.
-    breaker = Breaker()
-    for number in range(FAILURES):
-        assert not breaker.open
-        breaker.failed(SubMessage(), 1_000, 999, number * WINDOW_S)
-    assert breaker.open
-
-
-def test_the_first_probe_comes_after_a_moment() -> None:
-    breaker = opened(now_s=7.0)
-    assert breaker.probe_at_s == 7.0 + PROBE_FIRST_S
 
 
 def test_one_probe_at_a_time() -> None:
@@ -133,15 +101,6 @@ def test_a_probe_that_asks_to_be_called_later_decides_nothing() -> None:
     breaker.undecided(probed(breaker), 3.0)
     assert breaker.open
     assert breaker.probe_at_s == 3.0 + PROBE_FIRST_S, "no failure, so no longer wait"
-
-
-@pytest.mark.parametrize("attempt", [1, 2, 9])
-def test_any_attempt_may_be_the_probe(attempt: int) -> None:
-    breaker = opened()
-    probe = probed(breaker)
-    probe.attempt = attempt
-    breaker.failed(probe, 1, 999, 1.0)
-    assert breaker.probe_at_s is not None
 
 
 @given(

@@ -77,61 +77,6 @@ def test_neighbours_of_a_lane_are_folded_in_their_order() -> None:
     assert places(taken(bundler).subs) == [(2, 0)]
 
 
-def test_all_that_was_folded_is_done_when_the_one_is() -> None:
-    dispatcher = delivered("a", "a", "a")
-    bundler = bundler_of(dispatcher, Bundling(last_wins))
-
-    bundle = taken(bundler)
-    assert dispatcher.ledgers[0].watermark == 0
-    bundler.finish(bundle)
-
-    assert dispatcher.complete
-    assert dispatcher.counts() == (Counts(3, 3), Counts(3, 3))
-    assert bundle.subs[0].folded == (bundle.subs[0],)
-
-
-def test_what_comes_while_a_folded_one_runs_waits_for_it() -> None:
-    dispatcher = one_partition(0, 3)
-    bundler = bundler_of(dispatcher, Bundling(last_wins))
-    for offset in range(2):
-        dispatcher.deliver(message_at(offset), subs_of("a"))
-    bundle = taken(bundler)
-    dispatcher.deliver(message_at(2), subs_of("a"))
-
-    assert bundler.take() is None
-    bundler.finish(bundle)
-    assert places(taken(bundler).subs) == [(2, 0)]
-
-
-def test_what_coalesce_says_no_to_stays_apart() -> None:
-    dispatcher = delivered("a", "a", "a", "a")
-
-    def not_over_two(earlier: SubMessage, later: SubMessage) -> SubMessage | None:
-        return None if later.payload == [2] else joined(earlier, later)
-
-    bundler = bundler_of(dispatcher, Bundling(not_over_two))
-
-    first = taken(bundler)
-    assert first.subs[0].payload == [0, 1]
-    bundler.finish(first)
-    assert taken(bundler).subs[0].payload == [2, 3]
-
-
-def test_one_with_several_sub_keys_is_never_folded() -> None:
-    dispatcher = one_partition(0, 3)
-    both = SubMessage(keys=["a", "b"])
-    for offset, sub in enumerate([SubMessage("a"), both, SubMessage("a")]):
-        dispatcher.deliver(message_at(offset), [sub])
-    bundler = bundler_of(dispatcher, Bundling(last_wins))
-
-    handled = []
-    while (bundle := bundler.take()) is not None:
-        handled.append(places(bundle.members))
-        bundler.finish(bundle)
-
-    assert handled == [[(0, 0)], [(1, 0)], [(2, 0)]]
-
-
 def test_neighbours_in_the_lane_of_a_partition_are_folded_only_within_a_sub_key() -> None:
     dispatcher = Dispatcher({0: Ledger(0, 4)}, Order.PARTITION)
     for offset, key in enumerate("aabb"):
@@ -183,19 +128,6 @@ def test_a_broken_coalesce_is_told_and_nothing_is_finished(
 # --- batches ---
 
 
-def test_a_batch_of_lanes_has_the_heads_of_as_many_sub_keys() -> None:
-    dispatcher = delivered("a", "a", "b", "c", "d")
-    bundler = bundler_of(dispatcher, Bundling(most=3))
-
-    first, second = taken(bundler), taken(bundler)
-
-    assert len({sub.key for sub in first.subs}) == 3
-    assert len(second.subs) == 1
-    assert bundler.take() is None
-    bundler.finish(first)
-    assert places(taken(bundler).subs) == [(1, 0)]
-
-
 def test_a_batch_of_a_lane_is_a_run_of_it() -> None:
     dispatcher = delivered("a", "b", "a", "a", "a")
     bundler = bundler_of(dispatcher, Bundling(most=3, of=BatchOf.LANE))
@@ -217,47 +149,6 @@ def test_a_batch_of_a_lane_has_folded_ones_as_one_operation() -> None:
     bundler = bundler_of(dispatcher, Bundling(pairs, most=2, of=BatchOf.LANE))
 
     assert [sub.payload for sub in taken(bundler).subs] == [[0, 1], [2, 3]]
-
-
-@pytest.mark.parametrize("of", list(BatchOf))
-def test_a_barrier_is_by_itself(of: BatchOf) -> None:
-    dispatcher = one_partition(0, 3)
-    dispatcher.deliver(message_at(0), [SubMessage("a"), SubMessage("b")])
-    dispatcher.deliver(message_at(1), [Barrier()])
-    dispatcher.deliver(message_at(2), [SubMessage("a"), SubMessage("b")])
-    bundler = bundler_of(dispatcher, Bundling(most=9, of=of))
-
-    handled = []
-    while (bundle := bundler.take()) is not None:
-        handled.append({sub.message.offset for sub in bundle.members})
-        bundler.finish(bundle)
-
-    assert {1} in handled
-    assert all(len(offsets) == 1 for offsets in handled)
-
-
-def test_a_barrier_is_not_with_what_another_partition_has() -> None:
-    dispatcher = Dispatcher({0: Ledger(0, 1), 1: Ledger(0, 1)})
-    dispatcher.deliver(message_at(0, 1), [Barrier()])
-    dispatcher.deliver(message_at(0), [SubMessage("a")])
-    bundler = bundler_of(dispatcher, Bundling(most=9))
-
-    barrier, other = taken(bundler), taken(bundler)
-
-    assert [type(sub) for sub in barrier.subs] == [Barrier]
-    assert [sub.key for sub in other.subs] == ["a"]
-
-
-def test_a_lane_that_was_given_back_is_as_deep_as_before() -> None:
-    dispatcher = delivered(*["a"] * 200)
-    bundler = bundler_of(dispatcher, Bundling(most=150, of=BatchOf.LANE))
-
-    bundle = taken(bundler)
-    assert dispatcher.lanes.hottest(1) == [("a", 50)]
-    retry(dispatcher, bundler, bundle)
-
-    assert dispatcher.lanes.hottest(1) == [("a", 199)]
-    assert len(taken(bundler).subs) == 75
 
 
 def test_the_one_that_makes_a_batch_fail_is_found_in_a_few_calls() -> None:
@@ -295,18 +186,6 @@ def test_a_call_that_is_not_full_waits_for_more_and_no_longer_than_it_may() -> N
     dispatcher.deliver(message_at(1), subs_of("c", "d", "e"))
     assert bundler.ready == 1
     assert len(taken(bundler).subs) == 3
-
-
-def test_a_run_of_a_lane_waits_for_more_of_it() -> None:
-    now = [0.0]
-    dispatcher = one_partition(0, 9)
-    bundler = bundler_of(
-        dispatcher, Bundling(most=4, of=BatchOf.LANE, linger_s=1.0), lambda: now[0]
-    )
-    dispatcher.deliver(message_at(0), subs_of("a", "a"))
-    assert bundler.take() is None
-    dispatcher.deliver(message_at(1), subs_of("a", "a"))
-    assert len(taken(bundler).subs) == 4
 
 
 def test_nothing_waits_for_more_when_nothing_can_come() -> None:

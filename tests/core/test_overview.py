@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.letters import DEAD, TIME, Sample, as_record
-from drainer.message import Message
+from core.letters import TIME, Sample, as_record
 from drainer.policy import dead_letter_overview as overview
 from drainer.policy.dead_letter import LetterFilter
 from drainer.policy.dead_letter_overview import LetterSurvey, Overview
@@ -43,20 +42,6 @@ def test_the_newest_are_kept_newest_first_without_their_payload() -> None:
     assert [letter.time for letter, _ in found.newest] == [at(9), at(8), at(7)]
     assert {letter.payload for letter, _ in found.newest} == {None}
     assert surveyed([Sample()] * 3, limit=0).newest == ()
-
-
-def test_only_what_matches_is_counted_by_kind_and_kept() -> None:
-    found = surveyed([Sample(f"doc-{n}") for n in range(5)], LetterFilter(sub_keys=("doc-3",)))
-    assert (found.letters, found.matching) == (5, 1)
-    assert found.by_sub_key == (("doc-3", 1),)
-    assert [letter.key for letter, _ in found.newest] == ["doc-3"]
-
-
-def test_records_of_others_are_counted_apart() -> None:
-    survey = LetterSurvey("the.dead", LetterFilter(), 3)
-    survey.take(Message(DEAD, 0, b"k", b"v"))
-    survey.take(as_record(Sample().letter(), 1))
-    assert (survey.overview().letters, survey.overview().foreign) == (1, 1)
 
 
 def test_memory_does_not_grow_with_the_sub_keys(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from core.limit_samples import limits
 from drainer.core.order import Order
 from drainer.insight.forecast.distribution import Distribution
-from drainer.insight.forecast.forecast import CONCURRENCY, READ_CAP, WRITE_CAP, Setting, forecast
+from drainer.insight.forecast.forecast import READ_CAP, Setting, forecast
 from drainer.insight.forecast.workload import Keys, Neighbours, Workload
 from drainer.message import Message, Origin, SubMessage
 from drainer.policy.rate_cap import RateLimiter
@@ -72,12 +72,6 @@ def test_it_follows_messages_that_become_larger() -> None:
     assert course[-1][0] == pytest.approx(90, rel=0.1)
 
 
-def test_a_mixture_is_read_at_the_cap_of_its_mean() -> None:
-    cap = limits().cap(550).messages_per_s
-    course = play(RateLimiter(limits()), round(20 * cap), lambda n: 100 if n % 2 else 1_000)
-    assert course[-1][0] == pytest.approx(20, rel=CLOSE)
-
-
 def test_shares_add_up_to_the_cap() -> None:
     cap = limits().cap(1_000).messages_per_s
     courses = [
@@ -110,13 +104,6 @@ def test_nothing_is_booked_that_would_wait_too_long() -> None:
     assert pace.flowed == flowed
 
 
-def test_a_pace_that_held_nothing_back_does_not_bind() -> None:
-    pace = RateLimiter(limits(), message_bytes=1_000)
-    assert pace.allowed(0.0)
-    pace.came(0.0, 1, 1_000)
-    assert not pace.binds(10.0)
-
-
 def workload(messages: int, fan_out: int) -> Workload:
     keys = Keys()
     origin = Origin("t", "id", 0)
@@ -134,24 +121,3 @@ def test_a_forecast_takes_as_long_as_reading_at_the_cap() -> None:
     course = play(RateLimiter(limits()), 100_000, lambda _: 1_000)
     assert found.bound == READ_CAP
     assert found.seconds == pytest.approx(course[-1][0], rel=CLOSE)
-
-
-def test_a_forecast_takes_as_long_as_writing_at_the_cap() -> None:
-    cap = limits().cap(500).messages_per_s
-    setting = Setting(Distribution.constant(0.001), read_cap=10 * cap, write_cap=cap)
-    found = forecast(workload(50_000, 2), setting, Order.SUB_KEY, 100)
-    assert found.bound == WRITE_CAP
-    assert found.seconds == pytest.approx(100_000 / cap, rel=CLOSE)
-
-
-def test_a_cap_that_is_above_what_the_handler_does_binds_nothing() -> None:
-    setting = Setting(Distribution.constant(1.0), read_cap=2_000.0)
-    found = forecast(workload(10_000, 1), setting, Order.SUB_KEY, 100)
-    assert found.bound == CONCURRENCY
-
-
-def test_what_comes_last_at_the_cap_is_still_to_be_handled() -> None:
-    setting = Setting(Distribution.constant(1.0), read_cap=1_000.0)
-    found = forecast(workload(10_000, 1), setting, Order.SUB_KEY, 10_000)
-    assert found.bound == READ_CAP
-    assert found.seconds == pytest.approx(11, rel=0.02)

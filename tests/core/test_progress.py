@@ -37,10 +37,6 @@ def offsets_in(ranges: Iterable[Range]) -> set[int]:
 # --- counts ---
 
 
-def test_counts_add_up_line_by_line() -> None:
-    assert Counts(10, 5, 1, 1, 3) + Counts(4, 1, 1, 1, 1) == Counts(14, 6, 2, 2, 4)
-
-
 def test_counts_are_conserved_only_when_everything_read_is_accounted_for() -> None:
     assert Counts(10, 5, 1, 1, 3).conserved
     assert not Counts(10, 5, 1, 1, 2).conserved
@@ -75,19 +71,15 @@ def test_ranges_survive_being_written_and_read(numbers: frozenset[int]) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "x",
         "1-x",
-        "-",
         "-5",
         "5-",
         "5-4",
         "1-2-3",
-        "1.5",
         "3 2",
         "1-5 5-9",
         "1-5 2-3",
         "4 4",
-        "1,2",
     ],
 )
 def test_ranges_that_make_no_sense_are_refused(text: str) -> None:
@@ -107,12 +99,6 @@ def test_joined_ranges_are_sorted_apart_and_hold_the_same_offsets(
     assert offsets_in(joined) == offsets_in(ranges)
     assert all(first < end for first, end in joined)
     assert all(a[1] < b[0] for a, b in pairwise(joined))
-
-
-@RANDOMLY
-@given(offset_sets)
-def test_ranges_of_offsets_hold_just_these(numbers: frozenset[int]) -> None:
-    assert offsets_in(ranges_of(numbers)) == numbers
 
 
 @RANDOMLY
@@ -152,17 +138,13 @@ def test_a_part_survives_being_written_and_read(partial: Partial) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        pytest.param("", id="empty"),
         pytest.param("3:0", id="two-fields"),
         pytest.param("3:0:1:1", id="four-fields"),
         pytest.param("x:0:1", id="count-is-no-number"),
-        pytest.param("3:zz:1", id="checksum-is-no-number"),
-        pytest.param("3:0:z", id="bits-are-no-number"),
         pytest.param("3:0:0", id="finishes-none"),
         pytest.param("3:0:7", id="finishes-all"),
         pytest.param("3:0:8", id="finishes-one-too-many"),
         pytest.param("3:0:-1", id="negative-bits"),
-        pytest.param("-3:0:1", id="negative-count"),
         pytest.param("0:0:0", id="splits-into-nothing"),
         pytest.param("1:0:1", id="one-sub-message-has-no-part"),
         pytest.param("99999999999999999999:0:1", id="count-beyond-any-message"),
@@ -171,10 +153,6 @@ def test_a_part_survives_being_written_and_read(partial: Partial) -> None:
 def test_a_part_that_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         Partial.decode(text)
-
-
-def test_two_records_of_one_message_add_up() -> None:
-    assert Partial(4, 9, 0b0001) | Partial(4, 9, 0b0100) == Partial(4, 9, 0b0101)
 
 
 def test_the_checksum_tells_sub_keys_and_their_order_apart() -> None:
@@ -190,22 +168,6 @@ def test_the_checksum_is_the_same_in_every_process() -> None:
 
 
 # --- merging ---
-
-
-def test_a_later_record_raises_the_watermark_over_what_was_finished_above_it() -> None:
-    earlier = Progress(5, ((8, 12),))
-
-    assert earlier.merge(Progress(8)).watermark == 12
-
-
-def test_an_older_record_does_not_lower_the_watermark() -> None:
-    assert Progress(9).merge(Progress(5, ((6, 8),))) == Progress(9)
-
-
-def test_ranges_that_come_to_touch_become_one() -> None:
-    merged = Progress(0, ((2, 4), (8, 9))).merge(Progress(0, ((4, 8),)))
-
-    assert merged.finished == ((2, 9),)
 
 
 def test_a_part_is_dropped_once_its_message_is_finished() -> None:

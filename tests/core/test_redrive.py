@@ -22,7 +22,6 @@ from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.settings import LIMIT, RuleAccount, RuleSettings
 
 from .letters import DEAD, Sample, as_record, there_and_back
-from .messages import take, take_all
 
 ALL = RedriveSettings()
 
@@ -108,37 +107,11 @@ def test_a_handler_of_batches_gets_what_died_and_folds_nothing() -> None:
     assert handler.bundling.coalesce is None
 
 
-def test_attempts_go_on_counting() -> None:
-    sub = redriven(Sample())
-    assert sub.begin().attempt == 4, "three were made before"
-    sub.attempt += 1
-    assert sub.begin().attempt == 5
-
-
 def test_a_barrier_has_a_lane_of_its_own_and_is_one_again_for_the_handler() -> None:
     sub = redriven(Sample(sub=Barrier({"drop": "index"})))
     assert not isinstance(sub, Barrier), "what it stood between is gone"
     assert isinstance(sub.begin(), Barrier)
     assert sub.key != redriven(Sample(key=None)).key
-
-
-@pytest.mark.parametrize(
-    ("letters", "meant"),
-    [
-        (LetterFilter(), True),
-        (LetterFilter(reasons=("failed",)), True),
-        (LetterFilter(reasons=("timeout",)), False),
-        (LetterFilter(sub_keys=("doc-17",)), True),
-        (LetterFilter(sub_keys=("doc-18",)), False),
-        (LetterFilter(errors=("no such",)), True),
-        (LetterFilter(errors=("refused",)), False),
-        (LetterFilter(reasons=("failed",), errors=("refused",)), False),
-    ],
-)
-def test_only_the_letters_that_are_meant_are_selected(letters: LetterFilter, meant: bool) -> None:
-    sub = split(RedriveSettings(letters), as_record(Sample().letter()))
-    assert selects(sub) == meant
-    assert isinstance(sub, Redriven if meant else LeftAlone)
 
 
 def test_a_letter_does_not_go_round_for_ever() -> None:
@@ -160,27 +133,6 @@ def test_what_can_not_be_made_again_is_left_alone() -> None:
 def test_what_is_no_dead_letter_is_left_alone() -> None:
     assert isinstance(split(ALL, Message(DEAD, 5, b"key", b"value")), LeftAlone)
     assert there_and_back(Sample()).id, "while a letter is read"
-
-
-def test_what_is_left_alone_stays_pending_and_holds_back_nothing() -> None:
-    dispatcher = Dispatcher({DEAD.partition: Ledger(0, 3)}, selects=selects)
-    samples = [Sample(reason="timeout"), Sample(), Sample(reason="timeout", key="other")]
-    settings = RedriveSettings(LetterFilter(reasons=("failed",)))
-    for offset, sample in enumerate(samples):
-        message = as_record(sample.letter(), offset)
-        dispatcher.deliver(message, list(settings.split(message)))
-
-    sub = take(dispatcher)
-    assert sub.message.offset == 1
-    assert take_all(dispatcher) == {}
-    dispatcher.finish(sub)
-
-    messages, subs = dispatcher.counts()
-    assert (messages.done, messages.pending) == (1, 2)
-    assert subs.conserved
-    assert dispatcher.resting == 2
-    assert dispatcher.ledgers[DEAD.partition].watermark == 0
-    assert dispatcher.progress()[DEAD.partition].finished == ((1, 2),)
 
 
 def test_a_limit_on_letters_counts_none_of_them_again_after_a_stop() -> None:

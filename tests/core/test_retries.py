@@ -9,13 +9,6 @@ from drainer.message import SubMessage
 from drainer.policy.retries import Retries
 
 
-def test_nothing_is_due_when_nothing_waits() -> None:
-    retries = Retries()
-    assert retries.due_s is None
-    assert retries.pop_due(1e9) == []
-    assert len(retries) == 0
-
-
 def test_what_is_not_due_stays() -> None:
     retries = Retries()
     soon, later = SubMessage(), SubMessage()

@@ -50,26 +50,6 @@ def skipped(dispatcher: Dispatcher) -> dict[str, int]:
     return dict(dispatcher.rule_filter.skipped_by)
 
 
-def test_what_a_rule_takes_out_never_reaches_a_worker() -> None:
-    dispatcher = ruled_by(key_rule("b"), SkipRule("c's", when="payload.k == 'c'"))
-    deliver(dispatcher, 0, "a", "b", "c")
-    deliver(dispatcher, 1, "b")
-    assert set(take_all(dispatcher)) == {"0[0]"}
-    assert skipped(dispatcher) == {"keys": 2, "c's": 1}
-    assert dispatcher.counts()[1] == Counts(4, skipped=3, pending=1)
-
-
-def test_a_backlog_of_nothing_else_is_complete_without_a_worker() -> None:
-    dispatcher = ruled_by(key_rule("a"))
-    for offset in range(5):
-        deliver(dispatcher, offset, "a", "a")
-    dispatcher.skip_to(0, END)
-    assert dispatcher.complete
-    assert dispatcher.ledgers[0].watermark == END
-    assert dispatcher.counts() == (Counts(5, skipped=5), Counts(10, skipped=10))
-    assert dispatcher.pending_bytes == 0
-
-
 @pytest.mark.parametrize(
     ("key", "typed"),
     [
@@ -124,20 +104,6 @@ def test_what_can_not_be_told_goes_to_the_handler_and_is_counted() -> None:
     assert skipped(dispatcher) == {"second": 1}
 
 
-def test_a_barrier_waits_for_what_is_before_it_and_not_for_what_is_skipped_behind_it() -> None:
-    dispatcher = ruled_by(key_rule("x"))
-    deliver(dispatcher, 0, "a", "x", Barrier(), "x", "b", "x")
-    first = take(dispatcher)
-    assert first.index == 0
-    assert dispatcher.take() is None
-    dispatcher.finish(first)
-    barrier = take(dispatcher)
-    assert isinstance(barrier, Barrier)
-    assert dispatcher.take() is None
-    dispatcher.finish(barrier)
-    assert take(dispatcher).key == "b"
-
-
 def test_a_barrier_is_not_let_through_early_by_what_is_skipped_behind_it() -> None:
     dispatcher = ruled_by(key_rule("x"))
     deliver(dispatcher, 0, "a", "b", Barrier(), "x", "x")
@@ -149,25 +115,12 @@ def test_a_barrier_is_not_let_through_early_by_what_is_skipped_behind_it() -> No
     assert isinstance(take(dispatcher), Barrier)
 
 
-def test_a_barrier_that_is_skipped_holds_nothing_back() -> None:
-    dispatcher = ruled_by(SkipRule("no drops", when="barrier"))
-    deliver(dispatcher, 0, "a", Barrier(), "b")
-    assert set(take_all(dispatcher)) == {"0[0]", "0[2]"}
-
-
 def test_what_is_behind_a_parked_lane_is_skipped_all_the_same() -> None:
     dispatcher = ruled_by(SkipRule("n", when="payload.n == 1"), parked=["'a'"])
     deliver(dispatcher, 0, SubMessage("a", {"n": 1}), SubMessage("a", {"n": 2}))
     assert dispatcher.take() is None
     assert dispatcher.counts()[1] == Counts(2, skipped=1, pending=1)
     assert dispatcher.resting == 1
-
-
-def test_what_is_behind_a_parked_barrier_is_skipped_all_the_same() -> None:
-    dispatcher = ruled_by(key_rule("x"), parked=["partition 0"])
-    deliver(dispatcher, 0, "x", "a")
-    deliver(dispatcher, 1, "x")
-    assert dispatcher.counts()[1] == Counts(3, skipped=2, pending=1)
 
 
 def test_what_is_left_alone_is_not_asked_about() -> None:
@@ -177,16 +130,6 @@ def test_what_is_left_alone_is_not_asked_about() -> None:
     deliver(dispatcher, 0, LeftAlone(0, "no letter"))
     deliver(dispatcher, 1, "a")
     assert dispatcher.counts()[1] == Counts(2, skipped=1, pending=1)
-
-
-def test_an_earlier_run_s_part_is_not_asked_about_again() -> None:
-    first = ruled_by(key_rule("x"))
-    deliver(first, 0, "x", "a", "x")
-    rule_filter = RuleFilter(first.rule_filter.settings, first.ruled())
-    second = Dispatcher({0: Ledger(0, END, first.progress()[0])}, rule_filter=rule_filter)
-    deliver(second, 0, "x", "a", "x")
-    assert skipped(second) == {"keys": 2}
-    assert set(take_all(second)) == {"0[1]"}
 
 
 def test_rules_of_an_earlier_run_stay_in_the_account() -> None:
@@ -209,14 +152,6 @@ def test_the_first_of_each_sub_key_are_handled_in_order() -> None:
         dispatcher.finish(sub)
     assert sorted(handled) == [("a", 0, 0), ("a", 0, 2), ("b", 0, 1), ("b", 1, 1)]
     assert skipped(dispatcher) == {LIMIT: 8}
-
-
-def test_what_other_rules_skip_does_not_count_for_the_limit() -> None:
-    dispatcher = ruled_by(SkipRule("early", when="message.offset < 2"), limit=1)
-    for offset in range(4):
-        deliver(dispatcher, offset, "a")
-    assert set(take_all(dispatcher)) == {"2[0]"}
-    assert skipped(dispatcher) == {"early": 2, LIMIT: 1}
 
 
 def test_a_barrier_has_no_limit() -> None:
@@ -300,27 +235,6 @@ def test_a_limit_over_crashes_holds_back_nothing_within_it(
         assert handled.issuperset(first[: min(most, total)]), "the first of them"
 
 
-def test_a_sub_key_that_is_shut_stays_so_after_a_resume() -> None:
-    first = ruled_by(limit=3)
-    for offset in range(5):
-        deliver(first, offset, "a")
-    done = take(first)
-    first.finish(done)
-    progress, ruled = first.progress()[0], RuleAccount.from_json(first.ruled().as_json())
-    second = Dispatcher(
-        {0: Ledger(0, END, progress)}, rule_filter=RuleFilter(first.rule_filter.settings, ruled)
-    )
-    for offset in range(1, 8):
-        if second.wants(message_at(offset)):
-            deliver(second, offset, "a")
-    handled = []
-    while (sub := second.take()) is not None:
-        handled.append(sub.message.offset)
-        second.finish(sub)
-    assert handled == [1, 2], "what had passed is due, and nothing else"
-    assert skipped(second) == {LIMIT: 5}
-
-
 def test_a_journal_is_told_of_the_limit_only_what_is_new() -> None:
     dispatcher = ruled_by(limit=1)
     deliver(dispatcher, 0, "a", "a")
@@ -335,17 +249,12 @@ def test_a_journal_is_told_of_the_limit_only_what_is_new() -> None:
     [
         ({"skips": []}, "the file has 'skips'"),
         ({"skip": {}}, "no list of tables"),
-        ({"skip": [1]}, "no list of tables"),
         ({"skip": [{"when": "barrier"}]}, "rule 1 has no name"),
-        ({"skip": [{"name": "", "when": "barrier"}]}, "no name"),
         ({"skip": [{"name": "a"}]}, "'a' has neither when nor keys"),
         ({"skip": [{"name": "a", "keys": "x"}]}, "'x', and not a list"),
-        ({"skip": [{"name": "a", "keys": [1]}]}, "and not a list of texts"),
         ({"skip": [{"name": "a", "when": 1}]}, "1, and not text"),
-        ({"skip": [{"name": 1, "when": "barrier"}]}, "1, and not text"),
         ({"skip": [{"name": "a", "where": "barrier"}]}, "rule 1 has 'where'"),
         ({"skip": [{"name": "a", "keys": ["x"]}] * 2}, "two rules named 'a'"),
-        ({"skip": [{"name": LIMIT, "keys": ["x"]}]}, "two rules named"),
         ({"limit_per_key": 0}, "below one"),
         ({"limit_per_key": "5"}, "and not a whole number"),
         ({"over_limit": "drop"}, "'drop'"),
@@ -378,13 +287,3 @@ def test_what_the_task_of_its_claim_has_asked_about_is_handled_and_not_counted_a
     assert set(take_all(dispatcher)) == {"0[0]", "0[1]"}
     assert skipped(dispatcher) == {LIMIT: 4 + 4 + 1}
     assert dispatcher.ruled().asked_by == {"0/2": {1: 9}}
-
-
-def test_asking_alone_counts_nothing_as_skipped() -> None:
-    rule_filter = RuleFilter(RuleSettings((key_rule("b"),), limit_per_key=1))
-    subs = [SubMessage(key) for key in "aab"]
-    for index, sub in enumerate(subs):
-        sub.message, sub.index = message_at(0), index
-    assert [rule_filter.skips(sub) for sub in subs] == [None, LIMIT, "keys"]
-    assert rule_filter.taken_out == 0
-    assert not rule_filter.skipped_by

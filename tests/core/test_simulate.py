@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.core.bundles import BatchOf, Bundling
+from drainer.core.bundles import Bundling
 from drainer.core.order import Order
 from drainer.insight.forecast.simulate import Costs, Simulated, simulate
 from drainer.message import Barrier, Message, SubMessage
@@ -77,29 +76,6 @@ def test_with_one_sub_key_each_it_is_within_work_by_workers_plus_the_longest_lan
     assert found.seconds <= found.work_s / concurrency + found.longest_lane_s + 1e-9
 
 
-def test_one_lane_takes_what_its_sub_messages_take_one_after_the_other() -> None:
-    took = count(1)
-    assert drained([["a"]] * 10, 5, latency_s=lambda _: float(next(took))).seconds == 55.0
-
-
-def test_distinct_sub_keys_go_in_rounds_of_as_many_as_there_are_workers() -> None:
-    assert drained([[f"k{n}"] for n in range(10)], 4).seconds == 3.0
-
-
-def test_key_order_and_partition_order_are_serial_where_sub_key_order_is_not() -> None:
-    specs: list[Spec] = [["a", "b", "c"], ["d", "e"]]
-    assert drained(specs, 9).seconds == 1.0
-    assert drained(specs, 9, Order.KEY).seconds == drained(specs, 9, Order.PARTITION).seconds == 5.0
-
-
-def test_a_barrier_waits_for_all_before_it_and_all_behind_wait_for_it() -> None:
-    assert drained([["a", "b"], [None], ["c", "d"]], 9).seconds == 3.0
-
-
-def test_a_sub_message_with_two_sub_keys_waits_in_both_lanes() -> None:
-    assert drained([["a", "b", ["a", "b"], "b"]], 9).seconds == 3.0
-
-
 def test_a_rate_holds_starts_back() -> None:
     specs: list[Spec] = [[f"k{n}"] for n in range(201)]
     found = drained(specs, 100, latency_s=lambda _: 0.01, rate=100.0)
@@ -118,33 +94,16 @@ def test_what_waits_in_a_lane_is_folded_into_one_call() -> None:
     assert found.seconds == found.longest_lane_s == 1.0
 
 
-def test_what_is_not_folded_is_handled_one_after_the_other() -> None:
-    found = drained([["a"] * 5], 2, bundling=Bundling(lambda earlier, later: None))
-    assert (found.seconds, found.calls, found.folded) == (5.0, 5, 0)
-
-
 def test_a_call_takes_the_heads_of_many_lanes() -> None:
     specs: list[Spec] = [[f"k{n}"] for n in range(100)]
     found = drained(specs, 2, bundling=Bundling(most=10))
     assert (found.seconds, found.calls, found.work_s) == (5.0, 10, 10.0)
 
 
-def test_a_call_takes_a_run_of_one_lane() -> None:
-    found = drained([["a"] * 30], 5, bundling=Bundling(most=10, of=BatchOf.LANE))
-    assert (found.seconds, found.calls) == (3.0, 3)
-
-
 def test_a_call_that_is_not_full_lingers_and_then_goes() -> None:
     found = drained([["a"], ["b"]], 5, bundling=Bundling(most=10, linger_s=0.5))
     assert found.seconds == pytest.approx(1.5, abs=0.01)
     assert found.calls == 1
-
-
-def test_a_rate_counts_calls_and_what_is_in_them() -> None:
-    specs: list[Spec] = [[f"k{n}"] for n in range(201)]
-    bundling = Bundling(most=10)
-    found = drained(specs, 100, latency_s=lambda _: 0.01, rate=100.0, bundling=bundling)
-    assert found.seconds == pytest.approx(2.0, rel=0.05)
 
 
 def test_a_member_of_a_call_costs_less_than_a_call() -> None:
@@ -173,8 +132,3 @@ def test_a_full_buffer_hides_what_is_behind_a_hot_lane() -> None:
     narrow = drained(hot + others, 10, buffer_bytes=20_000)
     assert wide.seconds == 400.0
     assert narrow.seconds > wide.seconds + 5
-
-
-def test_an_empty_backlog_takes_no_time() -> None:
-    found = drained([], 10)
-    assert (found.seconds, found.bound_s, found.messages) == (0.0, 0.0, 0)

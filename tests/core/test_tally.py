@@ -67,12 +67,6 @@ def test_a_tally_gives_all_counts_and_begins_anew() -> None:
     assert tally.full
 
 
-def test_a_name_can_be_encoded() -> None:
-    tally = Tally(str)
-    tally.add(["\udc80"])
-    assert [named.name for named in tally.give()] == ["\\udc80"]
-
-
 def test_totals_of_parts_that_travelled_are_those_of_the_whole() -> None:
     messages = [
         Message(ORIGIN, n, b"k", None if n % 7 == 0 else b"v" * n, None if n % 5 == 0 else 1000 + n)

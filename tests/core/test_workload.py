@@ -10,14 +10,12 @@ import pytest
 
 from drainer.core.bundles import Bundling
 from drainer.core.order import Order
-from drainer.errors import HandleFailed
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.foldable import Foldable
 from drainer.insight.forecast.forecast import (
     CONCURRENCY,
     CPU,
     LANE,
-    ORDER,
     RATE,
     Setting,
     forecast,
@@ -104,28 +102,10 @@ def test_a_hot_key_keeps_its_share_and_rare_ones_stay_distinct() -> None:
     assert found.sub_messages == pytest.approx(50_000, rel=0.1)
 
 
-def test_each_stretch_is_drawn_in_its_place() -> None:
-    early = [(message_at(n), [SubMessage("early")]) for n in range(100)]
-    late = [(message_at(100 + n), [SubMessage("late")]) for n in range(100)]
-    workload = made_of(early + late, stand_for=2_000, parts=2)
-    keys = [workload._keys.of[subs[0].key] for _, subs in workload.draw(2_000)]  # type: ignore[call-overload]
-    assert keys == ["early"] * 1000 + ["late"] * 1000
-
-
 @pytest.mark.parametrize("messages", [1, 7, 100, 999, 5_000])
 def test_as_many_are_drawn_as_were_asked_for(messages: int) -> None:
     workload = made_of(with_a_hot_key(130, 0.1), stand_for=5_000, parts=7)
     assert sum(1 for _ in workload.draw(messages)) == messages
-
-
-def test_partitions_take_turns() -> None:
-    keys = Keys()
-    stretches = [
-        Neighbours(n, [keys.shape(message_at(0, n), [SubMessage(n)])], 5_000) for n in range(2)
-    ]
-    drawn = [message.partition for message, _ in Workload(stretches, keys).draw(10_000)]
-    assert Counter(drawn) == {0: 5_000, 1: 5_000}
-    assert {0, 1} == set(drawn[:5_000])
 
 
 def test_what_is_scaled_is_near_what_is_simulated_as_a_whole() -> None:
@@ -153,11 +133,6 @@ def test_it_says_what_binds() -> None:
     assert forecast(workload, held, Order.SUB_KEY, 1000).bound == RATE
 
 
-def test_an_empty_backlog_takes_no_time_at_all() -> None:
-    found = forecast(Workload((), Keys()), TEN_MS, Order.SUB_KEY, 10)
-    assert (found.seconds, found.serial_s, found.hottest) == (0.0, 0.0, None)
-
-
 def test_the_least_concurrency_that_is_enough_is_found() -> None:
     workload = made_of(with_a_hot_key(5_000, 0.0))
 
@@ -169,25 +144,6 @@ def test_the_least_concurrency_that_is_enough_is_found() -> None:
     assert found is not None
     assert at(found) <= 1.0
     assert at(found * 9 // 10) > 1.0
-
-
-def test_no_concurrency_makes_a_hot_lane_shorter() -> None:
-    workload = made_of(with_a_hot_key(5_000, 0.5))
-    known = forecast(workload, TEN_MS, Order.SUB_KEY, 10)
-    never = least_concurrency(lambda c: forecast(workload, TEN_MS, Order.SUB_KEY, c), 10.0, known)
-    assert never is None
-
-
-def test_what_no_bound_explains_goes_on_at_its_pace() -> None:
-    def with_barriers(count: int) -> list[tuple[Message, list[SubMessage]]]:
-        return [(message_at(n), [Barrier() if n % 3 == 0 else SubMessage(n)]) for n in range(count)]
-
-    exact = forecast(made_of(with_barriers(6_000)), TEN_MS, Order.SUB_KEY, 50)
-    scaled = forecast(
-        made_of(with_barriers(600), stand_for=6_000), TEN_MS, Order.SUB_KEY, 50, most=600
-    )
-    assert exact.bound == scaled.bound == ORDER
-    assert scaled.seconds == pytest.approx(exact.seconds, rel=0.05)
 
 
 def folding(count: int, folds: bool) -> Workload:
@@ -216,38 +172,6 @@ def test_a_hot_row_that_is_folded_is_no_serial_bound() -> None:
     assert folded.hottest.sub_messages == 10_000
 
 
-def test_neighbours_of_a_partition_fold_only_when_they_are_of_one_sub_key() -> None:
-    keys = Keys()
-    shapes = [
-        keys.shape(message_at(n, 0, b"one"), [SubMessage("ab"[n % 2])], int(n > 1))
-        for n in range(100)
-    ]
-    workload = Workload([Neighbours(0, shapes, 100)], keys)
-    serial = forecast(workload, FOLDING, Order.PARTITION, 10)
-    assert serial.serial_s == pytest.approx(1.0)
-    assert serial.folded == 0
-    assert forecast(workload, FOLDING, Order.SUB_KEY, 10).seconds < 0.1
-
-
-def test_folds_are_drawn_on_as_they_were_seen() -> None:
-    keys = Keys()
-    shapes = [
-        keys.shape(message_at(n, 0, b"one"), [SubMessage("hot")], n % 2) for n in range(2_000)
-    ]
-    found = forecast(Workload([Neighbours(0, shapes, 400_000)], keys), FOLDING, Order.SUB_KEY, 10)
-    assert found.folded == pytest.approx(200_000, rel=0.01)
-    assert found.seconds == pytest.approx(2_000, rel=0.01)
-
-
-def test_calls_of_many_lanes_divide_the_work() -> None:
-    workload = made_of(with_a_hot_key(5_000, 0.0))
-    batches = replace(TEN_MS, bundling=Bundling(most=20))
-    found = forecast(workload, batches, Order.SUB_KEY, 10)
-    assert found.calls == pytest.approx(250, rel=0.02)
-    assert found.seconds == pytest.approx(0.25, rel=0.1)
-    assert found.bound == CONCURRENCY
-
-
 def test_a_limit_keeps_the_first_of_each_sub_key() -> None:
     keys = Keys()
     shapes = [
@@ -258,18 +182,6 @@ def test_a_limit_keeps_the_first_of_each_sub_key() -> None:
     assert dropped == 93
     assert [len(shape.lanes) for shape in left[0].shapes] == [3] * 7 + [2] * 93
     assert [shape.folds for shape in left[0].shapes] == [1] * 7 + [0] * 93
-
-
-def test_of_a_sample_a_limit_keeps_what_stands_for_as_many() -> None:
-    keys = Keys()
-    shapes = [
-        keys.shape(message_at(n, 0, b"one"), [SubMessage("hot"), SubMessage(n)])
-        for n in range(1_000)
-    ]
-    left, dropped = limited([Neighbours(0, shapes, 100_000)], 20_000, whole=False)
-    assert dropped == 80_000  # and those that were seen once are taken to be rare
-    workload = Workload(left, keys)
-    assert workload.sub_messages == 120_000
 
 
 def test_coalesce_is_asked_in_the_lane_of_each_sub_key() -> None:
@@ -285,14 +197,6 @@ def test_coalesce_is_asked_in_the_lane_of_each_sub_key() -> None:
     assert foldable.bits(message_at(0), first) == 0b100
     assert foldable.bits(message_at(1), second) == 0b10
     assert asked == [("a", "c"), ("c", "d"), ("d", "e")]
-
-
-def test_a_coalesce_that_fails_is_told_as_in_a_drain() -> None:
-    def fails(earlier: SubMessage, later: SubMessage) -> SubMessage | None:
-        raise KeyError("price")
-
-    with pytest.raises(HandleFailed, match="coalesce raised KeyError: 'price'"):
-        Foldable(fails).bits(message_at(0), [SubMessage("x"), SubMessage("x")])
 
 
 def test_what_is_plainly_serial_is_told_without_a_simulation_and_as_it_would_say() -> None:
