@@ -13,7 +13,6 @@ from collections.abc import Set as AbstractSet
 from heapq import nlargest
 from typing import Any, cast
 
-from drainer.core.lane import NOT_READY, Lane, Place, Turn
 from drainer.message import SubMessage
 
 HOT_WAITING = 64  # lanes with at least this many waiting are listed by name in the live view
@@ -28,10 +27,48 @@ STALE_MIN = 64  # stale bucket entries that are not worth clearing yet
 ALONE_READY = "alone, ready"
 ALONE_RUNNING = "alone, running"
 
+NOT_READY = -1  # of a lane
+
 
 def look_ahead(concurrency: int) -> int:
     """How many lanes should be ready before it is not worth reading on."""
     return max(LOOK_AHEAD_MIN, LOOK_AHEAD_PER_WORKER * concurrency)
+
+
+class Lane:
+    """The queue of one sub-key. ``waiting`` counts what has not been started."""
+
+    __slots__ = ("head", "hot", "key", "parked", "rank", "tail", "waiting")
+
+    def __init__(self, key: Hashable, first: SubMessage | Place | None) -> None:
+        self.key = key
+        self.head: SubMessage | Place | None = first
+        self.tail: SubMessage | Place | None = first
+        self.waiting = 1
+        self.rank = 0  # the bucket it is ready in, or NOT_READY while something runs or holds it
+        self.hot = False
+        self.parked = False  # then nothing of it is kept: it has no head, and never gets one
+
+
+class Place:
+    """Where a sub-message with several sub-keys stands in one of its lanes."""
+
+    __slots__ = ("next", "turn")
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+        self.next: SubMessage | Place | None = None
+
+
+class Turn:
+    """The lanes of a sub-message with several sub-keys; its turn comes when it heads them all."""
+
+    __slots__ = ("behind", "lanes", "sub")
+
+    def __init__(self, sub: SubMessage, behind: int) -> None:
+        self.sub = sub
+        self.behind = behind  # lanes in which it is not first yet
+        self.lanes: list[Lane] = []
 
 
 class Lanes:
