@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+from zlib import crc32
 
 import orjson
 
-from drainer.core.key_range import partition_of
 from drainer.errors import UsageError
 from drainer.handler import Context, Fatal, Handler, Writer
 from drainer.message import Barrier, Message, SubMessage
@@ -193,3 +193,14 @@ def _key_at(value: Any, path: Sequence[str]) -> str:
     if isinstance(found, bool) or not isinstance(found, str | int):
         raise TypeError(f"{'.'.join(path)!r} is {found!r}, and a key is text or a whole number")
     return str(found)
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition whose range the CRC-32 of a key lies in.
+
+    Each has a contiguous range of hashes, so doubling the partitions splits each in two, and
+    nothing moves between the others: a key of partition ``p`` of ``n`` goes to ``2p`` or ``2p + 1``
+    of ``2n``. With a hash modulo the partitions, keys go from anywhere to anywhere. The idea is
+    that of the draft KIP on splitting partitions by key ranges.
+    """
+    return crc32(key) * partitions >> 32

@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from command.conftest import MakeTopic, committed
 from command.process import FAST, Command, Running
-from drainer.core.key_range import partition_of
 from drainer.kafka.cluster import Cluster
+from drainer.produce import partition_of
 from kafka.topic import Topic, eventually
 
 HEADERS: list[tuple[str, bytes | None]] = [("trace", b"t"), ("none", None)]
