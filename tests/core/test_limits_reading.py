@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import orjson
 import pytest
 
 from drainer.limits.search.point import Point
-from drainer.limits.search.reading import Report, TrafficReading, changing_share, slope
+from drainer.limits.search.reading import Report, TrafficReading, changing_share
 
 QUIET = Report(
     at_s=0.0,
@@ -47,17 +46,6 @@ def test_rates_of_tasks_are_added_up_and_the_slowest_group_counts() -> None:
     assert seen.sent_per_s == pytest.approx(400, rel=0.01)
     assert seen.falling_behind == pytest.approx(60 / 400, rel=0.05)
     assert 6.5 <= seen.window_s <= 7.0
-
-
-def test_a_group_that_does_not_read_in_a_trial_is_not_behind() -> None:
-    reading = TrafficReading(1, 2)
-    for second in range(10):
-        told(reading, 0, second, 100, 0)
-
-    seen = reading.signals(0, 10, 1)
-
-    assert seen is not None
-    assert seen.falling_behind == pytest.approx(0, abs=0.001)
 
 
 SENT = Point(100, 1, 100.0, 1, 4)
@@ -132,19 +120,6 @@ def test_a_task_that_tells_seldom_hides_nothing_of_what_runs() -> None:
     assert seen.sent_per_s == pytest.approx(400, rel=0.01)
 
 
-def test_a_lag_that_stays_as_it_is_is_no_falling_behind() -> None:
-    reading = TrafficReading(1, 2)
-    for second in range(10):
-        report = replace(QUIET, acknowledged=1000 + 100 * second, consumed=(100 * second,) * 2)
-        reading.take(second, 0, replace(report, at_s=second))
-
-    seen = reading.signals(0, 10, 2)
-
-    assert seen is not None
-    assert seen.falling_behind == 0
-    assert reading.lags == (1000, 1000)
-
-
 def test_what_a_group_skipped_is_no_lag_of_it() -> None:
     reading = TrafficReading(1, 2)
     told(reading, 0, 10, 100, 20)
@@ -201,12 +176,6 @@ def test_the_busiest_process_counts_and_errors_are_added_up() -> None:
     assert seen.errors == 6
 
 
-def test_a_report_comes_out_of_json_as_it_went_in() -> None:
-    report = replace(QUIET, consumed=(3, 4), round_trips_ms=(0.5,), silences=2)
-
-    assert Report.from_json(orjson.loads(orjson.dumps(report))) == report
-
-
 def test_a_report_of_other_groups_is_not_taken() -> None:
     with pytest.raises(ValueError, match="2 groups"):
         TrafficReading(1, 3).take(0, 0, QUIET)
@@ -219,10 +188,3 @@ def test_a_change_lasts_until_the_next_look_and_a_replica_that_stays_out_is_one_
     assert changing_share([(0, "a"), (5, "a")], "ab") == 1.0
     assert changing_share([(0, 7), (5, 7), (10, 9)]) == 0.5
     assert changing_share([(0, "ab")], "ab") is None
-
-
-def test_the_slope_is_that_of_the_line_through_noise() -> None:
-    noisy = [(x / 4, 10 * x / 4 + (5 if x % 2 else -5)) for x in range(81)]
-
-    assert slope(noisy) == pytest.approx(10, abs=0.05)
-    assert slope([(1, 1)]) == 0

@@ -90,12 +90,12 @@ def test_without_other_replicas_nothing_is_said_of_them(settings: ClientSettings
 def test_a_topic_that_is_deleted_is_gone(settings: ClientSettings, topic: Topic) -> None:
     watch = InSyncWatch(settings, topic.name)
     watch.start()
-    assert watch.gone is None
+    assert watch.failure is None
 
     topic.delete()
 
-    eventually(lambda: watch.gone is not None, "it is seen", WAIT_S)
-    assert topic.name in str(watch.gone)
+    eventually(lambda: watch.failure is not None, "it is seen", WAIT_S)
+    assert topic.name in str(watch.failure)
     watch.close()
 
 

@@ -111,26 +111,6 @@ def test_the_pace_is_held_by_the_schedule(settings: ClientSettings, topic: Topic
     assert producers[0].offered == pytest.approx(500 / 37 * producers[1].offered, rel=0.06)
 
 
-def test_nothing_is_offered_after_it_was_halted(
-    cluster: Cluster, settings: ClientSettings, topic: Topic
-) -> None:
-    producer = producer_of(settings, topic, replace(POINT, pace=20_000))
-    producer.connect()
-    pacer = Pacer([producer])
-    pacer.start()
-    eventually(lambda: producer.acknowledged > 1000, "it sends")
-
-    pacer.halt()
-
-    offered, taken = producer.offered, producer.acknowledged
-    marker = producer_of(settings, topic)  # what was on its way then is there before this
-    marker.send_up_to(1)
-    eventually(lambda: acknowledged(marker) == 1, "the marker is there")
-    bounds = cluster.log_bounds(topic.name, range(4), "read_uncommitted").values()
-    assert taken <= sum(bound.end for bound in bounds) - 1 <= offered
-    assert producer.offered == offered
-
-
 def test_looks_at_a_client_tell_of_round_trips_and_waiting(
     settings: ClientSettings, topic: Topic
 ) -> None:
@@ -202,15 +182,3 @@ def test_groups_read_what_comes_after_they_began(
     readers.halt()
     committed = cluster.committed(f"{group}.0", topic.name, range(4))
     assert committed == {0: 35, 1: 25, 2: 25, 3: 25}
-
-
-def test_a_thread_that_fails_says_so(settings: ClientSettings, topic: Topic) -> None:
-    class Broken(PacedProducer):
-        def send_up_to(self, due: int) -> None:
-            raise ZeroDivisionError(due)
-
-    pacer = Pacer([Broken(settings, topic.name, POINT, payloads(10), 0, None)])
-    pacer.start()
-
-    eventually(lambda: isinstance(pacer.failure, ZeroDivisionError), "the pacer has failed")
-    pacer.halt()

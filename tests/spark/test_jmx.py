@@ -70,7 +70,7 @@ def test_pools_of_a_controller_do_not_hide_that_the_brokers_are_busy(
 
 
 def test_brokers_are_looked_at_all_the_time(spark: SparkSession, measured: Broker) -> None:
-    jmx = Jmx.connect(spark, [measured.jmx_address])
+    jmx = Jmx(spark, [measured.jmx_address])
     jmx.start()
 
     eventually(lambda: jmx.handlers_idle(0, float("inf")) is not None, "there are two looks")
@@ -78,14 +78,6 @@ def test_brokers_are_looked_at_all_the_time(spark: SparkSession, measured: Broke
     assert 0 <= (jmx.handlers_idle(0, float("inf")) or 0) <= 1
     assert {changes for _, changes in jmx.in_sync_changes(0, float("inf"))} == {0}
     assert jmx.handlers_idle(0, 1e-9) is None
-    jmx.close()
-
-
-def test_without_brokers_to_look_at_nothing_is_said(spark: SparkSession) -> None:
-    jmx = Jmx.connect(spark, [])
-
-    assert jmx.handlers_idle(0, float("inf")) is None
-    assert jmx.in_sync_changes(0, float("inf")) == []
     jmx.close()
 
 

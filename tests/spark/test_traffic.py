@@ -10,10 +10,11 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-import orjson
+import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
@@ -25,10 +26,15 @@ from drainer.limits.search.point import Point, Signals
 from drainer.limits.search.reading import Report
 from drainer.limits.spark import traffic as traffic_module
 from drainer.limits.spark.hosting import Host, Hosting
-from drainer.limits.spark.orders import SILENCE_S, TrafficOrder, share
 from drainer.limits.spark.traffic import SparkTraffic
-from drainer.limits.spark.traffic_coordinator import TrafficCoordinator
+from drainer.limits.spark.traffic_coordinator import (
+    SILENCE_S,
+    TrafficCoordinator,
+    TrafficOrder,
+    connect,
+)
 from drainer.sandbox import Broker
+from drainer.spark.failure import said_of
 from kafka.topic import eventually
 
 POINT = Point(1024, 4, 200.0, 5, 3)
@@ -112,19 +118,6 @@ def test_a_trial_ends_early_when_its_signals_say_so(
     eventually(still, "the traffic has stopped", WAIT_S)
 
 
-def test_what_an_observer_raises_stops_the_traffic(
-    traffic: SparkTraffic, settings: ClientSettings, topic: str
-) -> None:
-    def interrupt(phase: str, _: Signals | None) -> None:
-        if phase == "warming up":
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        traffic.measure(POINT, warm_up_s=WAIT_S, window_s=WAIT_S, observe=interrupt)
-
-    assert traffic.rest(WAIT_S)  # and the tasks are there for more
-
-
 def test_groups_that_can_t_catch_up_in_time_skip(
     traffic: SparkTraffic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,17 +172,16 @@ def test_traffic_on_a_topic_that_is_deleted_ends_with_the_reason(
 def test_traffic_ends_with_its_driver(
     settings: ClientSettings, topic: str, end: signal.Signals
 ) -> None:
-    """The driver's part without Spark: a process with a tower, and a task in this one."""
+    """The driver's part without Spark: a process with a coordinator, and a task in this one."""
     driver = textwrap.dedent(
         """
         import time
         from drainer.limits.search.point import Point
-        from drainer.limits.spark.orders import TrafficOrder
-        from drainer.limits.spark.traffic_coordinator import TrafficCoordinator
-        tower = TrafficCoordinator("127.0.0.1", 1, lambda task, report: None)
-        tower.open()
-        tower.tell(TrafficOrder(2, Point(100, 1, 500.0, 1, 3), 1))
-        print(tower.port, tower.token, flush=True)
+        from drainer.limits.spark.traffic_coordinator import TrafficCoordinator, TrafficOrder
+        coordinator = TrafficCoordinator("127.0.0.1", 1, lambda task, report: None)
+        coordinator.open()
+        coordinator.tell(TrafficOrder(2, Point(100, 1, 500.0, 1, 3), 1))
+        print(coordinator.port, coordinator.token, flush=True)
         time.sleep(600)
         """
     )
@@ -230,20 +222,23 @@ def test_whoever_has_no_token_is_hung_up_on() -> None:
     heard: list[tuple[int, Report]] = []
     coordinator = TrafficCoordinator("127.0.0.1", 1, lambda *said: heard.append(said))
     coordinator.open()
-    greetings = (b'{"token":"a guess","task":0}\n', b"GET / HTTP/1.1\r\n\r\n", b"[]\n")
-    for greeting in greetings:
+    for greeting in (b"\x00\x00\x00\x0a#WELCOME##", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100):
         with socket.create_connection(("127.0.0.1", coordinator.port), timeout=WAIT_S) as stranger:
             stranger.sendall(greeting)
-            assert stranger.recv(100) == b""
+            with suppress(ConnectionResetError):
+                while stranger.recv(100):
+                    pass
+    with pytest.raises(Interrupted, match="the driver is gone"):
+        connect(("127.0.0.1", coordinator.port), "a guess")
 
     assert coordinator.here == 0
     assert coordinator.lost is None
     assert coordinator.token not in repr(
         Hosting(ClientSettings("b:9092"), "t", 1, (), 1, ("h", 1), coordinator.token)
     )
-    with socket.create_connection(("127.0.0.1", coordinator.port), timeout=WAIT_S) as task:
-        task.sendall(orjson.dumps({"token": coordinator.token, "task": 0}) + b"\n")
-        order = TrafficOrder.from_json(orjson.loads(task.makefile().readline()))
+    with connect(("127.0.0.1", coordinator.port), coordinator.token) as task:
+        task.send_bytes(b"0")
+        order = msgspec.json.decode(task.recv_bytes(), type=TrafficOrder)
         assert order == TrafficOrder(1)
     eventually(lambda: coordinator.lost is not None, "a task that hangs up is missed")
     coordinator.close()
@@ -251,12 +246,34 @@ def test_whoever_has_no_token_is_hung_up_on() -> None:
         socket.create_connection(("127.0.0.1", coordinator.port), timeout=WAIT_S)
 
 
-def test_orders_come_out_of_json_as_they_went_in() -> None:
-    order = TrafficOrder(7, POINT, 5, 2)
+def test_whoever_says_nothing_is_hung_up_on_and_keeps_nobody_waiting() -> None:
+    coordinator = TrafficCoordinator("127.0.0.1", 1, lambda *_: None)
+    coordinator.open()
+    address = ("127.0.0.1", coordinator.port)
+    with (
+        socket.create_connection(address, timeout=WAIT_S) as silent,
+        connect(address, coordinator.token) as task,
+    ):
+        task.send_bytes(b"0")
+        eventually(lambda: coordinator.here == 1, "the task is here")
+        while silent.recv(100):
+            pass
+        assert coordinator.lost is None
+    coordinator.close()
 
-    assert TrafficOrder.from_json(orjson.loads(orjson.dumps(order))) == order
 
-
-def test_producers_are_shared_out_evenly() -> None:
-    assert [share(7, 3, task) for task in range(3)] == [3, 2, 2]
-    assert [share(2, 3, task) for task in range(3)] == [1, 1, 0]
+def test_an_order_reaches_a_task_at_once_and_its_failure_the_driver() -> None:
+    coordinator = TrafficCoordinator("127.0.0.1", 1, lambda *_: None)
+    coordinator.open()
+    with connect(("127.0.0.1", coordinator.port), coordinator.token) as task:
+        task.send_bytes(b"0")
+        eventually(lambda: coordinator.here == 1, "the task is here")
+        coordinator.tell(TrafficOrder(7, POINT, 5, 2))
+        orders = iter(lambda: msgspec.json.decode(task.recv_bytes(), type=TrafficOrder), None)
+        assert next(order for order in orders if order.number > 1) == TrafficOrder(7, POINT, 5, 2)
+        failure = said_of(Refused("no room", hint="make some"))
+        task.send_bytes(msgspec.json.encode({"failure": failure}))
+        eventually(lambda: coordinator.lost is not None, "it is told")
+    assert isinstance(coordinator.lost, Refused)
+    assert coordinator.lost.hint == "make some"
+    coordinator.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import cycle
 from time import monotonic, sleep
@@ -52,34 +53,21 @@ class Looks:
     """What librdkafka's statistics said of clients since the last ``take``."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._clear()
+        self._looks: deque[tuple[list[float], list[float], bool]] = deque()
 
-    def _clear(self) -> None:
-        self._round_trips: list[float] = []
-        self._queued: list[float] = []
-        self._looks = self._throttled = 0
-
-    def add(self, round_trip_ms: float | None, queued_ms: float | None, *, throttled: bool) -> None:
-        with self._lock:
-            if round_trip_ms is not None:
-                self._round_trips.append(round(round_trip_ms, 3))
-            if queued_ms is not None:
-                self._queued.append(round(queued_ms, 3))
-            self._looks += 1
-            self._throttled += throttled
+    def add(self, round_trips_ms: list[float], queued_ms: list[float], *, throttled: bool) -> None:
+        """Of one client and its brokers; the slowest of them counts."""
+        self._looks.append((round_trips_ms, queued_ms, throttled))
 
     def take(self) -> dict[str, Any]:
         """As the fields of a report."""
-        with self._lock:
-            taken = {
-                "round_trips_ms": tuple(self._round_trips),
-                "queued_ms": tuple(self._queued),
-                "looks": self._looks,
-                "throttled": self._throttled,
-            }
-            self._clear()
-        return taken
+        taken = [self._looks.popleft() for _ in range(len(self._looks))]
+        return {
+            "round_trips_ms": tuple(round(max(trips), 3) for trips, _, _ in taken if trips),
+            "queued_ms": tuple(round(max(queued), 3) for _, queued, _ in taken if queued),
+            "looks": len(taken),
+            "throttled": sum(throttled for _, _, throttled in taken),
+        }
 
 
 class PacedProducer:
@@ -208,18 +196,12 @@ class PacedProducer:
             for one in brokers
             if one["int_latency"]["cnt"]
         ]
-        self._looks.add(
-            max(trips, default=None),
-            max(queued, default=None),
-            throttled=self._throttled(max((one["throttle"]["max"] for one in brokers), default=0)),
-        )
-
-    def _throttled(self, told_ms: int) -> bool:
         # Told once with an answer, and the broker takes nothing more for that long.
-        now_s = monotonic()
-        if told_ms > 0:
-            self._throttled_until_s = now_s + told_ms / 1000
-        return now_s - LOOK_MS / 1000 < self._throttled_until_s
+        throttle_ms = max((one["throttle"]["max"] for one in brokers), default=0)
+        if throttle_ms > 0:
+            self._throttled_until_s = now_s + throttle_ms / 1000
+        throttled = now_s - LOOK_MS / 1000 < self._throttled_until_s
+        self._looks.add(trips, queued, throttled=throttled)
 
 
 def no_test_topic(why: str) -> Interrupted:
@@ -245,33 +227,46 @@ def _ms(window: dict[str, Any]) -> float:
     return micros / 1000
 
 
-class Pacer:
-    """Holds the pace of all producers of a process, in a thread of its own."""
+class Loop:
+    """Runs in a thread of its own until it is halted; ``failure`` is what it raised."""
 
-    def __init__(self, producers: Sequence[PacedProducer]) -> None:
-        self._producers = producers
+    def __init__(self, name: str) -> None:
         self._halted = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="traffic-pacer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.failure: BaseException | None = None
 
     def start(self) -> None:
         self._thread.start()
 
     def halt(self) -> None:
-        """Nothing is sent any more when this returns."""
         self._halted.set()
         if self._thread.is_alive():
             self._thread.join()
-        for producer in self._producers:
-            producer.halt()
 
     def _run(self) -> None:
         try:
-            self._hold_pace()
+            self._go_on()
         except BaseException as error:
             self.failure = error
 
-    def _hold_pace(self) -> None:
+    def _go_on(self) -> None:
+        raise NotImplementedError
+
+
+class Pacer(Loop):
+    """Holds the pace of all producers of a process."""
+
+    def __init__(self, producers: Sequence[PacedProducer]) -> None:
+        super().__init__("traffic-pacer")
+        self._producers = producers
+
+    def halt(self) -> None:
+        """Nothing is sent any more when this returns."""
+        super().halt()
+        for producer in self._producers:
+            producer.halt()
+
+    def _go_on(self) -> None:
         begun_s, tick = monotonic(), 0
         # Not all at the same moment: large messages of all producers at once would be a burst.
         count = len(self._producers)
@@ -357,45 +352,33 @@ class GroupReader:
         self._consumer.close()
 
 
-class Readers:
-    """Reads with several consumers, in a thread of its own.
-
-    ``consumed`` counts messages by the number of a group; it goes on from one set of consumers to
-    the next.
-    """
+class Readers(Loop):
+    """Reads with several consumers. ``told`` is called with the number of a group and how many
+    messages it read."""
 
     def __init__(
         self, readers: Sequence[tuple[int, GroupReader]], told: Callable[[int, int], None]
-    ):
+    ) -> None:
+        super().__init__("traffic-readers")
         self._readers = readers
         self._told = told
-        self._halted = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="traffic-readers", daemon=True)
-        self.failure: BaseException | None = None
 
     def start(self) -> None:
         """Raises Interrupted when brokers don't answer."""
         for _, reader in self._readers:
             reader.skip()
-        self._thread.start()
+        super().start()
 
     def halt(self) -> None:
         """Reads no more, and leaves the groups."""
-        self._halted.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        super().halt()
         for _, reader in self._readers:
             reader.close()
 
-    def _run(self) -> None:
-        try:
-            while not self._halted.is_set():
-                found = 0
-                for group, reader in self._readers:
-                    count = reader.read()
-                    found += count
-                    self._told(group, count)
-                if not found:
-                    self._halted.wait(IDLE_S)
-        except BaseException as error:
-            self.failure = error
+    def _go_on(self) -> None:
+        while not self._halted.is_set():
+            counts = [(group, reader.read()) for group, reader in self._readers]
+            for group, count in counts:
+                self._told(group, count)
+            if not any(count for _, count in counts):
+                self._halted.wait(IDLE_S)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from math import isnan, nan
-from statistics import median
-from typing import Any
+from statistics import linear_regression, median
 
 from drainer.limits.search.point import Point, Signals
 
@@ -52,19 +51,11 @@ class Report:
     throttled: int = 0
     silences: int = 0
 
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> Report:
-        """Raises KeyError or TypeError when the body is no report."""
-        values = {field.name: body[field.name] for field in fields(cls)}
-        for name in ("consumed", "round_trips_ms", "queued_ms"):
-            values[name] = tuple(values[name])
-        return cls(**values)
-
 
 class TrafficReading:
     """What all tasks have reported: the lag of the groups, and signals over any stretch of time.
 
-    Times are of one clock, the driver's.
+    Times are of one clock, the driver's. What brokers say of themselves is not in the signals.
     """
 
     def __init__(self, tasks: int, groups: int) -> None:
@@ -114,12 +105,7 @@ class TrafficReading:
 
         It is below zero by what brokers took of a producer that was stopped before it knew.
         """
-        lags = [
-            lag
-            for at_s, of_all in self._lags
-            if begin_s <= at_s <= end_s
-            for lag in of_all[:groups]
-        ]
+        lags = [lag for _, of_all in self._lags_within(begin_s, end_s) for lag in of_all[:groups]]
         return (min(lags), max(lags)) if lags else None
 
     def set_caught_up(self) -> None:
@@ -128,23 +114,16 @@ class TrafficReading:
         self._lags.clear()
 
     def signals(
-        self,
-        begin_s: float,
-        end_s: float,
-        groups: int,
-        *,
-        handlers_idle: float | None = None,
-        isr_changing: float | None = None,
-        lag_since_s: float | None = None,
+        self, begin_s: float, end_s: float, groups: int, lag_since_s: float | None = None
     ) -> Signals | None:
         """What was seen in between, of the first ``groups``; None when it was too short to tell.
 
         With ``lag_since_s`` consumers are looked at from then on; NaN: not at all.
         """
         told = self._told(begin_s, end_s)
-        stretches = [(reports[0], reports[-1]) for reports in told]
-        if len(stretches) < self.tasks:
+        if len(told) < self.tasks:
             return None
+        stretches = [(reports[0], reports[-1]) for reports in told]
         # The samples of a first report are of the time before it.
         within = [report for reports in told for report in reports[1:]]
         looks = sum(report.looks for report in within)
@@ -156,24 +135,16 @@ class TrafficReading:
             falling_behind=self._falling_behind(
                 begin_s if lag_since_s is None else lag_since_s, end_s, groups
             ),
-            handlers_idle=handlers_idle,
-            isr_changing=isr_changing,
+            handlers_idle=None,
+            isr_changing=None,
             clients_busy=max(
-                _rate(last.busy_s - first.busy_s, first, last) for first, last in stretches
+                (last.busy_s - first.busy_s) / (last.at_s - first.at_s) for first, last in stretches
             ),
             queue_ms=_median([ms for report in within for ms in report.queued_ms]),
             errors=sum(last.errors - first.errors for first, last in stretches),
         )
 
-    def running(
-        self,
-        point: Point,
-        begun_s: float,
-        now_s: float,
-        *,
-        handlers_idle: float | None = None,
-        isr_changing: float | None = None,
-    ) -> Signals | None:
+    def running(self, point: Point, begun_s: float, now_s: float) -> Signals | None:
         """What was seen in the last moments of this traffic; None while that is too short to tell.
 
         Consumers are looked at for longer, since they fetch in bursts, and not at all until then.
@@ -182,14 +153,8 @@ class TrafficReading:
         lag_for_s = max(RUNNING_LAG_S, for_s)
         if now_s - begun_s < for_s:
             return None
-        return self.signals(
-            now_s - for_s,
-            now_s,
-            point.consumer_groups,
-            handlers_idle=handlers_idle,
-            isr_changing=isr_changing,
-            lag_since_s=now_s - lag_for_s if now_s - begun_s >= lag_for_s else nan,
-        )
+        lag_since_s = now_s - lag_for_s if now_s - begun_s >= lag_for_s else nan
+        return self.signals(now_s - for_s, now_s, point.consumer_groups, lag_since_s)
 
     def _told(self, begin_s: float, end_s: float) -> list[list[Report]]:
         """Two reports or more of each task; of one that told but one, the one before it, too."""
@@ -205,15 +170,21 @@ class TrafficReading:
                 reports.insert(0, before[task])
         return [reports for reports in by_task.values() if reports[-1].at_s > reports[0].at_s]
 
+    def _lags_within(self, begin_s: float, end_s: float) -> list[tuple[float, tuple[int, ...]]]:
+        return [(at_s, lag) for at_s, lag in self._lags if begin_s <= at_s <= end_s]
+
     def _falling_behind(self, begin_s: float, end_s: float, groups: int) -> float:
         if isnan(begin_s):
             return nan
-        lags = [(at_s, lag) for at_s, lag in self._lags if begin_s <= at_s <= end_s]
+        lags = self._lags_within(begin_s, end_s)
         sent_per_s = _sent_per_s(self._told(begin_s, end_s))
         if not sent_per_s or not groups:
             return 0.0
-        slopes = (slope([(at_s, lag[group]) for at_s, lag in lags]) for group in range(groups))
-        return max(0.0, *slopes) / sent_per_s
+        times = [at_s for at_s, _ in lags]
+        if len(set(times)) < 2:
+            return 0.0
+        grows = [linear_regression(times, [lag[g] for _, lag in lags]).slope for g in range(groups)]
+        return max(0.0, *grows) / sent_per_s
 
 
 def changing_share(states: Sequence[tuple[float, object]], usual: object = None) -> float | None:
@@ -229,28 +200,11 @@ def changing_share(states: Sequence[tuple[float, object]], usual: object = None)
     return changed / total if total else None
 
 
-def slope(points: Sequence[tuple[float, float]]) -> float:
-    """By how much the second value grows for one of the first: the line of least squares."""
-    count = len(points)
-    if count < 2:
-        return 0.0
-    mean_x = sum(x for x, _ in points) / count
-    mean_y = sum(y for _, y in points) / count
-    spread = sum((x - mean_x) ** 2 for x, _ in points)
-    if not spread:
-        return 0.0
-    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
-
-
 def _sent_per_s(told: Sequence[Sequence[Report]]) -> float:
     return sum(
-        _rate(reports[-1].acknowledged - reports[0].acknowledged, reports[0], reports[-1])
-        for reports in told
+        (last.acknowledged - first.acknowledged) / (last.at_s - first.at_s)
+        for first, *_, last in told
     )
-
-
-def _rate(count: float, first: Report, last: Report) -> float:
-    return count / (last.at_s - first.at_s)
 
 
 def _median(values: Sequence[float]) -> float:

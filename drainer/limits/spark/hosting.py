@@ -5,14 +5,13 @@ It stops at once when the driver is gone, and when nobody tells it to go on.
 
 from __future__ import annotations
 
-import select
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 
-import orjson
+import msgspec
 import pyarrow as pa
 
 from drainer.errors import DrainerError, Interrupted
@@ -28,12 +27,17 @@ from drainer.limits.kafka.traffic import (
 )
 from drainer.limits.search.point import Point
 from drainer.limits.search.reading import Report
-from drainer.limits.spark.orders import REPORT_S, SILENCE_S, TrafficOrder, share
+from drainer.limits.spark.traffic_coordinator import (
+    SILENCE_S,
+    TrafficOrder,
+    connect,
+    driver_gone,
+)
 from drainer.spark.failure import carrying, said_of
 
 HOSTED_SCHEMA = "task int"
-CONNECT_S = 10.0
 LOOK_S = 0.05
+REPORT_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ class Host:
         self._readers: Readers | None = None
         self._read_for: tuple[int, int] | None = None
         self._pool: tuple[tuple[int, float], list[bytes]] | None = None
-        self._past = [0, 0, 0]  # offered, acknowledged and refused by producers that are gone
+        self._past = (0, 0, 0)  # offered, acknowledged and refused by producers that are gone
         self._acknowledged = 0
         self._consumed = [0] * len(hosting.groups)
         self._silences = 0
@@ -96,18 +100,9 @@ class Host:
         Raises:
             Interrupted: when the driver is gone, or the clients can't go on.
         """
-        host, port = self._hosting.address
         try:
-            line = socket.create_connection((host, port), timeout=CONNECT_S)
-        except OSError as error:
-            raise Interrupted(
-                f"a task can't reach the driver at {host}:{port}: {error.strerror or error}",
-                hint="executors must reach the driver on any port of it (spark.driver.host)",
-            ) from None
-        try:
-            with line:
-                line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._send(line, {"token": self._hosting.token, "task": self._task})
+            with connect(self._hosting.address, self._hosting.token) as line:
+                self._send(line, self._task)
                 try:
                     self._serve(line)
                 except DrainerError as error:
@@ -118,20 +113,16 @@ class Host:
             self._halt_producers()
             self._halt_readers()
 
-    def _serve(self, line: socket.socket) -> None:
-        heard, heard_s, due_s, silent = b"", time.monotonic(), 0.0, False
+    def _serve(self, line: Connection) -> None:
+        heard_s, due_s, silent = time.monotonic(), 0.0, False
         while True:
-            if select.select([line], [], [], LOOK_S)[0]:
-                heard += _received(line)
-                *whole, heard = heard.split(b"\n")
-                if whole:
-                    heard_s = time.monotonic()
-                    order = TrafficOrder.from_json(orjson.loads(whole[-1]))
-                    if order.over:
-                        return
-                    if silent or order.number != self._order.number:
-                        silent = False
-                        self._carry_out(order)
+            if (order := _latest(line)) is not None:
+                heard_s = time.monotonic()
+                if order.over:
+                    return
+                if silent or order.number != self._order.number:
+                    silent = False
+                    self._carry_out(order)
             elif not silent and time.monotonic() - heard_s > SILENCE_S:
                 silent = True
                 self._silences += 1
@@ -197,12 +188,19 @@ class Host:
         if self._pacer is not None:
             self._pacer.halt()
             self._pacer = None
-        self._acknowledged = self._past[1] + sum(each.acknowledged for each in self._producers)
-        for producer in self._producers:
-            self._past[0] += producer.offered
-            self._past[2] += producer.errors
-        self._past[1] = self._acknowledged
+        self._past = self._sent()
+        self._acknowledged = self._past[1]
         self._producers = []  # they go with their last reference
+
+    def _sent(self) -> tuple[int, int, int]:
+        """How many messages were offered, acknowledged and refused, by producers that are gone as
+        well."""
+        offered, acknowledged, errors = self._past
+        return (
+            offered + sum(each.offered for each in self._producers),
+            acknowledged + sum(each.acknowledged for each in self._producers),
+            errors + sum(each.errors for each in self._producers),
+        )
 
     def _halt_readers(self) -> None:
         if self._readers is not None:
@@ -217,37 +215,39 @@ class Host:
             producer.insist()
 
     def _report(self) -> Report:
-        acknowledged = self._past[1] + sum(each.acknowledged for each in self._producers)
+        offered, acknowledged, errors = self._sent()
         self._acknowledged = max(self._acknowledged, acknowledged)
         return Report(
             at_s=time.monotonic(),
             order=self._order.number,
             ready=self._ready,
-            offered=self._past[0] + sum(each.offered for each in self._producers),
+            offered=offered,
             acknowledged=self._acknowledged,
-            errors=self._past[2] + sum(each.errors for each in self._producers),
+            errors=errors,
             consumed=tuple(self._consumed),
             busy_s=time.process_time(),
             silences=self._silences,
             **self._looks.take(),
         )
 
-    def _send(self, line: socket.socket, said: object) -> None:
+    def _send(self, line: Connection, said: object) -> None:
         try:
-            line.sendall(orjson.dumps(said) + b"\n")
+            line.send_bytes(msgspec.json.encode(said))
         except OSError:
-            raise _gone() from None
+            raise driver_gone() from None
 
 
-def _received(line: socket.socket) -> bytes:
+def _latest(line: Connection) -> TrafficOrder | None:
+    """What was ordered last, after a moment's wait; None when nothing was. Raises Interrupted."""
+    said = None
     try:
-        data = line.recv(65_536)
-    except OSError:
-        raise _gone() from None
-    if not data:
-        raise _gone()
-    return data
+        while line.poll(0.0 if said else LOOK_S):
+            said = line.recv_bytes()
+    except (EOFError, OSError):
+        raise driver_gone() from None
+    return None if said is None else msgspec.json.decode(said, type=TrafficOrder)
 
 
-def _gone() -> Interrupted:
-    return Interrupted("the driver is gone: the traffic has stopped")
+def share(whole: int, tasks: int, task: int) -> int:
+    """How many of the whole one task has when they are spread evenly."""
+    return whole // tasks + (task < whole % tasks)

@@ -8,21 +8,18 @@ meter's own rates lag: the fastest is an average over minutes.
 from __future__ import annotations
 
 import socket
-import threading
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from drainer.errors import Refused, UsageError
+from drainer.errors import BrokerUnreachable, Refused, UsageError
+from drainer.limits.watch import Watch
 
-LOOK_S = 0.25
-KEEP_S = 600.0
 REACH_S = 5.0
 CALIBRATE_S = 1.0
 
@@ -54,7 +51,7 @@ class BrokerMetrics:
 
     Raises:
         UsageError: when that is no address.
-        Refused: when nothing there speaks JMX, or it is no broker.
+        BrokerUnreachable: when nothing there speaks JMX, or it is no broker.
     """
 
     def __init__(self, session: SparkSession, address: str) -> None:
@@ -90,7 +87,7 @@ class BrokerMetrics:
         self._pools = max(1, round((last.idle_ns - first.idle_ns) / 1e9 / (last.at_s - first.at_s)))
 
     def look(self) -> CounterReading:
-        """Raises Refused when the broker doesn't answer any more."""
+        """Raises BrokerUnreachable when the broker doesn't answer any more."""
         with self._failing():
             begun_s = time.monotonic()
             idle_ns = int(self._beans.getAttribute(self._idle, "Count"))
@@ -120,8 +117,8 @@ class BrokerMetrics:
         except (Py4JError, OSError) as error:
             raise self._refused(str(error)) from None
 
-    def _refused(self, why: str) -> Refused:
-        return Refused(
+    def _refused(self, why: str) -> BrokerUnreachable:
+        return BrokerUnreachable(
             f"no metrics of a broker at {self.address}: {why}",
             hint="a broker started with JMX_PORT=9999 has them; without --jmx, what clients see"
             " decides",
@@ -129,64 +126,38 @@ class BrokerMetrics:
 
 
 class Jmx:
-    """Looks at the metrics of brokers four times a second, in a thread of its own."""
+    """Looks at the metrics of all brokers. A broker that doesn't answer for a while is left out."""
 
-    def __init__(self, brokers: Sequence[BrokerMetrics]) -> None:
-        self._brokers = brokers
-        self._looks: dict[str, deque[CounterReading]] = {
-            broker.address: deque(maxlen=int(KEEP_S / LOOK_S)) for broker in brokers
-        }
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="jmx", daemon=True)
-
-    @classmethod
-    def connect(cls, session: SparkSession, addresses: Sequence[str]) -> Jmx:
+    def __init__(self, session: SparkSession, addresses: Sequence[str]) -> None:
         """Raises UsageError and Refused as ``BrokerMetrics``."""
         brokers = [BrokerMetrics(session, address) for address in addresses]
         for broker in brokers:
             broker.calibrate()
-        return cls(brokers)
+        self._watches = [(broker, Watch("jmx", broker.look)) for broker in brokers]
 
     def start(self) -> None:
-        self._thread.start()
+        for _, watch in self._watches:
+            watch.start()
 
     def handlers_idle(self, begin_s: float, end_s: float) -> float | None:
         """Of the busiest broker; None when none was looked at twice in that time."""
         shares = [
-            broker.idle_share(looks[0], looks[-1])
-            for broker in self._brokers
-            if len(looks := self._within(broker, begin_s, end_s)) > 1
+            broker.idle_share(looks[0][1], looks[-1][1])
+            for broker, watch in self._watches
+            if len(looks := watch.within(begin_s, end_s)) > 1
         ]
         return min(shares, default=None)
 
     def in_sync_changes(self, begin_s: float, end_s: float) -> list[tuple[float, int]]:
         """How often replicas of the brokers had fallen out of sync or come back, at times."""
-        if not self._brokers:
-            return []
-        looks = [self._within(broker, begin_s, end_s) for broker in self._brokers]
+        looks = [watch.within(begin_s, end_s) for _, watch in self._watches]
         return [
-            (of_all[0].at_s, sum(look.in_sync_changes for look in of_all))
+            (of_all[0][0], sum(reading.in_sync_changes for _, reading in of_all))
             for of_all in zip(*looks, strict=False)
         ]
 
     def close(self) -> None:
-        self._over.set()
-        if self._thread.is_alive():
-            self._thread.join(REACH_S)
-        for broker in self._brokers:
-            try:
+        for broker, watch in self._watches:
+            watch.close()
+            with suppress(Refused):  # it is gone
                 broker.close()
-            except Refused:  # it is gone
-                continue
-
-    def _within(self, broker: BrokerMetrics, begin_s: float, end_s: float) -> list[CounterReading]:
-        looks = list(self._looks[broker.address])
-        return [look for look in looks if begin_s <= look.at_s <= end_s]
-
-    def _run(self) -> None:
-        while not self._over.wait(LOOK_S):
-            for broker in self._brokers:
-                try:
-                    self._looks[broker.address].append(broker.look())
-                except Refused:  # nobody could look then
-                    continue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 from pyspark.sql import SparkSession
@@ -42,12 +41,7 @@ class TrafficHost:
         self._session = spark_session(self._place.master, NAME, conf, log="off", java=java)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._session is not None and self._owned:
             with suppress(DrainerError), spark_failures():
                 self._session.stop()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from types import TracebackType
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from typing import Self
 
 from pyspark.sql import SparkSession
@@ -18,10 +19,10 @@ from drainer.limits.kafka.in_sync import InSyncWatch
 from drainer.limits.kafka.traffic import no_test_topic
 from drainer.limits.search.point import Point, Signals
 from drainer.limits.search.reading import Report, TrafficReading, changing_share
-from drainer.limits.spark.hosting import HOSTED_SCHEMA, Hosting
+from drainer.limits.spark.hosting import HOSTED_SCHEMA, REPORT_S, Hosting
 from drainer.limits.spark.jmx import Jmx
-from drainer.limits.spark.orders import REPORT_S, TrafficOrder
-from drainer.limits.spark.traffic_coordinator import TrafficCoordinator
+from drainer.limits.spark.traffic_coordinator import TrafficCoordinator, TrafficOrder
+from drainer.limits.trials import Observe
 from drainer.loader import describe
 from drainer.spark.failure import spark_failures
 
@@ -38,8 +39,6 @@ AT_REST = 2.0  # times the round trip of an idle cluster
 AT_REST_MS = 5.0  # above it, which is no load either
 LAG_AT_REST = 2 * PROBE_PACE
 ATTEMPTS = 3  # of a window that was disturbed
-
-Observe = Callable[[str, Signals | None], None]
 
 
 class SparkTraffic:
@@ -74,15 +73,13 @@ class SparkTraffic:
         self._tasks = tasks
         self._jmx_addresses = tuple(jmx)
         self._reading = TrafficReading(tasks, len(self._groups))
-        self._hearing = threading.Lock()
+        self._reports: deque[tuple[float, int, Report]] = deque()
         self._job_name = f"drainer limits: {topic}"
         self._job_error: DrainerError | None = None
         self._job = threading.Thread(target=self._run_job, name="traffic-job", daemon=True)
         self._least_ms: float | None = None
         self._skips = 0
-        self._in_sync: InSyncWatch | None = None
-        self._jmx: Jmx | None = None
-        self._coordinator: TrafficCoordinator | None = None
+        self._opened = ExitStack()
 
     def start(self) -> None:
         """Connects to the brokers and begins the tasks; there is no traffic yet.
@@ -91,35 +88,36 @@ class SparkTraffic:
             Refused: when a broker's metrics can't be read, or the topic can't be reached, or Spark
                 has no room for so many tasks.
         """
-        try:
+        with ExitStack() as opened:
             self._in_sync = InSyncWatch(self._client, self._topic)
-            self._jmx = Jmx.connect(self._session, self._jmx_addresses)
+            opened.callback(self._in_sync.close)
+            self._jmx = Jmx(self._session, self._jmx_addresses)
+            opened.callback(self._jmx.close)
             bind, host = _addresses(self._session)
-            self._coordinator = coordinator = TrafficCoordinator(bind, self._tasks, self._heard)
-            coordinator.open()
+            self._coordinator = TrafficCoordinator(bind, self._tasks, self._heard)
+            self._coordinator.open()
+            opened.callback(self._end_job)
             self._hosting = Hosting(
                 client=self._client,
                 topic=self._topic,
                 partitions=self._in_sync.partitions,
                 groups=self._groups,
                 tasks=self._tasks,
-                address=(host, coordinator.port),
-                token=coordinator.token,
+                address=(host, self._coordinator.port),
+                token=self._coordinator.token,
             )
             self._job.start()
             until_s = time.monotonic() + TASKS_S
-            while coordinator.here < self._tasks:
+            while (here := self._coordinator.here) < self._tasks:
                 if time.monotonic() > until_s:
                     raise Refused(
-                        f"{coordinator.here} of {self._tasks} tasks have begun in {TASKS_S:.0f} s",
+                        f"{here} of {self._tasks} tasks have begun in {TASKS_S:.0f} s",
                         hint="they all run at once: ask for fewer, or give Spark more cores",
                     )
                 self._look()
             self._in_sync.start()
             self._jmx.start()
-        except BaseException:
-            self.close()
-            raise
+            self._opened = opened.pop_all()
 
     def measure(
         self,
@@ -143,9 +141,8 @@ class SparkTraffic:
             observe("connecting", None)
             self._carry_out(point, self._reading_groups)
             for _ in range(ATTEMPTS):
-                begun_s, silences = time.monotonic(), self._silences
-                with self._hearing:
-                    self._reading.forget_before(begun_s)
+                begun_s, silences = time.monotonic(), self._reading.silences
+                self._reading.forget_before(begun_s)
                 steady_s = begun_s + warm_up_s
                 end_s = steady_s + window_s + 2 * REPORT_S  # reports begin and end a little inside
                 while (now_s := time.monotonic()) < end_s:
@@ -155,7 +152,7 @@ class SparkTraffic:
                     if running is not None and stop_when(running):
                         return running
                 whole = self._signals(steady_s, end_s, point.consumer_groups)
-                if whole is not None and self._silences == silences:
+                if whole is not None and self._reading.silences == silences:
                     return whole
         finally:
             self._halt()
@@ -176,8 +173,7 @@ class SparkTraffic:
         try:
             self._carry_out(probe, self._reading_groups)
             begun_s = time.monotonic()
-            with self._hearing:
-                self._reading.forget_before(begun_s)
+            self._reading.forget_before(begun_s)
             while not at_rest and (now_s := time.monotonic()) < until_s:
                 self._look()
                 if now_s - begun_s < PROBE_S:
@@ -191,46 +187,29 @@ class SparkTraffic:
         if not at_rest:
             self._skips += 1
             self._carry_out(None, self._reading_groups)
-        with self._hearing:
-            self._reading.set_caught_up()
+        self._reading.set_caught_up()
         return at_rest
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Ends the traffic, the tasks and the connections; does not raise."""
-        if self._coordinator is not None:
-            self._coordinator.close()
+        self._opened.close()
+
+    def _end_job(self) -> None:
+        self._coordinator.close()
         if self._job.is_alive():
             self._job.join(STOP_S)
         if self._job.is_alive():
             with suppress(DrainerError), spark_failures():
                 self._session.sparkContext.cancelJobGroup(self._job_name)
             self._job.join(STOP_S)
-        if self._jmx is not None:
-            self._jmx.close()
-        if self._in_sync is not None:
-            self._in_sync.close()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def _reading_groups(self) -> int:
-        assert self._coordinator is not None
         return self._coordinator.order.groups
-
-    @property
-    def _silences(self) -> int:
-        with self._hearing:
-            return self._reading.silences
 
     def _is_calm(self, seen: Signals) -> bool:
         if seen.round_trip_ms and (self._least_ms is None or seen.round_trip_ms < self._least_ms):
@@ -238,8 +217,7 @@ class SparkTraffic:
         return 0 < seen.round_trip_ms <= AT_REST * (self._least_ms or 0.0) + AT_REST_MS
 
     def _caught_up(self, begin_s: float, end_s: float) -> bool:
-        with self._hearing:
-            lag = self._reading.lag_between(begin_s, end_s, self._reading_groups)
+        lag = self._reading.lag_between(begin_s, end_s, self._reading_groups)
         if lag is None:
             return not self._reading_groups
         least, most = lag
@@ -251,15 +229,13 @@ class SparkTraffic:
             raise ValueError(f"{groups} groups of {len(self._groups)}")
         if groups != self._reading_groups:
             self._carry_out(None, groups)
-            with self._hearing:
-                self._reading.set_caught_up()
+            self._reading.set_caught_up()
 
     def _carry_out(self, point: Point | None, groups: int) -> None:
-        assert self._coordinator is not None
         number = self._coordinator.order.number + 1
         self._coordinator.tell(TrafficOrder(number, point, groups, self._skips))
         until_s = time.monotonic() + READY_S
-        while not self._ready(number):
+        while not self._reading.ready(number):
             if time.monotonic() > until_s:
                 raise Interrupted(
                     f"the clients are not ready after {READY_S:.0f} s",
@@ -267,52 +243,43 @@ class SparkTraffic:
                 )
             self._look()
 
-    def _ready(self, number: int) -> bool:
-        with self._hearing:
-            return self._reading.ready(number)
-
     def _halt(self) -> None:
-        assert self._coordinator is not None
         order = self._coordinator.order
         self._coordinator.tell(TrafficOrder(order.number + 1, None, order.groups, order.skips))
 
     def _running(self, point: Point, begun_s: float, now_s: float) -> Signals | None:
-        handlers_idle, isr_changing = self._looked(now_s - LOOKED_S, now_s)
-        with self._hearing:
-            return self._reading.running(
-                point, begun_s, now_s, handlers_idle=handlers_idle, isr_changing=isr_changing
-            )
+        seen = self._reading.running(point, begun_s, now_s)
+        return self._with_looks(seen, now_s - LOOKED_S, now_s)
 
     def _signals(self, begin_s: float, end_s: float, groups: int) -> Signals | None:
-        handlers_idle, isr_changing = self._looked(begin_s, end_s)
-        with self._hearing:
-            return self._reading.signals(
-                begin_s, end_s, groups, handlers_idle=handlers_idle, isr_changing=isr_changing
-            )
+        seen = self._reading.signals(begin_s, end_s, groups)
+        return self._with_looks(seen, begin_s, end_s)
 
-    def _looked(self, begin_s: float, end_s: float) -> tuple[float | None, float | None]:
-        """How idle request handlers were, and how long in-sync replicas changed; None: unknown."""
-        assert self._in_sync is not None
-        assert self._jmx is not None
+    def _with_looks(self, seen: Signals | None, begin_s: float, end_s: float) -> Signals | None:
+        """With how idle request handlers were, and how long in-sync replicas changed."""
+        if seen is None:
+            return None
         shares = (
             changing_share(self._in_sync.within(begin_s, end_s), self._in_sync.usual),
             changing_share(self._jmx.in_sync_changes(begin_s, end_s)),
         )
-        return (
-            self._jmx.handlers_idle(begin_s, end_s),
-            max((one for one in shares if one is not None), default=None),
+        return replace(
+            seen,
+            handlers_idle=self._jmx.handlers_idle(begin_s, end_s),
+            isr_changing=max((one for one in shares if one is not None), default=None),
         )
 
     def _heard(self, task: int, report: Report) -> None:
-        with self._hearing:
-            self._reading.take(time.monotonic(), task, report)
+        self._reports.append((time.monotonic(), task, report))  # in a thread of the coordinator
 
     def _look(self) -> None:
-        """Waits for a moment; raises what keeps the traffic from going on."""
-        assert self._coordinator is not None
+        """Waits for a moment, and reads what was reported; raises what keeps the traffic from
+        going on."""
         self._job.join(LOOK_S)
-        if self._in_sync is not None and self._in_sync.gone is not None:
-            raise no_test_topic(str(self._in_sync.gone))
+        while self._reports:
+            self._reading.take(*self._reports.popleft())
+        if self._in_sync.failure is not None:
+            raise no_test_topic(str(self._in_sync.failure))
         if self._coordinator.lost is not None:
             raise self._coordinator.lost
         if self._job_error is not None:

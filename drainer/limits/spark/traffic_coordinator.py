@@ -1,37 +1,93 @@
-"""The driver's line to the tasks that host traffic: it tells them to go on, and hears from them.
+"""The line between the driver and the tasks that host traffic: orders one way, reports the other.
 
-It repeats its order all the time: a task that hears nothing for a second stops its traffic. So the
-traffic ends with this process, however that ends.
+The driver repeats its order all the time, and a task that hears nothing for a second stops its
+traffic. So the traffic ends with the driver, however that ends.
+
+Both ends prove that they know the token before anything is said (``multiprocessing.connection``).
+What is said is JSON: nothing that comes over the line is ever unpickled.
 """
 
 from __future__ import annotations
 
-import asyncio
-import hmac
+import os
 import secrets
+import socket
+import struct
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 
-import orjson
+import msgspec
 
 from drainer.errors import DrainerError, Interrupted
+from drainer.limits.search.point import Point
 from drainer.limits.search.reading import Report
-from drainer.limits.spark.orders import TELL_S, TrafficOrder
 from drainer.spark.failure import error_of
 
-GREETING_S = 5.0
-LINE_BYTES = 1024 * 1024
+TELL_S = 0.2  # between two tellings
+SILENCE_S = 1.0  # without any a task stops its traffic
+CONNECT_S = 10.0
+GREETING_S = 5
 CLOSE_S = 2.0
+SAID_BYTES = 1024 * 1024
 
 Heard = Callable[[int, Report], None]
 
 
-class TrafficCoordinator:
-    """Listens on ``bind`` for so many tasks, in a thread of its own.
+@dataclass(frozen=True, slots=True)
+class TrafficOrder:
+    """What to do until the next one.
 
-    Whoever doesn't present ``token`` is hung up on. ``heard`` is called in that thread with the
-    number of a task and what it reports. ``lost`` is why the traffic can't go on: what a task
+    Attributes:
+        number: rises from order to order.
+        point: the traffic to make, of all tasks; None for none.
+        groups: how many of the groups read.
+        skips: how often the groups had to skip what they had not read yet.
+        over: the task may end.
+    """
+
+    number: int
+    point: Point | None = None
+    groups: int = 0
+    skips: int = 0
+    over: bool = False
+
+
+def connect(address: tuple[str, int], token: str) -> Connection:
+    """A task's end of the line. Raises Interrupted when the driver is not there."""
+    host, port = address
+    try:
+        reached = socket.create_connection(address, timeout=CONNECT_S)
+    except OSError as error:
+        raise Interrupted(
+            f"a task can't reach the driver at {host}:{port}: {error.strerror or error}",
+            hint="executors must reach the driver on any port of it (spark.driver.host)",
+        ) from None
+    reached.settimeout(None)
+    reached.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    line = Connection(reached.detach())
+    try:
+        answer_challenge(line, token.encode())
+        deliver_challenge(line, token.encode())
+    except (AuthenticationError, EOFError, OSError):
+        line.close()
+        raise driver_gone() from None
+    return line
+
+
+def driver_gone() -> Interrupted:
+    return Interrupted("the driver is gone: the traffic has stopped")
+
+
+class TrafficCoordinator:
+    """The driver's end: listens on ``bind`` for so many tasks, in threads of its own.
+
+    Whoever doesn't know ``token`` is hung up on. ``heard`` is called in one of the threads with
+    the number of a task and what it reports. ``lost`` is why the traffic can't go on: what a task
     said of it, or that it is gone.
     """
 
@@ -39,111 +95,115 @@ class TrafficCoordinator:
         self.token = secrets.token_urlsafe(24)
         self.port = 0
         self.lost: DrainerError | None = None
+        self.order = TrafficOrder(1)
         self._bind = bind
         self._tasks = tasks
         self._heard = heard
-        self._order = TrafficOrder(1)
-        self._here: set[int] = set()
-        self._loop = asyncio.new_event_loop()
-        self._changed, self._closing = asyncio.Event(), asyncio.Event()
-        self._opened = threading.Event()
-        self._failed: OSError | None = None
-        self._thread = threading.Thread(target=self._run, name="traffic-tower", daemon=True)
+        self._lines: dict[int, tuple[socket.socket, Connection]] = {}
+        self._saying = threading.Lock()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="traffic-coordinator", daemon=True)
 
     @property
     def here(self) -> int:
         """How many tasks are connected."""
-        return len(self._here)
-
-    @property
-    def order(self) -> TrafficOrder:
-        """What the tasks are told."""
-        return self._order
+        return len(self._lines)
 
     def open(self) -> None:
         """Raises Interrupted when it can't listen."""
-        self._thread.start()
-        self._opened.wait()
-        if self._failed is not None:
-            raise Interrupted(
-                f"can't listen on {self._bind} for the tasks: {self._failed.strerror}",
-                hint="is spark.driver.bindAddress an address of this machine?",
+        family = socket.AF_INET6 if ":" in self._bind else socket.AF_INET
+        try:
+            self._server = socket.create_server(
+                (self._bind, 0), family=family, backlog=self._tasks + 8
             )
+        except OSError as error:
+            raise Interrupted(
+                f"can't listen on {self._bind} for the tasks: {error.strerror}",
+                hint="is spark.driver.bindAddress an address of this machine?",
+            ) from None
+        self._server.settimeout(TELL_S)
+        self.port = self._server.getsockname()[1]
+        self._thread.start()
 
     def tell(self, order: TrafficOrder) -> None:
         """Orders something else, at once."""
-        self._order = order
-        with suppress(RuntimeError):  # it has ended, and nobody listens
-            self._loop.call_soon_threadsafe(self._wake)
+        self.order = order
+        self._say()
 
     def close(self) -> None:
-        """Says that it is over, and hangs up."""
-        if self._thread.is_alive():
-            self.tell(TrafficOrder(self._order.number + 1, over=True))
-            with suppress(RuntimeError):  # it has just ended
-                self._loop.call_soon_threadsafe(self._closing.set)
-            self._thread.join(CLOSE_S)
+        """Says that it is over, and hangs up on who hasn't left."""
+        if not self._thread.is_alive():
+            return
+        self.tell(TrafficOrder(self.order.number + 1, over=True))
+        until_s = time.monotonic() + 2 * TELL_S  # for the last order to be heard
+        while self._lines and time.monotonic() < until_s:
+            time.sleep(TELL_S / 10)
+        self._closing.set()
+        self._thread.join(CLOSE_S)
+        with self._saying:
+            for reached, _ in self._lines.values():
+                _hang_up(reached)
 
-    def _wake(self) -> None:
-        woken, self._changed = self._changed, asyncio.Event()
-        woken.set()
+    def _serve(self) -> None:
+        with self._server:
+            while not self._closing.is_set():
+                with suppress(OSError):  # nobody came, or they have left again
+                    reached, _ = self._server.accept()
+                    threading.Thread(target=self._greet, args=(reached,), daemon=True).start()
+                self._say()
 
-    def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            try:
-                runner.run(self._serve())
-            except OSError as error:
-                self._failed = error
-            finally:
-                self._opened.set()
+    def _say(self) -> None:
+        with self._saying:
+            said = msgspec.json.encode(self.order)  # in here: an older one must not come later
+            for reached, line in self._lines.values():
+                try:
+                    line.send_bytes(said)
+                except OSError:  # gone, or it has read nothing for long
+                    _hang_up(reached)
 
-    async def _serve(self) -> None:
-        server = await asyncio.start_server(self._greet, self._bind, 0, limit=LINE_BYTES)
-        self.port = server.sockets[0].getsockname()[1]
-        self._opened.set()
-        async with server:
-            await self._closing.wait()
-            await asyncio.sleep(2 * TELL_S)  # for the last order to be heard
-
-    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _greet(self, reached: socket.socket) -> None:
         task: int | None = None
-        try:
-            async with asyncio.timeout(GREETING_S):
-                greeting = orjson.loads(await reader.readline())
-            if not hmac.compare_digest(str(greeting["token"]).encode(), self.token.encode()):
-                return
-            if self.lost is not None:
-                return  # Spark tries again what has failed
-            task = int(greeting["task"])
-            self._here.add(task)
-            telling = asyncio.create_task(self._tell_on(writer))
+        with reached, Connection(os.dup(reached.fileno())) as line:
             try:
-                await self._listen(task, reader)
+                reached.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                _set_patience(reached, socket.SO_SNDTIMEO, GREETING_S)
+                _set_patience(reached, socket.SO_RCVTIMEO, GREETING_S)
+                deliver_challenge(line, self.token.encode())
+                answer_challenge(line, self.token.encode())
+                if self.lost is not None:
+                    return  # Spark tries again what has failed
+                task = int(line.recv_bytes(SAID_BYTES))
+                _set_patience(reached, socket.SO_RCVTIMEO, 0)
+                with self._saying:
+                    self._lines[task] = reached, line
+                self._listen(task, line)
+            except (AuthenticationError, EOFError, OSError, ValueError, msgspec.DecodeError):
+                pass  # gone, or nobody we know
             finally:
-                telling.cancel()
-        except (OSError, ValueError, KeyError, TypeError, TimeoutError):
-            pass  # hung up on, or nobody we know
-        except asyncio.CancelledError:
-            pass  # it is over; what is raised here would be logged
-        finally:
-            if task is not None and not self._order.over:
-                self._here.discard(task)
-                self.lost = self.lost or Interrupted(
-                    f"task {task} of the traffic is gone", hint="Spark's log says why"
-                )
-            writer.close()
+                if task is not None:
+                    self._let_go(task)
 
-    async def _listen(self, task: int, reader: asyncio.StreamReader) -> None:
-        while line := await reader.readline():
-            said = orjson.loads(line)
+    def _let_go(self, task: int) -> None:
+        with self._saying:
+            self._lines.pop(task, None)
+        if not self.order.over:
+            self.lost = self.lost or Interrupted(
+                f"task {task} of the traffic is gone", hint="Spark's log says why"
+            )
+
+    def _listen(self, task: int, line: Connection) -> None:
+        while True:
+            said = msgspec.json.decode(line.recv_bytes(SAID_BYTES))
             if "failure" in said:
                 self.lost = self.lost or error_of(said["failure"])
                 return
-            self._heard(task, Report.from_json(said))
+            self._heard(task, msgspec.convert(said, Report))
 
-    async def _tell_on(self, writer: asyncio.StreamWriter) -> None:
-        while True:
-            writer.write(orjson.dumps(self._order) + b"\n")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(TELL_S):
-                    await self._changed.wait()
+
+def _set_patience(reached: socket.socket, option: int, seconds: int) -> None:
+    reached.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", seconds, 0))
+
+
+def _hang_up(reached: socket.socket) -> None:
+    with suppress(OSError):  # who has left already
+        reached.shutdown(socket.SHUT_RDWR)
