@@ -20,8 +20,8 @@ from drainer.store.atomic_file import write_to_last
 
 _BYTES_MOST = 256 * 1024 * 1024  # more is no file of limits
 _POINT = [each.name for each in fields(Point)]
-CSV_MARK = b"at,message_bytes,producers,"  # what a table of trials begins with
 _SIGNALS = [each.name for each in fields(Signals)]
+CSV_MARK = b"at,message_bytes,producers,"  # what a table of trials begins with
 
 
 class LimitsFile:
@@ -65,23 +65,23 @@ class LimitsFile:
 
     def load(self) -> Limits:
         """Raises LimitsRefused when there is no file, or it is damaged, newer or something else."""
+        other = "name another file, or measure again with `drainer limits --out FILE`"
         try:
             if self.path.stat().st_size > _BYTES_MOST:
-                raise self._refused("it is too large to be a file of limits")
-            body = orjson.loads(self.path.read_bytes())
+                raise LimitsRefused("it is too large to be a file of limits", hint=other)
+            return Limits.from_json(orjson.loads(self.path.read_bytes()))
         except FileNotFoundError:
             raise LimitsRefused(
                 f"there are no limits at {self.path}",
                 hint="measure them with `drainer limits -b BROKER --out FILE`",
             ) from None
         except OSError as error:
-            raise self._refused(f"it can't be read: {error.strerror or error}") from None
+            why, hint = f"it can't be read: {error.strerror or error}", other
         except orjson.JSONDecodeError:
-            raise self._refused("it is no JSON") from None
-        try:
-            return Limits.from_json(body)
+            why, hint = "it is no JSON", other
         except LimitsRefused as error:
-            raise LimitsRefused(f"{self.path}: {error}", hint=error.hint) from None
+            why, hint = str(error), error.hint or other
+        raise LimitsRefused(f"{self.path}: {why}", hint=hint)
 
     def write(self, limits: Limits) -> None:
         """Writes all of it so that a crash leaves the old or the new one; for its owner only.
@@ -97,27 +97,14 @@ class LimitsFile:
                 hint="the trials before this one are kept in it: make room, and say the same again",
             ) from error
 
-    def _refused(self, why: str) -> LimitsRefused:
-        return LimitsRefused(
-            f"{self.path}: {why}",
-            hint="name another file, or measure again with `drainer limits --out FILE`",
-        )
-
 
 def trials_as_csv(limits: Limits) -> str:
     """A line for each trial with its point, its signals and the verdict; the first has names."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(["at", *_POINT, *_SIGNALS, "verdict", "why"])
-    for trial in limits.trials:
-        point, signals = trial.point.as_json(), trial.signals.as_json()
-        rows.writerow(
-            [
-                trial.at,
-                *(point[name] for name in _POINT),
-                *("" if signals[name] is None else signals[name] for name in _SIGNALS),
-                trial.judgement.verdict.value,
-                "; ".join(trial.judgement.why),
-            ]
-        )
+    for trial, kept in zip(limits.trials, limits.as_json()["trials"], strict=True):
+        point, seen = kept["point"], kept["signals"]  # what is None is an empty cell
+        values = [*(point[name] for name in _POINT), *(seen[name] for name in _SIGNALS)]
+        rows.writerow([kept["at"], *values, trial.verdict.value, trial.why])
     return text.getvalue()

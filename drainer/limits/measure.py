@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Protocol, Self
+from types import FrameType
+from typing import Protocol
 
 from drainer.engine.signals import signals_to
 from drainer.errors import (
@@ -26,6 +26,7 @@ from drainer.errors import (
 from drainer.kafka.cluster import Cluster
 from drainer.limits.file import LimitsFile
 from drainer.limits.kafka.topic import (
+    LiveTraffic,
     Own,
     brokers_of,
     create_test_topic,
@@ -38,9 +39,9 @@ from drainer.limits.kafka.topic import (
     new_topic_name,
     own_things,
 )
-from drainer.limits.request import SAID_BY, LimitsRequest
+from drainer.limits.request import LimitsRequest, differences
 from drainer.limits.search.boundary import Limits
-from drainer.limits.search.settings import Axis, LimitSettings
+from drainer.limits.search.settings import Axis
 from drainer.limits.trials import LimitsStatus, Traffic, Trials
 
 SHOWN = 5  # topics and groups of others, in a refusal
@@ -55,7 +56,6 @@ class PreparedLimits:
         on_disk: the file as it was found.
         topic: the name that the test topic will have.
         groups: those that will read it.
-        partitions_a_broker: of that topic.
         live: others that use the cluster; nothing unless it is shared.
         left_behind: topics and groups of earlier runs, or of one that goes on.
     """
@@ -66,10 +66,7 @@ class PreparedLimits:
     bootstrap_servers: str
     topic: str
     groups: tuple[str, ...]
-    partitions_a_broker: int
-    message_bytes_most: int
-    live: dict[str, float]
-    live_groups: tuple[str, ...]
+    live: LiveTraffic
     left_behind: Own
 
 
@@ -82,17 +79,8 @@ def keep_limits(prepared: PreparedLimits) -> None:
         LimitsFile(prepared.request.out).write(prepared.limits)
 
 
-class Host(Protocol):
+class Host(AbstractContextManager["Host"], Protocol):
     """Where the clients of the traffic run; a context manager that begins and ends it."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
 
     def traffic(self, topic: str, groups: Sequence[str]) -> AbstractContextManager[Traffic]:
         """Traffic on this topic, read by these groups."""
@@ -130,21 +118,18 @@ def prepare_limits(
         limits = _gone_on_with(on_disk, limits, request.out)
     own = own_things(cluster)
     topic = new_topic_name(at)
-    groups = group_names(topic, _most(settings, Axis.CONSUMER_GROUPS, settings.consumer_groups))
-    live: dict[str, float] = {}
-    live_groups: tuple[str, ...] = ()
+    groups = group_names(topic, settings.most(Axis.CONSUMER_GROUPS))
+    live = LiveTraffic()
     if not limits.complete:
         insist_on_removal(cluster)
         insist_on_reading(cluster, groups)
-        traffic = live_traffic(cluster)
-        live, live_groups = dict(traffic.topics), traffic.groups
-        if traffic and not request.shared:
+        live = live_traffic(cluster)
+        if live and not request.shared:
             raise Refused(
-                f"others use this cluster: {_others(live, live_groups)}",
+                f"others use this cluster: {live.words(SHOWN)}",
                 hint="overload would hit them. Stop them, or say --shared-cluster: then a trial"
                 " ends within about a second of overload; bound it with --max-mb-per-s, too",
             )
-    partitions = _most(settings, Axis.PARTITIONS, settings.partitions)
     return PreparedLimits(
         request=request,
         limits=limits,
@@ -152,10 +137,7 @@ def prepare_limits(
         bootstrap_servers=cluster.settings.bootstrap_servers,
         topic=topic,
         groups=groups,
-        partitions_a_broker=partitions // brokers,
-        message_bytes_most=_most(settings, Axis.MESSAGE_BYTES, settings.message_bytes),
         live=live,
-        live_groups=live_groups,
         left_behind=own,
     )
 
@@ -207,11 +189,15 @@ def _on_a_topic(
     clock: Callable[[], float],
 ) -> MeasuredLimits:
     own = Own((prepared.topic,), prepared.groups)
+    settings = prepared.limits.settings
     made = False
     try:
         with _telling_how_to_go_on(file):
             create_test_topic(
-                cluster, prepared.topic, prepared.partitions_a_broker, prepared.message_bytes_most
+                cluster,
+                prepared.topic,
+                settings.most(Axis.PARTITIONS),
+                settings.most(Axis.MESSAGE_BYTES),
             )
             made = True
             insist_on_use(cluster, prepared.topic)
@@ -299,36 +285,10 @@ def _gone_on_with(found: Limits, asked: Limits, path: Path) -> Limits:
     if set(before.values) <= set(now.values):  # more of them are no other settings
         values = now.values
     # Nor is what a drain may use of what was found.
-    different = replace(before, values=values, safe_share=now.safe_share).differences(now)
-    if different:
-        told = ", ".join(
-            f"{SAID_BY.get(name, name)} was {_told(getattr(before, name))},"
-            f" and is {_told(getattr(now, name))}"
-            for name in different
-        )
+    before = replace(before, values=values, safe_share=now.safe_share)
+    if told := differences(before, now):
         raise LimitsRefused(
-            f"{path} was measured with other settings: {told}",
+            f"{path} was measured with other settings: {', '.join(told)}",
             hint=f"say them as they were to go on from its {len(found.trials)} trials, or {other}",
         )
     return replace(found, settings=now)
-
-
-def _told(value: object) -> str:
-    if isinstance(value, tuple):
-        return " ".join(map(str, value))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _most(settings: LimitSettings, axis: Axis, otherwise: int) -> int:
-    if settings.axis is not axis:
-        return otherwise
-    return max(int(value) for value in settings.values)
-
-
-def _others(topics: dict[str, float], groups: Sequence[str]) -> str:
-    told = [f"{name} is written to, {rate:,.1f} messages/s" for name, rate in topics.items()]
-    told += [f"group {name} has members" for name in groups]
-    more = len(told) - SHOWN
-    return "; ".join(told[:SHOWN]) + (f"; and {more} more" if more > 0 else "")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from drainer.errors import UsageError
-from drainer.limits.search.overload import Thresholds
-from drainer.limits.search.settings import Axis, LimitSettings, Value
+from drainer.limits.search.settings import Asked, Axis, LimitSettings
 from drainer.limits.trials import Pauses
 
 # More than a broker bears that also has readers: Dropbox's bore 60 MB/s with five groups.
@@ -32,35 +31,22 @@ SAID_BY = {
 }  # settings as a person knows them
 
 
-@dataclass(frozen=True, slots=True)
-class LimitsRequest:
-    """What was asked for.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsRequest(Asked):
+    """What was asked for. Partitions, also those in ``values``, are for each broker.
 
     Attributes:
-        axis: what is varied, over ``values``; partitions are those for each broker.
         out: the file of the result.
-        partitions: of the test topic, for each broker.
         pace_bytes_per_s: of one producer; None for what makes the search fine-grained.
         bytes_per_s_most: that all producers together never exceed; None for no bound of this kind.
         shared: others may use the cluster; a trial ends within about a second of overload.
         jmx: ``host:port`` of brokers' metrics.
     """
 
-    axis: Axis
-    values: tuple[Value, ...]
     out: Path
-    message_bytes: int = 1024
-    consumer_groups: int = 5
-    partitions: int = 10
-    compression: str = "none"
-    compressibility: float = 0.0
-    pace_bytes_per_s: float | None = None
     producers_most: int = PRODUCERS_MOST
+    pace_bytes_per_s: float | None = None
     bytes_per_s_most: float | None = None
-    precision: float = 0.05
-    trials_most: int = 14
-    safe_share: float = 0.8
-    window_s: float = 30.0
     pauses: Pauses = field(default_factory=lambda: Pauses(10.0, 60.0))
     shared: bool = False
     jmx: tuple[str, ...] = ()
@@ -78,23 +64,25 @@ class LimitsRequest:
                 f"one producer alone sends {pace / 1e6:,.3f} MB/s, more than --max-mb-per-s allows",
                 hint="say a lower --pace, or none: then it is chosen",
             )
-        values = self.values
+        asked = {each.name: getattr(self, each.name) for each in fields(Asked)}
         if self.axis is Axis.PARTITIONS:
-            values = tuple(int(value) * brokers for value in values)
-        return LimitSettings(
-            axis=self.axis,
-            values=values,
-            pace_bytes_per_s=pace,
-            producers_most=most,
-            message_bytes=self.message_bytes,
-            consumer_groups=self.consumer_groups,
-            partitions=self.partitions * brokers,
-            compression=self.compression,
-            compressibility=self.compressibility,
-            precision=self.precision,
-            safe_share=self.safe_share,
-            trials_most=self.trials_most,
-            window_s=self.window_s,
-            jmx=bool(self.jmx),
-            thresholds=Thresholds(),
-        )
+            asked["values"] = tuple(int(value) * brokers for value in self.values)
+        asked |= {"partitions": self.partitions * brokers, "producers_most": most}
+        return LimitSettings(**asked, pace_bytes_per_s=pace, jmx=bool(self.jmx))
+
+
+def differences(before: LimitSettings, now: LimitSettings) -> list[str]:
+    """In which settings they differ, as in ``--consumer-groups was 5, and is 7``."""
+    return [
+        f"{SAID_BY.get(name, name)} was {_told(getattr(before, name))},"
+        f" and is {_told(getattr(now, name))}"
+        for name in before.differences(now)
+    ]
+
+
+def _told(value: object) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -10,10 +10,9 @@ from typing import Protocol
 from drainer.errors import Interrupted
 from drainer.limits.file import LimitsFile
 from drainer.limits.search.boundary import Boundary, Limits
-from drainer.limits.search.found import Found
 from drainer.limits.search.overload import judge
-from drainer.limits.search.point import Point, Signals, Trial, Verdict
-from drainer.limits.search.settings import Axis, LimitSettings, Value
+from drainer.limits.search.point import Found, Point, Signals, Trial, Verdict
+from drainer.limits.search.settings import LimitSettings, Value
 
 BASELINE_PACE_LEAST = 5.0  # messages/s, so that large messages have round trips to tell of, too
 BASELINE_SHARE = 0.1  # of what may be tried at most: the brokers have to be at rest
@@ -140,35 +139,27 @@ class Trials:
     def _find_boundary(self, value: Value) -> None:
         from drainer.limits.search.search import Search  # noqa: PLC0415 - numpy is slow to import
 
-        known = [(t.point.producers, t.judgement.verdict) for t in self.limits.trials_of(value)]
+        known = [(t.point.producers, t.verdict) for t in self.limits.trials_of(value)]
         settings = self._settings
         search = Search(settings.producers_most, settings.precision, settings.trials_most, known)
         self._found = search.found()
         if search.next() is not None and value not in self.limits.baseline:
             self._measure_baseline(value)
         while (producers := search.next()) is not None:
-            trial = self._try(point_of(settings, value, producers))
-            search.told(producers, trial.judgement.verdict)
+            trial = self._try(settings.point(value, producers))
+            search.told(producers, trial.verdict)
             self._found = search.found()
             self._keep(replace(self.limits, trials=(*self.limits.trials, trial)))
             self._cool_down(trial.point)
-        boundary = Boundary.of(
-            settings.axis,
-            point_of(settings, value, 0),
-            search.found(),
-            self.limits.trials_of(value),
-        )
+        found = search.found()
+        at = settings.point(value, found.safe)
+        boundary = Boundary.of(value, at, found, self.limits.trials_of(value))
         self._keep(replace(self.limits, boundaries=(*self.limits.boundaries, boundary)))
 
     def _measure_baseline(self, value: Value) -> None:
         point = baseline_point(self._settings, value)
-        begun_s = self._clock()
-        signals = self._traffic.measure(
-            point,
-            warm_up_s=self._pauses.warm_up_s,
-            window_s=self._settings.window_s,
-            observe=self._observer(point, begun_s, baseline=True),
-            stop_when=lambda _: False,
+        signals = self._measure(
+            point, lambda phase: f"{BASELINE}, {phase}", stop_when=lambda _: False
         )
         if not signals.round_trip_ms > 0:  # nor a number
             raise Interrupted(
@@ -194,21 +185,18 @@ class Trials:
             since_s = now_s if since_s is None else since_s
             return now_s - since_s >= SURE_S
 
-        begun_s, at = self._clock(), self._now()
-        signals = self._traffic.measure(
+        at = self._now()
+        signals = self._measure(
             point,
-            warm_up_s=self._pauses.warm_up_s,
-            window_s=self._settings.window_s,
-            observe=self._observer(point, begun_s),
+            lambda phase: phase,
             stop_when=overloaded if self._stops_at_overload else lambda _: False,
         )
         self._made, self._took_s = self._made + 1, self._clock()
         return Trial(point, signals, judge(point, signals, baseline_ms, thresholds), at)
 
     def _cool_down(self, point: Point) -> None:
-        self._traffic.rest(
-            self._pauses.cool_down_s_most, self._observer(point, self._clock(), COOLING_DOWN)
-        )
+        observe = self._observer(point, lambda _: COOLING_DOWN)
+        self._traffic.rest(self._pauses.cool_down_s_most, observe)
         self._took_s = self._clock()
 
     def _keep(self, limits: Limits) -> None:
@@ -229,12 +217,22 @@ class Trials:
             )
         )
 
-    def _observer(
-        self, point: Point, begun_s: float, said: str = "", *, baseline: bool = False
-    ) -> Observe:
+    def _measure(
+        self, point: Point, words: Callable[[str], str], stop_when: Callable[[Signals], bool]
+    ) -> Signals:
+        return self._traffic.measure(
+            point,
+            warm_up_s=self._pauses.warm_up_s,
+            window_s=self._settings.window_s,
+            observe=self._observer(point, words),
+            stop_when=stop_when,
+        )
+
+    def _observer(self, point: Point, words: Callable[[str], str]) -> Observe:
+        begun_s = self._clock()
+
         def observe(phase: str, signals: Signals | None) -> None:
-            words = f"{BASELINE}, {phase}" if baseline else said or phase
-            self._tell(Running(point, words, self._clock() - begun_s, signals))
+            self._tell(Running(point, words(phase), self._clock() - begun_s, signals))
 
         return observe
 
@@ -252,32 +250,8 @@ class Trials:
         return max(0.0, to_go * each_s - (now_s - self._took_s))
 
 
-def point_of(settings: LimitSettings, value: Value, producers: int) -> Point:
-    """The traffic of so many producers at this value of the axis."""
-    axis = settings.axis
-    point = Point(
-        message_bytes=settings.message_bytes,
-        producers=producers,
-        pace=1.0,
-        consumer_groups=settings.consumer_groups,
-        partitions=settings.partitions,
-        compression=settings.compression,
-        compressibility=settings.compressibility,
-    )
-    match axis:
-        case Axis.MESSAGE_BYTES:
-            point = replace(point, message_bytes=int(value))
-        case Axis.CONSUMER_GROUPS:
-            point = replace(point, consumer_groups=int(value))
-        case Axis.PARTITIONS:
-            point = replace(point, partitions=int(value))
-        case Axis.COMPRESSION:
-            point = replace(point, compression=str(value))
-    return replace(point, pace=settings.pace_bytes_per_s / point.message_bytes)
-
-
 def baseline_point(settings: LimitSettings, value: Value) -> Point:
     """The traffic of one producer that no broker feels, at this value of the axis."""
-    point = point_of(settings, value, 1)
+    point = settings.point(value, 1)
     unfelt = BASELINE_SHARE * settings.producers_most * point.pace
     return replace(point, pace=max(point.pace, min(BASELINE_PACE_LEAST, unfelt)))

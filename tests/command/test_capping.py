@@ -43,34 +43,16 @@ def topic(make_topic: MakeTopic) -> Topic:
 def test_it_is_told_before_meanwhile_and_at_the_end(
     command: Command, topic: Topic, write: Path
 ) -> None:
-    outcome = command.drain(topic, "--limits", str(write))
-    assert "1,000 messages/s, 98 KiB/s (read at most; 100 B a message" in words(outcome.err)
-    assert "reads 1,000/s at most" in outcome.err
-    assert "messages/s read, of 1,000 messages/s, 98 KiB/s" in words(outcome.err)
-
-
-def words(text: str) -> str:
-    return " ".join(text.split())
-
-
-def test_json_has_the_cap(command: Command, topic: Topic, write: Path) -> None:
-    answer = command.drain(topic, "--limits", str(write), "--json").answer
-    cap = answer["read_cap"]
-    assert (cap["messages_per_s"], cap["bytes_per_s"], cap["message_bytes"]) == (
-        1_000,
-        100_000,
-        100,
-    )
-    assert set(cap) == {
-        *("messages_per_s", "bytes_per_s", "message_bytes", "average_messages_per_s", "held_back")
-    }
-    assert "write_cap" not in answer
-
-
-def test_without_limits_nothing_is_said_of_them(command: Command, topic: Topic) -> None:
-    outcome = command.drain(topic, "--json")
-    assert "read_cap" not in outcome.answer
-    assert "at most" not in outcome.err.replace("read ahead at most", "")
+    outcome = command.drain(topic, "--limits", str(write), "--json")
+    told = " ".join(outcome.err.split())
+    assert "1,000 messages/s, 98 KiB/s (read at most; 100 B a message" in told
+    assert "reads 1,000/s at most" in told
+    assert "messages/s read, of 1,000 messages/s, 98 KiB/s" in told
+    cap = outcome.answer["read_cap"]
+    of_cap = [cap[name] for name in ("messages_per_s", "bytes_per_s", "message_bytes")]
+    assert of_cap == [1_000, 100_000, 100]
+    assert set(cap) >= {"average_messages_per_s", "held_back"}
+    assert "write_cap" not in outcome.answer
 
 
 def test_a_dry_run_and_an_estimate_name_the_cap_that_binds(
@@ -87,15 +69,6 @@ def test_a_dry_run_and_an_estimate_name_the_cap_that_binds(
         assert found["none"]["bounds"]["read cap"] == pytest.approx(0.599)
         assert found["write_cap"] is None
     assert "the brokers' limits: more would be read than they bear" in estimated.err
-
-
-def test_an_estimate_of_produce_knows_that_writing_is_capped(
-    command: Command, topic: Topic, make_topic: MakeTopic, write: Path
-) -> None:
-    what = [*command.what(topic, "produce"), "--set", f"topic={make_topic().name}"]
-    how = ["--from", "earliest", "--limits", str(write), "--latency", "1ms", "--json"]
-    found = command("estimate", *what, *how, "--order", "none").answer["estimate"]
-    assert found["write_cap"] == 1_000
 
 
 def test_inspect_tells_the_cap(command: Command, topic: Topic, write: Path) -> None:
@@ -151,13 +124,10 @@ def test_limits_of_another_cluster_are_warned_of(command: Command, topic: Topic)
     ("content", "says"),
     [
         (None, "there are no limits at"),
-        ("{", "it is no JSON"),
-        ("{}", "no limits"),
-        ('{"drainer_limits": 99}', "version 99"),
         ('{"drainer_limits": 1}', "damaged"),
         (json.dumps(measured({SIZE: 0.0}).as_json()), "no traffic was safe"),
         (
-            json.dumps(measured({}).as_json() | {"settings": measured().settings.as_json()}),
+            json.dumps(measured().as_json() | {"boundaries": []}),
             "no boundary",
         ),
     ],

@@ -60,21 +60,6 @@ def test_what_is_asked_wrongly_is_told_before_anything_is_looked_at(
     assert command.left_behind == []
 
 
-def test_brokers_that_are_not_named_or_do_not_answer(command: Command) -> None:
-    assert "-b HOST:PORT" in command("limits", code=2).hint
-    assert "127.0.0.1:1" in command("limits", *NOWHERE, code=3).error
-
-
-def test_without_java_it_is_refused_with_the_way_out(command: Command, tmp_path: Path) -> None:
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    outcome = command("limits", *NOWHERE, code=3, env={"PATH": str(empty), "JAVA_HOME": str(empty)})
-
-    assert "Spark" in outcome.error
-    assert "Java" in outcome.error
-    assert outcome.hint
-
-
 def test_other_files_are_never_written_over(command: Command) -> None:
     for option, name in (("--png", "a.png"), ("--csv", "a.csv"), ("--report", "a.html")):
         path = command.folder / name
@@ -102,16 +87,6 @@ def test_two_findings_are_compared(command: Command) -> None:
     assert [change["value"] for change in answer["changes"]] == [100, 1024, 10_240]
 
 
-def test_what_can_not_be_compared_is_refused(command: Command) -> None:
-    limits_at(command.folder / "a.json")
-    (command.folder / "b.json").write_text('{"drainer_limits": 99}')
-
-    assert "there are no limits at" in command("limits", "compare", "a.json", "no", code=3).error
-    outcome = command("limits", "compare", "a.json", "b.json", code=3)
-    assert "b.json" in outcome.error
-    assert "version 99" in outcome.error
-
-
 def test_cleanup_lists_by_name_asks_and_removes(command: Command, cluster: Cluster) -> None:
     name = new_topic_name()
     create_test_topic(cluster, name, 1, 1024)
@@ -124,16 +99,6 @@ def test_cleanup_lists_by_name_asks_and_removes(command: Command, cluster: Clust
     answer = command("limits", "cleanup", "-b", command.bootstrap, "--yes", "--json").answer
     assert name in answer["removed"]["topics"]
     eventually(lambda: name not in own_things(cluster).topics, "it is gone")
-
-
-def test_a_profile_names_options_of_limits_and_of_its_commands(command: Command) -> None:
-    (command.folder / "drainer.toml").write_text(
-        'bytes = "big"\nbootstrap-server = "127.0.0.1:1"\n'
-    )
-
-    named = ("--config", "drainer.toml", "limits")
-    assert "'big' is not a size" in command(*named, code=2).error
-    assert "127.0.0.1:1" in command(*named, "cleanup", code=3).error
 
 
 @pytest.mark.long

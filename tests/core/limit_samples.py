@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from drainer.limits.search.boundary import Boundary, Limits
-from drainer.limits.search.found import End
-from drainer.limits.search.point import Point
+from drainer.limits.search.point import End, Point
 from drainer.limits.search.settings import Axis, LimitSettings
 from drainer.policy.rate_cap import CapCurve, CapPoint
 
@@ -21,7 +20,12 @@ def limits(rates: Mapping[int, float] = RATES) -> CapCurve:
 
 def measured(rates: Mapping[int, float] = RATES, *, cluster_id: str = "c") -> Limits:
     """What such a curve is made from."""
-    settings = LimitSettings(Axis.MESSAGE_BYTES, tuple(rates), 1_000_000.0, 100)
+    settings = LimitSettings(
+        axis=Axis.MESSAGE_BYTES,
+        values=tuple(rates),
+        pace_bytes_per_s=1_000_000.0,
+        producers_most=100,
+    )
     found = tuple(
         Boundary(
             size,

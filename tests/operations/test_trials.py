@@ -9,11 +9,10 @@ import pytest
 
 from drainer.errors import Interrupted, LimitsNotWritten
 from drainer.limits.file import LimitsFile
-from drainer.limits.search.found import End
-from drainer.limits.search.point import Point, Verdict
+from drainer.limits.search.point import End, Point, Verdict
 from drainer.limits.search.reading import RUNNING_S
 from drainer.limits.search.settings import Axis
-from drainer.limits.trials import SURE_S, LimitsStatus, baseline_point, point_of
+from drainer.limits.trials import SURE_S, LimitsStatus, baseline_point
 
 from .modelled import SETTINGS, ModelledCluster, forty_mb, nothing_known, run
 
@@ -45,7 +44,7 @@ def test_each_size_is_first_tried_without_load_and_brokers_rest_after_each_trial
     assert all(took == 25.0 for _, took in cluster.tried)
 
 
-@pytest.mark.parametrize("stop_at", [1, 3, 9, 20])
+@pytest.mark.parametrize("stop_at", [1, 9, 20])
 def test_who_is_interrupted_and_goes_on_finds_the_same_as_who_is_not(
     tmp_path: Path, stop_at: int
 ) -> None:
@@ -58,20 +57,12 @@ def test_who_is_interrupted_and_goes_on_finds_the_same_as_who_is_not(
 
     resumed = run(again, path)
 
-    assert [(trial.point, trial.judgement.verdict) for trial in resumed.trials] == [
-        (trial.point, trial.judgement.verdict) for trial in whole.trials
+    assert [(trial.point, trial.verdict) for trial in resumed.trials] == [
+        (trial.point, trial.verdict) for trial in whole.trials
     ]
     assert resumed.boundaries == whole.boundaries
     made = len(again.tried) - (3 - (len(kept.baseline) if kept else 0))
     assert made == len(whole.trials) - (len(kept.trials) if kept else 0)
-
-
-def test_what_is_known_is_not_tried_again(tmp_path: Path) -> None:
-    limits = run(ModelledCluster(), tmp_path / "limits.json")
-    again = ModelledCluster()
-
-    assert run(again, tmp_path / "limits.json") == limits
-    assert again.tried == []
 
 
 def test_brokers_that_bear_all_that_is_allowed_have_a_lower_bound(tmp_path: Path) -> None:
@@ -102,7 +93,7 @@ def test_clients_that_can_do_no_more_are_never_taken_for_a_limit_of_the_brokers(
     assert boundary.end is End.CLIENTS
     assert boundary.is_lower_bound
     assert boundary.messages_per_s <= 5_000.0
-    assert Verdict.OVERLOADED not in {trial.judgement.verdict for trial in limits.trials}
+    assert Verdict.OVERLOADED not in {trial.verdict for trial in limits.trials}
 
 
 def test_on_brokers_of_others_a_trial_ends_as_soon_as_overload_shows(tmp_path: Path) -> None:
@@ -123,15 +114,6 @@ def test_a_hiccup_when_traffic_begins_ends_no_trial(tmp_path: Path) -> None:
 
     for boundary in limits.boundaries:
         assert boundary.messages_per_s == pytest.approx(forty_mb(boundary.point), rel=0.08)
-
-
-def test_on_brokers_of_its_own_a_trial_takes_its_time(tmp_path: Path) -> None:
-    cluster = ModelledCluster()
-
-    run(cluster, tmp_path / "limits.json")
-
-    over = [took for point, took in cluster.tried if point.messages_per_s > 1.05 * forty_mb(point)]
-    assert set(over) == {25.0}
 
 
 def test_brokers_that_do_not_answer_without_load_are_not_measured(tmp_path: Path) -> None:
@@ -209,11 +191,6 @@ def test_anything_else_is_varied_by_the_same_method(
     assert {point.message_bytes for point, _ in cluster.tried} == {1024}
     found = [boundary.messages_per_s for boundary in limits.boundaries]
     assert found == [pytest.approx(20_000, rel=0.06), pytest.approx(10_000, rel=0.06)]
-
-
-def test_a_producer_has_the_same_pace_in_bytes_at_every_size() -> None:
-    for size in SETTINGS.values:
-        assert point_of(SETTINGS, size, 8).bytes_per_s == pytest.approx(2_000_000)
 
 
 def test_without_load_large_messages_go_often_enough_to_be_seen_and_small_ones_as_ever() -> None:

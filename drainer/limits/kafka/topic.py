@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
+from typing import Any
 
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.cimpl import NewTopic
@@ -56,22 +58,13 @@ class LiveTraffic:
     def __bool__(self) -> bool:
         return bool(self.topics or self.groups)
 
-
-@dataclass(frozen=True, slots=True)
-class LimitsTopic:
-    """The topic as it was made.
-
-    Attributes:
-        name: its name.
-        partitions: how many; their leaders are spread evenly, in turn, over the brokers.
-        replicas: of each partition.
-        brokers: the ids of those that have it.
-    """
-
-    name: str
-    partitions: int
-    replicas: int
-    brokers: tuple[int, ...]
+    def words(self, most: int) -> str:
+        """So many of them by name."""
+        rates = self.topics.items()
+        told = [f"{name} is written to, {per_s:,.1f} messages/s" for name, per_s in rates]
+        told += [f"group {name} has members" for name in self.groups]
+        more = len(told) - most
+        return "; ".join(told[:most]) + (f"; and {more} more" if more > 0 else "")
 
 
 def new_topic_name(at: datetime | None = None) -> str:
@@ -85,23 +78,9 @@ def group_names(topic: str, count: int) -> tuple[str, ...]:
     return tuple(f"{topic}.{number}" for number in range(1, count + 1))
 
 
-def is_own_topic(name: str) -> bool:
-    return _TOPIC.fullmatch(name) is not None
-
-
-def is_own_group(name: str) -> bool:
-    return _GROUP.fullmatch(name) is not None
-
-
 def brokers_of(cluster: Cluster) -> tuple[int, ...]:
     """The ids of the brokers that are up."""
-    connection = cluster.connection
-
-    def attempt(left: float) -> tuple[int, ...]:
-        asked = connection.admin.describe_cluster(request_timeout=left)
-        return tuple(sorted(node.id for node in connection.wait(asked, left).nodes))
-
-    return connection.ask("look at the cluster", attempt)
+    return tuple(sorted(_metadata(cluster).brokers))
 
 
 def assignment(partitions: int, brokers: Sequence[int], replicas: int) -> list[list[int]]:
@@ -133,18 +112,17 @@ def insist_on_reading(cluster: Cluster, groups: Sequence[str]) -> None:
 
 
 def create_test_topic(
-    cluster: Cluster, name: str, partitions_per_broker: int, message_bytes_most: int
-) -> LimitsTopic:
+    cluster: Cluster, name: str, partitions: int, message_bytes_most: int
+) -> None:
     """Makes the topic, spread evenly over all brokers, and waits until they know it.
 
     Raises:
         Refused: when this user may not make it, or Kafka won't have it.
         BrokerUnreachable: when no answer came.
     """
-    _insist_on_own([name], is_own_topic)
+    _insist_on_own([name], _TOPIC)
     brokers = brokers_of(cluster)
     replicas = min(REPLICAS_MOST, len(brokers))
-    partitions = partitions_per_broker * len(brokers)
     config = {
         "cleanup.policy": "delete",
         "retention.ms": str(RETENTION_MS),
@@ -160,12 +138,9 @@ def create_test_topic(
 
     def attempt(left: float) -> None:
         asked = connection.admin.create_topics([new], request_timeout=left)
-        try:
+        # An answer that got lost is asked for again; nobody else has this name.
+        with _passing_over({KafkaError.TOPIC_ALREADY_EXISTS}):
             connection.wait(asked[name], left)
-        except KafkaException as error:
-            # An answer that got lost is asked for again; nobody else has this name.
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
 
     with _needing("CREATE", "topic"):
         connection.ask(f"make the test topic {name}", attempt)
@@ -174,7 +149,6 @@ def create_test_topic(
         len(cluster.topic(name, "DESCRIBE").partitions) < partitions and time.monotonic() < until_s
     ):
         time.sleep(0.05)
-    return LimitsTopic(name, partitions, replicas, brokers)
 
 
 def insist_on_use(cluster: Cluster, name: str) -> None:
@@ -190,8 +164,8 @@ def insist_on_use(cluster: Cluster, name: str) -> None:
 
 def own_things(cluster: Cluster) -> Own:
     """What runs have left behind, or are using now."""
-    topics = sorted(name for name in _topics(cluster) if is_own_topic(name))
-    groups = sorted(name for name, _ in _groups(cluster) if is_own_group(name))
+    topics = sorted(name for name in _topics(cluster) if _TOPIC.fullmatch(name))
+    groups = sorted(name for name, _ in _groups(cluster) if _GROUP.fullmatch(name))
     return Own(tuple(topics), tuple(groups))
 
 
@@ -203,21 +177,18 @@ def delete_own(cluster: Cluster, own: Own) -> None:
         Refused: when this user may not, or a group has members.
         BrokerUnreachable: when no answer came.
     """
-    _insist_on_own(own.topics, is_own_topic)
-    _insist_on_own(own.groups, is_own_group)
+    _insist_on_own(own.topics, _TOPIC)
+    _insist_on_own(own.groups, _GROUP)
     connection = cluster.connection
-    for name in own.topics:
 
-        def attempt(left: float, name: str = name) -> None:
-            asked = connection.admin.delete_topics([name], request_timeout=left)
-            try:
-                connection.wait(asked[name], left)
-            except KafkaException as error:
-                if error.args[0].code() not in NO_TOPIC:
-                    raise
+    def delete(name: str, left: float) -> None:
+        asked = connection.admin.delete_topics([name], request_timeout=left)
+        with _passing_over(NO_TOPIC):
+            connection.wait(asked[name], left)
 
-        with _needing("DELETE", "topic"):
-            connection.ask(f"delete the test topic {name}", attempt)
+    with _needing("DELETE", "topic"):
+        for name in own.topics:
+            connection.ask(f"delete the test topic {name}", partial(delete, name))
     with _needing("DELETE", "group"):
         for name in own.groups:
             cluster.delete_group(name)
@@ -255,12 +226,15 @@ def _moving(cluster: Cluster, partitions: Mapping[str, int], look_s: float) -> d
     return {name: count / took_s for name, count in sorted(written.items())}
 
 
-def _topics(cluster: Cluster) -> dict[str, int]:
+def _metadata(cluster: Cluster) -> Any:
     connection = cluster.connection
-    listed = connection.ask(
+    return connection.ask(
         "list the topics", lambda left: connection.admin.list_topics(timeout=left)
     )
-    return {name: len(found.partitions) for name, found in listed.topics.items()}
+
+
+def _topics(cluster: Cluster) -> dict[str, int]:
+    return {name: len(found.partitions) for name, found in _metadata(cluster).topics.items()}
 
 
 def _groups(cluster: Cluster) -> list[tuple[str, ConsumerGroupState]]:
@@ -281,12 +255,9 @@ def _ends(cluster: Cluster, partitions: Mapping[str, int]) -> dict[tuple[str, in
         asked = connection.admin.list_offsets(dict.fromkeys(places, LATEST), request_timeout=left)
         found = {}
         for place, one in asked.items():
-            try:
+            # Without a leader nobody writes to it; and it may be deleted meanwhile.
+            with _passing_over(_NO_ANSWER):
                 found[place.topic, place.partition] = connection.wait(one, left).offset
-            except KafkaException as error:
-                # Without a leader nobody writes to it; and it may be deleted meanwhile.
-                if error.args[0].code() not in _NO_ANSWER:
-                    raise
         return found
 
     return connection.ask("read the ends of all logs", attempt) if places else {}
@@ -302,7 +273,16 @@ def _needing(right: Right, kind: str) -> Iterator[None]:
         raise may_not(what, right, f"{kind}s that begin with {PREFIX}") from error.__cause__
 
 
-def _insist_on_own(names: Collection[str], is_own: Callable[[str], bool]) -> None:
-    strangers = [name for name in names if not is_own(name)]
+@contextmanager
+def _passing_over(codes: Collection[int]) -> Iterator[None]:
+    try:
+        yield
+    except KafkaException as error:
+        if error.args[0].code() not in codes:
+            raise
+
+
+def _insist_on_own(names: Collection[str], pattern: re.Pattern[str]) -> None:
+    strangers = [name for name in names if not pattern.fullmatch(name)]
     if strangers:
         raise ValueError(f"not of drainer limits: {', '.join(strangers)}")

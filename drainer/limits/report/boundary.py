@@ -1,4 +1,4 @@
-"""The picture of what brokers bear: the boundary over the trials, in a page or as PNG."""
+"""Pictures of what brokers bear: the boundary over the trials, as PNG or in a page; searches."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import matplotlib
@@ -16,11 +17,11 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLo
 from drainer.limits.search.boundary import Boundary, Limits
 from drainer.limits.search.point import Trial, Verdict
 from drainer.limits.search.settings import Axis, Value
-from drainer.limits.view.limits import VERDICTS, at_least, held_fixed, is_open, value_words
+from drainer.limits.view.limits import VERDICTS, at_least, held_fixed, value_words
 from drainer.view import figures
 from drainer.view.report.chart import INKS, Chart, Key, drawn
 
-HEIGHT = 300
+HEIGHT, SEARCH_HEIGHT = 300, 190
 APART = 1.22  # the first and the last trial of a size lie so far apart from its place
 REACH = 1.6  # times the smallest and the largest size, up to where the cap is drawn
 ROUND = tuple(step * 10.0**power for power in range(-1, 9) for step in (1, 2, 5))
@@ -35,7 +36,7 @@ MARKERS = {
     Verdict.UNCLEAR: ("d", "c8", "◆"),
 }
 _GLYPHS = "".join(glyph for _, _, glyph in MARKERS.values()) + " "
-BOUNDARY, _CAP = "c1", "c2"
+_BOUNDARY, _CAP = "c1", "c2"
 _ON_PAPER = {
     "muted": "#59636f",
     "grid": "#d5dae0",
@@ -51,24 +52,35 @@ _ON_PAPER = {
 _PAPER_STYLE: dict[Any, Any] = {
     "text.parse_math": False,
     "font.size": 10,
-    "axes.edgecolor": _ON_PAPER["grid"],
-    "axes.labelcolor": _ON_PAPER["muted"],
     "text.color": _ON_PAPER["text"],
-    "xtick.color": _ON_PAPER["grid"],
-    "ytick.color": _ON_PAPER["grid"],
-    "xtick.labelcolor": _ON_PAPER["muted"],
-    "ytick.labelcolor": _ON_PAPER["muted"],
-    "grid.color": _ON_PAPER["grid"],
+    **dict.fromkeys(
+        ("axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), _ON_PAPER["muted"]
+    ),
+    **dict.fromkeys(
+        ("axes.edgecolor", "xtick.color", "ytick.color", "grid.color"), _ON_PAPER["grid"]
+    ),
     "grid.linewidth": 0.7,
     "axes.linewidth": 0.8,
     "lines.linewidth": 1.9,
+}
+_TITLES = {
+    Axis.MESSAGE_BYTES: "by size of message",
+    Axis.CONSUMER_GROUPS: "by consumer groups",
+    Axis.PARTITIONS: "by partitions",
+    Axis.COMPRESSION: "by compression",
 }
 
 
 def boundary_chart(limits: Limits) -> Chart:
     """The boundary over all trials, for a page."""
-    with drawn("boundary", _title(limits), _tells(limits), _keys(limits), HEIGHT) as drawing:
-        _draw(drawing.axes, limits, INKS)
+    axis = limits.settings.axis
+    told = [
+        f"{value_words(axis, b.value)}: {figures.rate(b.messages_per_s)}" for b in limits.boundaries
+    ]
+    found = f"Messages/s at the boundary: {'; '.join(told)}. " if told else ""
+    tells = f"{found}{_counted(limits.trials)}."
+    with drawn("boundary", _title(limits), tells, _keys(limits), HEIGHT) as drawing:
+        _Picture(drawing.axes, limits, INKS).draw()
     return drawing.chart
 
 
@@ -82,199 +94,185 @@ def boundary_png(limits: Limits) -> bytes:
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_axisbelow(True)
         axes.set_title(_title(limits), loc="left", fontsize=13, fontweight="semibold")
-        handles = _draw(axes, limits, _ON_PAPER)
+        handles = _Picture(axes, limits, _ON_PAPER).draw()
         labels = [key.label.lstrip(_GLYPHS) for key in _keys(limits)]
-        axes.legend(
-            handles,
-            labels,
-            loc="lower left" if limits.settings.axis is Axis.MESSAGE_BYTES else "best",
-            frameon=True,
-            edgecolor="none",
-            framealpha=0.85,
-        )
+        place: Any = "lower left" if limits.settings.axis is Axis.MESSAGE_BYTES else "best"
+        axes.legend(handles, labels, loc=place, edgecolor="none", framealpha=0.85)
         brokers = figures.counted(limits.brokers, "broker")
-        figure.supxlabel(
-            f"{brokers}, {held_fixed(limits.settings)}",
-            fontsize=8.5,
-            color=_ON_PAPER["muted"],
-            x=0.5,
-        )
+        told = f"{brokers}, {held_fixed(limits.settings)}"
+        figure.supxlabel(told, fontsize=8.5, color=_ON_PAPER["muted"], x=0.5)
         file = io.BytesIO()
         figure.savefig(file, format="png", dpi=150, metadata={"Software": None})
     return file.getvalue()
 
 
-def _draw(axes: Axes, limits: Limits, ink: Mapping[str, str]) -> list[Any]:
-    """Draws all of it; gives what the keys are of, in their order."""
-    places = _places(limits)
-    sizes = limits.settings.axis is Axis.MESSAGE_BYTES
-    axes.set_yscale("log")
-    if sizes:
-        axes.set_xscale("log")
-    handles = [
-        *_draw_boundary(axes, limits, places, ink),
-        *(_draw_trials(axes, limits, places, verdict, ink) for verdict in _seen(limits)),
+def search_charts(limits: Limits) -> list[Chart]:
+    """For each value of the axis its trials, one after the other, for a page."""
+    return [
+        _search(limits, value, f"search-{number}")
+        for number, value in enumerate(limits.settings.values)
+        if limits.trials_of(value)
     ]
-    xs = list(places.values())
-    if sizes:
-        axes.set_xlim(min(xs) / REACH**1.3, max(xs) * REACH**2.6)  # room for words
-    else:
-        axes.set_xlim(-0.5, len(xs) - 0.3)
-    rates = _rates(limits)
-    if rates:
-        axes.set_ylim(min(rates) / 1.6, max(rates) * 2)
-    if sizes:
-        _draw_byte_rates(axes, limits, ink)
-    axes.xaxis.set_major_locator(FixedLocator(xs))
-    axes.xaxis.set_minor_locator(NullLocator())
-    words = {x: value_words(limits.settings.axis, value) for value, x in places.items()}
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: words.get(x, "")))
-    tick_rates(axes)
-    axes.set_xlabel(
-        "bytes of a message, logarithmic" if sizes else limits.settings.axis.value.replace("-", " ")
-    )
-    axes.set_ylabel("messages/s, logarithmic")
-    return handles
 
 
-def _draw_boundary(
-    axes: Axes, limits: Limits, places: Mapping[Value, float], ink: Mapping[str, str]
-) -> list[Any]:
-    known = [
-        each
-        for value in places
-        if (each := limits.boundary(value)) is not None and each.messages_per_s > 0
-    ]
-    if not known:
-        return []
-    xs = [places[each.value] for each in known]
-    rates = [each.messages_per_s for each in known]
-    lows = [min(each.low, each.messages_per_s) or each.messages_per_s for each in known]
-    highs = [highest(each) for each in known]
-    style = "solid" if len(known) > 1 else "none"
-    if len(known) > 1:
-        axes.fill_between(xs, lows, highs, color=ink[BOUNDARY], alpha=0.14, lw=0)
-    (line,) = axes.plot(xs, rates, color=ink[BOUNDARY], linestyle=style, zorder=2)
-    bars = axes.errorbar(
-        xs,
-        rates,
-        [
-            [rate - low for rate, low in zip(rates, lows, strict=True)],
-            [high - rate for rate, high in zip(rates, highs, strict=True)],
-        ],
-        fmt="_",
-        markersize=16,
-        color=ink[BOUNDARY],
-        capsize=5,
-        elinewidth=1.3,
-        zorder=4,
-    )
-    for x, each in zip(xs, known, strict=True):
-        if is_open(each):
-            axes.annotate(
-                "",
-                (x, each.messages_per_s),
-                xytext=(0, 30),
-                textcoords="offset points",
-                arrowprops={"arrowstyle": "<-", "color": ink[BOUNDARY], "lw": 1.8},
-                zorder=5,
-            )
-        axes.annotate(
-            f"{at_least(each)}{limits.bytes_per_s_a_broker(each) / 1e6:,.3g} MB/s",
-            (x, each.messages_per_s),
-            xytext=(11, 9),
-            textcoords="offset points",
-            fontsize=8.5,
-            color=ink[BOUNDARY],
-            bbox={"facecolor": ink["card"], "alpha": 0.75, "linewidth": 0, "pad": 0.6},
-            zorder=5,
+def _search(limits: Limits, value: Value, name: str) -> Chart:
+    trials, boundary = limits.trials_of(value), limits.boundary(value)
+    keys = _verdict_keys(trials)
+    if boundary is not None and boundary.messages_per_s:
+        keys.insert(0, Key(_BOUNDARY, "boundary, and between what it lies"))
+    title = f"The search at {value_words(limits.settings.axis, value)}"
+    tells = f"{_counted(trials, ', one after the other')}."
+    with drawn(name, title, tells, keys, SEARCH_HEIGHT) as drawing:
+        axes = drawing.axes
+        axes.set_yscale("log")
+        for verdict in _seen(trials):
+            numbered = [(n, trial) for n, trial in enumerate(trials, 1) if trial.verdict is verdict]
+            _scatter(axes, numbered, verdict, INKS, 38)
+        rates = [trial.point.messages_per_s for trial in trials if trial.point.producers]
+        if boundary is not None and boundary.messages_per_s:
+            low, high = _span(boundary)
+            axes.axhspan(low, high, color=INKS[_BOUNDARY], alpha=0.16, lw=0)
+            axes.axhline(boundary.messages_per_s, color=INKS[_BOUNDARY], zorder=2)
+            rates.append(boundary.messages_per_s)
+        axes.set_xlim(0.4, len(trials) + 0.6)
+        if rates:
+            axes.set_ylim(min(rates) / 1.25, max(rates) * 1.25)
+        _tick_rates(axes)
+        axes.set_xticks(range(1, len(trials) + 1, -(-len(trials) // TICKS_MOST) or 1))
+        axes.set_xlabel("trial")
+    return drawing.chart
+
+
+class _Picture:
+    """The boundary over the trials, with the colours of a page or of paper."""
+
+    def __init__(self, axes: Axes, limits: Limits, ink: Mapping[str, str]) -> None:
+        self._axes = axes
+        self._limits = limits
+        self._ink = ink
+        self._sizes = limits.settings.axis is Axis.MESSAGE_BYTES
+        self._places = _places(limits)
+        boundaries = map(limits.boundary, self._places)
+        self._known = [b for b in boundaries if b is not None and b.messages_per_s > 0]
+
+    def draw(self) -> list[Any]:
+        """Draws all of it; gives what the keys are of, in their order."""
+        axes, limits = self._axes, self._limits
+        axes.set_yscale("log")
+        if self._sizes:
+            axes.set_xscale("log")
+        handles = self._draw_boundary() if self._known else []
+        handles += [self._draw_trials(verdict) for verdict in _seen(limits.trials)]
+        xs = list(self._places.values())
+        if self._sizes:
+            axes.set_xlim(min(xs) / REACH**1.3, max(xs) * REACH**2.6)  # room for words
+        else:
+            axes.set_xlim(-0.5, len(xs) - 0.3)
+        rates = [trial.point.messages_per_s for trial in limits.trials if trial.point.producers]
+        for each in self._known:
+            rates += [limits.safe_per_s(each), _span(each)[1]]
+        if rates:
+            axes.set_ylim(min(rates) / 1.6, max(rates) * 2)
+        if self._sizes:
+            self._draw_byte_rates()
+        axes.xaxis.set_major_locator(FixedLocator(xs))
+        axes.xaxis.set_minor_locator(NullLocator())
+        words = {x: value_words(limits.settings.axis, v) for v, x in self._places.items()}
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: words.get(x, "")))
+        _tick_rates(axes)
+        name = limits.settings.axis.value.replace("-", " ")
+        axes.set_xlabel("bytes of a message, logarithmic" if self._sizes else name)
+        axes.set_ylabel("messages/s, logarithmic")
+        return handles
+
+    def _draw_boundary(self) -> list[Any]:
+        axes, known, ink = self._axes, self._known, self._ink[_BOUNDARY]
+        xs = [self._places[each.value] for each in known]
+        rates = [each.messages_per_s for each in known]
+        lows, highs = zip(*map(_span, known), strict=True)
+        several = len(known) > 1
+        if several:
+            axes.fill_between(xs, lows, highs, color=ink, alpha=0.14, lw=0)
+        (line,) = axes.plot(
+            xs, rates, color=ink, linestyle="solid" if several else "none", zorder=2
         )
-    cap_xs, caps = xs, [limits.settings.safe_share * rate for rate in rates]
-    if limits.settings.axis is Axis.MESSAGE_BYTES:
-        cap_xs = [xs[0] / REACH, *xs, xs[-1] * REACH]
-        caps = [limits.curve().cap(x).messages_per_s for x in cap_xs]
-    (cap,) = axes.plot(
-        cap_xs,
-        caps,
-        color=ink[_CAP],
-        linestyle=(0, (5, 3)),
-        marker="" if len(cap_xs) > 1 else "_",
-        markersize=16,
-        zorder=2,
-    )
-    return [line if len(known) > 1 else bars, cap]
+        below = [rate - low for rate, low in zip(rates, lows, strict=True)]
+        above = [high - rate for rate, high in zip(rates, highs, strict=True)]
+        style: dict[str, Any] = {"fmt": "_", "markersize": 16, "capsize": 5, "elinewidth": 1.3}
+        bars = axes.errorbar(xs, rates, [below, above], color=ink, zorder=4, **style)
+        for x, each in zip(xs, known, strict=True):
+            self._name(x, each)
+        cap_xs, caps = xs, [self._limits.safe_per_s(each) for each in known]
+        if self._sizes:
+            cap_xs = [xs[0] / REACH, *xs, xs[-1] * REACH]
+            curve = replace(self._limits, boundaries=tuple(known)).curve()
+            caps = [curve.cap(x).messages_per_s for x in cap_xs]
+        style = {"linestyle": (0, (5, 3)), "markersize": 16, "zorder": 2}
+        marker = "" if len(cap_xs) > 1 else "_"
+        (cap,) = axes.plot(cap_xs, caps, color=self._ink[_CAP], marker=marker, **style)
+        return [line if several else bars, cap]
+
+    def _name(self, x: float, each: Boundary) -> None:
+        ink, at = self._ink[_BOUNDARY], (x, each.messages_per_s)
+        offset: dict[str, Any] = {"textcoords": "offset points", "zorder": 5}
+        if each.is_open:
+            arrow = {"arrowstyle": "<-", "color": ink, "lw": 1.8}
+            self._axes.annotate("", at, xytext=(0, 30), arrowprops=arrow, **offset)
+        told = f"{at_least(each)}{self._limits.mb_per_s_a_broker(each):,.3g} MB/s"
+        box = {"facecolor": self._ink["card"], "alpha": 0.75, "linewidth": 0, "pad": 0.6}
+        self._axes.annotate(told, at, xytext=(11, 9), fontsize=8.5, color=ink, bbox=box, **offset)
+
+    def _draw_trials(self, verdict: Verdict) -> Any:
+        at = []
+        for value, place in self._places.items():
+            trials = self._limits.trials_of(value)
+            for number, trial in enumerate(trials):
+                if trial.verdict is verdict:
+                    # By its turn, for those of one value not to hide each other.
+                    turn = 2 * number / (len(trials) - 1) - 1 if len(trials) > 1 else 0.0
+                    x = place * APART**turn if self._sizes else place + 0.12 * turn
+                    at.append((x, trial))
+        return _scatter(self._axes, at, verdict, self._ink, 34)
+
+    def _draw_byte_rates(self) -> None:
+        """Where bytes/s are the same: straight lines down, on such axes."""
+        axes = self._axes
+        (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+        trials = self._limits.trials
+        tried = [trial.point.bytes_per_s / 1e6 for trial in trials if trial.point.producers]
+        line: dict[str, Any] = {"linestyle": (0, (1, 2)), "linewidth": 1, "zorder": 0}
+        words: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": 7.5, "zorder": 0}
+        for mb in DECADES_MB:
+            if not tried or not min(tried) / 12 < mb < max(tried) * 12:
+                continue
+            rates = [mb * 1e6 / left, mb * 1e6 / right]
+            axes.plot([left, right], rates, color=self._ink["grid"], **line)
+            x = min(right, mb * 1e6 / low)  # where it leaves the picture, at its right or its foot
+            if left * 2 < x and mb * 1e6 / x < high:
+                told = f"{mb:g} MB/s" if mb < 1000 else f"{mb / 1000:g} GB/s"
+                at = (x, mb * 1e6 / x)
+                words |= {"xytext": (-3, 3), "textcoords": "offset points"}
+                axes.annotate(told, at, color=self._ink["muted"], **words)
+        axes.set_xlim(left, right)
+        axes.set_ylim(low, high)
 
 
-def _draw_trials(
+def _scatter(
     axes: Axes,
-    limits: Limits,
-    places: Mapping[Value, float],
+    trials: Sequence[tuple[float, Trial]],
     verdict: Verdict,
     ink: Mapping[str, str],
+    size: float,
 ) -> Any:
+    """Marks of the trials of one verdict, each at its x; those of no traffic have no place."""
     marker, colour, _ = MARKERS[verdict]
-    xs, ys = [], []
-    for value, place in places.items():
-        trials = limits.trials_of(value)
-        for number, trial in enumerate(trials):
-            if trial.judgement.verdict is verdict and trial.point.producers:
-                xs.append(_aside(limits, place, number, len(trials)))
-                ys.append(trial.point.messages_per_s)
-    return axes.scatter(
-        xs,
-        ys,
-        s=34,
-        marker=marker,
-        color=ink[colour],
-        edgecolors=ink["card"],
-        linewidths=0.6,
-        zorder=3,
-    )
+    shown = [(x, trial.point.messages_per_s) for x, trial in trials if trial.point.producers]
+    style: dict[str, Any] = {"edgecolors": ink["card"], "linewidths": 0.6, "zorder": 3}
+    xs, ys = [x for x, _ in shown], [y for _, y in shown]
+    return axes.scatter(xs, ys, s=size, marker=marker, color=ink[colour], **style)
 
 
-def _aside(limits: Limits, place: float, number: int, count: int) -> float:
-    """Where a trial stands, for those of one value not to hide each other: by its turn."""
-    turn = 2 * number / (count - 1) - 1 if count > 1 else 0.0
-    if limits.settings.axis is Axis.MESSAGE_BYTES:
-        return float(place * APART**turn)
-    return place + 0.12 * turn
-
-
-def _draw_byte_rates(axes: Axes, limits: Limits, ink: Mapping[str, str]) -> None:
-    """Where bytes/s are the same: straight lines down, on such axes."""
-    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-    tried = [trial.point.bytes_per_s / 1e6 for trial in limits.trials if trial.point.producers]
-    if not tried:
-        return
-    near = [mb for mb in DECADES_MB if min(tried) / 12 < mb < max(tried) * 12]
-    for mb in near:
-        axes.plot(
-            [left, right],
-            [mb * 1e6 / left, mb * 1e6 / right],
-            color=ink["grid"],
-            linestyle=(0, (1, 2)),
-            linewidth=1,
-            zorder=0,
-        )
-        x = min(right, mb * 1e6 / low)  # where it leaves the picture, at its right or its foot
-        if not (left * 2 < x and mb * 1e6 / x < high):
-            continue
-        axes.annotate(
-            f"{mb:g} MB/s" if mb < 1000 else f"{mb / 1000:g} GB/s",
-            (x, mb * 1e6 / x),
-            xytext=(-3, 3),
-            textcoords="offset points",
-            ha="right",
-            va="bottom",
-            fontsize=7.5,
-            color=ink["muted"],
-            zorder=0,
-        )
-    axes.set_xlim(left, right)
-    axes.set_ylim(low, high)
-
-
-def tick_rates(axes: Axes) -> None:
+def _tick_rates(axes: Axes) -> None:
     """A few round rates on the y axis."""
     low, high = axes.get_ylim()
     inside = [rate for rate in ROUND if low <= rate <= high]
@@ -299,74 +297,40 @@ def _places(limits: Limits) -> dict[Value, float]:
     return {value: float(place) for place, value in enumerate(values)}
 
 
-def _rates(limits: Limits) -> list[float]:
-    rates = [trial.point.messages_per_s for trial in limits.trials if trial.point.producers]
-    for each in limits.boundaries:
-        if each.messages_per_s > 0:
-            rates += [each.messages_per_s * limits.settings.safe_share, highest(each)]
-    return rates
+def _span(boundary: Boundary) -> tuple[float, float]:
+    """Between what it is drawn, in messages/s."""
+    rate = boundary.messages_per_s
+    return min(boundary.low, rate) or rate, max(rate, boundary.high or 0.0)
 
 
-def highest(boundary: Boundary) -> float:
-    """Up to where it is drawn, in messages/s."""
-    return max(boundary.messages_per_s, boundary.high or 0.0)
-
-
-def _seen(limits: Limits) -> list[Verdict]:
-    told = {trial.judgement.verdict for trial in limits.trials}
+def _seen(trials: Sequence[Trial]) -> list[Verdict]:
+    told = {trial.verdict for trial in trials}
     return [verdict for verdict in MARKERS if verdict in told]
 
 
-def key_of(verdict: Verdict) -> Key:
-    """What its marks look like."""
-    _, colour, glyph = MARKERS[verdict]
-    return Key(colour, f"{glyph} {VERDICTS[verdict]}")
+def _verdict_keys(trials: Sequence[Trial]) -> list[Key]:
+    return [Key(MARKERS[each][1], f"{MARKERS[each][2]} {VERDICTS[each]}") for each in _seen(trials)]
 
 
 def _keys(limits: Limits) -> list[Key]:
-    keys = [key_of(verdict) for verdict in _seen(limits)]
+    keys = _verdict_keys(limits.trials)
     if any(each.messages_per_s > 0 for each in limits.boundaries):
+        label = "boundary, in MB/s a broker"
+        if any(each.is_open for each in limits.boundaries):
+            label += " (an arrow: it lies above)"
         share = figures.share(limits.settings.safe_share)
-        keys = [
-            Key(BOUNDARY, _boundary_label(limits)),
-            Key(_CAP, f"safe cap, {share} of it", dashed=True),
-            *keys,
-        ]
+        keys = [Key(_BOUNDARY, label), Key(_CAP, f"safe cap, {share} of it", dashed=True), *keys]
     return keys
 
 
-def _boundary_label(limits: Limits) -> str:
-    if any(is_open(each) for each in limits.boundaries):
-        return "boundary, in MB/s a broker (an arrow: it lies above)"
-    return "boundary, in MB/s a broker"
-
-
 def _title(limits: Limits) -> str:
-    what = {
-        Axis.MESSAGE_BYTES: "by size of message",
-        Axis.CONSUMER_GROUPS: "by consumer groups",
-        Axis.PARTITIONS: "by partitions",
-        Axis.COMPRESSION: "by compression",
-    }[limits.settings.axis]
-    return f"What the brokers bear, {what}"
+    return f"What the brokers bear, {_TITLES[limits.settings.axis]}"
 
 
-def _tells(limits: Limits) -> str:
+def _counted(trials: Sequence[Trial], order: str = "") -> str:
+    """``13 trials: 7 safe, 6 overloaded``."""
     told = [
-        f"{value_words(limits.settings.axis, each.value)}: {figures.rate(each.messages_per_s)}"
-        for each in limits.boundaries
+        f"{sum(trial.verdict is verdict for trial in trials)} {VERDICTS[verdict]}"
+        for verdict in _seen(trials)
     ]
-    found = f"Messages/s at the boundary: {'; '.join(told)}. " if told else ""
-    return (
-        f"{found}{figures.counted(len(limits.trials), 'trial')}: {counted_verdicts(limits.trials)}."
-    )
-
-
-def counted_verdicts(trials: Sequence[Trial]) -> str:
-    """``7 safe, 6 overloaded``."""
-    told = [
-        f"{count} {VERDICTS[verdict]}"
-        for verdict in MARKERS
-        if (count := sum(trial.judgement.verdict is verdict for trial in trials))
-    ]
-    return ", ".join(told) or "none yet"
+    return f"{figures.counted(len(trials), 'trial')}{order}: {', '.join(told) or 'none yet'}"

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from math import nan
 from statistics import median
 from typing import Any
 
-from drainer.core import fields
+import msgspec
+
 from drainer.errors import LimitsRefused
-from drainer.limits.search.found import End, Found
-from drainer.limits.search.point import Point, Trial, Verdict, above_zero, not_negative
+from drainer.limits.search.point import (
+    MEASURED,
+    AboveZero,
+    Amount,
+    Count,
+    End,
+    Found,
+    Point,
+    Positive,
+    Trial,
+    Verdict,
+)
 from drainer.limits.search.settings import Axis, LimitSettings, Value
 from drainer.policy.rate_cap import CapCurve, CapPoint
 
 FORMAT = 1
 
 _AGAIN = "measure them again with `drainer limits --out FILE`"
-_LOWER_BOUNDS = (End.MOST, End.CLIENTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,41 +47,46 @@ class Boundary:
         end: why the search ended.
         why: the signals that decided at the overloaded end, in words, or why clients could do no
             more.
+        bytes_per_s: the same as ``messages_per_s``, for readers of a file.
     """
 
     value: Value
     point: Point
     overloaded_producers: int | None
-    messages_per_s: float
-    low: float
+    messages_per_s: Amount
+    low: Amount
     high: float | None
-    trials: int
+    trials: Count
     end: End
     why: tuple[str, ...] = ()
+    bytes_per_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.high is not None and self.high < self.low:
+            raise ValueError(f"the boundary of {self.value!r} lies between {self.low} and less")
+        object.__setattr__(self, "bytes_per_s", self.messages_per_s * self.message_bytes)
 
     @classmethod
-    def of(cls, axis: Axis, point: Point, found: Found, trials: Sequence[Trial]) -> Boundary:
-        """What a search found. ``point`` is any of its points, ``trials`` are all of this value."""
-        safe = replace(point, producers=found.safe)
+    def of(cls, value: Value, point: Point, found: Found, trials: Sequence[Trial]) -> Boundary:
+        """What a search found. ``point`` is at the safe end, ``trials`` are all of this value."""
         sent = [
             trial.signals.sent_per_s
             for trial in trials
-            if trial.point.producers == found.safe and trial.judgement.verdict is Verdict.SAFE
+            if trial.point.producers == found.safe and trial.verdict is Verdict.SAFE
         ]
         if found.end is End.CLIENTS:
-            against = [t for t in trials if t.judgement.verdict is Verdict.CLIENTS]
+            against = [t for t in trials if t.verdict is Verdict.CLIENTS]
         else:
             against = [
                 trial
                 for trial in trials
-                if trial.point.producers == found.overloaded
-                and trial.judgement.verdict is Verdict.OVERLOADED
+                if trial.point.producers == found.overloaded and trial.verdict is Verdict.OVERLOADED
             ]
         return cls(
-            value=axis.of(point),
-            point=safe,
+            value=value,
+            point=point,
             overloaded_producers=found.overloaded,
-            messages_per_s=median(sent) if sent else safe.messages_per_s,
+            messages_per_s=median(sent) if sent else point.messages_per_s,
             low=found.low * point.pace,
             high=None if found.high is None else found.high * point.pace,
             trials=found.trials,
@@ -87,48 +103,14 @@ class Boundary:
         return self.point.producers
 
     @property
-    def bytes_per_s(self) -> float:
-        return self.messages_per_s * self.message_bytes
-
-    @property
     def is_lower_bound(self) -> bool:
         """Whether the brokers bear more than could be tried."""
-        return self.end in _LOWER_BOUNDS
+        return self.end in (End.MOST, End.CLIENTS)
 
-    def as_json(self) -> dict[str, Any]:
-        """With ``bytes_per_s`` for readers."""
-        return {
-            "value": self.value,
-            "point": self.point.as_json(),
-            "overloaded_producers": self.overloaded_producers,
-            "messages_per_s": self.messages_per_s,
-            "bytes_per_s": self.bytes_per_s,
-            "low": self.low,
-            "high": self.high,
-            "trials": self.trials,
-            "end": self.end.value,
-            "why": list(self.why),
-        }
-
-    @classmethod
-    def from_json(cls, axis: Axis, body: Mapping[str, Any]) -> Boundary:
-        """Raises KeyError, TypeError or ValueError when the body is no boundary."""
-        found = cls(
-            value=axis.value_from(body["value"]),
-            point=Point.from_json(body["point"]),
-            overloaded_producers=fields.optional(fields.whole, body["overloaded_producers"]),
-            messages_per_s=not_negative(fields.number_of(body["messages_per_s"])),
-            low=not_negative(fields.number_of(body["low"])),
-            high=fields.optional(fields.number_of, body["high"]),
-            trials=not_negative(fields.whole(body["trials"])),
-            end=End(body["end"]),
-            why=fields.texts(body["why"]),
-        )
-        if found.value != axis.of(found.point):
-            raise ValueError(f"the boundary of {found.value!r} is at another point")
-        if found.high is not None and found.high < found.low:
-            raise ValueError(f"the boundary of {found.value!r} lies between {found.low} and less")
-        return found
+    @property
+    def is_open(self) -> bool:
+        """Whether the brokers may bear any more."""
+        return self.is_lower_bound or (self.high is None and self.messages_per_s > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +122,20 @@ class Limits:
     """
 
     cluster_id: str
-    brokers: int
+    brokers: Positive
     at: float
     settings: LimitSettings
-    baseline: Mapping[Value, float]
+    baseline: Mapping[Value, AboveZero]
     trials: tuple[Trial, ...]
     boundaries: tuple[Boundary, ...]
+
+    def __post_init__(self) -> None:
+        values = [each.value for each in self.boundaries]
+        if len(set(values)) < len(values) or not set(values) <= set(self.settings.values):
+            raise ValueError(f"there are boundaries for {values!r}")
+        for each in self.boundaries:
+            if each.value != self.settings.axis.of(each.point):
+                raise ValueError(f"the boundary of {each.value!r} is at another point")
 
     @property
     def complete(self) -> bool:
@@ -160,9 +150,13 @@ class Limits:
         """Those with this value of the varied axis, in their order."""
         return tuple(t for t in self.trials if self.settings.axis.of(t.point) == value)
 
-    def bytes_per_s_a_broker(self, boundary: Boundary) -> float:
+    def mb_per_s_a_broker(self, boundary: Boundary) -> float:
         """What producers may send, shared out over brokers; copies and readers not counted."""
-        return boundary.bytes_per_s / self.brokers
+        return boundary.bytes_per_s / self.brokers / 1e6
+
+    def safe_per_s(self, boundary: Boundary) -> float:
+        """The messages/s of it that a drain may use."""
+        return self.settings.safe_share * boundary.messages_per_s
 
     def curve(self) -> CapCurve:
         """What caps a drain.
@@ -187,16 +181,7 @@ class Limits:
         )
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "drainer_limits": FORMAT,
-            "cluster_id": self.cluster_id,
-            "brokers": self.brokers,
-            "at": self.at,
-            "settings": self.settings.as_json(),
-            "baseline": {str(value): ms for value, ms in self.baseline.items()},
-            "trials": [trial.as_json() for trial in self.trials],
-            "boundaries": [boundary.as_json() for boundary in self.boundaries],
-        }
+        return {"drainer_limits": FORMAT, **plain(self)}
 
     @classmethod
     def from_json(cls, body: object) -> Limits:
@@ -210,31 +195,24 @@ class Limits:
                 hint="use the drainer that wrote it, or " + _AGAIN,
             )
         try:
-            return cls._from_json(body)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            words = body["settings"]["axis"] == Axis.COMPRESSION
+            baseline = {v if words else int(v): ms for v, ms in body["baseline"].items()}
+            trials = [{**t, "signals": _with_unmeasured(t["signals"])} for t in body["trials"]]
+            found = msgspec.convert({**body, "baseline": baseline, "trials": trials}, cls)
+            if found.as_json() != body:  # also what has a default has to be there
+                raise ValueError("it has not just the fields that it should")
+        except (msgspec.ValidationError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise LimitsRefused(
                 f"the limits are damaged: a field is missing or wrong: {error!r}", hint=_AGAIN
             ) from None
+        return found
 
-    @classmethod
-    def _from_json(cls, body: Mapping[str, Any]) -> Limits:
-        settings = LimitSettings.from_json(body["settings"])
-        axis = settings.axis
-        boundaries = tuple(
-            Boundary.from_json(axis, each) for each in fields.listed(body["boundaries"])
-        )
-        values = [each.value for each in boundaries]
-        if len(set(values)) < len(values) or not set(values) <= set(settings.values):
-            raise ValueError(f"there are boundaries for {values!r}")
-        return cls(
-            cluster_id=fields.text(body["cluster_id"]),
-            brokers=above_zero(fields.whole(body["brokers"])),
-            at=fields.number_of(body["at"]),
-            settings=settings,
-            baseline={
-                axis.value_from(value): above_zero(fields.number_of(ms))
-                for value, ms in body["baseline"].items()
-            },
-            trials=tuple(Trial.from_json(each) for each in fields.listed(body["trials"])),
-            boundaries=boundaries,
-        )
+
+def _with_unmeasured(seen: Mapping[str, Any]) -> dict[str, Any]:
+    return {**seen, **{name: nan for name in MEASURED if seen[name] is None}}
+
+
+def plain(record: object) -> dict[str, Any]:
+    """A record as JSON has it: what was not measured (NaN) is null."""
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(record))
+    return found

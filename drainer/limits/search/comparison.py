@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from drainer.errors import LimitsRefused
-from drainer.limits.search.boundary import Boundary, Limits
+from drainer.limits.search.boundary import Boundary, Limits, plain
 from drainer.limits.search.settings import Value
 
 
@@ -24,15 +24,6 @@ class Change:
     ratio: float | None
     certain: bool
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "value": self.value,
-            "before": self.before.as_json(),
-            "after": self.after.as_json(),
-            "ratio": self.ratio,
-            "certain": self.certain,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -45,13 +36,7 @@ class Comparison:
     only_after: tuple[Value, ...]
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "changes": [change.as_json() for change in self.changes],
-            "settings": list(self.settings),
-            "same_cluster": self.same_cluster,
-            "only_before": list(self.only_before),
-            "only_after": list(self.only_after),
-        }
+        return plain(self)
 
 
 def compare(before: Limits, after: Limits) -> Comparison:

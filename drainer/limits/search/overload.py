@@ -11,6 +11,8 @@ from math import isnan
 
 from drainer.limits.search.point import Judgement, Point, Signals, Verdict
 
+Said = tuple[str, ...]  # sentences on what is amiss, or none
+
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
@@ -59,146 +61,107 @@ def judge(
     """
     if isnan(signals.sent_per_s):
         return Judgement(Verdict.UNCLEAR, ("nobody measured what was sent",))
-    seen = _Seen(point, signals, baseline_round_trip_ms, thresholds)
-    if told := seen.brokers_say():
-        return Judgement(Verdict.OVERLOADED, told)
-    if seen.busy():
-        found = _of_busy_clients(seen)
-    elif failed := seen.failed():
-        found = Judgement(Verdict.OVERLOADED, failed + seen.late() + seen.short())
-    else:
-        found = _with_jmx(seen) if seen.has_jmx else _without_jmx(seen)
-    if found is not None:
-        return found
-    if unknown := seen.too_little():
-        return Judgement(Verdict.UNCLEAR, unknown)
-    return Judgement(Verdict.SAFE, seen.idle() + seen.answered())
+    has_jmx = signals.handlers_idle is not None
+    idle = (f"request handlers idle {_percent(signals.handlers_idle)}",) if has_jmx else ()
+    trip, unloaded = _ms(signals.round_trip_ms), f"({_ms(baseline_round_trip_ms)} without load)"
+    answered = () if isnan(signals.round_trip_ms) else (f"round trip {trip} {unloaded}",)
+    short, behind = _short(point, signals, thresholds), _behind(signals, thresholds)
+    late = _late(point, signals, baseline_round_trip_ms, thresholds)
+    failed = _failed(signals, thresholds)
+    verdict: Verdict | None = None
+    said: Said = ()
+    if told := _brokers_say(signals, thresholds):
+        verdict, said = Verdict.OVERLOADED, told
+    elif signals.clients_busy > thresholds.clients_busy_most:
+        # A process without time measures its own waiting as the brokers'.
+        if found := short + behind + failed + (() if has_jmx else late):
+            busy = f"a client is busy {_percent(signals.clients_busy)} of a core"
+            verdict, said = Verdict.CLIENTS, (busy, *found)
+    elif failed:
+        verdict, said = Verdict.OVERLOADED, failed + late + short
+    elif has_jmx:
+        if missing := short + behind:
+            # Handlers are not all there is of a broker.
+            verdict = Verdict.OVERLOADED if late else Verdict.CLIENTS
+            said = late + missing + idle
+    elif late or behind:
+        verdict, said = Verdict.OVERLOADED, late + behind + short
+    elif found := short + _queued(signals, thresholds):
+        verdict, said = Verdict.CLIENTS, found + answered
+    if verdict is None:
+        unknown = _unknown(signals, thresholds)
+        verdict = Verdict.UNCLEAR if unknown else Verdict.SAFE
+        said = unknown or idle + answered
+    return Judgement(verdict, said)
 
 
-def _of_busy_clients(seen: _Seen) -> Judgement | None:
-    # A process without time measures its own waiting as the brokers'.
-    unsure = () if seen.has_jmx else seen.late()
-    found = seen.short() + seen.behind() + seen.failed() + unsure
-    return Judgement(Verdict.CLIENTS, seen.busy() + found) if found else None
+def _brokers_say(seen: Signals, limits: Thresholds) -> Said:
+    found = []
+    idle, least = seen.handlers_idle, limits.handlers_idle_least
+    if idle is not None and idle < least:
+        found.append(f"request handlers idle {_percent(idle)}, under {_percent(least)}")
+    for share, most, what in (
+        (seen.isr_changing, limits.isr_changing_most, "in-sync replicas changing"),
+        (seen.throttled, limits.throttled_most, "brokers throttled clients"),
+    ):
+        if share is not None and share > most:
+            found.append(f"{what} {_percent(share)} of the time, over {_percent(most)}")
+    return tuple(found)
 
 
-def _with_jmx(seen: _Seen) -> Judgement | None:
-    missing = seen.short() + seen.behind()
-    if not missing:
-        return None
-    if late := seen.late():  # handlers are not all there is of a broker
-        return Judgement(Verdict.OVERLOADED, late + missing + seen.idle())
-    return Judgement(Verdict.CLIENTS, missing + seen.idle())
+def _short(point: Point, seen: Signals, limits: Thresholds) -> Said:
+    wanted, sent = point.messages_per_s, seen.sent_per_s
+    if sent >= (1 - limits.pace_shortfall_most) * wanted:
+        return ()
+    return (f"{sent:,.0f} of {wanted:,.0f} messages/s were sent",)
 
 
-def _without_jmx(seen: _Seen) -> Judgement | None:
-    if found := seen.late() + seen.behind():
-        return Judgement(Verdict.OVERLOADED, found + seen.short())
-    if found := seen.short() + seen.queued():
-        return Judgement(Verdict.CLIENTS, found + seen.answered())
-    return None
+def _late(point: Point, seen: Signals, baseline_ms: float, limits: Thresholds) -> Said:
+    if seen.sent_per_s <= 0:
+        return ("no message was acknowledged",) if point.producers else ()
+    most = max(baseline_ms * limits.round_trip_factor, baseline_ms + limits.round_trip_over_ms)
+    if not seen.round_trip_ms > most:
+        return ()
+    unloaded = f"({_ms(baseline_ms)} without load)"
+    return (f"round trip {_ms(seen.round_trip_ms)}, over {_ms(most)} {unloaded}",)
 
 
-class _Seen:
-    """Signals against thresholds: each method gives sentences on what is amiss, or none."""
-
-    def __init__(
-        self, point: Point, signals: Signals, baseline_ms: float, thresholds: Thresholds
-    ) -> None:
-        self.point = point
-        self.signals = signals
-        self.baseline_ms = baseline_ms
-        self.thresholds = thresholds
-        self.has_jmx = signals.handlers_idle is not None
-
-    def brokers_say(self) -> tuple[str, ...]:
-        found, least = [], self.thresholds.handlers_idle_least
-        idle, changing = self.signals.handlers_idle, self.signals.isr_changing
-        if idle is not None and idle < least:
-            found.append(f"request handlers idle {_percent(idle)}, under {_percent(least)}")
-        if changing is not None and changing > self.thresholds.isr_changing_most:
-            found.append(
-                f"in-sync replicas changing {_percent(changing)} of the time,"
-                f" over {_percent(self.thresholds.isr_changing_most)}"
-            )
-        if self.signals.throttled > self.thresholds.throttled_most:
-            found.append(
-                f"brokers throttled clients {_percent(self.signals.throttled)} of the time,"
-                f" over {_percent(self.thresholds.throttled_most)}"
-            )
-        return tuple(found)
-
-    def short(self) -> tuple[str, ...]:
-        wanted, sent = self.point.messages_per_s, self.signals.sent_per_s
-        if sent >= (1 - self.thresholds.pace_shortfall_most) * wanted:
-            return ()
-        return (f"{sent:,.0f} of {wanted:,.0f} messages/s were sent",)
-
-    def late(self) -> tuple[str, ...]:
-        if self.signals.sent_per_s <= 0:
-            return ("no message was acknowledged",) if self.point.producers else ()
-        most = max(
-            self.baseline_ms * self.thresholds.round_trip_factor,
-            self.baseline_ms + self.thresholds.round_trip_over_ms,
-        )
-        if not self.signals.round_trip_ms > most:
-            return ()
-        return (
-            f"round trip {_ms(self.signals.round_trip_ms)}, over {_ms(most)}"
-            f" ({_ms(self.baseline_ms)} without load)",
-        )
-
-    def behind(self) -> tuple[str, ...]:
-        most = self.thresholds.falling_behind_most
-        if not self.signals.falling_behind > most:
-            return ()
-        share = _percent(self.signals.falling_behind)
-        return (f"consumers fall behind by {share} of what is sent, over {_percent(most)}",)
-
-    def failed(self) -> tuple[str, ...]:
-        errors = self.signals.errors
-        handed_in = errors + self.signals.sent_per_s * self.signals.window_s
-        if not errors or errors <= self.thresholds.errors_most * handed_in:
-            return ()
-        return (f"{errors:,} messages were refused or timed out",)
-
-    def busy(self) -> tuple[str, ...]:
-        most = self.thresholds.clients_busy_most
-        if not self.signals.clients_busy > most:
-            return ()
-        return (f"a client is busy {_percent(self.signals.clients_busy)} of a core",)
-
-    def queued(self) -> tuple[str, ...]:
-        if not self.signals.queue_ms > self.thresholds.queue_ms_most:
-            return ()
-        return (f"messages wait {_ms(self.signals.queue_ms)} in producers",)
-
-    def too_little(self) -> tuple[str, ...]:
-        """What would have to be known of a trial before it is called safe."""
-        window_s, least_s = self.signals.window_s, self.thresholds.window_s_least
-        if window_s < least_s:
-            return (f"observed for {window_s:.3g} s only, under {least_s:g} s",)
-        measured = {
-            "throttling": self.signals.throttled,
-            "consumers": self.signals.falling_behind,
-            "round trip": 0.0 if self.has_jmx else self.signals.round_trip_ms,
-            "clients": self.signals.clients_busy,
-        }
-        return tuple(f"{name}: not measured" for name, value in measured.items() if isnan(value))
-
-    def idle(self) -> tuple[str, ...]:
-        idle = self.signals.handlers_idle
-        return () if idle is None else (f"request handlers idle {_percent(idle)}",)
-
-    def answered(self) -> tuple[str, ...]:
-        if isnan(self.signals.round_trip_ms):
-            return ()
-        without = f"({_ms(self.baseline_ms)} without load)"
-        return (f"round trip {_ms(self.signals.round_trip_ms)} {without}",)
+def _behind(seen: Signals, limits: Thresholds) -> Said:
+    most = limits.falling_behind_most
+    if not seen.falling_behind > most:
+        return ()
+    share = _percent(seen.falling_behind)
+    return (f"consumers fall behind by {share} of what is sent, over {_percent(most)}",)
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g}%"
+def _failed(seen: Signals, limits: Thresholds) -> Said:
+    handed_in = seen.errors + seen.sent_per_s * seen.window_s
+    if not seen.errors or seen.errors <= limits.errors_most * handed_in:
+        return ()
+    return (f"{seen.errors:,} messages were refused or timed out",)
+
+
+def _queued(seen: Signals, limits: Thresholds) -> Said:
+    if not seen.queue_ms > limits.queue_ms_most:
+        return ()
+    return (f"messages wait {_ms(seen.queue_ms)} in producers",)
+
+
+def _unknown(seen: Signals, limits: Thresholds) -> Said:
+    """What would have to be known of a trial before it is called safe."""
+    if seen.window_s < limits.window_s_least:
+        return (f"observed for {seen.window_s:.3g} s only, under {limits.window_s_least:g} s",)
+    measured = {
+        "throttling": seen.throttled,
+        "consumers": seen.falling_behind,
+        "round trip": seen.round_trip_ms if seen.handlers_idle is None else 0.0,
+        "clients": seen.clients_busy,
+    }
+    return tuple(f"{name}: not measured" for name, value in measured.items() if isnan(value))
+
+
+def _percent(share: float | None) -> str:
+    return f"{100 * (share or 0.0):.3g}%"
 
 
 def _ms(value: float) -> str:

@@ -1,4 +1,4 @@
-"""Traffic as a point in a space, and what a trial of one showed.
+"""Traffic as a point in a space, what a trial of one showed, and what a search makes of them.
 
 The points that don't overload a cluster form a region; its boundary is what is looked for. After
 "Finding Kafka's throughput limit in Dropbox infrastructure" (Dropbox Jetstream, 2019).
@@ -6,13 +6,16 @@ The points that don't overload a cluster form a region; its boundary is what is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass
 from enum import StrEnum
-from math import isfinite, nan
-from typing import Any, TypeVar
+from typing import Annotated
 
-from drainer.core import fields
+from msgspec import Meta
+
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(gt=0)]
+Amount = Annotated[float, Meta(ge=0)]
+AboveZero = Annotated[float, Meta(gt=0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +26,13 @@ class Point:
     rate. ``compressibility`` is the share of a payload that compresses to nothing, 0 for random.
     """
 
-    message_bytes: int
-    producers: int
-    pace: float
-    consumer_groups: int
-    partitions: int
+    message_bytes: Positive
+    producers: Count
+    pace: AboveZero
+    consumer_groups: Count
+    partitions: Positive
     compression: str = "none"
-    compressibility: float = 0.0
+    compressibility: Amount = 0.0
 
     @property
     def messages_per_s(self) -> float:
@@ -39,22 +42,6 @@ class Point:
     def bytes_per_s(self) -> float:
         return self.messages_per_s * self.message_bytes
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> Point:
-        """Raises KeyError, TypeError or ValueError when the body is no point."""
-        return cls(
-            message_bytes=above_zero(fields.whole(body["message_bytes"])),
-            producers=not_negative(fields.whole(body["producers"])),
-            pace=above_zero(fields.number_of(body["pace"])),
-            consumer_groups=not_negative(fields.whole(body["consumer_groups"])),
-            partitions=above_zero(fields.whole(body["partitions"])),
-            compression=fields.text(body["compression"]),
-            compressibility=not_negative(fields.number_of(body["compressibility"])),
-        )
-
 
 class Verdict(StrEnum):
     """What a trial tells of its point."""
@@ -63,6 +50,13 @@ class Verdict(StrEnum):
     OVERLOADED = "overloaded"
     CLIENTS = "clients"  # were the bottleneck: it tells nothing of the brokers
     UNCLEAR = "unclear"  # was disturbed, or cut short
+
+
+# Those that a trial has to measure: where it could not, they are NaN, and null in a file.
+MEASURED = (
+    *("sent_per_s", "round_trip_ms", "throttled", "falling_behind"),
+    *("clients_busy", "queue_ms"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,28 +91,9 @@ class Signals:
     queue_ms: float
     errors: int = 0
 
-    def as_json(self) -> dict[str, Any]:
-        """What was not measured (NaN) is null."""
-        return {
-            name: None if value is None or not isfinite(value) else value
-            for name, value in asdict(self).items()
-        }
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> Signals:
-        """Raises KeyError, TypeError or ValueError when the body is not what was seen."""
-        return cls(
-            window_s=fields.number_of(body["window_s"]),
-            sent_per_s=_measured(body["sent_per_s"]),
-            round_trip_ms=_measured(body["round_trip_ms"]),
-            throttled=_measured(body["throttled"]),
-            falling_behind=_measured(body["falling_behind"]),
-            handlers_idle=fields.optional(fields.number_of, body["handlers_idle"]),
-            isr_changing=fields.optional(fields.number_of, body["isr_changing"]),
-            clients_busy=_measured(body["clients_busy"]),
-            queue_ms=_measured(body["queue_ms"]),
-            errors=not_negative(fields.whole(body["errors"])),
-        )
+    def __post_init__(self) -> None:
+        if any(value is not None and value < 0 for value in astuple(self)):
+            raise ValueError("a signal is below zero")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +102,6 @@ class Judgement:
 
     verdict: Verdict
     why: tuple[str, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        return {"verdict": self.verdict.value, "why": list(self.why)}
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> Judgement:
-        """Raises KeyError, TypeError or ValueError when the body is no judgement."""
-        return cls(Verdict(body["verdict"]), fields.texts(body["why"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,41 +113,43 @@ class Trial:
     judgement: Judgement
     at: float
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "point": self.point.as_json(),
-            "signals": self.signals.as_json(),
-            "judgement": self.judgement.as_json(),
-            "at": self.at,
-        }
+    @property
+    def verdict(self) -> Verdict:
+        return self.judgement.verdict
 
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> Trial:
-        """Raises KeyError, TypeError or ValueError when the body is no trial."""
-        return cls(
-            point=Point.from_json(body["point"]),
-            signals=Signals.from_json(body["signals"]),
-            judgement=Judgement.from_json(body["judgement"]),
-            at=fields.number_of(body["at"]),
-        )
+    @property
+    def why(self) -> str:
+        return "; ".join(self.judgement.why)
 
 
-Number = TypeVar("Number", int, float)
+class End(StrEnum):
+    """Why a search ended, or where it stands."""
+
+    OPEN = "open"  # it has not
+    NARROW = "narrow"  # the boundary is known as narrowly as was asked
+    TRIALS = "trials"  # no more trials are allowed; the range may be wider than was asked
+    MOST = "most"  # the most is not overloaded: the boundary lies above it
+    CLIENTS = "clients"  # these clients can't do more: the boundary lies above what they could
+    NONE = "none"  # not even one producer is safe
+    UNCLEAR = "unclear"  # trial after trial told nothing
 
 
-def _measured(value: object) -> float:
-    return nan if value is None else not_negative(fields.number_of(value))
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search knows, in producers.
 
+    Attributes:
+        safe: don't overload the brokers: what counts as the boundary. They were tried, or are 0.
+        overloaded: the fewest above it that did; None when none did.
+        low: the boundary lies above it with some 95% probability.
+        high: and below it with as much; None when it may lie anywhere above.
+        trials: that were told, those that told nothing among them.
+        end: why it ended.
+    """
 
-def above_zero(value: Number) -> Number:
-    """Raises ValueError unless it is more than zero."""
-    if value <= 0:
-        raise ValueError(f"{value!r} is not above zero")
-    return value
-
-
-def not_negative(value: Number) -> Number:
-    """Raises ValueError when it is less than zero."""
-    if value < 0:
-        raise ValueError(f"{value!r} is below zero")
-    return value
+    safe: int
+    overloaded: int | None
+    low: float
+    high: float | None
+    trials: int
+    end: End

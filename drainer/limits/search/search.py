@@ -17,8 +17,8 @@ from math import exp, log, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from drainer.limits.search.found import TRIALS_MOST, End, Found
-from drainer.limits.search.point import Verdict
+from drainer.limits.search.point import End, Found, Verdict
+from drainer.limits.search.settings import TRIALS_MOST
 
 LIES = 0.08  # of the verdicts are taken to be wrong, anywhere; more than there will be costs little
 SPREAD = 0.017  # about the boundary, in which chance decides (of a logistic; as a share of it)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.text import Text
 
 from drainer.limits.leftovers import Leftovers
 from drainer.limits.measure import PreparedLimits
-from drainer.limits.request import SAID_BY
+from drainer.limits.request import differences
 from drainer.limits.search.boundary import Boundary, Limits
 from drainer.limits.search.comparison import Change, Comparison
-from drainer.limits.search.found import End
-from drainer.limits.search.point import Signals, Verdict
+from drainer.limits.search.point import End, Point, Signals, Trial, Verdict
 from drainer.limits.search.settings import Axis, LimitSettings, Value
 from drainer.limits.trials import USUAL_TRIALS
 from drainer.view import figures
@@ -70,29 +70,24 @@ def show_limits_action(terminal: Terminal, prepared: PreparedLimits, master: str
     if limits.complete:
         terminal.show(field("known", f"all of it, from {kept} in {request.out}"))
         return
-    partitions = figures.counted(prepared.partitions_a_broker * limits.brokers, "partition")
+    partitions = figures.counted(settings.most(Axis.PARTITIONS), "partition")
     terminal.show(field("test topic", prepared.topic, f"{partitions}, deleted at the end"))
     terminal.show(field("groups", _range_of(prepared.groups), "deleted at the end"))
-    terminal.show(field("boundaries", *_asked(settings)))
-    most = settings.bytes_per_s_most / 1e6
+    values = ", ".join(value_words(settings.axis, value) for value in settings.values)
+    what = "messages of " if settings.axis is Axis.MESSAGE_BYTES else ""
+    terminal.show(field("boundaries", f"{what}{values}", held_fixed(settings)))
+    most = mb_words(settings.bytes_per_s_most)
     why = "by --max-mb-per-s" if request.bytes_per_s_most is not None else "set --max-mb-per-s"
     producers = figures.counted(settings.producers_most, "producer")
     pace = settings.pace_bytes_per_s / 1e3
-    terminal.show(
-        field("at most", f"{most:,.1f} MB/s", f"{why}; {producers} of {pace:,.1f} kB/s each")
-    )
+    terminal.show(field("at most", f"{most} MB/s", f"{why}; {producers} of {pace:,.1f} kB/s each"))
     terminal.show(field("each trial", *_each_trial(prepared)))
     terminal.show(field("decided by", decided_by(settings)))
     terminal.show(field("runs on", f"Spark at {master}"))
     terminal.show(field("result", str(request.out), f"{kept} in it" if limits.trials else ""))
-    if prepared.live or prepared.live_groups:
-        told = [f"{name} ({rate:,.1f} messages/s)" for name, rate in prepared.live.items()]
-        told += [f"group {name}" for name in prepared.live_groups]
-        terminal.warn(
-            "others use this cluster, and will notice: "
-            + ", ".join(told[:NAMES_SHOWN])
-            + (", …" if len(told) > NAMES_SHOWN else "")
-        )
+    if prepared.live:
+        others = prepared.live.words(NAMES_SHOWN)
+        terminal.warn(f"others use this cluster, and will notice: {others}")
     if settings.compressibility == 0 and _compresses(settings):
         terminal.warn("random payloads don't compress; --compressibility 50% makes them")
     if prepared.left_behind:
@@ -108,40 +103,20 @@ def show_limits(terminal: Terminal, limits: Limits, path: Path) -> None:
     """The boundaries, what decided, and what a drain may use."""
     settings = limits.settings
     terminal.say("")
-    rows = table(
-        "",
-        "messages/s",
-        "MB/s a broker",
-        "between",
-        "safe cap",
-        "trials",
-        "",
-    )
+    rows = table("", "messages/s", "MB/s a broker", "between", "safe cap", "trials", "")
     for boundary in limits.boundaries:
-        name = value_words(settings.axis, boundary.value)
-        cap = settings.safe_share * boundary.messages_per_s
+        name, rate, wide, mb, cap, _, trials, why = boundary_cells(limits, boundary)
+        style = WARN_STYLE if unsure(boundary) else QUIET_STYLE
         rows.add_row(
-            Text(name, HEAD_STYLE),
-            at_least(boundary) + figures.rate(boundary.messages_per_s),
-            f"{limits.bytes_per_s_a_broker(boundary) / 1e6:,.1f}",
-            between(boundary),
-            f"{figures.rate(cap)} messages/s",
-            figures.count(boundary.trials),
-            Text(ended(boundary), WARN_STYLE if unsure(boundary) else QUIET_STYLE),
+            Text(name, HEAD_STYLE), rate, mb, wide, f"{cap} messages/s", trials, Text(why, style)
         )
     terminal.show(rows)
     terminal.say("")
     share = figures.share(settings.safe_share)
     terminal.show(field("safe cap", f"{share} of the boundary", "what a drain may use"))
     terminal.show(field("decided by", decided_by(settings)))
-    for boundary in limits.boundaries:
-        if was_most(limits, boundary):
-            terminal.warn(f"{value_words(settings.axis, boundary.value)}: {most_words(limits)}")
-        elif boundary.end is End.CLIENTS:
-            terminal.warn(
-                f"{value_words(settings.axis, boundary.value)}: the clients could send no more, so"
-                " the brokers may bear more; add executors, or cores"
-            )
+    for warning in warnings(limits):
+        terminal.warn(warning)
     terminal.show(field("limits", str(path)))
     if settings.axis is Axis.MESSAGE_BYTES and limits.complete:
         file = shlex.quote(str(path))
@@ -161,8 +136,8 @@ def show_comparison(terminal: Terminal, found: Comparison, before: Limits, after
             Text(value_words(axis, change.value), HEAD_STYLE),
             f"{at_least(change.before)}{figures.rate(change.before.messages_per_s)}/s",
             f"{at_least(change.after)}{figures.rate(change.after.messages_per_s)}/s",
-            f"{before.bytes_per_s_a_broker(change.before) / 1e6:,.1f}"
-            f" → {after.bytes_per_s_a_broker(change.after) / 1e6:,.1f}",
+            f"{before.mb_per_s_a_broker(change.before):,.1f}"
+            f" → {after.mb_per_s_a_broker(change.after):,.1f}",
             _moved(change),
             Text(_how_sure(change), QUIET_STYLE),
         )
@@ -170,12 +145,9 @@ def show_comparison(terminal: Terminal, found: Comparison, before: Limits, after
     terminal.say("")
     if not found.same_cluster:
         terminal.show(field("clusters", "two different ones"))
-    for name in found.settings:
-        if name == "values":
-            continue
-        was, now = (_told(getattr(each.settings, name)) for each in (before, after))
-        words = SAID_BY.get(name, name)
-        terminal.show(field("other setting", f"{words}: {was}, then {now}"))
+    shown = replace(before.settings, values=after.settings.values)
+    for words in differences(shown, after.settings):
+        terminal.show(field("other setting", words))
     for name, values in (("A alone", found.only_before), ("B alone", found.only_after)):
         if values:
             terminal.show(field(name, ", ".join(value_words(axis, value) for value in values)))
@@ -207,6 +179,41 @@ def value_words(axis: Axis, value: Value) -> str:
             return f"{value}" if value != "none" else "uncompressed"
 
 
+def boundary_cells(limits: Limits, boundary: Boundary) -> tuple[str, ...]:
+    """Value, messages/s, between what, MB/s a broker, safe cap in messages/s and in MB/s, trials,
+    and what limits it."""
+    cap = limits.safe_per_s(boundary)
+    return (
+        value_words(limits.settings.axis, boundary.value),
+        at_least(boundary) + figures.rate(boundary.messages_per_s),
+        between(boundary),
+        f"{limits.mb_per_s_a_broker(boundary):,.1f}",
+        figures.rate(cap),
+        mb_words(cap * boundary.message_bytes),
+        figures.count(boundary.trials),
+        ended(boundary),
+    )
+
+
+def warnings(limits: Limits) -> list[str]:
+    """Why boundaries are not what was asked for."""
+    told = []
+    for each in limits.boundaries:
+        name, why = value_words(limits.settings.axis, each.value), ended(each)
+        if each.is_open and each.safe_producers == limits.settings.producers_most:
+            most = mb_words(limits.settings.bytes_per_s_most)
+            why = (
+                f"even {most} MB/s, the most that was allowed, did not overload the brokers; a"
+                " higher --max-mb-per-s would find out more"
+            )
+        elif each.end is End.CLIENTS:
+            why += "; the brokers may bear more: add executors, or cores"
+        elif not unsure(each):
+            continue
+        told.append(f"{name}: {why}")
+    return told
+
+
 def between(boundary: Boundary) -> str:
     """The range in which a boundary lies, in messages/s."""
     low = figures.rate(boundary.low)
@@ -216,7 +223,7 @@ def between(boundary: Boundary) -> str:
 def ended(boundary: Boundary) -> str:
     """What limits it, or why that isn't known."""
     why = "; ".join(boundary.why)
-    if boundary.end is End.TRIALS and is_open(boundary):
+    if boundary.end is End.TRIALS and boundary.is_open:
         return "lower bound: nothing that was tried overloaded the brokers"
     said = _ENDS.get(boundary.end, "")
     if boundary.end in _KNOW_NO_WHY or not why:
@@ -224,33 +231,31 @@ def ended(boundary: Boundary) -> str:
     return f"{said}: {why}" if said else why
 
 
-def was_most(limits: Limits, boundary: Boundary) -> bool:
-    """Whether the most that was allowed was safe."""
-    return is_open(boundary) and boundary.safe_producers == limits.settings.producers_most
-
-
-def most_words(limits: Limits) -> str:
-    """Why a boundary is a lower bound when the most was safe."""
-    most = limits.settings.bytes_per_s_most / 1e6
-    return (
-        f"even {most:,.1f} MB/s, the most that was allowed, did not overload the brokers; a higher"
-        " --max-mb-per-s would find out more"
-    )
-
-
 def unsure(boundary: Boundary) -> bool:
     """Whether the boundary is not what was asked for."""
     return boundary.end is not End.NARROW
 
 
-def is_open(boundary: Boundary) -> bool:
-    """Whether the brokers may bear any more."""
-    return boundary.is_lower_bound or (boundary.high is None and boundary.messages_per_s > 0)
-
-
 def at_least(boundary: Boundary) -> str:
     """What to put before its figure."""
-    return "≥ " if is_open(boundary) else ""
+    return "≥ " if boundary.is_open else ""
+
+
+def mb_words(bytes_per_s: float) -> str:
+    return f"{bytes_per_s / 1e6:,.1f}"
+
+
+def point_words(point: Point) -> str:
+    """``52,000 messages/s, 53.2 MB/s (130 producers)``."""
+    producers = figures.counted(point.producers, "producer")
+    rate = figures.rate(point.messages_per_s)
+    return f"{rate} messages/s, {mb_words(point.bytes_per_s)} MB/s ({producers})"
+
+
+def trial_words(trial: Trial) -> str:
+    """``52,000 messages/s, 53.2 MB/s (130 producers): overloaded, request handlers idle 14%``."""
+    said = f"{point_words(trial.point)}: {VERDICTS[trial.verdict]}"
+    return f"{said}, {trial.why}" if trial.why else said
 
 
 def signal_words(signals: Signals, baseline_ms: float | None) -> list[str]:
@@ -302,12 +307,6 @@ def held_fixed(settings: LimitSettings) -> str:
     return ", ".join(told)
 
 
-def _asked(settings: LimitSettings) -> tuple[str, str]:
-    values = ", ".join(value_words(settings.axis, value) for value in settings.values)
-    what = "messages of " if settings.axis is Axis.MESSAGE_BYTES else ""
-    return f"{what}{values}", held_fixed(settings)
-
-
 def _each_trial(prepared: PreparedLimits) -> tuple[str, str]:
     request, limits = prepared.request, prepared.limits
     warm_up, window = request.pauses.warm_up_s, request.window_s
@@ -337,7 +336,7 @@ def _range_of(names: Sequence[str]) -> str:
 def _moved(change: Change) -> str:
     if change.ratio is None:
         return figures.UNKNOWN
-    if is_open(change.before) or is_open(change.after):
+    if change.before.is_open or change.after.is_open:
         return f"{(change.ratio - 1) * 100:+.0f}% of what was tried"
     return f"{(change.ratio - 1) * 100:+.0f}%"
 
@@ -345,12 +344,6 @@ def _moved(change: Change) -> str:
 def _how_sure(change: Change) -> str:
     if change.certain:
         return "more than they are unsure of"
-    if is_open(change.before) or is_open(change.after):
+    if change.before.is_open or change.after.is_open:
         return "a lower bound is among them"
     return "within what they are unsure of"
-
-
-def _told(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:g}"
-    return str(value)

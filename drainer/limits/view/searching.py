@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import TracebackType
+from contextlib import AbstractContextManager
 from typing import Protocol, Self
 
 from rich.console import Group, RenderableType
@@ -12,16 +12,18 @@ from rich.text import Text
 
 from drainer.escape import printable
 from drainer.limits.search.boundary import Boundary, Limits
-from drainer.limits.search.found import Found
-from drainer.limits.search.point import Trial
+from drainer.limits.search.point import Found, Trial
 from drainer.limits.search.settings import Value
-from drainer.limits.trials import LimitsStatus, point_of
+from drainer.limits.trials import LimitsStatus
 from drainer.limits.view.limits import (
     MARKS,
     VERDICTS,
     between,
     ended,
+    mb_words,
+    point_words,
     signal_words,
+    trial_words,
     unsure,
     value_words,
 )
@@ -41,17 +43,8 @@ FRAME_S = 0.2
 TRIALS_SHOWN = 14
 
 
-class SearchView(Protocol):
+class SearchView(AbstractContextManager["SearchView"], Protocol):
     """Entered when the search begins, updated all along, left at its end."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
 
     def update(self, status: LimitsStatus) -> None: ...
 
@@ -87,12 +80,7 @@ class SearchFrame:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             if self._last is not None:
                 self._live.update(frame(self._last))
@@ -134,10 +122,9 @@ class SearchLines:
         self._trials = len(status.limits.trials)
         for boundary in status.limits.boundaries[self._boundaries :]:
             name = value_words(axis, boundary.value)
-            self._terminal.say(
-                f"{figures.duration(status.elapsed_s)}  {name}  boundary:"
-                f" {boundary_words(boundary)}, {ended(boundary)}"
-            )
+            rate = f"{figures.rate(boundary.messages_per_s)} messages/s ({between(boundary)})"
+            took = figures.duration(status.elapsed_s)
+            self._terminal.say(f"{took}  {name}  boundary: {rate}, {ended(boundary)}")
         self._boundaries = len(status.limits.boundaries)
 
 
@@ -166,22 +153,6 @@ def frame(status: LimitsStatus) -> RenderableType:
     return Group(*map(safe, parts))
 
 
-def boundary_words(boundary: Boundary) -> str:
-    """``61,400 messages/s (60,000 to 63,300)``."""
-    return f"{figures.rate(boundary.messages_per_s)} messages/s ({between(boundary)})"
-
-
-def trial_words(trial: Trial) -> str:
-    """``52,000 messages/s (130 producers): overloaded, request handlers idle 14%``."""
-    verdict = VERDICTS[trial.judgement.verdict]
-    why = "; ".join(trial.judgement.why)
-    return (
-        f"{figures.rate(trial.point.messages_per_s)} messages/s, {_mb(trial)} MB/s"
-        f" ({figures.counted(trial.point.producers, 'producer')}): {verdict}"
-        + (f", {why}" if why else "")
-    )
-
-
 def _row(
     status: LimitsStatus, value: Value, boundary: Boundary | None, known: Found | None
 ) -> tuple[str | Text, ...]:
@@ -196,7 +167,7 @@ def _row(
     if known is None or value not in status.limits.baseline:
         waits = "without load first" if value == status.value else "to come"
         return ("", "", "", "", _cut(waits))
-    pace = point_of(status.limits.settings, value, 1).pace
+    pace = status.limits.settings.point(value, 1).pace
     low = figures.rate(known.safe * pace)
     high = "?" if known.overloaded is None else figures.rate(known.overloaded * pace)
     return ("…", "", f"{low} to {high}", figures.count(known.trials), "")
@@ -206,11 +177,9 @@ def _running(status: LimitsStatus) -> list[RenderableType]:
     running = status.running
     assert running is not None
     axis = status.limits.settings.axis
-    rate = f"{figures.rate(running.point.messages_per_s)} messages/s"
-    producers = figures.counted(running.point.producers, "producer")
     head = Text.assemble(
         (f"{value_words(axis, status.value)}  ", HEAD_STYLE),
-        f"{rate}, {running.point.bytes_per_s / 1e6:,.1f} MB/s ({producers})",
+        point_words(running.point),
         (f"   {running.phase}, {figures.duration(running.seconds)}", QUIET_STYLE),
     )
     if running.signals is None:
@@ -223,14 +192,14 @@ def _running(status: LimitsStatus) -> list[RenderableType]:
 def _trials(trials: tuple[Trial, ...]) -> RenderableType:
     rows = _table("", "messages/s", "sent", "MB/s", "")
     for trial in trials:
-        mark, style = MARKS[trial.judgement.verdict]
+        mark, style = MARKS[trial.verdict]
         rows.add_row(
             Text(mark, style),
             figures.rate(trial.point.messages_per_s),
             figures.rate(trial.signals.sent_per_s),
-            _mb(trial),
-            Text(VERDICTS[trial.judgement.verdict], style),
-            _cut("; ".join(trial.judgement.why)),
+            mb_words(trial.point.bytes_per_s),
+            Text(VERDICTS[trial.verdict], style),
+            _cut(trial.why),
         )
     return rows
 
@@ -244,7 +213,3 @@ def _table(*columns: str) -> Table:
 
 def _cut(text: str) -> Text:
     return Text(printable(text), QUIET_STYLE, no_wrap=True, overflow="ellipsis")
-
-
-def _mb(trial: Trial) -> str:
-    return f"{trial.point.bytes_per_s / 1e6:,.1f}"

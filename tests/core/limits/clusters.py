@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from math import ceil, exp, log
 from random import Random
 
-from drainer.limits.search.found import TRIALS_MOST
 from drainer.limits.search.overload import Thresholds, judge
 from drainer.limits.search.point import Judgement, Point, Signals
 from drainer.limits.search.search import Search
+from drainer.limits.search.settings import TRIALS_MOST
 
 THRESHOLDS = Thresholds()
 UNLOADED_MS = 8.0
