@@ -126,20 +126,6 @@ def test_a_stopped_run_leaves_no_topic_and_says_how_to_go_on(
     assert len(host.modelled.tried) == len(measured.limits.trials) - 2
 
 
-def test_traffic_that_breaks_leaves_no_topic(cluster: Cluster, tmp_path: Path) -> None:
-    prepared = prepare_limits(cluster, request(tmp_path))
-    host = ModelledHost(cluster)
-
-    def broken(*_: object, **__: object) -> None:
-        raise Interrupted("a task is gone")
-
-    host.modelled.measure = broken  # type: ignore[method-assign, assignment]
-    with pytest.raises(Interrupted, match="a task is gone"):
-        measure_limits(cluster, prepared, host, unheard)
-
-    is_gone(cluster, prepared.topic)
-
-
 def test_who_may_not_make_the_topic_is_told_that_and_no_more(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,11 +252,3 @@ def test_a_file_that_changed_meanwhile_is_refused_and_nothing_is_touched(
         measure_limits(cluster, prepared, host, unheard)
 
     assert host.begun == []
-
-
-def test_varied_partitions_are_those_of_each_broker(cluster: Cluster, tmp_path: Path) -> None:
-    asked = request(tmp_path, axis=Axis.PARTITIONS, values=(2, 5))
-    prepared = prepare_limits(cluster, asked)
-
-    assert prepared.limits.settings.most(Axis.PARTITIONS) == 5
-    assert prepared.limits.settings.values == (2, 5)

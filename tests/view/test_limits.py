@@ -18,10 +18,12 @@ from drainer.limits.search.point import End
 from drainer.limits.search.settings import Axis
 from drainer.limits.trials import LimitsStatus
 from drainer.limits.view.limits import (
+    boundary_cells,
     show_comparison,
     show_leftovers,
     show_limits,
     show_limits_action,
+    warnings,
 )
 from drainer.limits.view.searching import SearchFrame, SearchLines, limits_view
 from drainer.view.terminal import Terminal
@@ -34,8 +36,16 @@ GROUPS = tuple(f"{TOPIC}.{number}" for number in range(1, 6))
 
 
 @pytest.fixture(scope="module")
-def limits(tmp_path_factory: pytest.TempPathFactory) -> Limits:
-    return run(ModelledCluster(), tmp_path_factory.mktemp("limits") / "limits.json")
+def said(tmp_path_factory: pytest.TempPathFactory) -> list[LimitsStatus]:
+    """All that a search told of itself."""
+    told: list[LimitsStatus] = []
+    run(ModelledCluster(), tmp_path_factory.mktemp("limits") / "limits.json", said=told)
+    return told
+
+
+@pytest.fixture(scope="module")
+def limits(said: list[LimitsStatus]) -> Limits:
+    return said[-1].limits
 
 
 def prepared(**changes: object) -> PreparedLimits:
@@ -99,20 +109,21 @@ def test_the_summary_has_a_line_for_each_boundary(limits: Limits) -> None:
 
 
 def test_a_lower_bound_says_that_it_is_one_and_why(limits: Limits) -> None:
-    top = SETTINGS.producers_most
-    point = replace(limits.boundaries[0].point, producers=top)
-    most = summary(ended(limits, End.MOST, high=None, point=point))
-    few = summary(ended(limits, End.TRIALS, high=None, point=point))
-    clients = summary(ended(limits, End.CLIENTS, high=None))
-
-    assert "lower bound: the most that was allowed" in most
-    assert "above " in most
-    assert "even 100.0 MB/s, the most that was allowed, did not overload the brokers" in most
-    assert "≥ " in most
-    assert "lower bound: nothing that was tried overloaded the brokers" in few
-    assert "even 100.0 MB/s" in few
-    assert "lower bound: clients could do no more" in clients
-    assert "the brokers may bear more: add executors" in clients
+    point = replace(limits.boundaries[0].point, producers=SETTINGS.producers_most)
+    for found, why in (
+        (ended(limits, End.MOST, high=None, point=point), "100 B: even 100.0 MB/s, the most"),
+        (ended(limits, End.TRIALS, high=None, point=point), "100 B: even 100.0 MB/s, the most"),
+        (ended(limits, End.CLIENTS, high=None), "100 B: lower bound: clients could do no more"),
+    ):
+        (warning,) = warnings(found)
+        assert warning.startswith(why)
+        _, rate, between, *_, ends = boundary_cells(found, found.boundaries[0])
+        assert rate.startswith("≥ ")
+        assert between.startswith("above ")
+        assert ends.startswith("lower bound: ")
+    assert warnings(limits) == []
+    (warning,) = warnings(ended(limits, End.NONE, messages_per_s=0.0, low=0.0))
+    assert warning.startswith("100 B: no traffic was safe: round trip")
 
 
 def half(found: Limits) -> Limits:
@@ -156,42 +167,29 @@ def test_leftovers_are_listed_by_name_and_what_is_in_use_is_left() -> None:
     assert f"warning: {TOPIC}x is written to now, by a run that goes on: it is left alone" in lines
 
 
-def searched(tmp_path: Path, cluster: ModelledCluster | None = None) -> list[LimitsStatus]:
-    said: list[LimitsStatus] = []
-    run(cluster or ModelledCluster(), tmp_path / "limits.json", said=said)
-    return said
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_log_has_a_line_for_each_trial_and_boundary_that_is_new(
+    said: list[LimitsStatus], quiet: bool
+) -> None:
+    terminal, _, err = samples.terminal(quiet=quiet)
+    half = len(said) // 2
+    known, limits = said[half].limits, said[-1].limits
 
-
-def test_a_log_has_a_line_for_each_trial_and_each_boundary(tmp_path: Path) -> None:
-    terminal, _, err = samples.terminal()
-    said = searched(tmp_path)
-
-    with limits_view(terminal, nothing_known()) as view:
+    with limits_view(terminal, known) as view:
         assert isinstance(view, SearchLines)
-        for status in said:
+        for status in said[half:]:
             view.update(status)
 
     lines = err.getvalue().splitlines()
-    limits = said[-1].limits
-    assert len(lines) == len(limits.trials) + len(limits.boundaries)
-    first = limits.trials[0]
-    assert f"100 B  {first.point.messages_per_s:,.0f} messages/s, " in lines[0]
-    assert f"({first.point.producers} producers): {first.verdict}" in lines[0]
-    boundaries = [line for line in lines if "boundary: " in line]
-    assert [line.split("  ")[1] for line in boundaries] == ["100 B", "1 KiB", "10 KiB"]
-
-
-def test_trials_of_an_earlier_run_are_not_told_again(tmp_path: Path) -> None:
-    terminal, _, err = samples.terminal()
-    said = searched(tmp_path)
-    known = said[len(said) // 2].limits
-
-    with limits_view(terminal, known) as view:
-        for status in said[len(said) // 2 :]:
-            view.update(status)
-
-    told = err.getvalue().count("producers)")
-    assert told == len(said[-1].limits.trials) - len(known.trials)
+    trials = [line for line in lines if "producers)" in line]
+    if quiet:
+        assert lines == []
+    else:
+        last = limits.trials[-1]
+        assert len(trials) == len(limits.trials) - len(known.trials)
+        assert f"10 KiB  {last.point.messages_per_s:,.0f} messages/s, " in trials[-1]
+        assert f"({last.point.producers} producers): {last.verdict}" in trials[-1]
+        assert len(lines) - len(trials) == len(limits.boundaries) - len(known.boundaries)
 
 
 def frame_of(status: LimitsStatus, width: int = 100) -> str:
@@ -205,8 +203,7 @@ def frame_of(status: LimitsStatus, width: int = 100) -> str:
     return screen.getvalue()
 
 
-def test_the_frame_shows_the_range_the_trials_and_what_runs(tmp_path: Path) -> None:
-    said = searched(tmp_path)
+def test_the_frame_shows_the_range_the_trials_and_what_runs(said: list[LimitsStatus]) -> None:
     status = next(
         status
         for status in said
@@ -230,12 +227,3 @@ def test_the_frame_shows_the_range_the_trials_and_what_runs(tmp_path: Path) -> N
     pace = SETTINGS.pace_bytes_per_s / 1024
     assert f"{status.found.safe * pace:,.0f} to " in text
     assert " left" in text
-
-
-def test_a_quiet_terminal_shows_no_search(tmp_path: Path) -> None:
-    terminal, _, err = samples.terminal(quiet=True)
-    with limits_view(terminal, nothing_known()) as view:
-        for status in searched(tmp_path):
-            view.update(status)
-
-    assert err.getvalue() == ""
