@@ -18,7 +18,7 @@ from drainer.limits.search.boundary import Limits
 from drainer.limits.search.point import Point, Signals
 from drainer.store.atomic_file import write_to_last
 
-_BYTES_MOST = 256 * 1024 * 1024  # more is no file of limits
+_BYTES_MOST = 256 * 1024 * 1024  # more is not a file of limits
 _POINT = [each.name for each in fields(Point)]
 _SIGNALS = [each.name for each in fields(Signals)]
 CSV_MARK = b"at,message_bytes,producers,"  # what a table of trials begins with
@@ -78,7 +78,7 @@ class LimitsFile:
         except OSError as error:
             why, hint = f"it can't be read: {error.strerror or error}", other
         except orjson.JSONDecodeError:
-            why, hint = "it is no JSON", other
+            why, hint = "it is not JSON", other
         except LimitsRefused as error:
             why, hint = str(error), error.hint or other
         raise LimitsRefused(f"{self.path}: {why}", hint=hint)
@@ -94,7 +94,7 @@ class LimitsFile:
         except OSError as error:
             raise LimitsNotWritten(
                 f"the limits {self.path} can't be written: {error.strerror or error}",
-                hint="the trials before this one are kept in it: make room, and say the same again",
+                hint="The trials before this one are kept: make room, and repeat the command.",
             ) from error
 
 

@@ -17,7 +17,7 @@ class Leftovers:
 
 
 def find_leftovers(cluster: Cluster) -> Leftovers:
-    """Topics and groups of ``drainer limits``; those of a run that goes on are told apart.
+    """Topics and groups of ``drainer limits``; those of a run that is still going are apart.
 
     Raises Refused when this user may not remove them.
     """

@@ -90,7 +90,7 @@ class Host(AbstractContextManager["Host"], Protocol):
 def prepare_limits(
     cluster: Cluster, request: LimitsRequest, at: datetime | None = None
 ) -> PreparedLimits:
-    """Looks at cluster and file, and makes sure that the measurement may begin or be gone on with.
+    """Looks at cluster and file, and makes sure that the measurement may begin or resume.
 
     Raises:
         UsageError: when settings contradict each other.
@@ -115,7 +115,7 @@ def prepare_limits(
         boundaries=(),
     )
     if on_disk is not None:
-        limits = _gone_on_with(on_disk, limits, request.out)
+        limits = _resumed(on_disk, limits, request.out)
     own = own_things(cluster)
     topic = new_topic_name(at)
     groups = group_names(topic, settings.most(Axis.CONSUMER_GROUPS))
@@ -172,7 +172,7 @@ def measure_limits(
         if _as_read(file.find()) != _as_read(prepared.on_disk):
             raise LimitsRefused(
                 f"{file.path} has changed since it was looked at: another process works with it",
-                hint="say the same again, to go on from there",
+                hint="Repeat the command to resume from there.",
             )
         with host, _stop_signals():
             return _on_a_topic(cluster, prepared, host, file, update, clock)
@@ -192,7 +192,7 @@ def _on_a_topic(
     settings = prepared.limits.settings
     made = False
     try:
-        with _telling_how_to_go_on(file):
+        with _telling_how_to_resume(file):
             create_test_topic(
                 cluster,
                 prepared.topic,
@@ -248,7 +248,7 @@ def _stop_signals() -> Iterator[None]:
 
 
 @contextmanager
-def _telling_how_to_go_on(file: LimitsFile) -> Iterator[None]:
+def _telling_how_to_resume(file: LimitsFile) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
@@ -257,7 +257,7 @@ def _telling_how_to_go_on(file: LimitsFile) -> Iterator[None]:
         raise Interrupted(
             f"stopped by {error or 'Ctrl-C'}: no traffic runs any more, and"
             f" {kept} trial{' is' if kept == 1 else 's are'} kept in {file.path}",
-            hint="the same command goes on from there",
+            hint="Repeat the command to resume.",
         ) from None
 
 
@@ -266,8 +266,8 @@ def _as_read(limits: Limits | None) -> object:
     return None if limits is None else limits.as_json()
 
 
-def _gone_on_with(found: Limits, asked: Limits, path: Path) -> Limits:
-    """What was found, to be gone on with under the settings that are asked for."""
+def _resumed(found: Limits, asked: Limits, path: Path) -> Limits:
+    """What was found, to be resumed with the settings that are asked for."""
     other = "name another file with --out"
     if found.cluster_id != asked.cluster_id:
         raise LimitsRefused(
@@ -282,13 +282,13 @@ def _gone_on_with(found: Limits, asked: Limits, path: Path) -> Limits:
         )
     before, now = found.settings, asked.settings
     values = before.values
-    if set(before.values) <= set(now.values):  # more of them are no other settings
+    if set(before.values) <= set(now.values):  # more of them are not other settings
         values = now.values
     # Nor is what a drain may use of what was found.
     before = replace(before, values=values, safe_share=now.safe_share)
     if told := differences(before, now):
         raise LimitsRefused(
             f"{path} was measured with other settings: {', '.join(told)}",
-            hint=f"say them as they were to go on from its {len(found.trials)} trials, or {other}",
+            hint=f"repeat those to resume from its {len(found.trials)} trials, or {other}",
         )
     return replace(found, settings=now)

@@ -74,7 +74,7 @@ class LimitsStatus:
         value: of the axis, that is being searched.
         found: what is known of that one; None before its search began.
         running: the traffic of now; None in between.
-        elapsed_s: since it began, or was gone on with.
+        elapsed_s: since it began, or was resumed.
         left_s: to its end, very roughly.
     """
 
@@ -90,7 +90,7 @@ class Trials:
     """Searches the boundary of one value after the other; each trial is in the file at once.
 
     Args:
-        limits: what is known already; its trials are not recreated.
+        limits: what is known already; its trials are not made again.
         stops_at_overload: end a trial as soon as overload shows, for brokers that others use.
         update: told the status, several times a second.
         clock: seconds of a monotonic clock.

@@ -70,7 +70,7 @@ def test_other_files_are_never_written_over(command: Command) -> None:
         assert path.read_text() == "mine"
     (command.folder / "limits.json").write_text('{"mine": 1}')
     outcome = command("limits", "-b", command.bootstrap, code=3)
-    assert "no limits" in outcome.error
+    assert "not limits" in outcome.error
     assert (command.folder / "limits.json").read_text() == '{"mine": 1}'
 
 
@@ -124,7 +124,7 @@ def test_a_run_that_is_stopped_leaves_nothing_behind_and_is_gone_on_with(
     stopped = running.ends(4, PATIENCE_S)
 
     assert "stopped by SIGINT: no traffic runs any more, and 1 trial is kept" in stopped.error
-    assert "the same command goes on from there" in stopped.hint
+    assert "Repeat the command" in stopped.hint
     eventually(lambda: topic not in own_things(cluster).topics, "it is gone")
     assert command.left_behind == ["limits.json"]
     kept = LimitsFile(command.folder / "limits.json").load()

@@ -115,7 +115,7 @@ def test_a_stopped_run_leaves_no_topic_and_says_how_to_go_on(
     with pytest.raises(Interrupted, match="2 trials are kept") as stopped:
         measure_limits(cluster, prepared, host, unheard)
 
-    assert "same command" in str(stopped.value.hint)
+    assert "Repeat the command" in str(stopped.value.hint)
     assert host.ended
     is_gone(cluster, prepared.topic)
     again = prepare_limits(cluster, asked)

@@ -82,7 +82,7 @@ def test_brokers_are_looked_at_all_the_time(spark: SparkSession, measured: Broke
 
 
 def test_where_no_metrics_are_it_says_so(spark: SparkSession, measured: Broker) -> None:
-    with pytest.raises(UsageError, match="no host:port"):
+    with pytest.raises(UsageError, match="not host:port"):
         BrokerMetrics(spark, "broker-1")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -43,8 +43,8 @@ def test_nothing_there_is_nothing_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"{", "no JSON"),
-        (b"[]", "no limits"),
+        (b"{", "not JSON"),
+        (b"[]", "not limits"),
         (b'{"drainer_limits": 2}', "version 2"),
         (b'{"drainer_limits": 1}', "damaged"),
     ],

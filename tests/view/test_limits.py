@@ -164,7 +164,7 @@ def test_leftovers_are_listed_by_name_and_what_is_in_use_is_left() -> None:
     lines = [" ".join(line.split()) for line in err.getvalue().splitlines()]
     assert f"topic {TOPIC}" in lines
     assert f"group {TOPIC}.1" in lines
-    assert f"warning: {TOPIC}x is written to now, by a run that goes on: it is left alone" in lines
+    assert f"warning: {TOPIC}x is written to now by another run: it is left alone" in lines
 
 
 @pytest.mark.parametrize("quiet", [False, True])

@@ -136,12 +136,12 @@ class PacedProducer:
         if late > 0:
             self._passed_over += late
             count -= late
-        produce, topic, partition, monitor = (
+        produce, topic, partition, payload = (
             self._producer.produce, self._topic, self._partition, self._next,
         )  # fmt: skip
         try:
             for _ in range(count):
-                produce(topic, monitor(), partition=partition)
+                produce(topic, payload(), partition=partition)
                 self.offered += 1
         except BufferError:
             self._passed_over = due - self.offered

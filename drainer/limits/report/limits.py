@@ -26,7 +26,7 @@ def limits_page(limits: Limits, now: datetime) -> str:
     """The page; ``now`` is in the zone that times are to be told in."""
     settings = limits.settings
     rows = [boundary_cells(limits, each) for each in limits.boundaries]
-    unfinished = "The search was not done to its end: the same command goes on with it."
+    unfinished = "The search did not end: repeat the command to resume it."
     return render(
         "limits.html",
         now,

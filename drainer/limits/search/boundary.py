@@ -187,7 +187,7 @@ class Limits:
     def from_json(cls, body: object) -> Limits:
         """Raises LimitsRefused when the body is something else, newer or damaged."""
         if not isinstance(body, dict) or "drainer_limits" not in body:
-            raise LimitsRefused("it is JSON, but no limits", hint=_AGAIN)
+            raise LimitsRefused("it is JSON, but not limits", hint=_AGAIN)
         version = body["drainer_limits"]
         if version != FORMAT or type(version) is not int:
             raise LimitsRefused(

@@ -53,7 +53,7 @@ class Search:
         known: Iterable[tuple[int, Verdict]] = (),
     ) -> None:
         if most < 1 or trials_most < 1:
-            raise ValueError(f"at most {most} producers and {trials_most} trials are no search")
+            raise ValueError(f"at most {most} producers and {trials_most} trials are not a search")
         if not PRECISION_LEAST <= precision <= PRECISION_MOST:
             raise ValueError(f"a precision of {precision} is not within 0.01 to 0.5")
         self.most = most

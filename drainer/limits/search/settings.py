@@ -1,4 +1,4 @@
-"""What a measurement of limits was asked to do; a search is only gone on with under the same."""
+"""What a measurement of limits was asked to do; a search is only resumed with the same."""
 
 from __future__ import annotations
 

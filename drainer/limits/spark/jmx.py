@@ -50,15 +50,15 @@ class BrokerMetrics:
     """The metrics of one broker at ``host:port``, as counters.
 
     Raises:
-        UsageError: when that is no address.
-        BrokerUnreachable: when nothing there speaks JMX, or it is no broker.
+        UsageError: when that is not an address.
+        BrokerUnreachable: when nothing there speaks JMX, or it is not a broker.
     """
 
     def __init__(self, session: SparkSession, address: str) -> None:
         self.address = address
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal():
-            raise UsageError(f"--jmx {address} is no host:port", hint="as in broker-1:9999")
+            raise UsageError(f"--jmx {address} is not host:port", hint="as in broker-1:9999")
         # Java would wait for minutes.
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S).close()
@@ -73,7 +73,7 @@ class BrokerMetrics:
             names = [self._name(name) for name in (_OF_BROKER, _OF_ALL)]
             known = [name for name in names if self._beans.isRegistered(name)]
             if not known:
-                raise self._refused("it has no request handlers, so it is no Kafka broker")
+                raise self._refused("it has no request handlers, so it is not a Kafka broker")
             self._idle = known[0]
             self._in_sync = [self._name(name) for name in _IN_SYNC]
             self._in_sync = [name for name in self._in_sync if self._beans.isRegistered(name)]

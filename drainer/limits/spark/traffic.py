@@ -36,7 +36,7 @@ PROBE_PACE = 20.0  # messages/s that tell whether the brokers are at rest
 PROBE_BYTES = 100
 PROBE_S = 1.0
 AT_REST = 2.0  # times the round trip of an idle cluster
-AT_REST_MS = 5.0  # above it, which is no load either
+AT_REST_MS = 5.0  # above it, which is not load either
 LAG_AT_REST = 2 * PROBE_PACE
 ATTEMPTS = 3  # of a window that was disturbed
 

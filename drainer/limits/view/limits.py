@@ -163,7 +163,7 @@ def show_leftovers(terminal: Terminal, found: Leftovers) -> None:
     for group in found.own.groups:
         terminal.show(field("group", group))
     for name in found.in_use.topics:
-        terminal.warn(f"{name} is written to now, by a run that goes on: it is left alone")
+        terminal.warn(f"{name} is written to now by another run: it is left alone")
 
 
 def value_words(axis: Axis, value: Value) -> str:

@@ -229,8 +229,8 @@ def test_what_was_not_measured_stays_unknown() -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (None, "no limits"),
-        ({"format": "drainer-plan/1"}, "no limits"),
+        (None, "not limits"),
+        ({"format": "drainer-plan/1"}, "not limits"),
         *(({"drainer_limits": version}, "version") for version in (2, "1", 1.0, True, None)),
     ],
 )
