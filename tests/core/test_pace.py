@@ -10,7 +10,7 @@ import pytest
 from core.limit_samples import limits
 from drainer.core.order import Order
 from drainer.insight.forecast.distribution import Distribution
-from drainer.insight.forecast.forecast import READ_CAP, Setting, forecast
+from drainer.insight.forecast.forecast import READ_CAP, WRITE_CAP, Setting, forecast
 from drainer.insight.forecast.workload import Keys, Neighbours, Workload
 from drainer.message import Message, Origin, SubMessage
 from drainer.policy.rate_cap import RateLimiter
@@ -121,3 +121,11 @@ def test_a_forecast_takes_as_long_as_reading_at_the_cap() -> None:
     course = play(RateLimiter(limits()), 100_000, lambda _: 1_000)
     assert found.bound == READ_CAP
     assert found.seconds == pytest.approx(course[-1][0], rel=CLOSE)
+
+
+def test_a_forecast_takes_as_long_as_writing_at_the_cap() -> None:
+    cap = limits().cap(500).messages_per_s
+    setting = Setting(Distribution.constant(0.001), read_cap=10 * cap, write_cap=cap)
+    found = forecast(workload(50_000, 2), setting, Order.SUB_KEY, 100)
+    assert found.bound == WRITE_CAP
+    assert found.seconds == pytest.approx(100_000 / cap, rel=CLOSE)
