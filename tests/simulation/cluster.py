@@ -9,7 +9,7 @@ from typing import Any, Self
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Message as Answer
 
-from drainer.errors import BrokerUnreachable, DrainerError
+from drainer.errors import BrokerUnreachable, DrainerError, TopicMissing
 from drainer.kafka.answers import Right
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.group import GroupInfo, Member
@@ -134,8 +134,14 @@ class SimCluster(Cluster):
     def cluster_id(self) -> str:
         return CLUSTER_ID
 
+    @property
+    def connection(self) -> Any:
+        return SimConnection(self.broker)
+
     def topic(self, name: str, right: Right = "READ") -> TopicInfo:
         self.broker.ask("topic")
+        if name != TOPIC and not self.broker.dead_letter_topic:
+            raise TopicMissing(f"there is no topic {name}")
         numbers = tuple(self.broker.backlog.logs)
         return TopicInfo(name, self.broker.topic_id, numbers, dict.fromkeys(numbers, "sim:9092"))
 
@@ -196,6 +202,28 @@ class SimCluster(Cluster):
     def _see(self, what: str) -> None:
         # Only once it runs: before that, whoever looks is told, and refuses.
         self.broker.seen = self.broker.seen or what
+
+
+class SimConnection:
+    """What makes the dead-letter topic, and knows its configuration; an administrator, too."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.admin = self
+
+    def ask(self, what: str, attempt: Callable[[float], Any], **_: object) -> Any:
+        self._broker.ask(what)
+        return attempt(ANSWER_S)
+
+    def wait(self, answer: Any, _: float) -> Any:
+        return answer
+
+    def create_topics(self, new: Sequence[Any], *, validate_only: bool, **_: object) -> Any:
+        self._broker.dead_letter_topic |= not validate_only
+        return {each.topic: None for each in new}
+
+    def describe_configs(self, resources: Sequence[Any], **_: object) -> Any:
+        return {each: {} for each in resources}
 
 
 class SimConsumer:

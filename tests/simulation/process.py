@@ -16,10 +16,9 @@ from drainer.engine.ports import Source
 from drainer.engine.runtime import Runtime
 from drainer.errors import Refused
 from drainer.kafka import transactions
-from drainer.kafka.dead_topic import DeadLetterTopicInfo
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, SubMessage
-from drainer.operations import policy, start
+from drainer.operations import start
 from drainer.operations.engine import InProcess
 from drainer.policy import breaker
 from drainer.policy.concurrency import FIRST, Concurrency
@@ -171,16 +170,8 @@ def engine(it: Simulation) -> InProcess:
 @contextmanager
 def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
     """Puts the disk in place of the real one, and hears of threads that nobody waits for."""
-    world, disk, broker = it.world, it.disk, it.broker
+    world, disk = it.world, it.disk
     abandon = threads.ThreadWorkers.abandon
-
-    def look_at_dead_letter_topic(*_: object, **__: object) -> DeadLetterTopicInfo:
-        broker.ask("dead-letter topic")
-        return DeadLetterTopicInfo("orders.billing.dead", broker.dead_letter_topic, 1)
-
-    def make_dead_letter_topic(*_: object) -> None:
-        broker.ask("make dead-letter topic")
-        broker.dead_letter_topic = True
 
     async def abandoned(workers: threads.ThreadWorkers) -> None:
         now().gave_up_s = world.now_s
@@ -197,8 +188,6 @@ def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
         (journal, "os", disk),
         (start, "os", disk),
         (breaker, "FAILURES", it.outages_after),
-        (policy, "look_at_dead_letter_topic", look_at_dead_letter_topic),
-        (policy, "make_dead_letter_topic", make_dead_letter_topic),
         (DiskPath, "disk", disk),
     ]
     before = [(place, name, getattr(place, name, None)) for place, name, _ in replacements]
