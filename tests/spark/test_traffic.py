@@ -1,4 +1,4 @@
-"""SparkTraffic on Spark: trials tell what the brokers bore, and none of it outlives its driver."""
+"""Traffic on Spark: trials tell what the brokers bore, and none of it outlives its driver."""
 
 from __future__ import annotations
 

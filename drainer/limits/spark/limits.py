@@ -47,7 +47,7 @@ class TrafficHost:
                 self._session.stop()
 
     def traffic(self, topic: str, groups: Sequence[str]) -> SparkTraffic:
-        """SparkTraffic on this topic, of as many tasks as can run at once."""
+        """Traffic on this topic, of as many tasks as can run at once."""
         assert self._session is not None
         with spark_failures():
             context = self._session.sparkContext
