@@ -592,6 +592,23 @@ MUTANTS = [
         "",
         (f"{STOPPING}::test_what_a_swallowed_cancellation_ends_is_not_done",),
     ),
+    Mutant(
+        "rate-forgets-what-comes-later",
+        "no worker idle without need",
+        "drainer/engine/local.py",
+        "        self._workers.wake()\n        if self._failures.holding_back:\n"
+        "            self._failures.idle()\n",
+        "        self._workers.wake()\n",
+        (f"{ENDS}::test_with_a_rate_what_comes_later_is_started_when_its_time_has_come",),
+    ),
+    Mutant(
+        "thread-that-came-back-is-lost",
+        "stopping",
+        "drainer/engine/shutdown.py",
+        "        if isinstance(cause, ThreadsOverdue) and self._dispatcher.complete:\n",
+        "        if False:\n",
+        (f"{POLICY}::test_a_thread_that_returns_while_the_drain_ends_is_waited_for",),
+    ),
     # --- lock loss and stop signals ---
     Mutant(
         "commit-without-the-lock",
@@ -642,6 +659,14 @@ MUTANTS = [
         (f"{STOPPING}::test_two_signals_stop_at_once_and_the_journal_has_the_rest",),
     ),
     # --- bundles ---
+    Mutant(
+        "barrier-in-company",
+        "bundles, barrier",
+        "drainer/core/bundles.py",
+        "            or isinstance(bundle.members[0], Barrier)\n",
+        "",
+        (BUNDLES,),
+    ),
     Mutant(
         "folds-other-sub-keys",
         "bundles",

@@ -128,18 +128,6 @@ def test_a_broken_coalesce_is_told_and_nothing_is_finished(
 # --- batches ---
 
 
-def test_a_batch_of_a_lane_is_a_run_of_it() -> None:
-    dispatcher = delivered("a", "b", "a", "a", "a")
-    bundler = bundler_of(dispatcher, Bundling(most=3, of=BatchOf.LANE))
-
-    first = taken(bundler)
-
-    assert places(first.subs) == [(0, 0), (2, 0), (3, 0)]
-    assert places(taken(bundler).subs) == [(1, 0)]
-    bundler.finish(first)
-    assert places(taken(bundler).subs) == [(4, 0)]
-
-
 def test_a_batch_of_a_lane_has_folded_ones_as_one_operation() -> None:
     dispatcher = delivered(*"aaaaaa")
 
@@ -149,6 +137,18 @@ def test_a_batch_of_a_lane_has_folded_ones_as_one_operation() -> None:
     bundler = bundler_of(dispatcher, Bundling(pairs, most=2, of=BatchOf.LANE))
 
     assert [sub.payload for sub in taken(bundler).subs] == [[0, 1], [2, 3]]
+
+
+def test_a_barrier_is_not_with_what_another_partition_has() -> None:
+    dispatcher = Dispatcher({0: Ledger(0, 1), 1: Ledger(0, 1)})
+    dispatcher.deliver(message_at(0, 1), [Barrier()])
+    dispatcher.deliver(message_at(0), [SubMessage("a")])
+    bundler = bundler_of(dispatcher, Bundling(most=9))
+
+    barrier, other = taken(bundler), taken(bundler)
+
+    assert [type(sub) for sub in barrier.subs] == [Barrier]
+    assert [sub.key for sub in other.subs] == ["a"]
 
 
 def test_the_one_that_makes_a_batch_fail_is_found_in_a_few_calls() -> None:
@@ -200,18 +200,6 @@ def test_nothing_waits_for_more_when_nothing_can_come() -> None:
     assert bundler.ready == 0
     bundler.finish(first)
     assert places(taken(bundler).members) == [(1, 0)]
-
-
-def test_a_call_waits_for_more_while_others_are_in_the_handler() -> None:
-    dispatcher = delivered("a", "a", "b", "b")
-    now = [0.0]
-    bundling = Bundling(most=2, linger_s=1.0)
-    bundler = Bundler(dispatcher, bundling, lambda: now[0], awaits=lambda: False)
-    first = taken(bundler)
-    dispatcher.deliver(message_at(4), subs_of("c"))
-    assert bundler.take() is None, "a and b are still to come"
-    bundler.finish(first)
-    assert len(taken(bundler).members) == 2
 
 
 # --- the laws ---

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.core.claims import ALL, EVERYTHING, Claim, Elsewhere, Places, place_of
+from drainer.core.claims import ALL, Claim, Elsewhere, Places, place_of
 from drainer.core.dispatch import Dispatcher
 from drainer.core.identity import identify
 from drainer.core.ledger import Ledger
@@ -108,12 +108,6 @@ def test_a_claim_is_read_as_it_is_written(of: int, data: st.DataObject) -> None:
     assert Claim.parse(str(claim)) == claim
 
 
-def test_one_claim_of_one_is_all() -> None:
-    assert str(Claim(0, 1)) == ALL
-    assert Claim.parse("all") == EVERYTHING
-    assert str(Claim(2, 8)) == "2/8"
-
-
 @pytest.mark.parametrize(
     "text", ["", "ALL", "8/8", "0/1", "1/0", "0/0", "-1/2", "02/8", "2/08", "2 /8", "2/8 ", "٢/8"]
 )
@@ -161,16 +155,6 @@ def test_each_sub_message_is_one_claims(keys: list[str], of: int, done: int, ord
         place = places.of(sub)
         assert place is not None
         assert owners == ([] if done >> index & 1 else [place % of])
-
-
-def test_a_message_with_a_barrier_is_not_divided_before_that_is_finished() -> None:
-    subs = [SubMessage("a"), Barrier(), SubMessage("b")]
-    identified(*subs)
-
-    assert Places(Order.SUB_KEY).divide(subs, 2) is None
-    assert Places(Order.NONE).divide(subs, 2) is None
-    assert Places(Order.SUB_KEY).divide(subs, 2, done=0b011) is not None
-    assert Places(Order.SUB_KEY).divide(subs, 1) == [0b111]
 
 
 def test_sub_keys_in_two_claims_are_not_divided() -> None:

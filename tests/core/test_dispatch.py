@@ -53,16 +53,6 @@ def test_a_lane_is_a_sub_key_whatever_partition_it_comes_from() -> None:
     assert dispatcher.finish_and_take(first) is not None
 
 
-def test_a_sub_message_knows_where_it_came_from() -> None:
-    dispatcher = one_partition(0, 8)
-    deliver(dispatcher, 7, "a", "b")
-
-    subs = take_all(dispatcher).values()
-
-    assert {sub.id for sub in subs} == {"topic-id:0:7:0", "topic-id:0:7:1"}
-    assert {str(sub) for sub in subs} == {"orders/0/7[0]", "orders/0/7[1]"}
-
-
 def key_order_backlog(order: Order) -> Dispatcher:
     """Four messages in two partitions, keys x y | x x, each with two different sub-keys."""
     dispatcher = Dispatcher({0: Ledger(0, 2), 1: Ledger(10, 12)}, order)
@@ -117,16 +107,6 @@ def test_a_barrier_does_not_take_one_in_its_message_that_ran_for_all_before_it()
     dispatcher.finish(taken["0[1]"])
 
     assert dispatcher.take() is None
-
-
-def test_a_barrier_holds_only_its_own_partition() -> None:
-    dispatcher = Dispatcher({0: Ledger(0, 9), 1: Ledger(0, 9)})
-    dispatcher.deliver(message_at(0, 0), [SubMessage("a")])
-    dispatcher.deliver(message_at(1, 0), [Barrier()])
-    dispatcher.deliver(message_at(2, 0), [SubMessage("b")])
-    dispatcher.deliver(message_at(5, 1), [SubMessage("b"), SubMessage("c")])
-
-    assert set(take_all(dispatcher)) == {"0[0]", "5[0]", "5[1]"}
 
 
 # --- what split may give ---
@@ -228,23 +208,6 @@ def assert_nothing_taken_in(dispatcher: Dispatcher) -> None:
 # --- the account ---
 
 
-def test_pending_bytes_grow_with_the_record_and_with_what_it_splits_into() -> None:
-    dispatcher = one_partition(0, 9)
-    seen = [dispatcher.pending_bytes]
-    for offset, (subs, size) in enumerate([(1, 0), (1, 10_000), (50, 0)]):
-        message = message_at(offset)
-        message.size = size
-        dispatcher.deliver(message, subs_of(*range(subs)))
-        seen.append(dispatcher.pending_bytes - sum(seen))
-
-    _, small, large, many = seen
-    assert small > 0
-    assert large == small + 10_000
-    assert many > 10 * small
-    finish_all(dispatcher)
-    assert dispatcher.pending_bytes == 0
-
-
 # --- memory ---
 
 
@@ -296,25 +259,6 @@ def test_finished_sub_messages_are_freed_without_the_garbage_collector(
     assert dispatcher.complete
     assert delivered >= 500
     assert left == 0
-
-
-def test_finished_messages_are_freed_though_the_first_is_stuck() -> None:
-    dispatcher = one_partition(0, 1_001)
-    deliver(dispatcher, 0, "stuck")
-    take(dispatcher)
-    gc.collect()
-    gc.disable()
-    try:
-        before = sum(type(o) is Message for o in gc.get_objects())
-        for offset in range(1, 1_001):
-            deliver(dispatcher, offset, "a", "b")
-            finish_all(dispatcher)
-        dispatcher.changes()
-        after = sum(type(o) is Message for o in gc.get_objects())
-    finally:
-        gc.enable()
-
-    assert after - before < 200
 
 
 # --- what stays pending ---

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from drainer.handler import Retry
 from drainer.message import SubMessage
 from drainer.policy.breaker import FAILURES, Breaker
 from drainer.policy.failures import (
@@ -195,6 +196,12 @@ def test_asking_to_be_called_later_spends_no_retry() -> None:
     assert policy.retries == 21
 
 
+@pytest.mark.parametrize("after_s", [float("nan"), float("inf")])
+def test_a_time_to_be_called_at_is_a_number(after_s: float) -> None:
+    with pytest.raises(ValueError, match="after="):
+        Retry("later", after=after_s)
+
+
 def test_asking_to_be_called_later_without_a_time_waits_longer_each_time() -> None:
     policy = policy_of(retry_delay_s=1.0, retry_max_delay_s=64.0)
     sub = new_sub()
@@ -223,15 +230,6 @@ def test_nothing_is_given_up_while_the_downstream_is_away_and_no_retry_is_spent(
     assert policy.breaker.ended(sub)
     assert policy.failed(sub, 2, 999, 2.0).fate is Fate.RETRY
     assert policy.failed(sub, 3, 999, 2.0).fate is Fate.DEAD
-
-
-def test_an_attempt_that_was_overdue_counts_once_when_it_fails_at_last() -> None:
-    policy = policy_of(retries=9)
-    for _ in range(FAILURES - 1):
-        sub = new_sub()
-        assert policy.look_for_outage(sub, 1, 999, 0.0) is None
-        policy.failed(sub, 1, 999, 0.0, looked=True)
-    assert not policy.breaker.open
 
 
 # --- too many ---

@@ -162,13 +162,6 @@ def test_it_says_when_this_process_is_the_bottleneck() -> None:
 # --- the edges ---
 
 
-@pytest.mark.parametrize("most", [1, 2, 19])
-def test_it_never_leaves_its_bounds(most: int) -> None:
-    seen = Watched(Flow(slots(300, 0.015), 1, errors=lambda n, t: 0.5), most=most).watch(60)
-
-    assert 1 <= min(seen.limits) <= max(seen.limits) <= most
-
-
 def test_whatever_it_hears_it_stays_within_its_bounds() -> None:
     for seed in range(200):
         chance = Random(seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -363,24 +363,6 @@ def makespan_of_lanes(workload: Sequence[object], workers: int) -> int:
     return took
 
 
-def makespan_of_fifo(workload: Sequence[object], workers: int) -> int:
-    """The naive rule: a lane goes to the back of the queue after each step."""
-    behind: dict[object, deque[SubMessage]] = {}
-    for key in workload:
-        behind.setdefault(key, deque()).append(SubMessage(key))
-    ready = deque(behind)
-
-    def take() -> SubMessage | None:
-        return behind[ready.popleft()].popleft() if ready else None
-
-    def finish_and_take(sub: SubMessage) -> SubMessage | None:
-        if behind[sub.key]:
-            ready.append(sub.key)
-        return take()
-
-    return makespan(workers, take, finish_and_take)
-
-
 def lower_bound(workload: Sequence[object], workers: int) -> float:
     """max(W/C, L): no schedule is shorter."""
     return max(len(workload) / workers, Counter(workload).most_common(1)[0][1])
@@ -406,14 +388,3 @@ def test_a_skewed_backlog_takes_hardly_longer_than_it_must(
     workload = zipf(exponent, keys=1_000, count=20_000, seed=seed)
 
     assert makespan_of_lanes(workload, workers) <= 1.05 * lower_bound(workload, workers)
-
-
-def test_a_hot_lane_does_not_go_to_the_back_of_the_queue() -> None:
-    # One lane is 1/50 of the work, so that 50 workers could end everything when it ends.
-    workers, hot = 50, 200
-    workload = ["hot"] * hot + [f"{n % 980}" for n in range(hot * (workers - 1))]
-    random.Random(1).shuffle(workload)
-    bound = lower_bound(workload, workers)
-
-    assert makespan_of_lanes(workload, workers) <= 1.05 * bound
-    assert makespan_of_fifo(workload, workers) > 1.5 * bound

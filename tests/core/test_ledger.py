@@ -31,13 +31,6 @@ def resume(ledger: Ledger) -> Ledger:
 # --- the watermark ---
 
 
-def test_an_empty_backlog_is_complete_at_once() -> None:
-    ledger = Ledger(5, 5)
-
-    assert ledger.complete
-    assert ledger.delivered
-
-
 @pytest.mark.parametrize("order", list(permutations(range(4))))
 def test_whatever_the_order_of_finishing_the_watermark_is_the_first_pending(
     order: tuple[int, ...],
@@ -52,13 +45,6 @@ def test_whatever_the_order_of_finishing_the_watermark_is_the_first_pending(
 
 
 # --- holes ---
-
-
-def test_the_watermark_passes_a_hole_before_the_first_pending_message() -> None:
-    ledger = Ledger(0, 8)
-    deliver(ledger, 7, "a")
-
-    assert ledger.watermark == 7
 
 
 def test_a_hole_at_the_end_still_completes() -> None:

@@ -176,6 +176,30 @@ def test_a_handler_that_can_not_be_cancelled_halts_the_drain(tmp_path: Path) -> 
     assert summary.sub_messages.done == 0
 
 
+def test_with_a_rate_what_comes_later_is_started_when_its_time_has_come(tmp_path: Path) -> None:
+    async def step(sub: SubMessage) -> None:
+        rehearsal.source.stalled = False
+
+    rehearsal = Rehearsal(tmp_path, {0: log_of(["a"], ["b"])}, failures=replace(QUICK, rate=2.0))
+    rehearsal.source_options = {"batch": 1}
+
+    def stall_after_the_first(drain: object) -> None:
+        def next_batch(source: made_up_kafka.BacklogSource) -> made_up_kafka.Slice | None:
+            found = plain(source)
+            source.stalled = True
+            return found
+
+        monkeypatch.setattr(made_up_kafka.BacklogSource, "next_batch", next_batch)
+
+    plain = made_up_kafka.BacklogSource.next_batch
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        rehearsal.prepare = stall_after_the_first
+        stall_after_the_first(None)
+        summary = rehearsal.drain(OnTheLoop(step))
+
+    assert (summary.exit_code, summary.sub_messages.done) == (0, 2)
+
+
 def test_an_answer_of_the_dead_letter_topic_lets_its_lane_go_on_at_its_rate(tmp_path: Path) -> None:
     rehearsal = Rehearsal(
         tmp_path,

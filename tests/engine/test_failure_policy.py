@@ -302,6 +302,22 @@ def test_a_thread_that_takes_too_long_keeps_its_lane_and_others_go_on(tmp_path: 
     assert (0, 13, 0) in handler.account.finished, "it was let finish"
 
 
+def test_a_thread_that_returns_while_the_drain_ends_is_waited_for(tmp_path: Path) -> None:
+    let_go = threading.Event()
+
+    def step(sub: SubMessage) -> None:
+        if sub.message.offset == 93:  # the last of its lane
+            assert let_go.wait(8)
+
+    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=_with(timeout_s=0.05))
+    rehearsal.settings = LocalSettings(concurrency=2, plan_interval_s=0.02, grace_s=5)
+    rehearsal.source_options = {"during_stop": let_go.set}
+    summary = rehearsal.drain(OnThreads(step))
+
+    assert (summary.exit_code, summary.failures.timeouts) == (0, 1)
+    assert rehearsal.group.committed == {0: 100}
+
+
 def test_a_thread_that_never_returns_ends_the_drain_when_all_else_is_done(tmp_path: Path) -> None:
     let_go = threading.Event()
 
