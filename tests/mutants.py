@@ -140,7 +140,7 @@ MUTANTS = [
         "        self._call = blocking_call(self._file.write, self.plan)\n",
         "        if commit:\n            await self._commit()\n"
         "        self._call = blocking_call(self._file.write, self.plan)\n",
-        (f"{DRAIN}::test_a_drain_handles_everything_once_and_commits_its_end",),
+        (f"{STOPPING}::test_one_signal_lets_what_is_in_the_handler_finish",),
     ),
     Mutant(
         "commit-of-another-drains-group",
