@@ -29,19 +29,31 @@ os.environ["JDK_JAVA_OPTIONS"] = " ".join(
 ).strip()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is costly to start once a process comes first, for one process to have to itself.
+COSTLY = ("spark", "own_broker", "strict_broker", "browser")  # to start, once a process
 
-    Each process begins with a stretch of the list, and one that is done takes over from the ends of
-    others' stretches.
+
+@pytest.hookimpl(trylast=True)  # when those that are not asked for are gone
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is costly to start comes first in one process's stretch of the list, and in no other's.
+
+    Each process begins with a stretch of one length, and one that is done takes over from the ends
+    of others' stretches.
     """
-    items.sort(key=_by_what_it_starts)
-
-
-def _by_what_it_starts(item: pytest.Item) -> int:
-    used: list[str] = getattr(item, "fixturenames", [])
-    costly = ("spark", "own_broker", "strict_broker", "browser")
-    return next((place for place, name in enumerate(costly) if name in used), len(costly))
+    processes = int(getattr(config, "workerinput", {}).get("workercount", 1))
+    first: list[list[pytest.Item]] = [[] for _ in range(processes)]
+    others: list[pytest.Item] = []
+    for item in items:
+        used: list[str] = getattr(item, "fixturenames", [])
+        place = next((place for place, name in enumerate(COSTLY) if name in used), None)
+        (others if place is None else first[place % processes]).append(item)
+    left = len(items)
+    items.clear()
+    for number, costly in enumerate(first):
+        length = left // (processes - number)
+        room = max(0, length - len(costly))
+        items += [*costly, *others[:room]]
+        del others[:room]
+        left -= length
 
 
 @pytest.fixture(scope="session")
