@@ -52,6 +52,7 @@ def test_a_worker_that_is_killed_costs_what_it_had_in_flight(story: Story) -> No
     assert states(story.folder) == []
 
 
+@pytest.mark.long
 def test_a_worker_that_stood_still_beyond_its_lease_goes_on_if_nobody_took_over(
     story: Story,
 ) -> None:
@@ -64,6 +65,7 @@ def test_a_worker_that_stood_still_beyond_its_lease_goes_on_if_nobody_took_over(
     assert story.repeated == 0
 
 
+@pytest.mark.long
 def test_a_task_that_fails_each_time_ends_the_drain_and_a_resume_goes_on(story: Story) -> None:
     fill(story, "fatal")
 
@@ -81,6 +83,7 @@ def test_a_task_that_fails_each_time_ends_the_drain_and_a_resume_goes_on(story: 
     story.insist_on_all()
 
 
+@pytest.mark.long
 def test_a_job_that_spark_cancels_ends_the_drain_and_a_resume_goes_on(
     story: Story, spark: SparkSession
 ) -> None:
@@ -109,7 +112,7 @@ def test_a_stop_waits_for_what_is_in_flight_and_more_tasks_go_on(
     assert stopped.exit_code == EXIT_INTERRUPTED
     assert stopped.sub_messages.done == len(story.places("end"))
     assert states(story.folder) == []
-    assert rows_kept(spark) == 0
+    eventually(lambda: not rows_kept(spark), "no wave is kept")
 
     resumed = story.resume(tasks=3)
 
@@ -136,7 +139,7 @@ def test_a_stop_before_anything_is_handled_leaves_nothing(
     opened = [line["pid"] for line in story.lines if line["what"] == "open"]
     eventually(lambda: not any(is_open(story, pid) for pid in opened), "no handler stays open")
     assert states(story.folder) == []
-    assert rows_kept(spark) == 0
+    eventually(lambda: not rows_kept(spark), "no wave is kept")
 
 
 def test_spark_that_breaks_before_anything_is_handled_is_a_reason_to_refuse(
@@ -159,6 +162,7 @@ def is_open(story: Story, pid: int) -> bool:
     return Path(f"/proc/{pid}").exists() and whats.count("open") > whats.count("close")
 
 
+@pytest.mark.long
 def test_a_second_signal_ends_it_at_once_and_its_state_goes_on(story: Story) -> None:
     fill(story, "slow")
     with Trouble(story, interrupt(2)):
@@ -174,6 +178,7 @@ def test_a_second_signal_ends_it_at_once_and_its_state_goes_on(story: Story) -> 
     assert story.repeated <= CONCURRENCY
 
 
+@pytest.mark.long
 def test_a_state_that_is_deleted_meanwhile_stops_it_and_what_was_heard_is_in_the_plan(
     story: Story,
 ) -> None:
@@ -214,4 +219,4 @@ def test_a_handler_that_workers_can_t_import_ends_the_drain_before_anything_is_h
 
     assert not story.record.exists()
     assert states(story.folder) == []
-    assert rows_kept(spark) == 0
+    eventually(lambda: not rows_kept(spark), "no wave is kept")

@@ -289,6 +289,7 @@ def test_a_limit_and_several_sub_keys_at_once_are_for_one_process(
     assert "--engine process" in (raised.value.hint or "")
 
 
+@pytest.mark.long
 def test_more_sub_keys_than_a_process_counts_exactly_are_counted_exactly(
     looks: Looks, bootstrap: str, topic_name: str, reference: str
 ) -> None:
@@ -357,15 +358,15 @@ def test_what_a_task_raises_comes_out_as_it_is(
 
 
 def test_a_password_goes_to_the_tasks_and_is_not_shown(
-    spark: SparkSession, own_broker: Broker, topic_name: str, tmp_path: Path, events: Path
+    spark: SparkSession, broker: Broker, topic_name: str, tmp_path: Path, events: Path
 ) -> None:
-    Topic(own_broker.bootstrap_servers, topic_name).produce(zipf(5))
+    Topic(broker.bootstrap_servers, topic_name).produce(zipf(5))
     file = tmp_path / "client.properties"
     file.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
         f"sasl.username={USER}\nsasl.password=wrong-hush\n"
     )
-    where = own_broker.sasl_bootstrap_servers
+    where = broker.sasl_bootstrap_servers
     connection = Connection(where, str(file), (f"sasl.password={PASSWORD}",))
     with Cluster.connect(connection.settings(), 60) as cluster:
         cluster.group("any")

@@ -47,7 +47,7 @@ def test_a_split_that_is_another_one_in_the_next_task_halts_the_drain(story: Sto
     assert story.places("begin") == []
 
 
-@pytest.mark.parametrize("wave_bytes", [2**31, 40])
+@pytest.mark.parametrize("wave_bytes", [pytest.param(2**31, marks=pytest.mark.long), 40])
 def test_a_barrier_does_not_pass_what_was_parked_before_it(story: Story, wave_bytes: int) -> None:
     ops: list[list[Op]] = [["k1"], ["bad"], ["k2"], ["k4", "|", "k5"], ["k1"], ["k3"], ["|"]]
     story.fill(ops, [["k1"]] * 5)
@@ -115,6 +115,7 @@ def test_tasks_without_anything_to_do_hold_nothing_up(story: Story) -> None:
     assert story.committed == {0: 330, 1: 0}
 
 
+@pytest.mark.long
 def test_waves_of_large_messages_end_early_and_lose_nothing(story: Story) -> None:
     story.fill([[f"k{n % 7}", "x" * 60_000] for n in range(50)], [["k1"]] * 50)
 
@@ -125,6 +126,7 @@ def test_waves_of_large_messages_end_early_and_lose_nothing(story: Story) -> Non
     assert story.repeated == 0
 
 
+@pytest.mark.long
 def test_what_tasks_told_of_waves_that_the_plan_has_is_not_kept(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +159,7 @@ def test_no_more_is_handled_at_once_than_was_asked_for(story: Story) -> None:
     assert story.places("end") == sorted(story.everything)
 
 
+@pytest.mark.long
 def test_all_tasks_together_give_up_no_more_than_they_may(story: Story) -> None:
     story.fill([["bad", ["bad", "worse"]] if n < 6 else [f"k{n}"] for n in range(12)])
     policy = FailureSettings(

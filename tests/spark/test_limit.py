@@ -65,6 +65,7 @@ def test_the_limit_counts_on_from_wave_to_wave(story: Story) -> None:
     assert states(story.folder) == []
 
 
+@pytest.mark.long
 def test_what_one_task_handles_between_two_waves_is_counted(story: Story) -> None:
     drawn = random.Random(33)
     mixed: list[list[Op]] = messages(150, 34, keys=12)
@@ -86,6 +87,7 @@ def test_what_one_task_handles_between_two_waves_is_counted(story: Story) -> Non
     assert len(passed) < len(story.everything)
 
 
+@pytest.mark.long
 def test_above_the_limit_letters_are_written_once(story: Story) -> None:
     story.fill(messages(200, 35))
     rules = RuleSettings(limit_per_key=5, over_limit=OverLimit.DEAD_LETTER)
@@ -100,6 +102,7 @@ def test_above_the_limit_letters_are_written_once(story: Story) -> None:
     insist_on_limit(story, 5)
 
 
+@pytest.mark.long
 def test_a_task_that_is_killed_has_told_what_has_come_to_the_limit(story: Story) -> None:
     story.fill([["hot", f"k{n % 50}", "hot"] for n in range(400)], messages(100, 36))
     with Trouble(story, kill, skips=True):
@@ -113,7 +116,7 @@ def test_a_task_that_is_killed_has_told_what_has_come_to_the_limit(story: Story)
     assert summary.sub_messages.finished == len(story.everything)
 
 
-@pytest.mark.parametrize("tasks", [None, 3])
+@pytest.mark.parametrize("tasks", [pytest.param(None, marks=pytest.mark.long), 3])
 def test_a_resume_counts_on_whoever_goes_on(story: Story, tasks: int | None) -> None:
     story.fill([["hot", f"k{n % 50}", "hot"] for n in range(400)], messages(100, 37))
     with Trouble(story, interrupt(1), skips=True):
@@ -133,6 +136,7 @@ def test_a_resume_counts_on_whoever_goes_on(story: Story, tasks: int | None) -> 
     assert resumed.sub_messages.finished == len(story.everything)
 
 
+@pytest.mark.long
 def test_what_was_begun_in_one_process_goes_on(story: Story) -> None:
     story.fill([["hot", f"k{n % 50}", "hot"] for n in range(400)])
     with Trouble(story, interrupt(1), skips=True):
@@ -148,6 +152,7 @@ def test_what_was_begun_in_one_process_goes_on(story: Story) -> None:
     insist_on_limit(story, 150, KEPT_FROM - 1)
 
 
+@pytest.mark.long
 def test_a_second_signal_leaves_a_state_from_which_a_resume_counts_on(story: Story) -> None:
     ops: list[list[Op]] = [["hot", f"k{n % 50}", "hot"] for n in range(400)]
     story.fill([*ops, ["slow"]])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -105,13 +103,3 @@ def test_a_range_is_cut_evenly_and_nothing_is_left_out(
     range_ = OffsetRange(Origin("t", "id", 0), start, end)
 
     assert [(cut.start, cut.end) for cut in range_.cut(parts)] == cuts
-
-
-def test_the_command_line_does_not_wait_for_spark() -> None:
-    code = "import sys, drainer.cli.app; sys.exit(any(m in sys.modules for m in %r))"
-
-    done = subprocess.run(
-        [sys.executable, "-c", code % (["pyspark", "pyarrow", "pandas"],)], check=False
-    )
-
-    assert done.returncode == 0

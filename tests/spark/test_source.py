@@ -200,14 +200,14 @@ def test_records_that_go_between_plan_and_read_fail_the_job(load: Load, topic: T
 
 
 def test_secrets_are_in_the_file_only(
-    spark: SparkSession, own_broker: Broker, topic_name: str, tmp_path: Path, events: Path
+    spark: SparkSession, broker: Broker, topic_name: str, tmp_path: Path, events: Path
 ) -> None:
-    Topic(own_broker.bootstrap_servers, topic_name).produce("abc")
+    Topic(broker.bootstrap_servers, topic_name).produce("abc")
     file = tmp_path / "client.properties"
 
     def read(password: str) -> DataFrame:
         file.write_text(
-            f"bootstrap.servers={own_broker.sasl_bootstrap_servers}\n"
+            f"bootstrap.servers={broker.sasl_bootstrap_servers}\n"
             "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
             f"sasl.username={USER}\nsasl.password={password}\n"
         )
