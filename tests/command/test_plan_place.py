@@ -74,17 +74,6 @@ def test_a_plan_in_a_folder_that_is_none_is_refused(command: Command, topic: Top
         is_refused(command, command.drain(topic, "--plan", path, code=3))
 
 
-def test_a_disk_that_is_full_from_the_start_is_refused(
-    command: Command, topic: Topic, small_disk: Path, cluster: Cluster
-) -> None:
-    fill(small_disk)
-    outcome = command.drain(topic, "--plan", str(small_disk / "plan.json"), code=3)
-    assert "No space left on device" in outcome.error
-    is_refused(command, outcome)
-    assert [path.name for path in small_disk.iterdir()] == ["filler"]
-    assert committed(cluster, topic) == {0: None}
-
-
 def test_a_disk_that_fills_up_while_draining_stops_it_with_a_true_plan(
     command: Command, topic: Topic, small_disk: Path, cluster: Cluster
 ) -> None:
@@ -134,19 +123,6 @@ def test_the_plan_of_another_drain_is_left_alone(
     assert interrupted.name in outcome.error
     assert "--plan" in outcome.hint
     assert command.plan(interrupted).read_bytes() == before
-
-
-def test_the_plan_of_a_finished_drain_is_set_aside(command: Command, topic: Topic) -> None:
-    command.drain(topic)
-    first = command.plan(topic).read_bytes()
-    topic.produce(distinct(10))
-    outcome = command.drain(topic, "--from", "committed")
-    assert "set aside" in outcome.err
-    plan, aside = sorted(command.folder.iterdir(), key=lambda path: len(path.name))
-    assert plan == command.plan(topic)
-    assert aside.read_bytes() == first
-    assert aside.name in outcome.err
-    assert len(command.record.done()) == 60
 
 
 def test_what_is_no_plan_is_not_written_over(command: Command, topic: Topic) -> None:
