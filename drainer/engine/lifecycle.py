@@ -79,7 +79,7 @@ class Work(Protocol):
         """Before requests to stop are listened to. Raises Refused when it can't begin."""
 
     async def begin(self) -> None:
-        """Starts all that works; the plan has its keeper (``keep``) before anything is handled.
+        """Starts all that works; the plan has its checkpointer (``keep``) before anything is handled.
 
         When it raises, it ends what it has begun."""
 
@@ -196,10 +196,10 @@ class Lifecycle:
         clock, lock = self._outside.runtime.monotonic, self._outside.lock
         due = 0.0
         while True:
-            # Another drain may hold the lock by now: it should find no one at work.
-            await self._work.look(paused=lock.unsure_since_s is not None)
             if lock.lost is not None:
                 self.end(lock.lost)
+            # Another drain may hold the lock by now: it should find no one at work.
+            await self._work.look(paused=lock.unsure_since_s is not None)
             if clock() >= due:
                 self._observe(self._status())
                 due = clock() + STATUS_INTERVAL_S
@@ -236,12 +236,12 @@ class Lifecycle:
         return cause if lost is None or lost is cause else both(cause, lost)
 
     def _status(self) -> Status:
-        keeper = self.checkpointer
+        checkpointer = self.checkpointer
         return self._work.status(
-            keeper.plan,
-            plan_age_s=self._outside.runtime.monotonic() - keeper.written_at,
+            checkpointer.plan,
+            plan_age_s=self._outside.runtime.monotonic() - checkpointer.written_at,
             stopping=reason_told(self.ended),
-            trouble=keeper.trouble,
+            trouble=checkpointer.trouble,
         )
 
     async def _summary(self, cause: BaseException | None) -> Summary:
