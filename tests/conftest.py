@@ -87,7 +87,8 @@ def broker(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) -> I
             if ports.exists():
                 running = Broker(folder, ports=BrokerPorts(**json.loads(ports.read_text())))
             else:
-                running = _broker(tmp_path_factory.mktemp("broker"))
+                # It is never restarted; to be late on a busy machine must not shut it out.
+                running = _broker(tmp_path_factory.mktemp("broker"), session_ms=30_000)
                 running.start()
                 _settle(running)
                 ports.write_text(json.dumps(asdict(running.ports)))
@@ -120,17 +121,17 @@ def topic_name() -> str:
 @pytest.fixture(scope="session")
 def own_broker(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker to pause, kill and restart; left running and settled by each test."""
-    with _broker(tmp_path_factory.mktemp("own")) as running:
+    with _broker(tmp_path_factory.mktemp("own"), session_ms=1000) as running:
         _settle(running)
         yield running
 
 
-def _broker(folder: Path) -> Broker:
-    """One with logins, short sessions, and a cleaner that is quick."""
+def _broker(folder: Path, session_ms: int) -> Broker:
+    """One with logins, short sessions of groups, and a cleaner that is quick."""
     properties = {
         "group.min.session.timeout.ms": "500",
         "log.cleaner.backoff.ms": "200",
-        "broker.session.timeout.ms": "1000",
+        "broker.session.timeout.ms": str(session_ms),
         "broker.heartbeat.interval.ms": "200",
     }
     return Broker(folder, sasl_users={USER: PASSWORD}, properties=properties, die_with_parent=True)

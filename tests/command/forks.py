@@ -25,6 +25,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ import typer.main
 
 AT_START = ("PYTHON", "LC_", "LANG")  # what an interpreter reads when it starts
 REQUEST_BYTES = 1 << 17
-# What commands load when they need it, so that no child pays for it.
+# What commands load when they need it, and what takes its time, so that no child pays for it.
 LOADED = (
     "asyncio",
     "concurrent.futures.thread",
@@ -49,6 +50,10 @@ LOADED = (
     "drainer.view.report.page",
     "drainer.limits.report.limits",
     "drainer.limits.search.search",
+    "prometheus_client",
+    "jinja2",
+    "matplotlib.figure",
+    "matplotlib.backends.backend_svg",
     "hypothesis",
     "time_machine",
     "pyspark.cloudpickle",
@@ -204,12 +209,12 @@ def leave(code: int) -> None:
 
 if __name__ == "__main__":
     for name in LOADED:
-        __import__(name)
+        import_module(name)
     # The commands and their options, which each start makes of the functions' signatures.
     typer.main.get_command = cache(typer.main.get_command)
-    made: Any = typer.main.get_command(sys.modules["drainer.cli.app"].app)
+    made: Any = typer.main.get_command(import_module("drainer.cli.app").app)
     dict(made.commands)
-    vars(sys.modules["drainer.insight.calibration"]).update(CALIBRATED_WITH)
+    vars(import_module("drainer.insight.calibration")).update(CALIBRATED_WITH)
     gc.collect()
     gc.freeze()
     words = serve(sys.argv[1])

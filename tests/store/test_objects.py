@@ -18,7 +18,7 @@ from stores import bucket, folder
 from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
 from drainer.spark.bucket import Bucket
 from drainer.spark.objects import Folder, Objects
-from drainer.store import whole
+from drainer.store import atomic_file
 
 Make = Callable[[Path], Objects]
 EITHER = pytest.mark.parametrize("make", [folder, bucket])
@@ -299,8 +299,8 @@ def test_nothing_is_written_through_a_link(tmp_path: Path, monkeypatch: pytest.M
     precious.write_text("mine")
     (tmp_path / "state").mkdir()
     objects = Objects.open(str(tmp_path / "state"))
-    monkeypatch.setattr(whole, "token_hex", lambda size: "known")
-    whole.new_beside(tmp_path / "state" / "x").symlink_to(precious)
+    monkeypatch.setattr(atomic_file, "token_hex", lambda size: "known")
+    atomic_file.new_beside(tmp_path / "state" / "x").symlink_to(precious)
     with pytest.raises(PlanNotWritten):
         objects.put("x", b"1")
     assert precious.read_text() == "mine"
