@@ -240,7 +240,7 @@ def test_inspect_tells_what_rules_would_leave_out(command: Command, make_topic: 
     odd = count["odd-1"] + count["odd-2"]
     assert rules == {"skip-key hot": count["hot"], "key =~ 'odd-.*'": odd}
     assert f"would skip    {count['hot']} of 800 sub-messages" in outcome.err
-    assert "nothing of the backlog  skip-key nobody" in outcome.err
+    assert "nothing of the backlog, by skip-key nobody" in outcome.err
     limited = command("inspect", *what, "--limit-per-key", "10").answer["skew"]["rules"]
     assert [(rule["name"], rule["count"]) for rule in limited] == [("limit-per-key", 800 - 50)]
 
