@@ -146,8 +146,8 @@ MUTANTS = [
         "commit-of-another-drains-group",
         "commit",
         "drainer/engine/lifecycle.py",
-        "        ours = lost is None and not isinstance(cause, NOT_OURS) and not self._work.doubtful\n",
-        "        ours = lost is None and not self._work.doubtful\n",
+        "lost is None and not isinstance(cause, NOT_OURS) and not self._work.doubtful\n",
+        "lost is None and not self._work.doubtful\n",
         (f"{OUTSIDE}::test_a_source_that_fails_ends_the_drain_with_its_reason",),
     ),
     Mutant(
