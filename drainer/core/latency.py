@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from drainer.core import fields
+from drainer.core.codec import JsonRecord
 
 PERCENTILES = 101  # p0, p1, … p100
 DIGITS = 6  # microseconds
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
+class Latency(JsonRecord):
     """Latencies of attempts that returned: how many there were, their mean, and p0, p1, … p100.
 
     ``count`` is how many it stands for; when there are many, a part of them was measured.
@@ -23,6 +22,15 @@ class Latency:
     count: int
     mean_s: float
     percentiles_s: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        percentiles = self.percentiles_s
+        if len(percentiles) != PERCENTILES:
+            raise ValueError(f"{len(percentiles)} percentiles are not {PERCENTILES}")
+        if self.count < 1 or percentiles[0] < 0 or list(percentiles) != sorted(percentiles):
+            raise ValueError("latencies are none, below zero, or do not rise")
+        if not percentiles[0] <= self.mean_s <= percentiles[-1]:
+            raise ValueError(f"the mean {self.mean_s} is outside its latencies")
 
     @property
     def p50_s(self) -> float:
@@ -45,28 +53,6 @@ class Latency:
         """Rounded to what is worth telling, and so that it is sound after that."""
         told = tuple(round(each, DIGITS) for each in percentiles_s)
         return cls(count, min(max(round(mean_s, DIGITS), told[0]), told[-1]), told)
-
-    def as_json(self) -> dict[str, object]:
-        return {
-            "count": self.count,
-            "mean_s": self.mean_s,
-            "percentiles_s": list(self.percentiles_s),
-        }
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> Latency:
-        """Raises KeyError, TypeError or ValueError when the body is no record of latencies."""
-        if set(body) != {"count", "mean_s", "percentiles_s"}:
-            raise ValueError(f"{sorted(body)} are not the fields of latencies")
-        percentiles = fields.numbers(body["percentiles_s"])
-        found = cls(fields.whole(body["count"]), fields.number_of(body["mean_s"]), percentiles)
-        if len(percentiles) != PERCENTILES:
-            raise ValueError(f"{len(percentiles)} percentiles are not {PERCENTILES}")
-        if found.count < 1 or percentiles[0] < 0 or list(percentiles) != sorted(percentiles):
-            raise ValueError("latencies are none, below zero, or do not rise")
-        if not percentiles[0] <= found.mean_s <= percentiles[-1]:
-            raise ValueError(f"the mean {found.mean_s} is outside its latencies")
-        return found
 
 
 def merge_latencies(records: Iterable[Latency | None]) -> Latency | None:

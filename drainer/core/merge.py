@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from drainer.core import fields
 from drainer.core.claims import ALL
+from drainer.core.codec import JsonRecord, Whole
 from drainer.core.progress import Counts, Progress
 from drainer.policy.rules.limit import most_of
 from drainer.policy.rules.settings import RuleAccount, asked_beyond, greater
@@ -34,7 +34,7 @@ class Record:
     while it runs; it means nothing to a resume.
     """
 
-    changes: Mapping[int, Progress] = field(default_factory=dict)
+    changes: Mapping[Whole, Progress] = field(default_factory=dict)
     parked: tuple[str, ...] = ()
     ruled: RuleAccount | None = None
     status: Mapping[str, Any] | None = None
@@ -58,7 +58,26 @@ def merged(records: Iterable[Record]) -> Record:
 
 
 @dataclass(frozen=True, slots=True)
-class StateReference:
+class Told:
+    """What tasks told of one share, all attempts together; ``torn`` when some of it was spoilt."""
+
+    record: Record
+    count: int
+    torn: bool
+
+
+class StateReader(Protocol):
+    """What reads what tasks told; Spark's wing has it."""
+
+    def told_since(self, reference: StateReference, drain_id: str) -> list[tuple[str, Told]]:
+        """What is not wholly in the plan yet, by the claim's selector, in order.
+
+        Raises StateRefused or StateLost when there is none to be had.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class StateReference(JsonRecord):
     """Where the tasks of a drain write, and what of it the plan holds.
 
     Everything of epochs and waves before ``epoch`` and ``wave`` is in the plan. Of the waves from
@@ -67,49 +86,14 @@ class StateReference:
     """
 
     uri: str
-    epoch: int
-    wave: int
-    counted: Mapping[str, Mapping[int, Account]] = field(default_factory=dict)
+    epoch: Whole
+    wave: Whole
+    counted: Mapping[str, Mapping[Whole, Account]] = field(default_factory=dict)
     ruled: RuleAccount = field(default_factory=RuleAccount)
 
     def holds(self, epoch: int, wave: int) -> bool:
         """Whether all that tasks of this wave told is in the plan, and not to be added again."""
         return (epoch, wave) < (self.epoch, self.wave)
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "uri": self.uri,
-            "epoch": self.epoch,
-            "wave": self.wave,
-            "counted": {
-                selector: {
-                    str(number): {"messages": messages.as_json(), "sub_messages": subs.as_json()}
-                    for number, (messages, subs) in accounts.items()
-                }
-                for selector, accounts in self.counted.items()
-            },
-            "ruled": self.ruled.as_json(),
-        }
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> StateReference:
-        """Raises KeyError, TypeError, ValueError or AttributeError when it is none."""
-        return cls(
-            fields.text(body["uri"]),
-            fields.whole(body["epoch"]),
-            fields.whole(body["wave"]),
-            {
-                selector: {
-                    fields.number(n): (
-                        Counts.from_json(account["messages"]),
-                        Counts.from_json(account["sub_messages"]),
-                    )
-                    for n, account in accounts.items()
-                }
-                for selector, accounts in body["counted"].items()
-            },
-            RuleAccount.from_json(body["ruled"]),
-        )
 
 
 def fold(plan: OffsetPlan, told: Iterable[tuple[str, Record]]) -> OffsetPlan:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from drainer.core import fields
+from drainer.core.codec import JsonRecord, Whole
 from drainer.mask import mask_text, masking
 
 NAMED_MOST = 1_000  # by a plan; the others are counted
@@ -29,26 +28,17 @@ class ParkedLane:
     place: str
     error: str
 
-    def as_json(self) -> dict[str, str]:
-        """As the plan has it."""
-        return {"key": self.key, "place": self.place, "error": self.error}
-
     def shown(self) -> dict[str, str]:
         """The same for people, masked if that was asked for."""
         error = self.error.partition(":")[0] if masking() else self.error
         return {"key": mask_text(self.key), "place": self.place, "error": error}
 
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> ParkedLane:
-        """Raises KeyError or TypeError when the body is not what was written."""
-        return cls(*(fields.text(body[name]) for name in ("key", "place", "error")))
-
 
 @dataclass(frozen=True, slots=True)
-class ParkedLanes:
+class ParkedLanes(JsonRecord):
     """How many lanes a run left parked, and the first of them by name."""
 
-    total: int = 0
+    total: Whole = 0
     first: tuple[ParkedLane, ...] = ()
 
     def of(self, keys: Iterable[str]) -> tuple[ParkedLane, ...]:
@@ -71,15 +61,6 @@ class ParkedLanes:
         for lane in (*self.first, *later.first):
             lanes.setdefault(lane.key, lane)
         return ParkedLanes(later.total, tuple(lanes.values())[:NAMED_MOST])
-
-    def as_json(self) -> dict[str, Any]:
-        return {"total": self.total, "first": [lane.as_json() for lane in self.first]}
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> ParkedLanes:
-        """Raises KeyError or TypeError when the body is not what was written."""
-        first = fields.listed(body["first"])
-        return cls(fields.whole(body["total"]), tuple(map(ParkedLane.from_json, first)))
 
 
 NONE_PARKED = ParkedLanes()

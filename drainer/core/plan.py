@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Annotated, Any
 
-import orjson
+import msgspec
 
-from drainer.core import fields
+from drainer.core import codec
 from drainer.core.claims import EVERYTHING, Claim, Claims, Elsewhere, Places, end_of
+from drainer.core.codec import JsonRecord, Whole
 from drainer.core.latency import Latency
 from drainer.core.merge import StateReference
 from drainer.core.order import Order
 from drainer.core.parked import NONE_PARKED, ParkedLanes
 from drainer.core.progress import (
-    OTHERWISE,
     Counts,
-    Partial,
     Progress,
     Range,
+    Ranges,
     RangeSet,
-    decode_ranges,
     encode_ranges,
     join_ranges,
 )
@@ -33,9 +32,11 @@ from drainer.policy.rate_cap import CapCurve
 from drainer.policy.redrive import RedriveSettings
 from drainer.policy.rules.settings import RuleAccount, RuleSettings
 
-FORMAT = "drainer-plan/1"
+FORMAT = "drainer-plan/2"
 ALL = str(EVERYTHING)  # the claim that has the account of all that is in no other
-ISOLATIONS = ("read_committed", "read_uncommitted")
+
+_Isolation = Annotated[str, msgspec.Meta(pattern="^read_(un)?committed$")]
+_Order = Annotated[str, msgspec.Meta(pattern=f"^({'|'.join(order.value for order in Order)})$")]
 
 _DAMAGED_HINT = (
     "nothing was touched; restore the file, or start again from the group's committed offset with"
@@ -53,16 +54,16 @@ class PartitionPlan:
     account, for none was delivered.
     """
 
-    start: int
-    end: int
-    prior: int | None
-    committed: int | None
-    leader_epoch: int | None = None
-    lost: tuple[Range, ...] = ()
+    start: Whole
+    end: Whole
+    prior: Whole | None
+    committed: Whole | None
+    leader_epoch: Whole | None = None
+    lost: Ranges = ()
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetPlan:
+class OffsetPlan(JsonRecord):
     """Everything that a resume needs, and never a secret.
 
     ``topic_partitions`` is how many the topic had when the drain was planned.
@@ -81,18 +82,18 @@ class OffsetPlan:
     drain_id: str
     created: str
     updated: str
-    generation: int
+    generation: Whole
     cluster_id: str
     bootstrap_servers: str
     client_config: str | None
-    isolation: str
+    isolation: _Isolation
     topic: str
     topic_id: str
-    topic_partitions: int
+    topic_partitions: Whole
     group: str
     handler: str
-    order: str
-    partitions: Mapping[int, PartitionPlan]
+    order: _Order
+    partitions: Mapping[Whole, PartitionPlan]
     claims: Claims
     failures: FailureSettings = field(default_factory=FailureSettings)
     parked: tuple[str, ...] = ()
@@ -222,15 +223,14 @@ class OffsetPlan:
 
     def check(self) -> None:
         """Raises PlanRefused when the plan contradicts itself or the laws."""
-        if self.generation < 0:
-            raise _refuse(f"generation {self.generation} is below zero")
         if ALL not in self.claims:
             raise _refuse(f"it has no claim {ALL!r}")
-        for selector, claim in self.claims.items():
+        for selector in (*self.claims, *self.ruled.asked_by):
             try:
                 Claim.parse(selector)
             except ValueError as error:
                 raise _refuse(str(error)) from None
+        for selector, claim in self.claims.items():
             if set(claim) != set(self.partitions):
                 raise _refuse(f"claim {selector!r} has not the same partitions as the plan")
             where = "" if selector == ALL else f"claim {selector}, "
@@ -239,9 +239,6 @@ class OffsetPlan:
                 if selector != ALL and progress.messages != Counts():
                     raise _refuse(f"{where}partition {number}: messages are counted in {ALL!r}")
         for number, part in self.partitions.items():
-            offsets = (part.start, part.end, part.prior, part.committed)
-            if any(offset is not None and offset < 0 for offset in offsets):
-                raise _refuse(f"partition {number}: an offset is below zero")
             if part.lost and not (
                 part.start <= part.lost[0][0] and part.lost[-1][1] <= self.watermark(number)
             ):
@@ -260,176 +257,53 @@ class OffsetPlan:
     def encode(self) -> bytes:
         """The file's bytes: indented JSON with a digest over all of it.
 
-        Raises PlanRefused when a name in it is no text.
+        Raises PlanRefused when a name in it is not UTF-8.
         """
         body = self.as_json()
         try:
-            body["digest"] = _digest(body)
-        except TypeError as error:
-            if "UTF-8" not in str(error):
-                raise
+            whole = codec.encode({**body, "digest": _digest(body)})
+        except UnicodeEncodeError as error:
             raise PlanRefused(
                 f"the plan can't be written, for a name, path or rule in it is not UTF-8: {error}",
                 hint="give the group, the handler, its path and the rules names in UTF-8",
             ) from error
-        return orjson.dumps(body, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+        return msgspec.json.format(whole) + b"\n"
 
     @classmethod
     def decode(cls, data: bytes) -> OffsetPlan:
         """Raises PlanRefused when the bytes are no plan, or not the plan that was written."""
         try:
-            body = orjson.loads(data)
-        except orjson.JSONDecodeError as error:
-            raise _refuse(f"it is no JSON: cut short, or not a plan ({error})") from None
+            body = msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise _refuse(f"it is not JSON: cut short, or not a plan ({error})") from None
         if not isinstance(body, dict) or "format" not in body:
-            raise _refuse("it is JSON, but no offset plan")
+            raise _refuse("it is JSON, but not an offset plan")
         if body["format"] != FORMAT:
             raise _refuse(f"it has format {body['format']!r}; this drainer reads {FORMAT!r}")
-        if body.pop("digest", None) != _digest(body):
-            raise _refuse("it was edited or damaged: its digest does not match its content")
+        digest = body.pop("digest", None)
         try:
-            plan = cls._from_json(body)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise _refuse(f"a field is missing or wrong: {error!r}") from None
+            plan = cls.from_json(body)
+        except ValueError as error:
+            raise _refuse(f"a field is missing or wrong: {error}") from None
+        if digest != _digest(body):
+            raise _refuse("it was edited or damaged: its digest does not match its content")
+        if digest != _digest(plan.as_json()):
+            raise _refuse("it has other fields than drainer writes")
         plan.check()
         return plan
 
     def as_json(self) -> dict[str, Any]:
         """The plan as the file has it, without the digest."""
-        body = {
-            "format": FORMAT,
-            "drain_id": self.drain_id,
-            "created": self.created,
-            "updated": self.updated,
-            "generation": self.generation,
-            "cluster": {
-                "id": self.cluster_id,
-                "bootstrap_servers": self.bootstrap_servers,
-                "client_config": self.client_config,
-                "isolation": self.isolation,
-            },
-            "topic": {
-                "name": self.topic,
-                "id": self.topic_id,
-                "partitions": self.topic_partitions,
-            },
-            "group": self.group,
-            "handler": self.handler,
-            "handler_code": self.handler_code,
-            "order": self.order,
-            "failures": self.failures.as_json(),
-            "parked": list(self.parked),
-            "parked_lanes": self.parked_lanes.as_json(),
-            "redrive": None if self.redrive is None else self.redrive.as_json(),
-            "rules": self.rules.as_json(),
-            "ruled": self.ruled.as_json(),
-            "partitions": {
-                str(number): _partition_as_json(part) for number, part in self.partitions.items()
-            },
-            "claims": {
-                selector: {str(number): encode_progress(p) for number, p in claim.items()}
-                for selector, claim in self.claims.items()
-            },
-            "latency": None if self.latency is None else self.latency.as_json(),
-            "state": None if self.state is None else self.state.as_json(),
+        body = {"format": FORMAT} | {each.name: getattr(self, each.name) for each in fields(self)}
+        body["partitions"] = {
+            number: asdict(part) | {"lost": encode_ranges(part.lost)}
+            for number, part in self.partitions.items()
         }
-        if self.limits is not None:
-            body["limits"] = self.limits.as_json()
-        return body
-
-    @classmethod
-    def _from_json(cls, body: Mapping[str, Any]) -> OffsetPlan:
-        cluster, topic = body["cluster"], body["topic"]
-        isolation = cluster["isolation"]
-        if isolation not in ISOLATIONS:
-            raise ValueError(f"{isolation!r} is no isolation level")
-        return cls(
-            drain_id=fields.text(body["drain_id"]),
-            created=fields.text(body["created"]),
-            updated=fields.text(body["updated"]),
-            generation=fields.whole(body["generation"]),
-            cluster_id=fields.text(cluster["id"]),
-            bootstrap_servers=fields.text(cluster["bootstrap_servers"]),
-            client_config=fields.optional(fields.text, cluster["client_config"]),
-            isolation=isolation,
-            topic=fields.text(topic["name"]),
-            topic_id=fields.text(topic["id"]),
-            topic_partitions=fields.whole(topic["partitions"]),
-            group=fields.text(body["group"]),
-            handler=fields.text(body["handler"]),
-            handler_code=fields.optional(fields.text, body["handler_code"]),
-            order=Order(body["order"]).value,
-            partitions={
-                fields.number(n): _partition(part) for n, part in body["partitions"].items()
-            },
-            claims={
-                selector: {fields.number(n): decode_progress(p) for n, p in claim.items()}
-                for selector, claim in body["claims"].items()
-            },
-            failures=FailureSettings.from_json(body["failures"]),
-            parked=fields.texts(body["parked"]),
-            parked_lanes=ParkedLanes.from_json(body["parked_lanes"]),
-            redrive=fields.optional(RedriveSettings.from_json, body["redrive"]),
-            latency=fields.optional(Latency.from_json, body["latency"]),
-            rules=RuleSettings.from_json(body["rules"]),
-            ruled=RuleAccount.from_json(body["ruled"]),
-            state=fields.optional(StateReference.from_json, body["state"]),
-            limits=fields.optional(CapCurve.from_json, body.get("limits")),
-        )
-
-
-def encode_progress(progress: Progress) -> dict[str, Any]:
-    """Progress as the plan and the journal write it."""
-    body: dict[str, Any] = {
-        "watermark": progress.watermark,
-        "finished": encode_ranges(progress.finished),
-        "partial": {str(offset): part.encode() for offset, part in progress.partial.items()},
-        "messages": progress.messages.as_json(),
-        "sub_messages": progress.sub_messages.as_json(),
-    }
-    body |= {outcome.value: encode_ranges(ranges) for outcome, ranges in progress.fates.items()}
-    return body
-
-
-def decode_progress(body: Mapping[str, Any]) -> Progress:
-    """Raises KeyError, TypeError, ValueError or AttributeError when the body is no progress."""
-    return Progress(
-        watermark=fields.whole(body["watermark"]),
-        finished=decode_ranges(fields.text(body["finished"])),
-        partial={
-            fields.number(n): Partial.decode(fields.text(part))
-            for n, part in body["partial"].items()
-        },
-        messages=Counts.from_json(body["messages"]),
-        sub_messages=Counts.from_json(body["sub_messages"]),
-        fates={
-            outcome: decode_ranges(fields.text(body[outcome.value]))
-            for outcome in OTHERWISE
-            if outcome.value in body
-        },
-    )
-
-
-def _partition_as_json(part: PartitionPlan) -> dict[str, Any]:
-    return {
-        "start": part.start,
-        "end": part.end,
-        "prior": part.prior,
-        "committed": part.committed,
-        "leader_epoch": part.leader_epoch,
-        "lost": encode_ranges(part.lost),
-    }
-
-
-def _partition(body: Mapping[str, Any]) -> PartitionPlan:
-    return PartitionPlan(
-        start=fields.whole(body["start"]),
-        end=fields.whole(body["end"]),
-        prior=fields.optional(fields.whole, body["prior"]),
-        committed=fields.optional(fields.whole, body["committed"]),
-        leader_epoch=fields.optional(fields.whole, body["leader_epoch"]),
-        lost=decode_ranges(fields.text(body["lost"])),
-    )
+        body["claims"] = {
+            selector: {number: progress.as_json() for number, progress in claim.items()}
+            for selector, claim in self.claims.items()
+        }
+        return codec.builtins(body)
 
 
 def _check_progress(where: str, part: PartitionPlan, progress: Progress) -> None:
@@ -455,4 +329,5 @@ def _refuse(reason: str) -> PlanRefused:
 
 
 def _digest(body: Mapping[str, Any]) -> str:
-    return "sha256:" + hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    text = msgspec.json.encode(body, order="sorted")
+    return f"sha256:{hashlib.sha256(text).hexdigest()}"

@@ -8,14 +8,37 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from enum import Enum
 from operator import add, sub
+from typing import TYPE_CHECKING, Any
 
-from drainer.core import fields
+from drainer.core.codec import JsonRecord, Whole
 
 Range = tuple[int, int]  # offsets [first, last + 1)
 Fates = Mapping["Outcome", tuple[Range, ...]]  # messages with a sub-message that ended so
 
+if TYPE_CHECKING:
+    Ranges = tuple[Range, ...]
+    Partials = Mapping[int, "Partial"]
+else:  # which JSON has as text
+
+    class Ranges(tuple):
+        __slots__ = ()
+        written = str
+
+        @classmethod
+        def parse(cls, text: str) -> Ranges:
+            return cls(decode_ranges(text))
+
+    class Partials(dict):
+        written = dict
+
+        @classmethod
+        def parse(cls, body: dict[str, object]) -> Partials:
+            return cls((_offset(name), Partial.decode(text)) for name, text in body.items())
+
+
 SUB_MESSAGES_MOST = 2**32  # of one message; no memory holds as many
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
+_PARTIAL = re.compile(r"[0-9]{1,10}:[0-9a-f]{8}:[0-9a-f]+")
+_RANGES = re.compile("[0-9 -]*")
 
 
 class Outcome(Enum):
@@ -37,16 +60,16 @@ OTHERWISE = _OUTCOMES[1:]  # than done
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(JsonRecord):
     """One line of the account. The law of conservation:
     read = done + dead + failed + skipped + pending."""
 
-    read: int = 0
-    done: int = 0
-    dead: int = 0
-    skipped: int = 0
-    pending: int = 0
-    failed: int = 0
+    read: Whole = 0
+    done: Whole = 0
+    dead: Whole = 0
+    skipped: Whole = 0
+    pending: Whole = 0
+    failed: Whole = 0
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*map(add, astuple(self), astuple(other)))
@@ -71,15 +94,6 @@ class Counts:
     def possible(self) -> bool:
         """Whether none of them is below zero."""
         return all(count >= 0 for count in astuple(self))
-
-    def as_json(self) -> dict[str, int]:
-        names = ("read", "done", "dead", "failed", "skipped", "pending")
-        return {name: getattr(self, name) for name in names}
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, object]) -> Counts:
-        """Raises TypeError when the body holds anything but these counts."""
-        return cls(**{name: fields.whole(count) for name, count in body.items()})
 
     def settled(self) -> Counts:
         """The counts without what is pending: what a resumed drain starts from."""
@@ -117,8 +131,10 @@ class Partial:
         return f"{self.head}{self.bits:x}"
 
     @classmethod
-    def decode(cls, text: str) -> Partial:
-        """Raises ValueError when the text isn't ``count:checksum:bits`` or contradicts itself."""
+    def decode(cls, text: object) -> Partial:
+        """Raises ValueError when it isn't ``count:checksum:bits``, or contradicts itself."""
+        if type(text) is not str or not _PARTIAL.fullmatch(text):
+            raise ValueError(f"{text!r} is not count:checksum:bits")
         count, checksum, bits = text.split(":")
         partial = cls(int(count), int(checksum, 16), int(bits, 16))
         if partial.count > SUB_MESSAGES_MOST:
@@ -131,7 +147,7 @@ class Partial:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(JsonRecord):
     """What is finished in one partition: all below the watermark, the ranges and parts above it.
 
     A range may span holes (offsets that hold no record); they count as finished.
@@ -141,12 +157,27 @@ class Progress:
     all, for what becomes of a message none of these knows alone.
     """
 
-    watermark: int
-    finished: tuple[Range, ...] = ()
-    partial: Mapping[int, Partial] = field(default_factory=dict)
+    watermark: Whole
+    finished: Ranges = ()
+    partial: Partials = field(default_factory=dict)
     messages: Counts = Counts()
     sub_messages: Counts = Counts()
-    fates: Fates = field(default_factory=dict)
+    fates: Mapping[Outcome, Ranges] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """As plan and journal have it, for ``codec.encode``; the journal is in a hurry."""
+        body: dict[str, Any] = {
+            "watermark": self.watermark,
+            "finished": encode_ranges(self.finished),
+            "partial": {offset: part.encode() for offset, part in self.partial.items()},
+            "messages": self.messages,
+            "sub_messages": self.sub_messages,
+        }
+        if self.fates:
+            body["fates"] = {
+                outcome.value: encode_ranges(ranges) for outcome, ranges in self.fates.items()
+            }
+        return body
 
     def merge(self, later: Progress) -> Progress:
         """This progress with a later record of the same partition added to it.
@@ -236,22 +267,31 @@ def ranges_of(offsets: Iterable[int]) -> tuple[Range, ...]:
 def encode_ranges(ranges: Iterable[Range]) -> str:
     """``105-119 125``: ranges with their last offset included, as a person reads them."""
     return " ".join(
-        str(first) if end == first + 1 else f"{first}-{end - 1}" for first, end in ranges
+        [f"{first}" if end == first + 1 else f"{first}-{end - 1}" for first, end in ranges]
     )
 
 
 def decode_ranges(text: str) -> tuple[Range, ...]:
     """Raises ValueError when the text isn't sorted, disjoint ranges."""
+    if not _RANGES.fullmatch(text):
+        raise ValueError(f"{text!r} is not made of offsets and ranges")
     ranges: list[Range] = []
+    reached = 0
     for word in text.split():
-        match = _RANGE.fullmatch(word)
-        if match is None:
-            raise ValueError(f"{word!r} is neither an offset nor a range")
-        first, last = match.groups()
-        ranges.append((int(first), int(last or first) + 1))
-        if ranges[-1][0] >= ranges[-1][1] or (len(ranges) > 1 and ranges[-2][1] > ranges[-1][0]):
+        begin, dash, last = word.partition("-")
+        first = int(begin)
+        end = int(last if dash else begin) + 1
+        if first < reached or end <= first:
             raise ValueError(f"{word!r} is out of order")
+        ranges.append((first, end))
+        reached = end
     return tuple(ranges)
+
+
+def _offset(name: str) -> int:
+    if not (name.isascii() and name.isdecimal()):
+        raise ValueError(f"{name!r} is not an offset")
+    return int(name)
 
 
 def checksum_keys(keys: Iterable[Hashable]) -> int:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from math import inf
 from random import Random
-from typing import Any
 
-from drainer.core import fields
+from drainer.core.codec import JsonRecord, Whole
 from drainer.core.progress import Counts
 from drainer.message import SubMessage
 from drainer.policy.breaker import Breaker, Streak
@@ -41,12 +39,21 @@ class AfterDead(Enum):
     PARK = "park"
 
 
-@dataclass(frozen=True, slots=True)
 class Limit:
     """How many may be given up: a count, or a share of what finished. Neither is no limit."""
 
-    count: int | None = None
-    share: float | None = None
+    __slots__ = ("count", "share")
+    written = str  # in JSON
+
+    def __init__(self, count: int | None = None, share: float | None = None) -> None:
+        self.count = count
+        self.share = share
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Limit) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
 
     @classmethod
     def parse(cls, text: str) -> Limit:
@@ -80,8 +87,11 @@ class Limit:
         )
 
 
+_HALF = Limit(share=0.5)
+
+
 @dataclass(frozen=True, slots=True)
-class FailureSettings:
+class FailureSettings(JsonRecord):
     """How a drain meets failures; the plan keeps it, so that a resume goes on in the same way.
 
     ``retries`` counts attempts after the first. Delays double from ``retry_delay_s`` up to
@@ -91,15 +101,15 @@ class FailureSettings:
     fails, when nothing else could tell. ``rate`` is in sub-messages started per second.
     """
 
-    retries: int = 0
+    retries: Whole = 0
     retry_delay_s: float = 0.2
     retry_max_delay_s: float = 30.0
     timeout_s: float = 30.0
     on_failure: OnFailure = OnFailure.HALT
     after_dead: AfterDead = AfterDead.CONTINUE
     dead_letter_topic: str | None = None
-    max_dead: Limit = Limit(share=0.5)
-    max_consecutive: int | None = None
+    max_dead: Limit = _HALF
+    max_consecutive: Whole | None = None
     breaker: bool = True
     max_outage_s: float = 3600.0
     max_doubt_s: float = 60.0
@@ -114,32 +124,6 @@ class FailureSettings:
             raise ValueError("max_consecutive is below one")
         if self.rate is not None and self.rate <= 0:
             raise ValueError("with this rate nothing would ever start")
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {
-            "on_failure": self.on_failure.value,
-            "after_dead": self.after_dead.value,
-            "max_dead": str(self.max_dead),
-        }
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> FailureSettings:
-        """Raises KeyError, TypeError or ValueError when the body is not what was written."""
-        return cls(
-            retries=fields.whole(body["retries"]),
-            retry_delay_s=fields.number_of(body["retry_delay_s"]),
-            retry_max_delay_s=fields.number_of(body["retry_max_delay_s"]),
-            timeout_s=fields.number_of(body["timeout_s"]),
-            on_failure=OnFailure(body["on_failure"]),
-            after_dead=AfterDead(body["after_dead"]),
-            dead_letter_topic=fields.optional(fields.text, body["dead_letter_topic"]),
-            max_dead=Limit.parse(fields.text(body["max_dead"])),
-            max_consecutive=fields.optional(fields.whole, body["max_consecutive"]),
-            breaker=fields.yes_or_no(body["breaker"]),
-            max_outage_s=fields.number_of(body["max_outage_s"]),
-            max_doubt_s=fields.number_of(body["max_doubt_s"]),
-            rate=fields.optional(fields.number_of, body["rate"]),
-        )
 
     def delay_s(self, failures: int, random: Random | None = None) -> float:
         """How long to wait after so many failures (from 1): exponential, with jitter by chance."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import exp, log
-from typing import Any
 
-from drainer.core import fields
+from drainer.core.codec import JsonRecord
 from drainer.errors import LimitsRefused
 
 BURST_S = 0.2  # of the cap may come at once: threads and event loops are not on time
@@ -40,7 +39,7 @@ class CapPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class CapCurve:
+class CapCurve(JsonRecord):
     """Safe messages/s by message size, from what was measured of a cluster.
 
     Attributes:
@@ -84,26 +83,6 @@ class CapCurve:
                 )
         rate = self.safe_share * _rate(used, message_bytes)
         return Cap(rate, rate * message_bytes, message_bytes, _source(used, message_bytes))
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> CapCurve:
-        """Raises KeyError, TypeError or ValueError when the body is not a curve."""
-        return cls(
-            cluster_id=fields.text(body["cluster_id"]),
-            measured_at=fields.number_of(body["measured_at"]),
-            safe_share=fields.number_of(body["safe_share"]),
-            points=tuple(
-                CapPoint(
-                    fields.whole(point["message_bytes"]),
-                    fields.number_of(point["messages_per_s"]),
-                    fields.yes_or_no(point["lower_bound"]),
-                )
-                for point in fields.listed(body["points"])
-            ),
-        )
 
 
 def _rate(used: Sequence[CapPoint], message_bytes: float) -> float:

@@ -3,41 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from dataclasses import fields as fields_of
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from drainer.core import fields
+from drainer.core.codec import JsonRecord, Whole
 from drainer.core.progress import RangeSet
 from drainer.errors import NotADeadLetter
 from drainer.message import Message, SubMessage
 from drainer.policy.dead_letter import Letter, LetterFilter, read_letter
 
-_FILTERS = tuple(each.name for each in fields_of(LetterFilter))
-
 
 @dataclass(frozen=True, slots=True)
-class RedriveSettings:
+class RedriveSettings(JsonRecord):
     """Which dead letters of a topic go to the handler again; the others stay pending.
 
     One that was redriven ``max_redrives`` times already does not: it would go round in circles.
     """
 
     letters: LetterFilter = field(default_factory=LetterFilter)
-    max_redrives: int = 3
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> RedriveSettings:
-        """Raises KeyError, TypeError or ValueError when the body is not what was written."""
-        letters = body["letters"]
-        return cls(
-            LetterFilter(**{name: fields.texts(letters[name]) for name in _FILTERS}),
-            fields.whole(body["max_redrives"]),
-        )
+    max_redrives: Whole = 3
 
     def split(self, message: Message) -> Iterator[SubMessage]:
         """The one sub-message of a dead letter; of anything else, one that is left alone."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from drainer.core import fields
+from drainer.core.codec import Whole
 from drainer.errors import Interrupted, LockLost
 
 
@@ -19,20 +17,10 @@ class Control:
     ``mounted`` says that the state is a folder which other machines see, and maybe late.
     """
 
-    epoch: int
+    epoch: Whole
     stop: str | None = None
     paused: bool = False
     mounted: bool = False
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> Control:
-        """Raises KeyError, TypeError or ValueError when the body is none."""
-        return cls(
-            fields.whole(body["epoch"]),
-            fields.optional(fields.text, body["stop"]),
-            fields.yes_or_no(body["paused"]),
-            fields.yes_or_no(body["mounted"]),
-        )
 
 
 @dataclass(frozen=True, slots=True, order=True)

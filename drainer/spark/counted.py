@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from drainer.core import fields
+from drainer.core.codec import Whole
 from drainer.errors import StateLost
 from drainer.spark.attempt import Attempt
 from drainer.spark.state import State
-from drainer.store.journal import SENSELESS, decode_line, encode_line
+from drainer.store.journal import decode_line, encode_line
 
 
 class Counted:
@@ -52,8 +52,8 @@ class Counted:
         try:
             if data is None:
                 raise ValueError("it is gone")
-            return {fields.text(k): fields.whole(n) for k, n in decode_line(data).items()}
-        except SENSELESS as error:
+            return decode_line(data, dict[str, Whole])
+        except ValueError as error:
             raise StateLost(
                 f"{self._objects.uri}/{self._folder}/{name} is gone or damaged: the limit per"
                 " sub-key can't count on",

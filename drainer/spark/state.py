@@ -18,19 +18,18 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
-from drainer.core import fields
-from drainer.core.merge import Record, merged
+from drainer.core.codec import Whole
+from drainer.core.merge import Record, StateReference, Told, merged
 from drainer.errors import StateLost, StateRefused
 from drainer.spark.attempt import Attempt, Control, insist_on_driver, overtaken, share_name
 from drainer.spark.objects import Objects
 from drainer.spark.records import TaskRecords
-from drainer.store.alive import is_dead, this_process
-from drainer.store.journal import SENSELESS, decode_line, encode_line, record_of
+from drainer.store.alive import Process, is_dead, this_process
+from drainer.store.journal import decode_line, encode_line
 
 LOOK_LOCAL_S, LOOK_REMOTE_S = 0.2, 1.0  # between two looks whether another one has taken over
 LEASE_MOUNTED_S = 90.0  # for NFS, which keeps what it knows of a folder for up to 60 s
@@ -41,18 +40,24 @@ ASK_AT_ONCE = 16  # questions to an object store at the same time
 CONTROL, BEGUN, SETTLED, ENDED = "control", "begun", "settled", "ended"
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What tasks told of one share, all attempts together; ``torn`` when some of it was spoilt."""
-
-    record: Record
-    count: int
-    torn: bool
+Kind = TypeVar("Kind")
 
 
 def state_beside(plan: Path) -> str:
     """Where the state of a plan is when nothing else was said."""
     return str(plan.with_name(f"{plan.name}.state").absolute())
+
+
+def told_since(reference: StateReference, drain_id: str) -> list[tuple[str, Told]]:
+    """What tasks told since the wave that a plan is at, by the claim's selector (``StateReader``).
+
+    Raises UsageError, StateRefused or StateLost when it can't be had.
+    """
+    state = State.open(reference.uri, drain_id)
+    if state.control() is None:
+        raise StateLost(f"nothing of this drain is at {state.uri}")
+    shares = [share for share in state.shares() if not reference.holds(*share[:2])]
+    return [(share[2], state.told(*share)) for share in shares]
 
 
 class State:
@@ -82,19 +87,14 @@ class State:
 
     def control(self) -> Control | None:
         """None when no driver has said anything, or the state was removed. Raises StateLost."""
-        body = self._body(CONTROL)
-        if body is None:
-            return None
-        try:
-            control = Control.from_json(body)
-        except SENSELESS as error:
-            raise self._spoilt(CONTROL) from error
-        self._heed(control)
+        control = self._body(CONTROL, Control)
+        if control is not None:
+            self._heed(control)
         return control
 
     def set_control(self, control: Control) -> None:
         """Tells all tasks; those of an earlier epoch end. Raises PlanNotWritten or StateLost."""
-        self._put(CONTROL, asdict(control))
+        self._put(CONTROL, control)
         self._heed(control)
         self._written_s.setdefault(f"{CONTROL} {control.epoch}", time.monotonic())
 
@@ -119,7 +119,7 @@ class State:
                 " begun before",
                 hint="this is a bug of drainer: each attempt has a number of its own",
             )
-        self._put(f"{attempt.name}/{BEGUN}", {"drain_id": self.drain_id, **this_process()})
+        self._put(f"{attempt.name}/{BEGUN}", this_process())
         self._written_s[attempt.name] = time.monotonic()
         return TaskRecords(self.objects, self._name(attempt.name), starts or {})
 
@@ -145,8 +145,7 @@ class State:
 
     def outcome(self, attempt: Attempt) -> Mapping[str, Any] | None:
         """What an attempt said when it ended; None when it hasn't. Raises StateLost."""
-        body = self._body(f"{attempt.name}/{ENDED}")
-        return body if body is None or isinstance(body, dict) else {}
+        return self._body(f"{attempt.name}/{ENDED}", dict[str, Any])
 
     def settle(self, attempt: Attempt, look_s: float, lease_s: float) -> Record:
         """Waits until all earlier attempts at the same share are over; gives what they finished.
@@ -162,8 +161,8 @@ class State:
         earlier = [a for a in self.attempts(*attempt.share) if a.number < attempt.number]
         self._wait(earlier, since_s, look_s, lease_s, lambda: self.insist_on(attempt))
         limits = self._limits(earlier)
-        taken = {str(a.number): len(self._records(a, limits.get(a.number))[0]) for a in earlier}
-        self._put(f"{attempt.name}/{SETTLED}", {"taken": taken})
+        taken = {a.number: len(self._records(a, limits.get(a.number))[0]) for a in earlier}
+        self._put(f"{attempt.name}/{SETTLED}", taken)
         return self.told(*attempt.share).record
 
     def settle_epochs(self, below: int) -> None:
@@ -266,13 +265,13 @@ class State:
 
     def handlers(self, epoch: int) -> tuple[int, list[str]]:
         """How many are open in processes that live, and why some failed to close."""
-        still_open, failures = 0, []
+        still_open, failures = 0, list[str]()
         for child in self.objects.children(self._name(f"{epoch}-handlers")):
             name = f"{epoch}-handlers/{child}"
-            ended = self._body(f"{name}/{ENDED}")
+            ended = self._body(f"{name}/{ENDED}", dict[str, str | None])
             if ended is not None:
-                failures += [] if ended["failure"] is None else [fields.text(ended["failure"])]
-            elif not is_dead(self._body(f"{name}/{BEGUN}") or {}):
+                failures += filter(None, ended.values())
+            elif not self._is_dead(name):
                 still_open += 1
         return still_open, failures
 
@@ -317,23 +316,18 @@ class State:
             time.sleep(min(look_s, over_s - now_s))
 
     def _is_over(self, attempt: Attempt) -> bool:
-        if self.objects.get(self._name(f"{attempt.name}/{ENDED}")) is not None:
-            return True
-        try:
-            return is_dead(self._body(f"{attempt.name}/{BEGUN}") or {})
-        except (KeyError, TypeError):
-            return False  # its begin is on the way, or spoilt: time will tell
+        ended = self.objects.get(self._name(f"{attempt.name}/{ENDED}"))
+        return ended is not None or self._is_dead(attempt.name)
+
+    def _is_dead(self, name: str) -> bool:
+        begun = self._body(f"{name}/{BEGUN}", Process)
+        return begun is not None and is_dead(begun)  # or it is on the way: time will tell
 
     def _limits(self, attempts: Iterable[Attempt]) -> dict[int, int]:
         """How many records of which attempt count: as many as a later one goes on from."""
         limits: dict[int, int] = {}
         for attempt in attempts:
-            name = f"{attempt.name}/{SETTLED}"
-            try:
-                taken = (self._body(name) or {"taken": {}})["taken"]
-                limits |= {fields.number(n): fields.whole(count) for n, count in taken.items()}
-            except SENSELESS as error:
-                raise self._spoilt(name) from error
+            limits |= self._body(f"{attempt.name}/{SETTLED}", dict[Whole, Whole]) or {}
         return limits
 
     def _records(self, attempt: Attempt, limit: int | None = None) -> tuple[list[Record], bool]:
@@ -345,8 +339,8 @@ class State:
             if data is None:
                 break
             try:
-                records.append(record_of(decode_line(data)))
-            except SENSELESS:
+                records.append(decode_line(data, Record))
+            except ValueError:
                 return records, True
         names = self.objects.children(self._name(attempt.name)) if limit is None else []
         missing = any(name.isdecimal() and int(name) > len(records) for name in names)
@@ -360,8 +354,8 @@ class State:
             if data is None:
                 return records
             try:
-                records.append(record_of(decode_line(data)))
-            except SENSELESS as error:
+                records.append(decode_line(data, Record))
+            except ValueError as error:
                 raise self._spoilt(name) from error
             self._read[attempt] += 1
 
@@ -376,16 +370,16 @@ class State:
         names = self.objects.children(self._name(prefix) if prefix else self.drain_id)
         return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
-    def _body(self, name: str) -> Any:
+    def _body(self, name: str, kind: type[Kind]) -> Kind | None:
         data = self.objects.get(self._name(name))
         if data is None:
             return None
         try:
-            return decode_line(data)
-        except SENSELESS as error:
+            return decode_line(data, kind)
+        except ValueError as error:
             raise self._spoilt(name) from error
 
-    def _put(self, name: str, body: Mapping[str, Any]) -> None:
+    def _put(self, name: str, body: object) -> None:
         self.objects.put(self._name(name), encode_line(body))
 
     def _name(self, name: str) -> str:

@@ -5,41 +5,41 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-from drainer.core import fields
 
 PS_TIMEOUT_S = 5.0
 _DEAD = ("Z", "X", "x")  # states in /proc of what has only to be waited for
 
 
-def this_process() -> dict[str, Any]:
-    """Machine, process id and start time of this process, as JSON."""
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process: where it runs, and when it began, in some unit; None when that can't be told."""
+
+    host: str
+    pid: int
+    started: str | None
+
+
+def this_process() -> Process:
     pid = os.getpid()
-    return {"host": this_machine(), "pid": pid, "started": _started(pid)}
+    return Process(this_machine(), pid, _started(pid))
 
 
-def is_dead(process: Mapping[str, Any]) -> bool:
-    """Whether a process is known not to live any more; False when that can't be told.
-
-    Raises KeyError or TypeError when it is none that ``this_process`` told of.
-    """
-    host, pid = fields.text(process["host"]), fields.whole(process["pid"])
-    started = fields.optional(fields.text, process["started"])
-    if host != this_machine():
+def is_dead(process: Process) -> bool:
+    """Whether a process is known not to live any more; False when that can't be told."""
+    if process.host != this_machine():
         return False
     try:
-        os.kill(pid, 0)
+        os.kill(process.pid, 0)
     except ProcessLookupError:
         return True
     except (OSError, OverflowError):  # somebody else's, at least now
         pass
-    now = _started(pid)
-    return now == "" or (started is not None and now is not None and now != started)
+    now = _started(process.pid)
+    return now == "" or (None not in (process.started, now) and now != process.started)
 
 
 @cache

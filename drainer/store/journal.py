@@ -2,8 +2,8 @@
 
 A line a record: the CRC-32 of the rest in hex, a space, JSON. The first names the drain and says
 how many records its process had appended to earlier journals, and which generation of the plan was
-on the disk by then; each other one holds progress by
-partition, the lanes that were parked behind a dead letter meanwhile, and what the rules did. A
+on the disk by then. Each other one holds progress by partition, the lanes that were parked behind a
+dead letter meanwhile, and what the rules did. A
 record torn by a crash or a full disk fails its check and ends the journal. Records only ever add,
 so that reading one twice, or one that the plan has already folded in, changes nothing.
 """
@@ -16,40 +16,44 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import orjson
-
-from drainer.core import fields
+from drainer.core import codec
+from drainer.core.codec import Whole
 from drainer.core.merge import Record
-from drainer.core.plan import decode_progress, encode_progress
 from drainer.core.progress import Progress
 from drainer.errors import PlanNotWritten, PlanRefused
 from drainer.ownership import read_own
 from drainer.policy.rules.settings import RuleAccount
 from drainer.store.atomic_file import open_new
 
-PARKED, RULED, STATUS = "parked", "ruled", "status"
-SENSELESS = (KeyError, TypeError, ValueError, AttributeError)
+Kind = TypeVar("Kind")
+
+
+@dataclass(frozen=True, slots=True)
+class JournalHead:
+    """The first line of a journal.
+
+    The first record is the one after ``follows`` others, in journals before this one. ``plan`` is
+    the generation of a plan that was synced before it began.
+    """
+
+    drain_id: str
+    follows: Whole
+    plan: Whole
 
 
 @dataclass(frozen=True, slots=True)
 class JournalContent:
     """What a journal file holds.
 
-    ``drain_id`` is None when not even the first line is whole. ``torn`` says that a record was cut
-    or spoilt, and left out with all behind it. The first record is the one after ``follows``
-    others, in journals before this one. ``plan`` is the generation of a plan that was synced before
-    it began.
+    ``head`` is None when not even the first line is whole. ``torn`` says that a record was cut or
+    spoilt, and left out with all behind it.
     """
 
-    drain_id: str | None
-    records: tuple[Mapping[int, Progress], ...]
+    head: JournalHead | None
+    records: tuple[Record, ...]
     torn: bool
-    parked: tuple[str, ...] = ()
-    follows: int = 0
-    ruled: tuple[RuleAccount, ...] = ()
-    plan: int = 0
 
 
 class Journal:
@@ -69,7 +73,7 @@ class Journal:
         except OSError as error:
             raise _not_written(path, error) from error
         try:
-            self._write({"drain_id": drain_id, "follows": follows, "plan": plan})
+            self._write(JournalHead(drain_id, follows, plan))
         except BaseException:
             os.close(self._file)
             raise
@@ -91,7 +95,7 @@ class Journal:
     def close(self) -> None:
         os.close(self._file)
 
-    def _write(self, body: Mapping[str, Any]) -> None:
+    def _write(self, body: object) -> None:
         self._untaken += encode_line(body)
         try:
             written = os.write(self._file, self._untaken)
@@ -118,43 +122,33 @@ def read_journal(path: Path, read: Callable[[Path], bytes] = read_own) -> Journa
             hint="make it readable; without it, what finished since the plan was written would be"
             " handled again",
         ) from None
-    drain_id: str | None = None
-    follows = plan = 0
-    records: list[Mapping[int, Progress]] = []
-    parked: list[str] = []
-    ruled: list[RuleAccount] = []
+    head: JournalHead | None = None
+    records: list[Record] = []
     torn = False
     try:
         for line in lines:
-            body = decode_line(line)
-            if drain_id is None:
-                follows, plan = fields.whole(body["follows"]), fields.whole(body["plan"])
-                drain_id = fields.text(body["drain_id"])
+            if head is None:
+                head = decode_line(line, JournalHead)
             else:
-                record = record_of(body)
-                records.append(record.changes)
-                parked += record.parked
-                ruled += [] if record.ruled is None else [record.ruled]
-    except SENSELESS:
+                records.append(decode_line(line, Record))
+    except ValueError:
         torn = True
-    return JournalContent(
-        drain_id, tuple(records), torn, tuple(parked), follows, tuple(ruled), plan
-    )
+    return JournalContent(head, tuple(records), torn)
 
 
-def encode_line(body: Mapping[str, Any]) -> bytes:
+def encode_line(body: object) -> bytes:
     """A body as a line that shows whether it is whole."""
-    text = orjson.dumps(body)
+    text = codec.encode(body)
     return b"%08x %b\n" % (zlib.crc32(text), text)
 
 
-def decode_line(line: bytes) -> Any:
-    """Raises ValueError when the line is cut or spoilt."""
+def decode_line(line: bytes, kind: type[Kind]) -> Kind:
+    """Raises ValueError when the line is cut or spoilt, or is something else."""
     checksum, _, text = line.partition(b" ")
     body = text.removesuffix(b"\n")
     if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(body):
         raise ValueError("the line is torn")
-    return orjson.loads(body)
+    return codec.decode(body, kind)
 
 
 def record_body(
@@ -163,26 +157,15 @@ def record_body(
     ruled: RuleAccount | None = None,
     status: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A record as its line holds it."""
-    body: dict[str, Any] = {str(n): encode_progress(found) for n, found in changes.items()}
+    """A ``Record`` as its line holds it."""
+    body: dict[str, Any] = {"changes": {n: found.as_json() for n, found in changes.items()}}
     if parked:
-        body[PARKED] = parked
+        body["parked"] = parked
     if ruled is not None:
-        body[RULED] = ruled.as_json()
+        body["ruled"] = ruled
     if status is not None:
-        body[STATUS] = status
+        body["status"] = status
     return body
-
-
-def record_of(body: Any) -> Record:
-    """Raises one of SENSELESS when the body is no record's."""
-    parked = fields.texts(body.pop(PARKED, []))
-    ruled = fields.optional(RuleAccount.from_json, body.pop(RULED, None))
-    status = body.pop(STATUS, None)
-    if status is not None and type(status) is not dict:
-        raise TypeError("a status is no object")
-    changes = {fields.number(n): decode_progress(p) for n, p in body.items()}
-    return Record(changes, parked, ruled, status)
 
 
 def _not_written(path: Path, error: OSError) -> PlanNotWritten:

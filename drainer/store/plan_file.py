@@ -11,24 +11,26 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from importlib import import_module
 from pathlib import Path
+from typing import cast
 
 import filelock
 
 from drainer.command import command
-from drainer.core.merge import fold
+from drainer.core.merge import Record, StateReader, Told, fold
 from drainer.core.naming import name_of
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Progress
 from drainer.errors import PlanNotWritten, PlanRefused, StateLost, StateRefused, UsageError
 from drainer.ownership import NotOwn, insist_new_files_own, read_own
 from drainer.policy.rules.settings import RuleAccount
-from drainer.spark.state import State, Told
 from drainer.store.alive import this_machine
 from drainer.store.atomic_file import prefix_of_new, write_to_last
 from drainer.store.journal import Journal, read_journal
 
 NAME_CHARACTERS = 200  # file systems allow 255
+STATE_READER = "drainer.spark.state"  # of Spark's wing, and loaded only for a plan that has tasks
 READ_TRIES = 10  # of a plan that is written meanwhile
 
 
@@ -261,14 +263,11 @@ class PlanFile:
             written = OffsetPlan.decode(data)
         except PlanRefused as error:
             raise self._named(error) from None
-        records, parked, ruled, torn = self._records_since(written, read)
+        records, torn = self._records_since(written, read)
         told = [] if anybodys else self._told(written)
         plan = written
         for record in records:
-            plan = plan.merge(record)
-        plan = plan.merge({}, parked)
-        for rules in ruled:
-            plan = plan.merge({}, ruled=rules)
+            plan = plan.merge(record.changes, record.parked, record.ruled)
         if plan.state is not None:
             plan = fold(plan, [(selector, each.record) for selector, each in told])
         try:
@@ -306,17 +305,14 @@ class PlanFile:
 
     def _records_since(
         self, written: OffsetPlan, read: Callable[[Path], bytes]
-    ) -> tuple[list[Mapping[int, Progress]], list[str], list[RuleAccount], bool]:
-        """What journals add to a plan, in order, the lanes that they park, what rules did, and
-        whether something of them was lost.
+    ) -> tuple[list[Record], bool]:
+        """What journals add to a plan, in order, and whether something of them was lost.
 
         A journal is taken only when nothing of those before it is missing. After a loss of power
         something may be, and then the younger one may know of a sub-message and not of an earlier
         one of its lane: a resume would handle the two in the wrong order.
         """
-        records: list[Mapping[int, Progress]] = []
-        parked: list[str] = []
-        ruled: list[RuleAccount] = []
+        records: list[Record] = []
         reached, torn = 0, False
         for generation, path in self._journals():
             if generation < written.generation:
@@ -325,37 +321,32 @@ class PlanFile:
                 content = read_journal(path, read)
             except NotOwn as error:
                 raise self._not_own(error) from None
-            if content.drain_id not in (written.drain_id, None):
+            head = content.head
+            if head is not None and head.drain_id != written.drain_id:
                 continue  # of another drain that had its plan here
             torn = torn or content.torn
-            if content.drain_id is None:
+            if head is None:
                 continue  # never begun
-            if content.plan > written.generation:
+            if head.plan > written.generation:
                 raise PlanRefused(
                     f"{self.path} is older than its journal: it is of generation"
-                    f" {written.generation}, and {path.name} goes on from {content.plan}",
+                    f" {written.generation}, and {path.name} goes on from {head.plan}",
                     hint="put the newer plan back; if it is lost, remove the journal, and what"
                     " finished since this plan was written is handled again",
                 )
-            if generation > written.generation and content.follows > reached:
-                return records, parked, ruled, True
-            parked.extend(content.parked)
-            ruled.extend(content.ruled)
+            if generation > written.generation and head.follows > reached:
+                return records, True
             records.extend(content.records)
-            reached = content.follows + len(content.records)
-        return records, parked, ruled, torn
+            reached = head.follows + len(content.records)
+        return records, torn
 
     def _told(self, written: OffsetPlan) -> list[tuple[str, Told]]:
         """What tasks told since the wave that the plan is at, by the claim's selector."""
-        reference = written.state
-        if reference is None:
+        if written.state is None:
             return []
+        reader = cast("StateReader", import_module(STATE_READER))
         try:
-            state = State.open(reference.uri, written.drain_id)
-            if state.control() is None:
-                raise StateLost(f"nothing of this drain is at {state.uri}")
-            shares = [share for share in state.shares() if not reference.holds(*share[:2])]
-            return [(share[2], state.told(*share)) for share in shares]
+            return reader.told_since(written.state, written.drain_id)
         except (UsageError, StateRefused, StateLost) as error:
             raise PlanRefused(
                 f"{self.path} says that tasks wrote what they finished elsewhere: {error}",

@@ -157,7 +157,7 @@ def test_a_handler_sees_all_of_a_message(command: Command, make_topic: MakeTopic
     producer.produce(topic.name, None, None, 1, timestamp=1700000000124)
     assert producer.flush(15) == 0
     first, second = command.drain(topic, "-c", "1", handler=str(handlers)).out.splitlines()
-    topic_id = json.loads(command.plan(topic).read_text())["topic"]["id"]
+    topic_id = json.loads(command.plan(topic).read_text())["topic_id"]
     place = f"{topic.name!r}, 1"
     assert first == (
         rf"[{place}, 0, b'key', b'\xff\x00', 1700000000123,"

@@ -59,7 +59,7 @@ def test_settings_are_read_as_they_were_written(settings: RedriveSettings) -> No
 def test_a_filter_that_is_no_list_of_words_is_not_read(name: str, value: object) -> None:
     body: dict[str, Any] = orjson.loads(orjson.dumps(ALL.as_json()))
     body["letters"][name] = value
-    with pytest.raises(TypeError):
+    with pytest.raises(ValueError, match=name):
         RedriveSettings.from_json(body)
 
 

@@ -21,7 +21,7 @@ from plans import PLAN, mode_of, progress, with_progress
 from drainer.core.progress import Progress
 from drainer.errors import PlanNotWritten, PlanRefused
 from drainer.ownership import read_own
-from drainer.store import plan_file, whole
+from drainer.store import atomic_file, plan_file
 from drainer.store.plan_file import PlanFile, default_path
 from privileges import without_privileges
 
@@ -179,7 +179,7 @@ def test_a_failed_write_keeps_the_journals(file: PlanFile, monkeypatch: pytest.M
 
 def test_a_half_written_new_plan_is_no_obstacle(file: PlanFile) -> None:
     """What a kill leaves behind."""
-    left = file.path.with_name(f"{whole.prefix_of_new(file.path)}1.new")
+    left = file.path.with_name(f"{atomic_file.prefix_of_new(file.path)}1.new")
     left.write_bytes(LATER.encode()[:100])
 
     assert file.load().plan == PLAN
@@ -192,8 +192,8 @@ def test_a_link_in_the_way_is_not_followed(file: PlanFile, monkeypatch: pytest.M
     """In a folder like /tmp somebody else may have put it there, to have a file written over."""
     precious = file.path.with_name("precious")
     precious.write_text("mine")
-    monkeypatch.setattr(whole, "token_hex", lambda size: "known")
-    for name in (".orders.plan.json.new", f"{whole.prefix_of_new(file.path)}known.new"):
+    monkeypatch.setattr(atomic_file, "token_hex", lambda size: "known")
+    for name in (".orders.plan.json.new", f"{atomic_file.prefix_of_new(file.path)}known.new"):
         file.path.with_name(name).symlink_to(precious)
     with pytest.raises(PlanNotWritten, match="File exists"):
         file.write(LATER)

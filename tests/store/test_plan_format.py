@@ -149,7 +149,7 @@ def test_a_plan_is_json_that_a_person_can_read() -> None:
     body = orjson.loads(ENCODED)
 
     assert ENCODED.count(b"\n") > 40
-    assert body["format"] == "drainer-plan/1"
+    assert body["format"] == "drainer-plan/2"
     assert body["claims"]["all"]["0"]["finished"] == "125-129 140"
     assert body["claims"]["all"]["0"]["partial"] == {"131": "5:deadbeef:d"}
     assert body["digest"].startswith("sha256:")
@@ -191,35 +191,38 @@ def test_no_byte_can_be_changed_unseen(at: int, byte: int) -> None:
     assert orjson.loads(changed) == orjson.loads(ENCODED)
 
 
-@pytest.mark.parametrize("path", sorted(leaves(orjson.loads(ENCODED))), ids=".".join)
-def test_no_field_can_be_changed_or_dropped_unseen(path: tuple[str, ...]) -> None:
-    changed, dropped = orjson.loads(ENCODED), orjson.loads(ENCODED)
-    put(changed, path, "x")
-    remove(dropped, path)
-
-    refused(orjson.dumps(changed))
-    refused(orjson.dumps(dropped))
-
-
+PATHS = st.sampled_from([p for p in sorted(leaves(orjson.loads(ENCODED))) if p != ("digest",)])
 STRANGE: list[Any] = [None, "x", "", "12", [], {}, {"0": 1}, -1, 0, 1.5, 2**62, "1-0", "3:4"]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [p for p in sorted(leaves(orjson.loads(ENCODED))) if p != ("digest",)],
-    ids=".".join,
-)
-def test_a_wrong_field_under_a_right_digest_is_refused_and_no_crash(path: tuple[str, ...]) -> None:
+@given(PATHS, st.sampled_from(STRANGE))
+@settings(max_examples=400, deadline=None)
+def test_no_field_can_be_changed_or_dropped_unseen(path: tuple[str, ...], value: object) -> None:
+    changed, dropped = orjson.loads(ENCODED), orjson.loads(ENCODED)
+    put(changed, path, value)
+    remove(dropped, path)
+
+    refused(orjson.dumps(dropped))
+    if changed != orjson.loads(ENCODED):
+        refused(orjson.dumps(changed))
+
+
+@given(PATHS, st.sampled_from(STRANGE))
+@settings(max_examples=400, deadline=None)
+def test_a_wrong_field_under_a_right_digest_is_refused_and_no_crash(
+    path: tuple[str, ...], value: object
+) -> None:
     """As from another program that writes this format, and writes it wrong."""
+    if path[-1] != "131" and path[:1] != ("ruled",):  # what may be there or not
+        refused(edited(PLAN, lambda body: remove(body, path)))
+    with suppress(PlanRefused):
+        found = OffsetPlan.decode(edited(PLAN, partial(put, path=path, value=value)))
+        assert OffsetPlan.decode(found.encode()) == found
 
-    def refused_or_usable(data: bytes) -> None:
-        with suppress(PlanRefused):
-            found = OffsetPlan.decode(data)
-            assert OffsetPlan.decode(found.encode()) == found
 
-    refused_or_usable(edited(PLAN, lambda body: remove(body, path)))
-    for value in STRANGE:
-        refused_or_usable(edited(PLAN, partial(put, path=path, value=value)))
+def test_a_field_that_drainer_does_not_write_is_refused() -> None:
+    for path in (("new",), ("partitions", "0", "new"), ("failures", "new")):
+        refused(edited(PLAN, partial(put, path=path, value=0)))
 
 
 @given(st.binary(max_size=60) | st.text().map(str.encode))
@@ -227,22 +230,22 @@ def test_a_wrong_field_under_a_right_digest_is_refused_and_no_crash(path: tuple[
 @example(b"")
 @example(b"[]")
 @example(b"null")
-@example(b'"drainer-plan/1"')
-@example(b'{"format":"drainer-plan/1"}')
+@example(b'"drainer-plan/2"')
+@example(b'{"format":"drainer-plan/2"}')
 @example(b"[" * 100_000)
 @example(b"\xff\xfe{\x00")
 def test_anything_else_is_refused(data: bytes) -> None:
     refused(data)
 
 
-@pytest.mark.parametrize("version", ["drainer-plan/2", "drainer-plan/0", "", None, 1, ["x"]])
+@pytest.mark.parametrize("version", ["drainer-plan/1", "drainer-plan/0", "", None, 1, ["x"]])
 def test_another_format_version_is_named(version: object) -> None:
     body = orjson.loads(ENCODED)
     body["format"] = version
     error = refused(signed(body))
 
     assert repr(version) in str(error)
-    assert "'drainer-plan/1'" in str(error)
+    assert "'drainer-plan/2'" in str(error)
 
 
 def partition_0(**fields: int) -> Callable[[dict[str, Any]], None]:
@@ -276,10 +279,10 @@ def claim_0(**fields: object) -> Callable[[dict[str, Any]], None]:
         (claim_0(partial={"131": "5:deadbeef:1f"}), "finishes none or all"),
         (claim_0(partial={"131": "5:deadbeef:ff"}), "finishes none or all"),
         (
-            claim_0(messages={"read": -2, "done": -2, "dead": 0, "skipped": 0, "pending": 0}),
-            "partition 0",
+            lambda body: put(body, ("claims", "all", "0", "messages", "read"), -2),
+            r">= 0 - at `\$.claims.all.0.messages.read`",
         ),
-        (partition_0(prior=-1), "partition 0: an offset is below zero"),
+        (partition_0(prior=-1), r">= 0 - at `\$.partitions.0.prior`"),
         (
             lambda body: put(body, ("partitions", "0", "lost"), "119-120"),
             "partition 0: what is lost is not below the watermark",
@@ -288,7 +291,7 @@ def claim_0(**fields: object) -> Callable[[dict[str, Any]], None]:
             lambda body: put(body, ("partitions", "0", "lost"), "99"),
             "partition 0: what is lost is not below the watermark",
         ),
-        (lambda body: put(body, ("generation",), -1), "generation -1 is below zero"),
+        (lambda body: put(body, ("generation",), -1), r">= 0 - at `\$.generation`"),
         (lambda body: body["partitions"].pop("2"), "not the same partitions"),
         (lambda body: body["claims"]["all"].pop("2"), "not the same partitions"),
         (lambda body: body["claims"].clear(), "it has no claim 'all'"),
@@ -321,8 +324,8 @@ def test_a_plan_that_breaks_a_law_is_refused_by_name(
         (("drain_id",), None),
         (("group",), 5),
         (("handler",), ["x"]),
-        (("cluster", "isolation"), "none"),
-        (("topic", "id"), None),
+        (("isolation",), "none"),
+        (("topic_id",), None),
         (("partitions", "0", "start"), 100.0),
         (("partitions", "0", "end"), "200"),
         (("partitions", "0", "prior"), False),
@@ -333,7 +336,6 @@ def test_a_plan_that_breaks_a_law_is_refused_by_name(
         (("claims", "all", "0", "finished"), None),
         (("claims", "all", "0", "partial"), {"131 ": "5:deadbeef:d"}),
         (("claims", "all", "0", "messages", "done"), "20"),
-        (("claims", "all", "0", "messages", "lost"), 0),
     ],
     ids=str,
 )
@@ -341,6 +343,7 @@ def test_a_field_of_another_type_is_refused(path: tuple[str, ...], value: object
     error = refused(edited(PLAN, lambda body: put(body, path, value)))
 
     assert "a field is missing or wrong" in str(error)
+    assert f"`$.{'.'.join(path)}" in str(error)
 
 
 def test_an_unknown_order_is_refused_before_the_drain_starts() -> None:

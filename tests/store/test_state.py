@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -126,7 +127,7 @@ def test_a_record_that_is_spoilt_is_no_news(state: State) -> None:
         state.news()
 
 
-@pytest.mark.parametrize("spoilt", [b"", b"x", b"00000000 {}\n", encode_line({"zero": 1})])
+@pytest.mark.parametrize("spoilt", [b"", b"x", b"00000000 {}\n", encode_line({"changes": 1})])
 def test_what_follows_a_spoilt_record_of_its_attempt_is_left_out(
     spoilt: bytes, state: State
 ) -> None:
@@ -343,13 +344,13 @@ def test_a_mounted_folder_may_be_seen_late(state: State) -> None:
 def test_a_process_is_dead_when_another_one_has_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
     me = this_process()
     assert not is_dead(me)
-    assert is_dead({**me, "started": "1"})
-    assert not is_dead({**me, "started": None})
-    assert not is_dead({**me, "host": "elsewhere", "pid": 2**22 + 1})
-    assert is_dead({**me, "pid": 2**22 + 1})
+    assert is_dead(replace(me, started="1"))
+    assert not is_dead(replace(me, started=None))
+    assert not is_dead(replace(me, host="elsewhere", pid=2**22 + 1))
+    assert is_dead(replace(me, pid=2**22 + 1))
     alive.this_machine.cache_clear()
     monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
-    assert not is_dead({**me, "started": "1"})
+    assert not is_dead(replace(me, started="1"))
     alive.this_machine.cache_clear()
 
 
@@ -383,10 +384,10 @@ def test_another_drains_state_stays(state: State) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [{}, {"epoch": "1", "stop": None, "paused": False}, [], {"epoch": 1, "stop": None}]
+    "body", [{}, {"epoch": "1", "stop": None, "paused": False}, [], {"epoch": 1, "stop": 2}]
 )
 def test_a_control_that_makes_no_sense_is_told(body: object, state: State) -> None:
-    state.objects.put(f"{DRAIN}/control", encode_line(body))  # type: ignore[arg-type]
+    state.objects.put(f"{DRAIN}/control", encode_line(body))
     with pytest.raises(StateLost, match="control is damaged"):
         state.control()
 

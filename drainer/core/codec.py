@@ -1,0 +1,98 @@
+"""Records as JSON: declared once, as frozen dataclasses, and checked by msgspec as they are read.
+
+A type that reads better as text has ``written``, the type that JSON has of it, and ``parse``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Self, TypeVar
+
+import msgspec
+
+Kind = TypeVar("Kind")
+
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]  # an offset or a count
+_SOME_KEY = "[...]"  # how msgspec names a key of a mapping
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]|(\[\.\.\.\])")
+
+
+class JsonRecord:
+    """A dataclass that is an object in JSON, with the same fields."""
+
+    __slots__ = ()
+
+    def as_json(self) -> dict[str, Any]:
+        return builtins(self)
+
+    @classmethod
+    def from_json(cls, body: object) -> Self:
+        """Raises ValueError, with the path, when a field is missing or makes no sense.
+
+        A field with a default may be missing; one that is unknown is left out.
+        """
+        try:
+            return _convert(body, cls)
+        except msgspec.ValidationError as error:
+            raise ValueError(_with_keys(str(error), body, cls)) from None
+
+
+def builtins(body: object) -> dict[str, Any]:
+    """An object in JSON, of what JSON has, with text for keys."""
+    found: dict[str, Any] = msgspec.to_builtins(body, str_keys=True, enc_hook=str)
+    return found
+
+
+def decode(data: bytes, kind: type[Kind]) -> Kind:
+    """JSON as a record, or as another type. Raises ValueError as ``from_json`` does."""
+    try:
+        return msgspec.json.decode(data, type=kind, dec_hook=_parse)
+    except msgspec.ValidationError as error:
+        raise ValueError(_with_keys(str(error), msgspec.json.decode(data), kind)) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+
+
+def encode(body: object) -> bytes:
+    """Compact JSON. Raises ValueError when a text in it is not UTF-8."""
+    return _ENCODER.encode(body)
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=str)
+
+
+def _convert(body: object, kind: type[Kind]) -> Kind:
+    return msgspec.convert(body, kind, str_keys=True, dec_hook=_parse)
+
+
+def _parse(kind: Any, value: object) -> Any:
+    if type(value) is not kind.written:
+        raise TypeError(f"Expected `{kind.written.__name__}`, got `{type(value).__name__}`")
+    return kind.parse(value)
+
+
+def _with_keys(message: str, body: object, kind: type) -> str:
+    """The message, with the keys that its path leaves out: each is the one that gives it alone."""
+    if _SOME_KEY not in message:
+        return message
+    what, _, path = message.rpartition("$")
+    cut = node = msgspec.to_builtins(body)
+    named = "$"
+    for name, index, some_key in _STEP.findall(path):
+        key = _key_of(message, cut, node, kind) if some_key else name
+        node = node[int(index) if index else key]
+        named += f"[{index}]" if index else f".{key}"
+    return f"{what}{named}`"
+
+
+def _key_of(message: str, cut: object, node: dict[str, Any], kind: type) -> str:
+    entries = dict(node)
+    for key, value in entries.items():
+        node.clear()
+        node[key] = value
+        try:
+            _convert(cut, kind)
+        except msgspec.ValidationError as error:
+            if str(error) == message:
+                break
+    return key
