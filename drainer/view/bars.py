@@ -9,9 +9,11 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from drainer.escape import printable
+from drainer.view import figures
 from drainer.view.page import Bars
 
 _WIDEST = 100  # characters of a whole line; bars much longer than this don't read better
+_LABEL = 40  # characters of a label
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -21,7 +23,7 @@ def bars(found: Bars, width: int) -> Iterator[Text]:
     if note := "log scale" if found.log else found.note:
         heading.append(f"  ({printable(note)})", "dim")
     yield heading
-    labels = [printable(label) for label, _, _ in found.rows]
+    labels = [printable(figures.shorten(label, _LABEL)) for label, _, _ in found.rows]
     texts = [printable(text) for _, _, text in found.rows]
     widest, text_width = (max(map(cell_len, each), default=0) for each in (labels, texts))
     room = max(10, min(width, _WIDEST) - widest - text_width - 6)

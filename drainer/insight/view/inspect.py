@@ -40,7 +40,7 @@ from drainer.view.report.write import write_page
 from drainer.view.rules import undecided_lines
 from drainer.view.terminal import Terminal
 
-NAME_WIDTH = 40
+NAME_WIDTH, BAR_NAME_WIDTH = 40, 60  # characters of a sub-key; a terminal shortens those of bars
 LEAST_SHOWN = 0.0005  # of a share in the lists
 
 
@@ -423,7 +423,12 @@ def _bars(title: str, shares: Sequence[Share], note: str) -> Section:
     if not shown:
         return section("")
     rows = tuple(
-        (_short(s.name), s.share, f"{figures.share(s.share)}  {_interval(s)}") for s in shown
+        (
+            figures.shorten(s.name, BAR_NAME_WIDTH),
+            s.share,
+            f"{figures.share(s.share)}  {_interval(s)}",
+        )
+        for s in shown
     )
     return section("", Bars(title, rows, note, 1.0 if shown[0].share > 0.2 else None))
 
