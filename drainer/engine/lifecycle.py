@@ -79,9 +79,10 @@ class Work(Protocol):
         """Before requests to stop are listened to. Raises Refused when it can't begin."""
 
     async def begin(self) -> None:
-        """Starts all that works; the plan has its checkpointer (``keep``) before anything is handled.
+        """Starts all that works; calls ``keep`` before anything is handled.
 
-        When it raises, it ends what it has begun."""
+        When it raises, it ends what it has begun.
+        """
 
     async def look(self, *, paused: bool) -> None:
         """Notices what happened elsewhere. Nothing is begun while ``paused``."""

@@ -6,11 +6,11 @@ from types import TracebackType
 from typing import Self
 
 from drainer.engine.status import Status
-from drainer.spark.view import stragglers, tasks_words, wave_words
 from drainer.view import figures
 from drainer.view.capping import cap_in_line
 from drainer.view.deadline import deadline_warning, deadline_words
 from drainer.view.panel import blocking_warning, share_finished
+from drainer.view.tasks import stragglers, tasks_words, wave_words
 from drainer.view.terminal import Terminal
 
 INTERVAL_S = 5.0  # of the drain's own time; a night's log stays short enough to read

@@ -22,11 +22,11 @@ from drainer.core.latency import Latency
 from drainer.engine.status import Status
 from drainer.errors import EXIT_INTERRUPTED, EXIT_UNEXPECTED, DrainerError, Signalled
 from drainer.escape import json_text
-from drainer.spark.view import slowest
 from drainer.view import figures
 from drainer.view.layout import safe
 from drainer.view.lines import LineView, start_line, status_line
 from drainer.view.page import Page, Tone
+from drainer.view.tasks import slowest
 from drainer.view.terminal import Terminal
 
 OURS = "drainer"  # the name of the terminal's logger, and above those of other packages

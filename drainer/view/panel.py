@@ -16,7 +16,6 @@ from rich.style import Style
 
 from drainer.engine.status import FailureStatus, PartitionStatus, Status
 from drainer.escape import printable
-from drainer.spark.view import TASKS_SHOWN, spark_limit, task_rows, wave_words
 from drainer.view import figures
 from drainer.view.capping import capped_by, reading_capped_by
 from drainer.view.deadline import deadline_warning, deadline_words
@@ -29,6 +28,7 @@ from drainer.view.layout import (
     WARN_STYLE,
 )
 from drainer.view.rules import skipped_so_far
+from drainer.view.tasks import TASKS_SHOWN, spark_limit, task_rows, wave_words
 
 PARTITIONS_SHOWN = 8
 FEW_PARTITIONS = 2  # beside tasks

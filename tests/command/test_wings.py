@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from command.conftest import MakeTopic, operations
 from command.process import Command
 
@@ -19,7 +17,6 @@ def handle(sub):
 """
 
 
-@pytest.mark.xfail(reason="operations and views still import wings", strict=True)
 def test_a_drain_in_this_process_loads_no_wing(command: Command, make_topic: MakeTopic) -> None:
     topic = make_topic(operations(10))
     handler = command.folder / "tells.py"

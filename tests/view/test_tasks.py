@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from drainer.engine.status import Status, TaskStatus, WaveStatus
-from drainer.spark.view import slowest, wave_words
 from drainer.view.lines import status_line
 from drainer.view.log import LogView, logging_as_json
 from drainer.view.panel import lay_out, limit
 from drainer.view.summary import show_summary
+from drainer.view.tasks import slowest, wave_words
 
 from . import samples
 
