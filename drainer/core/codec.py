@@ -37,9 +37,15 @@ class JsonRecord:
             raise ValueError(_with_keys(str(error), body, cls)) from None
 
 
+def _written(value: object) -> str:
+    if not hasattr(type(value), "written"):
+        raise TypeError(f"{type(value).__name__} has no form in JSON")
+    return str(value)
+
+
 def builtins(body: object) -> dict[str, Any]:
     """An object in JSON, of what JSON has, with text for keys."""
-    found: dict[str, Any] = msgspec.to_builtins(body, str_keys=True, enc_hook=str)
+    found: dict[str, Any] = msgspec.to_builtins(body, str_keys=True, enc_hook=_written)
     return found
 
 
@@ -58,7 +64,7 @@ def encode(body: object) -> bytes:
     return _ENCODER.encode(body)
 
 
-_ENCODER = msgspec.json.Encoder(enc_hook=str)
+_ENCODER = msgspec.json.Encoder(enc_hook=_written)
 
 
 def _convert(body: object, kind: type[Kind]) -> Kind:

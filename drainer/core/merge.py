@@ -34,7 +34,7 @@ class Record:
     while it runs; it means nothing to a resume.
     """
 
-    changes: Mapping[Whole, Progress] = field(default_factory=dict)
+    changes: Mapping[Whole, Progress]
     parked: tuple[str, ...] = ()
     ruled: RuleAccount | None = None
     status: Mapping[str, Any] | None = None

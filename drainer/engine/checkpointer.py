@@ -219,15 +219,17 @@ class Checkpointer:
         if commit:
             await self._commit()
 
-    async def finish(self, *, commit: bool) -> None:
+    async def finish(self, *, commit: bool, forced: asyncio.Event) -> None:
         """The last save: settles the commit, and leaves the plan alone without a journal.
+
+        A commit that fails is tried again until ``forced`` is set.
 
         Raises what ``save`` raises, and Interrupted when the commit could not be settled.
         """
         refused = self._refused()
         await self.save(commit=commit and refused is None)
         for _ in range(COMMIT_TRIES):
-            if not commit or refused or self.trouble is None:
+            if not commit or refused or self.trouble is None or forced.is_set():
                 break
             await asyncio.sleep(COMMIT_PAUSE_S)
             await self._commit()

@@ -226,10 +226,14 @@ class Lifecycle:
         cause = await self._work.rest(cause, grace_s)
         await self.checkpointer.stop()
         cause = await self._work.close(cause)
+        if self.forced.is_set():
+            cause = cause or self._asked  # what is not committed now is not done
         lost = self._outside.lock.lost  # maybe only now: the first reason hides it
         ours = lost is None and not isinstance(cause, NOT_OURS) and not self._work.doubtful
         try:
-            await self.checkpointer.finish(commit=ours and not self.forced.is_set())
+            await self.checkpointer.finish(
+                commit=ours and not self.forced.is_set(), forced=self.forced
+            )
         except DrainerError as error:
             cause = both(cause, error)
         else:

@@ -205,7 +205,7 @@ def _pyspark_jars() -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise SandboxRefused(
             "the sandbox needs PySpark, which brings Ivy, and it is not installed",
-            hint="install drainer with its dependencies: pip install drainer",
+            hint="Install drainer[spark].",
         )
     return Path(spec.submodule_search_locations[0]) / "jars"
 

@@ -234,7 +234,7 @@ class SparkDrain:
             hint = cause.hint or "resume with the plan"
             cause = Interrupted(str(cause), hint=hint, cause=cause)
         reason = "the drain is over" if cause is None else f"the drain is stopping: {cause}"
-        at_rest = await self._bring_to_rest(reason, grace_s)
+        at_rest = await self._bring_to_rest(reason)
         try:
             await self._hear()
         except DrainerError:
@@ -246,14 +246,19 @@ class SparkDrain:
         return cause
 
     async def close(self, cause: BaseException | None) -> BaseException | None:
-        return await self._close_handlers(cause) if self._at_rest else cause
+        if not self._at_rest:
+            return cause
+        try:
+            return await self._close_handlers(cause)
+        except DrainerError as error:  # all the same the plan is to be saved, and committed
+            return both(cause, error)
 
     async def forget(self) -> None:
         if self._at_rest:
             with suppress(DrainerError):
                 await blocking_call(self._state.remove, self._file.path)
 
-    async def _bring_to_rest(self, reason: str, grace_s: float) -> bool:
+    async def _bring_to_rest(self, reason: str) -> bool:
         """Whether all tasks have said that they are; else they may still be at work."""
         told = True
         try:
@@ -266,7 +271,7 @@ class SparkDrain:
         forced = asyncio.create_task(self._life.forced.wait())
         await asyncio.wait(
             (resting, forced),
-            timeout=grace_s + LEAVE_S,
+            timeout=self._running.grace_s + LEAVE_S,  # tasks know no cause, and take all of it
             return_when=asyncio.FIRST_COMPLETED,
         )
         forced.cancel()

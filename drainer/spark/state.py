@@ -216,8 +216,6 @@ class State:
     def follow(self, epoch: int, wave: int, claims: Iterable[str]) -> None:
         """From here on ``news`` looks at these shares alone."""
         self._followed = [(epoch, wave, claim) for claim in claims]
-        followed = set(self._followed)
-        self._read = {a: count for a, count in self._read.items() if a.share in followed}
 
     def news(self) -> list[tuple[Attempt, Record]]:
         """What has appeared since the last call: each record once, those of an attempt in order.
@@ -228,8 +226,8 @@ class State:
         attempts = [
             a for each in self._ask(lambda share: self.attempts(*share), shares) for a in each
         ]
-        for attempt in attempts:
-            self._read.setdefault(attempt, 0)
+        # Here alone: a wave may begin to be followed while another thread asks.
+        self._read = {attempt: self._read.get(attempt, 0) for attempt in attempts}
         found = self._ask(self._next_records, attempts)
         return [
             (a, record) for a, records in zip(attempts, found, strict=True) for record in records

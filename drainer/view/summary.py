@@ -116,8 +116,22 @@ def summary_page(summary: Summary, action: Preview | None = None) -> Page:
     """The page; with the preview of the drain its commands can be copied as they are."""
     head = _headline(summary)
     stands = section("Where the group stands", _partitions(summary), about=_OFFSETS)
+    happened = section(
+        "What happened",
+        _engine(summary),
+        _concurrency(summary.auto),
+        rule_lines(summary.rules),
+        cap_lines(summary),
+        _failures(summary, action),
+        _left_alone(summary.left_alone),
+        _undelivered(summary),
+        (Field("note", note) for note in summary.notes),
+        None
+        if summary.blocked_by is None
+        else Line(blocking_warning(summary.blocked_by), Tone.WARN, WARN),
+    )
     if summary.status == "empty":
-        return Page(head.text, head, (stands,), event=_event(summary))
+        return Page(head.text, head, (happened, stands), event=_event(summary))
     # The account is of all runs of a drain, these are of the last one.
     took, pace = figures.duration(summary.elapsed_s), figures.rate(summary.sub_messages_per_s)
     run = f"  this run took {took}, at {pace} sub-messages/s"
@@ -126,20 +140,7 @@ def summary_page(summary: Summary, action: Preview | None = None) -> Page:
         head,
         (
             account(summary.messages, summary.sub_messages),
-            section(
-                "What happened",
-                _engine(summary),
-                _concurrency(summary.auto),
-                rule_lines(summary.rules),
-                cap_lines(summary),
-                _failures(summary, action),
-                _left_alone(summary.left_alone),
-                _undelivered(summary),
-                (Field("note", note) for note in summary.notes),
-                None
-                if summary.blocked_by is None
-                else Line(blocking_warning(summary.blocked_by), Tone.WARN, WARN),
-            ),
+            happened,
             stands,
             section(
                 "Its plan",

@@ -28,7 +28,7 @@ def limits_at(path: Path, **changes: float) -> Limits:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--bytes", "1KiB,,2KiB"), "--bytes '1KiB,,2KiB' is no list"),
+        (("--bytes", "1KiB,,2KiB"), "--bytes '1KiB,,2KiB' is not a list"),
         (("--bytes", "big"), "'big' is not a size"),
         (("--bytes", "0"), "--bytes 0 is no size of a message"),
         (("--bytes", "1KiB,1024"), "--bytes has a value twice"),

@@ -92,7 +92,7 @@ def test_an_interrupted_drain_says_how_to_go_on(command: Command, make_topic: Ma
     (told,) = of(outcome.err, "summary")
     assert told["exit_code"] == 4
     assert of(outcome.err, "stopping")
-    assert told["resume"].startswith(f"drainer resume {command.plan(topic).name} --set ")
+    assert told["resume"].startswith(f"drainer resume {command.plan(topic).name} ")
     command.resume(topic, *AS_JSON)
 
 

@@ -90,8 +90,8 @@ def test_accounts_of_rules_are_sums_and_what_they_remember_is_the_most() -> None
         {"a": 10}, {"limit": 5}, {0: 3}, {"'k'": 2, "'l'": 9}, {"1/2": {0: 4, 1: 1}, "1/3": {0: 8}}
     )
     base = plan_of(9, ruled=known)
-    one = Record(ruled=RuleAccount({"a": 1, "b": 2}, {}, {0: 7}, {"'k'": 4}))
-    two = Record(ruled=RuleAccount({"a": 3}, {"limit": 1}, {0: 6, 1: 2}, {"'m'": 1}))
+    one = Record({}, ruled=RuleAccount({"a": 1, "b": 2}, {}, {0: 7}, {"'k'": 4}))
+    two = Record({}, ruled=RuleAccount({"a": 3}, {"limit": 1}, {0: 6, 1: 2}, {"'m'": 1}))
     plan = fold(fold(base, [("0/2", one)]), [("0/2", one), ("1/2", two)])
 
     assert plan.ruled == RuleAccount(

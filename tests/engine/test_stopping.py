@@ -27,9 +27,10 @@ from made_up_kafka import (
 )
 
 from drainer.engine import checkpointer, lifecycle
+from drainer.engine.local import LocalDrain
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status
-from drainer.errors import LockLost
+from drainer.errors import CommitDelayed, LockLost
 from drainer.message import SubMessage
 
 both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
@@ -196,6 +197,51 @@ def test_a_signal_while_the_end_is_written_down(signals: int, tmp_path: Path) ->
     assert rehearsal.finished_by_the_plan() == rehearsal.places
     if signals == 1:
         assert rehearsal.group.committed == {0: 300}
+
+
+def test_what_two_signals_leave_uncommitted_is_not_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With work that looks itself at what was asked for, as Spark's does: at its handlers' end."""
+    monkeypatch.setattr(LocalDrain, "stop_at_once", None)
+
+    class Closing(OnTheLoop):
+        def close(self) -> Any:
+            async def close() -> None:
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    interrupt(number)
+                    await asyncio.sleep(0.05)
+
+            return close()
+
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, PATIENT)
+
+    summary = rehearsal.drain(Closing())
+
+    assert (summary.exit_code, summary.status) == (4, "interrupted")
+    assert rehearsal.finished_by_the_plan() == rehearsal.places
+    assert rehearsal.group.committed == {0: None}
+
+
+def test_two_signals_end_the_tries_of_the_last_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalDrain, "stop_at_once", None)
+    monkeypatch.setattr(checkpointer, "COMMIT_PAUSE_S", 0.01)
+    monkeypatch.setattr(checkpointer, "COMMIT_TRIES", 1_000_000)
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, PATIENT)
+
+    def in_vain() -> CommitDelayed:
+        if rehearsal.group.tries in (3, 6):
+            interrupt()
+        return CommitDelayed("no answer")
+
+    rehearsal.group.trouble = in_vain
+
+    summary = rehearsal.drain(OnTheLoop())
+
+    assert (summary.exit_code, summary.status) == (4, "interrupted")
+    assert "plan commit" in (summary.hint or "")
 
 
 def test_ctrl_c_ends_an_open_that_hangs(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_what_follows_a_missing_record_is_left_out(state: State) -> None:
 
 
 def test_the_first_attempt_has_nothing_to_go_on_from(state: State) -> None:
-    assert begun(state, FIRST)[1] == Record()
+    assert begun(state, FIRST)[1] == Record({})
 
 
 def test_an_attempt_goes_on_from_all_that_earlier_ones_told(state: State) -> None:
@@ -406,7 +406,7 @@ def test_attempts_are_found_by_epoch_wave_and_claim(state: State) -> None:
 
 
 def test_records_of_one_claim_merge_as_journals_do() -> None:
-    assert merged([]) == Record()
+    assert merged([]) == Record({})
     one = Record({0: done(0, (1, 2), count=1)}, ("'a'",), None, {"n": 1})
     two = Record({0: done(1, count=2), 1: done(3, count=3)}, ("'b'", "'a'"))
     assert merged([one, two]) == Record(
