@@ -94,6 +94,8 @@ class LogTerminal(Terminal):
             self.warn(warning)
         if page.cause is not None:
             self.fail(page.cause)
+        for hint in page.hints:
+            self.hint(hint)
         name, fields = page.event
         self.event(_LEVELS.get(page.headline.tone, logging.INFO), name, page.told, **fields)
 

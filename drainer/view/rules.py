@@ -60,6 +60,8 @@ def undecided_lines(rules: RuleStatus) -> Iterator[Field]:
         subs = figures.counted(number, "sub-message")
         why = f"{figures.shorten(name, WIDTH)}: {rules.why.get(name, '')}"
         yield Field("not skipped", f"{subs} for which nobody can tell {why}", tone=Tone.WARN)
+    if (more := len(rules.undecided) - RULES_SHOWN) > 0:
+        yield Field("", f"and by {figures.counted(more, 'other rule')}", tone=Tone.WARN)
 
 
 def skipped_so_far(rules: RuleStatus) -> str:

@@ -184,9 +184,10 @@ class Terminal:
             self.warn(warning)
         if page.warnings:
             self.say("")
-        self.show(headline(page), urgent=page.headline.tone in (Tone.WARN, Tone.BAD))
+        unhappy = page.headline.tone in (Tone.WARN, Tone.BAD)
+        self.show(headline(page), urgent=unhappy)
         for line in page.details:
-            self.show(sentence(line), urgent=line.tone is Tone.BAD)
+            self.show(sentence(line), urgent=unhappy)
         for section in page.sections:
             if shown := [item for item in section.items if is_shown(item)]:
                 self.say("")

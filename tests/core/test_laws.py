@@ -630,13 +630,16 @@ class LawsMachine(RuleBasedStateMachine):
         self.only_what_stays_pending_is_let_go_of()
 
 
+@pytest.mark.parametrize("examples", [150, pytest.param(1500, marks=pytest.mark.long)])
 def test_the_laws_hold_under_any_order_of_events_and_crashes(
-    monkeypatch: pytest.MonkeyPatch,
+    examples: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Small, so that examples of a few messages come to purge and to clear.
     monkeypatch.setattr(ledger_module, "PURGE_MIN", 1)
     monkeypatch.setattr(lanes_module, "STALE_MIN", 1)
     run_state_machine_as_test(
         LawsMachine,
-        settings=settings(deadline=None, max_examples=500, stateful_step_count=50, print_blob=True),
+        settings=settings(
+            deadline=None, max_examples=examples, stateful_step_count=50, print_blob=True
+        ),
     )

@@ -1,7 +1,7 @@
 """The laws, whatever happens to a drain, in virtual time: thousands of seeds.
 
-``DRAINER_SEED=123 pytest tests/simulation`` replays one of them, and ``DRAINER_SEEDS=100000`` runs
-more of them than CI does.
+The long tests take other ones each day. ``DRAINER_SEED=123 pytest tests/simulation`` replays one of
+them, and ``DRAINER_SEEDS=100000`` runs more of them than CI does.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,9 @@ import pytest
 from drainer.core import lanes, ledger
 from simulation.simulation import Simulation
 
-SEEDS = int(os.environ.get("DRAINER_SEEDS", "2400"))
-CHUNKS = 6
+SEEDS = int(os.environ.get("DRAINER_SEEDS", "800"))
+CHUNKS = 2
+A_DAY, A_CHUNK = 20_000, 400  # seeds of the long tests
 
 # What must have been seen in so many seeds, or the simulation has gone blind.
 SEEN = {
@@ -70,11 +72,30 @@ def seeds_of(chunk: int) -> range:
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_the_laws_hold_whatever_happens(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    if chunk % 2:  # small, so that a few messages come to purge and to clear
-        monkeypatch.setattr(ledger, "PURGE_MIN", 1)
-        monkeypatch.setattr(lanes, "STALE_MIN", 1)
+    if chunk % 2:
+        small(monkeypatch)
+    laws_hold(seeds_of(chunk))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("chunk", range(A_DAY // A_CHUNK))
+def test_the_laws_hold_with_the_seeds_of_the_day(
+    chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if chunk % 2:
+        small(monkeypatch)
+    first = datetime.now(UTC).toordinal() * A_DAY + chunk * A_CHUNK
+    laws_hold(range(first, first + A_CHUNK))
+
+
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a few messages come to purge and to clear."""
+    monkeypatch.setattr(ledger, "PURGE_MIN", 1)
+    monkeypatch.setattr(lanes, "STALE_MIN", 1)
+
+
+def laws_hold(seeds: range) -> None:
     tally: Counter[str] = Counter()
-    seeds = seeds_of(chunk)
     for seed in seeds:
         simulation = Simulation(seed)
         try:
