@@ -15,10 +15,10 @@ from drainer.cli.groups import command
 from drainer.cli.metrics import Watching
 from drainer.cli.options import DryRun, How, HowLong, Report, What, Yes
 from drainer.cli.policy import Failing
+from drainer.cli.requesting import request_of
 from drainer.cli.rules import Rules
 from drainer.errors import EXIT_DONE, UsageError
-from drainer.loader import load_handler
-from drainer.operations.start import Request, prepare
+from drainer.operations.start import prepare
 from drainer.view.terminal import Terminal
 
 
@@ -64,20 +64,7 @@ def run(
         estimated = dry_run or how_long.is_given
         asking = wings.load(wings.Hook.ASK)(how_long, running, report) if estimated else None
         settings = kafka.settings()
-        request = Request(
-            topic=what.topic,
-            group=what.group,
-            handler=load_handler(what.handler),
-            partitions=what.partitions,
-            from_=what.from_,
-            until=what.until,
-            order=what.order,
-            plan_path=how.plan,
-            client_config=kafka.client_config,
-            failures=failing.over(),
-            limits=limits,
-            rules=rules.over(),
-        )
+        request = request_of(what, how, kafka, failing, rules, limits)
         with connect(settings) as cluster:
             prepared = settle_cap(cluster, prepare(cluster, request, running), limits)
             if dry_run:

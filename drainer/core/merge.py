@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from drainer.core.claims import ALL
 from drainer.core.codec import JsonRecord, Whole
@@ -64,16 +64,6 @@ class Told:
     record: Record
     count: int
     torn: bool
-
-
-class StateReader(Protocol):
-    """What reads what tasks told; Spark's wing has it."""
-
-    def told_since(self, reference: StateReference, drain_id: str) -> list[tuple[str, Told]]:
-        """What is not wholly in the plan yet, by the claim's selector, in order.
-
-        Raises StateRefused or StateLost when there is none to be had.
-        """
 
 
 @dataclass(frozen=True, slots=True)

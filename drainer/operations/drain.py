@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
+from drainer import wings
 from drainer.core.plan import OffsetPlan
 from drainer.core.transaction import HeldBack
 from drainer.engine.runtime import THIS_PROCESS, Runtime
@@ -34,8 +34,6 @@ from drainer.operations.hold import holding
 from drainer.operations.resume import going_on
 from drainer.operations.start import Prepared
 from drainer.store.plan_file import PlanFile
-
-TASKS = "drainer.spark.takeover"  # the wing whose tasks may be at work on a plan
 
 
 class TakeOver(Protocol):
@@ -96,7 +94,7 @@ def _taken_over(
     that, once a plan on disk has it."""
     if prepared.seen is None or prepared.seen.written.state is None:
         return prepared, lambda: None
-    take_over: TakeOver = import_module(TASKS).take_over
+    take_over: TakeOver = wings.load(wings.Hook.TAKE_OVER)
     forget = take_over(prepared.seen.written, file.path, say)
     loaded = file.load()
     if prepared.action.resumes:

@@ -49,7 +49,7 @@ def state_beside(plan: Path) -> str:
 
 
 def told_since(reference: StateReference, drain_id: str) -> list[tuple[str, Told]]:
-    """What tasks told since the wave that a plan is at, by the claim's selector (``StateReader``).
+    """What tasks told since the wave that a plan is at, by the claim's selector.
 
     Raises UsageError, StateRefused or StateLost when it can't be had.
     """

@@ -11,14 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from importlib import import_module
 from pathlib import Path
-from typing import cast
 
 import filelock
 
+from drainer import wings
 from drainer.command import command
-from drainer.core.merge import Record, StateReader, Told, fold
+from drainer.core.merge import Record, Told, fold
 from drainer.core.naming import name_of
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Progress
@@ -30,7 +29,6 @@ from drainer.store.atomic_file import prefix_of_new, write_to_last
 from drainer.store.journal import Journal, read_journal
 
 NAME_CHARACTERS = 200  # file systems allow 255
-STATE_READER = "drainer.spark.state"  # of Spark's wing, and loaded only for a plan that has tasks
 READ_TRIES = 10  # of a plan that is written meanwhile
 
 
@@ -344,9 +342,10 @@ class PlanFile:
         """What tasks told since the wave that the plan is at, by the claim's selector."""
         if written.state is None:
             return []
-        reader = cast("StateReader", import_module(STATE_READER))
         try:
-            return reader.told_since(written.state, written.drain_id)
+            told: list[tuple[str, Told]] = wings.load(wings.Hook.TOLD_SINCE)(
+                written.state, written.drain_id
+            )
         except (UsageError, StateRefused, StateLost) as error:
             raise PlanRefused(
                 f"{self.path} says that tasks wrote what they finished elsewhere: {error}",
@@ -354,6 +353,7 @@ class PlanFile:
                 " finished since the plan was written: `drainer run` with another --plan goes on"
                 " from the group's committed offset, and handles that again",
             ) from error
+        return told
 
     def _not_own(self, error: NotOwn) -> NotOwnPlan:
         return NotOwnPlan(

@@ -11,6 +11,7 @@ from drainer.cli.connecting import Kafka, connect
 from drainer.cli.groups import command, only, option, without
 from drainer.cli.options import How, HowLong, Report, What, Yes
 from drainer.cli.policy import Failing
+from drainer.cli.requesting import request_of
 from drainer.cli.rules import Rules
 from drainer.errors import UsageError
 from drainer.insight.cli.estimating import (
@@ -20,8 +21,6 @@ from drainer.insight.cli.estimating import (
     send_canary_and_estimate,
 )
 from drainer.insight.measurement import backlog_of
-from drainer.loader import load_handler
-from drainer.operations.start import Request
 from drainer.view.terminal import Terminal
 
 
@@ -76,20 +75,7 @@ def estimate(
             hint="say one of them",
         )
     settings = kafka.settings()
-    request = Request(
-        topic=what.topic,
-        group=what.group,
-        handler=load_handler(what.handler),
-        partitions=what.partitions,
-        from_=what.from_,
-        until=what.until,
-        order=what.order,
-        plan_path=how.plan,
-        client_config=kafka.client_config,
-        failures=failing.over(),
-        limits=limits,
-        rules=rules.over(),
-    )
+    request = request_of(what, how, kafka, failing, rules, limits)
     with connect(settings) as cluster:
         if canary is not None:
             return send_canary_and_estimate(
