@@ -14,6 +14,8 @@ from drainer.errors import Refused
 
 # The callback or group of each command.
 COMMANDS = {
+    "redrive": "drainer.letters.cli.redrive:redrive",
+    "dead": "drainer.letters.cli.dead:app",
     "inspect": "drainer.insight.cli.inspect:inspect",
     "estimate": "drainer.insight.cli.estimate:estimate",
     "certify": "drainer.certify.cli:certify",

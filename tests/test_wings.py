@@ -45,7 +45,9 @@ def test_a_profile_for_a_drain_loads_that_command_alone() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     ).stdout.split()
     assert "drainer.cli.run" in told
-    assert not {name for name in told if name.startswith(("drainer.cli.dead", "drainer.demo"))}
+    assert not {
+        name for name in told if name.startswith(("drainer.letters.cli.dead", "drainer.demo"))
+    }
 
 
 WHERE = ["-b", "127.0.0.1:1", "--topic", "t"]

@@ -18,9 +18,7 @@ from drainer import __version__, wings
 COMMANDS = {
     "run": "drainer.cli.run:run",
     "resume": "drainer.cli.resume:resume",
-    "redrive": "drainer.cli.redrive:redrive",
     "plan": "drainer.cli.plan:app",
-    "dead": "drainer.cli.dead:app",
     "metrics": "drainer.cli.metrics:app",
 }
 

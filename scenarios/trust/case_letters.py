@@ -13,8 +13,8 @@ from confluent_kafka import Producer
 
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fill import create_topic
-from drainer.kafka.letters import read_letters
 from drainer.kafka.settings import ClientSettings
+from drainer.letters.reading import read_letters
 from drainer.policy.dead_letter import default_dead_letter_topic
 from drainer.sandbox.jars import default_cache
 from scenarios.trust.case import Stage, case, insist

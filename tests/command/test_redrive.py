@@ -12,8 +12,8 @@ from command.test_dead_letters import DEAD, default_name, letters_of
 from command.test_failure_policy import ONE_BAD_LANE, accounts
 from core.letters import Sample
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.letters import read_letters
 from drainer.kafka.settings import ClientSettings
+from drainer.letters.reading import read_letters
 from drainer.message import Message, Origin, SubMessage
 from drainer.policy.dead_letter import read_letter
 from kafka.sender import letters_in, sending

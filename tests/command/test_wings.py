@@ -5,7 +5,7 @@ from __future__ import annotations
 from command.conftest import MakeTopic, operations
 from command.process import Command
 
-WINGS = {"spark", "insight", "limits", "certify", "sandbox", "demo"}
+WINGS = {"spark", "insight", "limits", "certify", "sandbox", "letters", "demo"}
 TELLS_AT_THE_END = """
 import atexit, sys
 from pathlib import Path

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from core.letters import DEAD, TIME, Sample, as_record, mutated_letters, there_and_back
 from drainer.errors import NotADeadLetter
+from drainer.letters.overview import whole_letter_as_json
 from drainer.message import Barrier, HeadersUnreadable, Message, SubMessage
 from drainer.policy.dead_letter import (
     ERROR_CHARACTERS,
@@ -25,7 +26,6 @@ from drainer.policy.dead_letter import (
     default_dead_letter_topic,
     read_letter,
 )
-from drainer.policy.dead_letter_overview import whole_letter_as_json
 from drainer.policy.exact_json import Encoding
 from drainer.policy.redrive import Redriven, RedriveSettings
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from drainer.errors import DrainerError
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.dead_letters import DeadLetterTopic
-from drainer.kafka.letters import read_letters
 from drainer.kafka.settings import ClientSettings
+from drainer.letters.reading import read_letters
 from drainer.policy.dead_letter import DeadLetter, Letter, read_letter
 from kafka.topic import WAIT_S, eventually
 

@@ -17,8 +17,8 @@ from drainer.kafka.dead_topic import (
     look_at_dead_letter_topic,
     make_dead_letter_topic,
 )
-from drainer.kafka.letters import read_letters
 from drainer.kafka.settings import ClientSettings
+from drainer.letters.reading import read_letters
 from drainer.operations.policy import Policy
 from drainer.policy.failures import FailureSettings
 from drainer.sandbox import Broker

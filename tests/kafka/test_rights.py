@@ -8,7 +8,7 @@ import pytest
 
 from drainer.errors import RightMissing
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.letters import read_letters
+from drainer.letters.reading import read_letters
 from drainer.sandbox import Broker
 from kafka.topic import Topic
 from scenarios.trust.case import Stage

@@ -29,12 +29,12 @@ from drainer.errors import Halted
 from drainer.escape import is_printable
 from drainer.insight.view.estimate import estimate_page
 from drainer.insight.view.inspect import inspection_page
+from drainer.letters.overview import LetterSurvey
+from drainer.letters.view import letter_page, overview_page
 from drainer.policy.dead_letter import LetterFilter
-from drainer.policy.dead_letter_overview import LetterSurvey
 from drainer.policy.redrive import RedriveProgress
 from drainer.policy.rules.settings import RuleAccount, RuleSettings, SkipRule
 from drainer.testing import Certificate, Finding, Level
-from drainer.view.dead import letter_page, overview_page
 from drainer.view.lines import LineView
 from drainer.view.live import LiveView
 from drainer.view.log import logging_as_json

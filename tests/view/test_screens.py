@@ -21,9 +21,9 @@ from drainer.engine.status import FailureStatus, PartitionResult, Resuming
 from drainer.errors import Halted
 from drainer.insight.view.estimate import estimate_page
 from drainer.insight.view.inspect import inspection_page
+from drainer.letters.view import letter_page, overview_page
 from drainer.policy.failures import FailureSettings, OnFailure
 from drainer.testing import Certificate
-from drainer.view.dead import letter_page, overview_page
 from drainer.view.page import Page
 from drainer.view.plan import plan_page
 from drainer.view.preview import preview_page

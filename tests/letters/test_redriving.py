@@ -18,10 +18,10 @@ from drainer.engine.status import Summary
 from drainer.errors import PlanRefused, Refused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
+from drainer.letters.redrive import RedriveRequest, prepare_redrive
 from drainer.loader import load_handler
 from drainer.message import Message, Origin, SubMessage
 from drainer.operations.drain import drain
-from drainer.operations.redrive import RedriveRequest, prepare_redrive
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Prepared
 from drainer.policy.dead_letter import LetterFilter

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 from drainer.escape import json_text
+from drainer.letters.overview import Overview
 from drainer.policy.dead_letter import Letter
-from drainer.policy.dead_letter_overview import Overview
 from drainer.policy.exact_json import Encoding
 from drainer.policy.redrive import RedriveProgress
 from drainer.view import figures

@@ -9,12 +9,12 @@ import typer
 
 from drainer.cli.connecting import Kafka
 from drainer.cli.groups import argument, command, option, without
-from drainer.cli.letters import Letters, LetterTopic, Redrives
 from drainer.errors import EXIT_DONE, UsageError
-from drainer.operations.dead import find_letter, look_over
-from drainer.operations.redrive import redrive_progress
-from drainer.policy.dead_letter_overview import whole_letter_as_json
-from drainer.view.dead import show_letter, show_overview
+from drainer.letters.cli.options import Letters, LetterTopic, Redrives
+from drainer.letters.overview import whole_letter_as_json
+from drainer.letters.reading import find_letter, look_over
+from drainer.letters.redrive import redrive_progress
+from drainer.letters.view import show_letter, show_overview
 from drainer.view.terminal import Terminal
 
 app = typer.Typer(

@@ -14,11 +14,11 @@ from core.letters import Sample, as_record, mutated_letters
 from drainer.errors import BrokerUnreachable, NotADeadLetter, TopicMissing
 from drainer.kafka import spans
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.letters import letter_at, read_letters
 from drainer.kafka.settings import ClientSettings
+from drainer.letters.overview import LetterSurvey
+from drainer.letters.reading import letter_at, read_letters
 from drainer.message import HeadersUnreadable, Message
 from drainer.policy.dead_letter import LetterFilter, read_letter
-from drainer.policy.dead_letter_overview import LetterSurvey
 from drainer.policy.redrive import Redriven, RedriveSettings
 from drainer.sandbox import Broker
 from kafka.raw import produce_with_header

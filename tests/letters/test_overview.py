@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from core.letters import TIME, Sample, as_record
-from drainer.policy import dead_letter_overview as overview
+from drainer.letters import overview
+from drainer.letters.overview import LetterSurvey, Overview
 from drainer.policy.dead_letter import LetterFilter
-from drainer.policy.dead_letter_overview import LetterSurvey, Overview
 
 
 def surveyed(samples: list[Sample], wanted: LetterFilter | None = None, limit: int = 3) -> Overview:

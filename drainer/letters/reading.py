@@ -8,6 +8,9 @@ from drainer.errors import NotADeadLetter, TopicMissing
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.record import KafkaMessage
 from drainer.kafka.spans import Span, SpanReader
+from drainer.letters.overview import LetterSurvey, Overview
+from drainer.policy.dead_letter import Letter, LetterFilter, read_letter
+from drainer.policy.redrive import RedriveProgress
 
 READER = "drainer-dead-letters"
 
@@ -52,3 +55,27 @@ def letter_at(cluster: Cluster, topic: str, partition: int, offset: int) -> Kafk
         if log.end > log.start
         else f"partition {partition} is empty",
     )
+
+
+def look_over(
+    cluster: Cluster,
+    topic: str,
+    wanted: LetterFilter,
+    limit: int,
+    redriven: RedriveProgress,
+    *,
+    all_: bool,
+) -> Overview:
+    """Reads the whole topic as it is now, within bounds of memory. Raises as ``read_letters``.
+
+    Tells of letters that are outstanding; with ``all_`` of those that were redriven too.
+    """
+    survey = LetterSurvey(topic, wanted, limit, all_=all_)
+    for message in read_letters(cluster, topic):
+        survey.take(message, redriven=message in redriven)
+    return survey.overview()
+
+
+def find_letter(cluster: Cluster, topic: str, partition: int, offset: int) -> Letter:
+    """The dead letter at one place. Raises NotADeadLetter, and as ``read_letters``."""
+    return read_letter(letter_at(cluster, topic, partition, offset)).masked()

@@ -11,13 +11,13 @@ from drainer.cli.capping import Limits, settle_cap
 from drainer.cli.connecting import Kafka, connect
 from drainer.cli.draining import preview_and_drain
 from drainer.cli.groups import command, option, without
-from drainer.cli.letters import Letters, LetterTopic, Redrives
 from drainer.cli.metrics import Watching
 from drainer.cli.options import DryRun, HandlerOption, How, Report, Yes
 from drainer.cli.policy import NEW_DRAIN, Failing
 from drainer.cli.rules import Rules
+from drainer.letters.cli.options import Letters, LetterTopic, Redrives
+from drainer.letters.redrive import RedriveRequest, prepare_redrive
 from drainer.loader import load_handler
-from drainer.operations.redrive import RedriveRequest, prepare_redrive
 from drainer.policy.failures import OnFailure
 from drainer.policy.redrive import RedriveSettings
 from drainer.view.terminal import Terminal

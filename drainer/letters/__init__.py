@@ -1,0 +1,1 @@
+"""Dead letters after the drain: look at them, and redrive them. A wing."""
