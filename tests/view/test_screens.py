@@ -28,10 +28,10 @@ from drainer.view.page import Page
 from drainer.view.plan import plan_page
 from drainer.view.preview import preview_page
 from drainer.view.summary import summary_page
+from letters.test_view import NONE, overview
 
 from . import samples
 from .test_certify import BROKEN, DOUBTFUL, FIGURES, GOOD, UNCHECKED
-from .test_dead import NONE, overview
 from .test_estimate import by, estimate
 from .test_inspect import inspection, partition
 
