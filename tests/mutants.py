@@ -526,6 +526,22 @@ MUTANTS = [
         "        if self._limit is None:\n",
         (RULES,),
     ),
+    Mutant(
+        "limit-forgets-what-the-journal-is-not-told",
+        "rules, --limit-per-key",
+        "drainer/policy/rules/rule_filter.py",
+        "        self._news.update(open_)\n",
+        "",
+        (RULES,),
+    ),
+    Mutant(
+        "limit-counts-any-number-of-keys",
+        "bounded memory",
+        "drainer/policy/rules/rule_filter.py",
+        "        return self._limit is not None and len(self._limit.counts) > LIMITED_KEYS_MOST\n",
+        "        return False\n",
+        (RULES,),
+    ),
     # --- bounded memory ---
     Mutant(
         "buffer-ignored",

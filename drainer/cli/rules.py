@@ -54,8 +54,7 @@ class Rules:
         default=None,
         metavar="N",
         min=1,
-        help="Handle the first N sub-messages of each sub-key, and skip the others. Exact for"
-        " 100,000 sub-keys; with more, some more than N may be handled.",
+        help="Handle the first N sub-messages of each sub-key. Halts above 100,000 sub-keys.",
     )
     over_limit: OverLimit | None = option(
         "--over-limit",

@@ -18,8 +18,9 @@ from drainer.core.order import LANE_OF, Order
 from drainer.core.parked import KEY_LENGTH, NAMED_MOST, NONE_PARKED, ParkedLane, ParkedLanes
 from drainer.core.payloads import Payloads
 from drainer.core.progress import DONE, Counts, Outcome, Progress
+from drainer.errors import Halted
 from drainer.message import Barrier, Message, SubMessage
-from drainer.policy.rules.rule_filter import RuleFilter
+from drainer.policy.rules.rule_filter import TOO_MANY_KEYS, RuleFilter
 from drainer.policy.rules.settings import RuleAccount, RuleSettings
 
 # What the objects of one message and one sub-message take in memory beside the record's bytes, and
@@ -124,8 +125,11 @@ class Dispatcher:
         """Takes in a message with what it split into.
 
         Raises SplitFailed, with nothing of this message taken in, when ``subs`` has something that
-        is no sub-message, a key that is not hashable, or not what an earlier drain saw.
+        is no sub-message, a key that is not hashable, or not what an earlier drain saw; Halted when
+        a limit per sub-key has more of them to count than it may.
         """
+        if self._sift is not None and self.rule_filter.full:
+            raise Halted(TOO_MANY_KEYS, hint="Add --no-rules to resume without a limit.")
         partition = message.origin.partition
         sequence = subs if type(subs) is list else list(subs)
         keys = identify(message, sequence)
@@ -136,10 +140,8 @@ class Dispatcher:
             shared, fate = self._absent(message, sequence)
         done = self.ledgers[partition].deliver(message, keys, size, shared, fate)
         gate = self._gates.get(partition) if self._gates else None
-        if self._selects is not None:
-            done |= self._leave_alone(sequence, done, self._selects)
-        if self._sift is not None:
-            done |= self._sift(message, sequence, done)
+        if self._selects is not None or self._sift is not None:
+            done = self._take_out(message, sequence, done)
         if partition in self._shut:
             self._leave_alone(sequence, done, lambda sub: False)
             return
@@ -327,6 +329,11 @@ class Dispatcher:
         if others is None:
             return absent, DONE
         return absent | others.finished(message, subs), others.fate(message)
+
+    def _take_out(self, message: Message, subs: Sequence[SubMessage], done: int) -> int:
+        if self._selects is not None:
+            done |= self._leave_alone(subs, done, self._selects)
+        return done if self._sift is None else done | self._sift(message, subs, done)
 
     def _leave_alone(
         self, subs: Sequence[SubMessage], done: int, selects: Callable[[SubMessage], bool]

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from drainer.core.claims import ALL
 from drainer.core.codec import JsonRecord, Whole
 from drainer.core.progress import Counts, Progress
-from drainer.policy.rules.limit import most_of
 from drainer.policy.rules.settings import RuleAccount, asked_beyond, greater
 
 if TYPE_CHECKING:
@@ -152,18 +151,16 @@ def sum_of(told: Iterable[tuple[str, RuleAccount]]) -> RuleAccount:
     skipped: Counter[str] = Counter()
     dead: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
-    counts: list[Mapping[str, int]] = []
+    counts: dict[str, int] = {}
     asked: dict[str, dict[int, int]] = {}
     for selector, account in told:
         skipped.update(account.skipped_by)
         dead.update(account.dead_by)
         reasons.update(account.skipped_for)
-        counts.append(account.counts)
+        counts = greater(counts, account.counts)
         asked[selector] = greater(asked.get(selector, {}), account.asked_below)
     below = asked.pop(ALL, {})
-    return RuleAccount(
-        dict(skipped), dict(dead), below, most_of(counts), asked, skipped_for=dict(reasons)
-    )
+    return RuleAccount(dict(skipped), dict(dead), below, counts, asked, skipped_for=dict(reasons))
 
 
 def with_rules(known: RuleAccount, now: RuleAccount, held: RuleAccount) -> RuleAccount:
@@ -173,7 +170,7 @@ def with_rules(known: RuleAccount, now: RuleAccount, held: RuleAccount) -> RuleA
         _exchanged(known.skipped_by, now.skipped_by, held.skipped_by),
         _exchanged(known.dead_by, now.dead_by, held.dead_by),
         below,
-        most_of((known.counts, now.counts)),
+        greater(known.counts, now.counts),
         asked_beyond(below, (known.asked_by, now.asked_by)),
         _exchanged(known.skipped_for, now.skipped_for, held.skipped_for),
     )

@@ -28,7 +28,6 @@ from drainer.errors import DrainerError, Interrupted, LanesParked
 from drainer.message import Message, SubMessage
 from drainer.operations.policy import LetterWriter
 from drainer.spark.attempt import Attempt
-from drainer.spark.counted import Counted
 from drainer.spark.failure import carrying, said_of
 from drainer.spark.fence import Fence
 from drainer.spark.python_worker import HandlerSpec, python_worker
@@ -48,9 +47,7 @@ class Handling:
     """What handles a stretch of a wave, a task a claim; sent to the tasks.
 
     ``plan`` is the drain's, cut to the stretch; its partitions begin and end where that does. In
-    partitions of ``behind`` something before the stretch stays unfinished. ``counted`` names for
-    each claim of the drain what its limit has counted, "" when that is nothing; it is empty when
-    there is no limit.
+    partitions of ``behind`` something before the stretch stays unfinished.
     """
 
     plan: OffsetPlan
@@ -61,7 +58,6 @@ class Handling:
     claims: tuple[str, ...]
     subs: tuple[int, ...]  # that are meant, by claim
     behind: frozenset[int] = frozenset()
-    counted: tuple[str, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -118,25 +114,17 @@ class Handling:
                     elsewhere=None if handler.split is None else _not_meant,
                 )
                 drain.dispatcher.behind = self.behind
-                rule_filter, counts = drain.dispatcher.rule_filter, Counted(state)
-                rule_filter.go_on_from(counts.get(self._counted_for(number)))
                 for ledger in drain.dispatcher.ledgers.values():
                     ledger.tells_fates = True
                 with hurried_interpreter():
                     summary = drain.run_on(python_worker().loop)
                 outcome = _outcome(summary, drain.dispatcher, teller.told())
-                if outcome["failure"] is None:
-                    outcome = {**outcome, "counted": counts.put(attempt, rule_filter.counted())}
             finally:
                 fence.stop()
                 if letters is not None:
                     letters.close(0)
                 records.end(outcome)
         return outcome
-
-    def _counted_for(self, number: int) -> tuple[str, ...]:
-        """Of the claims that this task has; the one that has all may have those of many."""
-        return self.counted if self.claims == (ALL,) else self.counted[number : number + 1]
 
 
 def _continued(plan: OffsetPlan, earlier: Record) -> OffsetPlan:

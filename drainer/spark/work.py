@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import Any
 
 from drainer.blocking import blocking_call
 from drainer.core.claims import Claim
@@ -26,7 +25,6 @@ from drainer.errors import (
 )
 from drainer.policy.concurrency import Concurrency
 from drainer.spark.aggregation import Aggregation, WaveSlice, insist_conserved
-from drainer.spark.counted import Counted
 from drainer.spark.failure import error_of
 from drainer.spark.handling import Handling
 from drainer.spark.jobs import Jobs, PreparedWave
@@ -74,7 +72,6 @@ class WaveRunner:
         self._claims = tuple(str(Claim(number, terms.tasks)) for number in range(terms.tasks))
         self._left_parked: set[str] = set()
         self._given_up_before = judged_before(plan).given_up
-        self._counted = [""] * (terms.tasks if plan.rules.limit_per_key is not None else 0)
         self._job: str | None = None  # the one that handles
         self._at_rest = asyncio.Event()  # no task handles anything
         self._at_rest.set()
@@ -147,7 +144,6 @@ class WaveRunner:
             claims=claims,
             subs=tuple(stretch.subs[claim] for claim in claims),
             behind=behind,
-            counted=tuple(self._counted),
         )
         self._job = f"drainer {self._plan.drain_id}: wave {number}"
         self._at_rest.clear()
@@ -175,8 +171,6 @@ class WaveRunner:
             insist_conserved(self._aggregation)
             self.insist_on_limit()
             self._insist_on_room()
-            if self._counted:
-                await self._take_counts(outcomes)
         self._aggregation.end()
         if self._reader.stopped:
             await asyncio.Event().wait()  # the driver ends this, when all is at rest
@@ -192,7 +186,7 @@ class WaveRunner:
         return error
 
     def _plan_of(self, stretch: WaveSlice) -> OffsetPlan:
-        plan, ruled = self._plan, self._plan.ruled
+        plan, ruled = self._plan, self._aggregation.ruled()  # with what the limit has counted
         rate = plan.failures.rate
         return replace(
             plan,
@@ -207,19 +201,6 @@ class WaveRunner:
             latency=None,
             state=None,
         )
-
-    async def _take_counts(self, outcomes: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        """Notes where the limit's counts are, for the tasks of the next wave."""
-        before = set(self._counted)
-        for claim, outcome in outcomes:
-            names = outcome["counted"]
-            if claim == ALL:
-                self._counted = names
-            else:
-                self._counted[self._claims.index(claim)] = names[0]
-        left = sorted(before - {"", *self._counted})
-        with suppress(DrainerError):  # it goes with the state
-            await blocking_call(Counted(self._state).forget, left)
 
     def insist_on_limit(self) -> None:
         """Ends the drain when all tasks together gave too much up."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable
 from typing import Any
 
@@ -14,11 +13,12 @@ from drainer.core.claims import place_of
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.progress import Counts, Outcome, Progress
-from drainer.errors import UsageError
+from drainer.errors import Halted, UsageError
 from drainer.message import Barrier, Message, Origin, SubMessage
 from drainer.policy.redrive import LeftAlone
+from drainer.policy.rules import rule_filter
 from drainer.policy.rules.predicate import BadExpression
-from drainer.policy.rules.rule_filter import RuleFilter
+from drainer.policy.rules.rule_filter import KeyLimit, RuleFilter, limit_text
 from drainer.policy.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
 
 from .messages import message_at, take, take_all, written_and_read
@@ -184,10 +184,10 @@ keys_of_messages = st.lists(
 
 
 @given(data=st.data(), messages=keys_of_messages, most=st.integers(1, 4))
-def test_a_limit_over_crashes_holds_back_nothing_within_it(
+def test_a_limit_is_exact_over_crashes(
     data: st.DataObject, messages: list[list[str]], most: int
 ) -> None:
-    """Of each sub-key the first N that ever passed stay due, whatever is written and lost."""
+    """Of each sub-key the first N are handled and no other, whatever is written and lost."""
     settings = RuleSettings((), most)
     progress, ruled = Progress(0), RuleAccount()
     handled: set[tuple[int, int]] = set()
@@ -226,13 +226,49 @@ def test_a_limit_over_crashes_holds_back_nothing_within_it(
                 dispatcher.finish(sub)
             break
     assert dispatcher.complete
-    by_key = Counter(messages[offset][index] for offset, index in handled)
-    totals = Counter(key for keys in messages for key in keys)
-    for key, total in totals.items():
-        assert by_key[key] >= min(most, total), f"{key} had too few"
-        assert by_key[key] <= most * (1 + crashes), f"{key} had too many"
-        first = [(o, i) for o, keys in enumerate(messages) for i, k in enumerate(keys) if k == key]
-        assert handled.issuperset(first[: min(most, total)]), "the first of them"
+    for key in "abc":
+        every = [(o, i) for o, keys in enumerate(messages) for i, k in enumerate(keys) if k == key]
+        assert {(o, i) for o, i in handled if messages[o][i] == key} == set(every[:most])
+
+
+def test_several_sub_keys_count_for_each_and_are_held_back_when_all_have_reached_the_limit() -> (
+    None
+):
+    limit = KeyLimit(2)
+    assert [limit.passes(["a", "b"]), limit.passes(["a"]), limit.passes(["a"])] == [1, 1, 0]
+    assert limit.passes(["a", "b"])
+    assert not limit.passes(["b", "a"])
+    assert limit.counts == {"'a'": 2, "'b'": 2}
+    assert KeyLimit(3, limit.counts).passes(["a"]), "a limit that was raised"
+
+
+def test_a_limit_with_too_many_sub_keys_halts_before_the_next_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rule_filter, "LIMITED_KEYS_MOST", 2)
+    first = ruled_by(limit=1)
+    deliver(first, 0, "a", "b", "c", "c")
+    with pytest.raises(Halted) as raised:
+        deliver(first, 1, "a")
+    assert "--no-rules" in (raised.value.hint or "")
+    assert first.counts()[1] == Counts(4, pending=3, skipped=1)
+    assert first.progress()[0].watermark == 0
+    assert first.ledgers[0].position == 1
+
+    resumed = Dispatcher(
+        {0: Ledger(1, END)}, rule_filter=RuleFilter(RuleSettings(limit_per_key=9), first.ruled())
+    )
+    with pytest.raises(Halted):
+        deliver(resumed, 1, "a")
+    resumed = Dispatcher({0: Ledger(1, END)}, rule_filter=RuleFilter(RuleSettings(), first.ruled()))
+    deliver(resumed, 1, "a")
+    assert set(take_all(resumed)) == {"1[0]"}
+
+
+def test_long_sub_keys_are_told_apart_in_little_room() -> None:
+    texts = {limit_text("x" * 10_000 + end) for end in ("a", "b", "\udcff")}
+    assert len(texts) == 3
+    assert max(map(len, texts)) < 80
 
 
 def test_a_journal_is_told_of_the_limit_only_what_is_new() -> None:

@@ -14,7 +14,7 @@ from drainer.cli.options import How, HowLong, Report, What
 from drainer.cli.rules import Rules
 from drainer.engine.preview import EngineName, cap_json
 from drainer.engine.status import RuleStatus
-from drainer.errors import UsageError
+from drainer.errors import Refused, UsageError
 from drainer.insight.cli.estimating import ask, estimate_seconds
 from drainer.insight.inspect import SAMPLE_MESSAGES, SAMPLE_MOST, InspectRequest
 from drainer.insight.inspect import inspect as look_at
@@ -25,8 +25,9 @@ from drainer.insight.view.inspect import (
 )
 from drainer.insight.view.reading import ReadingView
 from drainer.loader import load_handler
+from drainer.message import SubMessage
 from drainer.operations.start import Request
-from drainer.policy.rules.rule_filter import RuleFilter
+from drainer.policy.rules.rule_filter import TOO_MANY_KEYS, RuleFilter
 from drainer.spark.settings import EVERY_CORE, SparkLook, java_for_spark
 from drainer.view.capping import show_cap
 from drainer.view.terminal import Terminal
@@ -145,6 +146,12 @@ def inspect(
             "what a limit would leave out shows only when all is read", hint="add --full"
         )
     rule_filter = RuleFilter(asked)
+
+    def rule(sub: SubMessage) -> str | None:
+        if rule_filter.full:
+            raise Refused(TOO_MANY_KEYS, hint="Leave it out: a drain with it would halt.")
+        return rule_filter.skips(sub)
+
     look = InspectRequest(
         topic=what.topic,
         group=what.group,
@@ -154,7 +161,7 @@ def inspect(
         until=what.until,
         messages=None if reading.full else reading.sample,
         seed=reading.seed,
-        rule=rule_filter.skips if asked else None,
+        rule=rule if asked else None,
     )
     asking = ask(how_long, how.settings(), None)
     if asking.latency is not None and look.handler is None:

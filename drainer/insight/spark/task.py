@@ -22,8 +22,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.kafka.stream import read_range
 from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
-from drainer.policy.rules.limit import limit_text
-from drainer.policy.rules.rule_filter import RuleFilter
+from drainer.policy.rules.rule_filter import RuleFilter, limit_text
 from drainer.policy.rules.settings import RuleSettings
 from drainer.spark.failure import carrying
 from drainer.spark.options import placed

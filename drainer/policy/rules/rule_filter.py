@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from hashlib import blake2b
 
 from drainer.core.claims import Claim, Places
 from drainer.core.order import Order
@@ -12,7 +13,6 @@ from drainer.message import Barrier, Message, SubMessage
 from drainer.policy.dead_letter import key_text
 from drainer.policy.redrive import LeftAlone, Redriven
 from drainer.policy.rules.facts import CannotTell, Facts
-from drainer.policy.rules.limit import KeyLimit, SharedLimit
 from drainer.policy.rules.predicate import BadExpression, Predicate
 from drainer.policy.rules.settings import (
     LIMIT,
@@ -25,7 +25,49 @@ from drainer.policy.rules.settings import (
 
 REASONS_MOST = 50  # told apart
 OTHER_REASONS = "other reasons"
+LIMITED_KEYS_MOST = 100_000  # that a limit counts: 20 MB, and 3 MB of the plan (0.1 s to write)
+TOO_MANY_KEYS = f"--limit-per-key has more than {LIMITED_KEYS_MOST:,} sub-keys to count"
+KEY_TEXT_MOST = 80  # characters; of a longer sub-key a digest is remembered
 _PLACES = Places(Order.SUB_KEY)  # other orders have no claims with a limit
+
+
+def limit_text(key: Hashable) -> str:
+    """A sub-key as the limit remembers it: its repr, or the beginning of that and a digest."""
+    text = repr(key)
+    if len(text) <= KEY_TEXT_MOST:
+        return text
+    digest = blake2b(text.encode(errors="backslashreplace"), digest_size=16).hexdigest()
+    return f"{text[: KEY_TEXT_MOST // 4]}… {digest}"
+
+
+class KeyLimit:
+    """Lets ``most`` sub-messages of each sub-key pass.
+
+    Attributes:
+        counts: how many have passed, by ``limit_text``, in earlier runs too.
+    """
+
+    def __init__(self, most: int, counts: Mapping[str, int] | None = None) -> None:
+        self.most = most
+        self.counts = dict(counts or {})
+        self._news: set[str] = set()
+
+    def passes(self, keys: Iterable[Hashable]) -> bool:
+        """Whether a sub-message of these sub-keys is within the limit, and counts it then.
+
+        One of several sub-keys is held back only when all of them have reached the limit.
+        """
+        counts, most = self.counts, self.most
+        open_ = [text for text in map(limit_text, keys) if counts.get(text, 0) < most]
+        for text in open_:
+            counts[text] = counts.get(text, 0) + 1
+        self._news.update(open_)
+        return bool(open_)
+
+    def news(self) -> dict[str, int]:
+        """The counts that have risen since it was last asked, for the journal."""
+        news, self._news = self._news, set()
+        return {text: self.counts[text] for text in news}
 
 
 class RuleFilter:
@@ -43,9 +85,7 @@ class RuleFilter:
         self._before = account = account or RuleAccount()
         self._tests = [_Test(rule) for rule in settings.skip]
         most = settings.limit_per_key
-        self._limit: KeyLimit | SharedLimit | None = None
-        if most is not None:
-            self._limit = KeyLimit(most, account.counts)
+        self._limit = None if most is None else KeyLimit(most, account.counts)
         self._asked_below = account.asked_below
         self._asked_by = [(Claim.parse(text), below) for text, below in account.asked_by.items()]
         self.skipped_by = Counter(account.skipped_by)  # over all runs
@@ -57,19 +97,10 @@ class RuleFilter:
         self.why_undecided: dict[str, str] = {}  # the first reason of each rule
         self.give_up: Callable[[SubMessage], None] = _nowhere
 
-    def go_on_from(self, counts: Sequence[Mapping[str, int]]) -> None:
-        """Has the limit count on from where other sieves were (``counted``).
-
-        With several counts they are those of all claims of a drain, by number.
-        """
-        if self._limit is not None and counts:
-            most, known = self._limit.most, self._before.counts
-            shares = [KeyLimit(most, known, counted=each) for each in counts]
-            self._limit = shares[0] if len(shares) == 1 else SharedLimit(shares)
-
-    def counted(self) -> list[dict[str, int]]:
-        """All that the limit has counted, for another sieve to go on from."""
-        return [] if self._limit is None else self._limit.all_counts()
+    @property
+    def full(self) -> bool:
+        """Whether the limit has counted more sub-keys than it may: it is asked no more then."""
+        return self._limit is not None and len(self._limit.counts) > LIMITED_KEYS_MOST
 
     def skips(self, sub: SubMessage) -> str | None:
         """The name of the rule that takes a sub-message out; None when it goes to the handler.
@@ -139,7 +170,7 @@ class RuleFilter:
         if self._limit is None:
             counts, below = self._before.counts, self._before.asked_below
         else:
-            counts, below = self._limit.counts(), greater(self._asked_below, positions)
+            counts, below = dict(self._limit.counts), greater(self._asked_below, positions)
         by = asked_beyond(below, [self._before.asked_by])
         return RuleAccount(
             dict(self.skipped_by), dict(self.dead_by), below, counts, by, dict(self.skipped_for)
