@@ -29,7 +29,7 @@ os.environ["JDK_JAVA_OPTIONS"] = " ".join(
 ).strip()
 
 
-COSTLY = ("spark", "own_broker", "strict_broker", "browser")  # to start, once a process
+COSTLY = ("spark", "own_broker", "strict_broker")  # to start, once a process
 
 
 @pytest.hookimpl(trylast=True)  # when those that are not asked for are gone

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from operator import add, sub
+from operator import add, attrgetter, sub
 from typing import TYPE_CHECKING, Any
 
 from drainer.core.codec import JsonRecord, Whole
@@ -72,10 +72,10 @@ class Counts(JsonRecord):
     failed: Whole = 0
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(*map(add, astuple(self), astuple(other)))
+        return Counts(*map(add, _numbers(self), _numbers(other)))
 
     def __sub__(self, other: Counts) -> Counts:
-        return Counts(*map(sub, astuple(self), astuple(other)))
+        return Counts(*map(sub, _numbers(self), _numbers(other)))
 
     @property
     def given_up(self) -> int:
@@ -93,11 +93,14 @@ class Counts(JsonRecord):
     @property
     def possible(self) -> bool:
         """Whether none of them is below zero."""
-        return all(count >= 0 for count in astuple(self))
+        return all(count >= 0 for count in _numbers(self))
 
     def settled(self) -> Counts:
         """The counts without what is pending: what a resumed drain starts from."""
         return replace(self, read=self.finished, pending=0)
+
+
+_numbers = attrgetter(*(each.name for each in fields(Counts)))  # astuple() takes 50 times as long
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,8 @@ class Hostile:
 """
 WIDE, NARROW = 1280, 360
 
+pytestmark = pytest.mark.long  # what the pages say, and that it is escaped, tests/view shows
+
 # All but the data that goes along, which no browser runs.
 SCRIPTS = "document.querySelectorAll('script:not([type=\"application/json\"])').length"
 
