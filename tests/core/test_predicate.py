@@ -16,7 +16,7 @@ import pytest
 from drainer.mask import VARIABLE
 from drainer.message import Barrier, Message, Origin, SubMessage
 from drainer.policy.rules import facts
-from drainer.policy.rules.facts import CannotTell, named
+from drainer.policy.rules.facts import CannotTell
 from drainer.policy.rules.predicate import FUNCTIONS, BadExpression, Predicate
 
 PAYLOAD = {
@@ -47,73 +47,42 @@ def told(expression: str, sub: SubMessage | None = None) -> bool:
     return Predicate(expression).matches(sub or sub_of())
 
 
-@pytest.mark.parametrize(
-    "expression",
+@pytest.mark.parametrize(  # docs/rules.md has more, which tests/docs tries
+    ("expression", "answer"),
     [
-        "payload.kind == 'set_email'",
-        "payload.kind != 'rename'",
-        "payload.kind in ['set_email', 'rename']",
-        "payload.kind =~ 'set_.*'",
-        "payload.kind !~ 'email'",
-        "payload.kind.starts_with('set')",
-        "payload.kind.as_upper == 'SET_EMAIL'",
-        "$split(payload.kind, '_')[0] == 'set'",
-        "payload.n == 5 and payload.n == 5.0 and payload.n > 4 and not payload.n > 5",
-        "payload.flag",
-        "not payload.flag or payload.n == 5",
-        "payload.nothing == null",
-        "payload.length == 500",  # the field, and not how many fields there are
-        "payload.user._id == 7",
-        "payload.user.items[1].x == 2",
-        "$any([item.x > 1 for item in payload.user.items])",
-        "payload.tags[0] == 'new'",
-        "'vip' in payload.tags",
-        "'missing' not in payload",
-        "(payload&['missing'] ?? 'none') == 'none'",
-        "$parse_datetime(payload.at) < d'2026-04-01'",
-        "key == 'app-admin'",
-        "key =~ 'app-.*'",
-        "not barrier and index == 2",
-        "message.offset == 17 and message.partition == 3 and message.topic == 'orders'",
-        "message.key == 'tenant'",
-        "message.headers.trace == 't1'",
-        "message.timestamp == d'2026-01-01'",
-        "message.value.kind == 'rename' and message.value.big == 1000",
+        ("payload.kind != 'rename'", True),
+        ("payload.kind.starts_with('set')", True),
+        ("payload.n == 5 and payload.n == 5.0 and payload.n > 4 and not payload.n > 5", True),
+        ("payload.flag", True),
+        ("payload.nothing == null", True),
+        ("payload.user._id == 7", True),
+        ("key == 'app-admin'", True),
+        ("not barrier and index == 2", True),
+        ("message.offset == 17 and message.partition == 3 and message.topic == 'orders'", True),
+        ("message.key == 'tenant'", True),
+        ("message.timestamp == d'2026-01-01'", True),
+        ("message.value.kind == 'rename' and message.value.big == 1000", True),
+        ("payload.n == '5'", False),
+        ("'missing' in payload", False),
+        ("message.headers.raw == 'ÿ'", False),
+        ("barrier or index == 1", False),
     ],
 )
-def test_it_is_true(expression: str) -> None:
-    assert told(expression)
-
-
-@pytest.mark.parametrize(
-    "expression",
-    [
-        "payload.kind == 'rename'",
-        "payload.n == '5'",
-        "'missing' in payload",
-        "message.headers.raw == 'ÿ'",
-        "barrier or index == 1",
-    ],
-)
-def test_it_is_false(expression: str) -> None:
-    assert not told(expression)
+def test_it_is_true_or_false(expression: str, answer: bool) -> None:
+    assert told(expression) is answer
 
 
 @pytest.mark.parametrize(
     ("expression", "why"),
     [
-        ("payload.missing == 1", "no field 'missing'"),
         ("not payload.missing == 1", "no field 'missing'"),
         ("payload.missing == 1 or payload.n == 5", "no field 'missing'"),
         ("payload.nothing.kind == 1", "no field 'kind'"),
         ("payload['missing'] == 1", "lookup"),
-        ("payload.n > 'a'", "mismatch"),
         ("payload.n / 0 == 1", "division by zero"),
         ("payload.kind", "'set_email'"),
-        ("payload.nothing", "null"),
-        ("payload.user.items[payload.kind] == 1", "mismatch"),
+        ("index", "2"),
         ("$parse_datetime(payload.kind) < d'2026-04-01'", "datetime"),
-        ("payload.kind.to_int == 1", "integer"),
         ("payload.kind.encode('no-such') == key", "encoding"),
     ],
 )
@@ -256,37 +225,29 @@ def test_of_an_object_only_what_it_holds_in_public_is_shown(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "error", "hint"),
+    ("expression", "error"),
     [
-        ("", "empty", "payload.kind =="),
-        ("payload.kind = 'a'", "from character 14 on, \"= 'a'\"", "write =="),
-        ("payload.kind ==", "ends too early", "as in"),
-        ("payload.kind == 'a", "from character 17", "quote is not closed"),
-        ("payload.a && payload.b", "from character 12", "write and, or, not"),
-        ("kind == 'a'", "there is no kind (character 1)", "payload.kind"),
-        ("index == 1 and paylod.x", "there is no paylod (character 16)", "did you mean payload?"),
-        ("$nov > 1", "there is no $nov", "$abs"),
-        ("true", "looks at nothing", "payload.kind =="),
-        ("index", "gives float", "compare it"),
-        ("payload.x =~ 'a(?=b)'", "'a(?=b)' is no regular expression of RE2", "look-around"),
-        ("payload.x =~~ '(a)\\\\1'", "is no regular expression of RE2", "backreferences"),
-        ("{'a': 1} == payload", "a whole mapping", "one by one"),
-        ("b'a' in payload.x", "bytes are shown as text", "leave out the b"),
-        ("index < 'a'", "mismatch", "their like"),
-        ("1 << payload.n == 2", "no << and >>", "multiply"),
-        ("d'yesterday' < message.timestamp", "datetime", "their like"),
-        ("__import__('os').system('true') == 0", "no __import__", ""),
-        ("lambda: payload", "from character 7", ""),
-        ("open('/etc/passwd') == 1", "there is no open", ""),
+        ("", "empty"),
+        ("payload.kind = 'a'", "from character 14 on, \"= 'a'\""),
+        ("payload.kind ==", "from character 16 on"),
+        ("index == 1 and paylod.x", "there is no paylod"),
+        ("$nov > 1", "there is no $nov"),
+        ("true", "looks at nothing"),
+        ("payload.x =~ 'a(?=b)'", "'a(?=b)' is not a regular expression of RE2"),
+        ("payload.x =~ '('", "regular expression"),
+        ("{'a': 1} == payload", "a whole mapping"),
+        ("b'a' in payload.x", "bytes are shown as text"),
+        ("index < 'a'", "mismatch"),
+        ("1 << payload.n == 2", "no << and >>"),
+        ("__import__('os').system('true') == 0", "no __import__"),
+        ("lambda: payload", "from character 7"),
     ],
 )
-def test_a_malformed_expression_says_where_and_what_to_do(
-    expression: str, error: str, hint: str
-) -> None:
+def test_a_malformed_expression_is_refused(expression: str, error: str) -> None:
     with pytest.raises(BadExpression) as raised:
         Predicate(expression)
     assert error in str(raised.value)
-    assert hint in (raised.value.hint or "")
+    assert raised.value.hint
 
 
 @pytest.mark.parametrize("name", ["now", "today", "random", "range", "e", "pi"])
@@ -344,11 +305,6 @@ def test_a_payload_is_parsed_once_however_many_rules_ask(monkeypatch: pytest.Mon
     assert Predicate("payload.b == 1 and payload.b < 2").matches(sub_of(), shown)
     assert not Predicate("payload.b == 2").matches(sub_of(), shown)
     assert len(parsed) == 1
-
-
-def test_what_a_reason_shows_of_a_value_is_short() -> None:
-    assert len(named("x" * 10_000)) <= 60
-    assert named(None) == "null"
 
 
 def test_with_masking_nothing_of_the_payload_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

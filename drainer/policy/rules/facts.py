@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -70,58 +71,40 @@ class View(Mapping[Any, Any]):
         return ()
 
 
-def shown(value: Any) -> Any:  # noqa: PLR0911, PLR0912 - a table of types
+def shown(value: Any) -> Any:  # noqa: PLR0911 - a table of types
     """A value as expressions see it. Raises CannotTell when they don't."""
-    kind = type(value)
-    if kind in _AS_THEY_ARE:
+    if type(value) in _AS_THEY_ARE:
         return value
-    if kind is dict:
+    if type(value) is dict or isinstance(value, Mapping):
         return View(value)
-    if kind is bytes:
-        return _text(value)
-    if kind in (list, tuple):
-        return tuple(map(shown, value))
-    if isinstance(value, Enum):
-        return shown(value.value)
-    if isinstance(value, Mapping):
-        return View(value)
-    # Two types compare as unequal in this language, so those derived from others become these.
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        return float(value)
-    if isinstance(value, Decimal):
-        return Decimal(value)
-    if isinstance(value, datetime):
-        time = value.hour, value.minute, value.second, value.microsecond
-        return datetime(value.year, value.month, value.day, *time, value.tzinfo, fold=value.fold)
-    if isinstance(value, date):
-        return datetime(value.year, value.month, value.day)
-    if isinstance(value, timedelta):
-        return timedelta(value.days, value.seconds, value.microseconds)
     if isinstance(value, bytes | bytearray | memoryview):
         return _text(bytes(value))
+    if isinstance(value, Enum):
+        return shown(value.value)
     if isinstance(value, UUID):
         return str(value)
+    if type(value) is date:
+        return datetime(value.year, value.month, value.day)
+    # Two types compare as unequal in this language, so those derived from others become these.
+    for kind in (int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return View(dict(zip(value._fields, value, strict=True)))
+    if isinstance(value, list | tuple):
+        return tuple(map(shown, value))
     if isinstance(value, set | frozenset):
         return set(map(shown, value))
-    fields = _fields(value)
-    if fields is not None:
-        return View(fields)
-    if isinstance(value, tuple | list):
-        return tuple(map(shown, value))
-    raise CannotTell(f"{named(value)} is nothing that expressions can look at")
+    return View(_fields(value))
 
 
 def content(data: Any) -> Any:
     """A payload as expressions see it: bytes that hold a JSON object or array are that."""
     if isinstance(data, bytes) and data.lstrip()[:1] in (b"{", b"["):
-        try:
+        with suppress(orjson.JSONDecodeError):
             return shown(orjson.loads(data))
-        except orjson.JSONDecodeError:
-            return _text(data)
     return shown(data)
 
 
@@ -181,45 +164,17 @@ def _text(data: bytes) -> str | bytes:
         return data
 
 
-def _fields(value: Any) -> dict[str, Any] | None:
-    """What an object holds itself, by public name; None of what is code."""
-    if isinstance(value, type) or callable(value):
-        return None
-    found: dict[str, Any] = {}
-    for kind in type(value).__mro__:
-        slots = vars(kind).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            descriptor: Any = vars(kind).get(name)
-            if type(descriptor) is _MEMBER:
-                try:
-                    found[name] = descriptor.__get__(value)
-                except AttributeError:  # nothing was put there
-                    continue
-    if isinstance(value, tuple):
-        found |= zip(getattr(value, "_fields", ()), value, strict=False)
-    elif type(value).__module__ == "builtins":
-        return None
-    with_dict = _instance_dict(value)
-    if with_dict is not None:
-        found |= with_dict
-    elif not found:
-        return None
-    return {name: each for name, each in found.items() if not str(name).startswith("_")}
-
-
-def _instance_dict(value: Any) -> dict[str, Any] | None:
-    try:
-        found = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return None
-    return found if type(found) is dict else None
-
-
-class _Slotted:
-    __slots__ = ("a",)
-
-
-_MEMBER = type(vars(_Slotted)["a"])
+def _fields(value: Any) -> dict[str, Any]:
+    """What an object holds itself, by public name; none of its code runs."""
+    state = None
+    if not (isinstance(value, type) or callable(value) or type(value).__module__ == "builtins"):
+        state = object.__getstate__(value)  # type: ignore[attr-defined, unused-ignore]
+    if state is None:
+        raise CannotTell(f"{named(value)} is nothing that expressions can look at")
+    fields: dict[str, Any] = {}
+    for part in state if isinstance(state, tuple) else (state,):  # its __dict__, and its slots
+        fields |= part or {}
+    return {name: each for name, each in fields.items() if not str(name).startswith("_")}
 
 
 def named(value: Any) -> str:

@@ -7,7 +7,6 @@ fields of mappings and of objects, no method, no property, nothing that begins w
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from decimal import Context as Decimals
 from functools import cache
@@ -23,10 +22,7 @@ FUNCTIONS = (  # of rule-engine's; its $now and $random give another answer at e
     *("abs", "all", "any", "filter", "map", "max", "min", "split", "sum"),
     *("parse_datetime", "parse_float", "parse_timedelta", "re_groups"),
 )
-EXAMPLE = "as in: payload.kind == 'set_email' and key =~ 'app-.*'"
-
-_QUOTED = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
-_SHIFT = re.compile(r"<<|>>")
+EXAMPLE = "as in: payload.kind == 'set_email' and not key =~ 'app-.*'"
 
 _Node = Any  # of rule-engine's tree
 
@@ -79,86 +75,68 @@ def _reason(error: BaseException) -> str:
 def _parse(text: str) -> tuple[Any, frozenset[str]]:
     from rule_engine import Rule, errors  # noqa: PLC0415 - as for the context
 
-    if _SHIFT.search(_QUOTED.sub("", text)):
-        raise BadExpression(
-            f"there is no << and >>: a payload could ask for any amount of memory: {text}",
-            hint="multiply or divide",
-        )
+    if not text.strip():
+        raise BadExpression("the expression is empty", hint=EXAMPLE)
     context = _context_class()()
     try:
         rule = Rule(text, context)
     except errors.RuleSyntaxError as error:
-        raise _syntax_error(text, error.token) from None
-    except errors.SymbolResolutionError as error:
-        raise _unknown_name(text, error.symbol_name, error.symbol_scope) from None
-    except errors.RegexSyntaxError as error:
+        at = len(text) if error.token is None else error.token.lexpos
         raise BadExpression(
-            f"{error.value!r} is no regular expression: {error.error}{_at(text, error.value)}",
-            hint="a dot, bracket or star that is meant as itself needs a backslash before it",
+            f"it can't be understood from character {at + 1} on, {text[at : at + 30]!r}: {text}",
+            hint=EXAMPLE,
+        ) from None
+    except errors.SymbolResolutionError as error:
+        known, sign = (FUNCTIONS, "$") if error.symbol_scope else (NAMES, "")
+        raise BadExpression(
+            f"there is no {sign}{error.symbol_name}: {text}",
+            hint=f"there are {', '.join(sign + name for name in known)}; a field of the payload is"
+            f" payload.{error.symbol_name}, and text stands in quotes",
         ) from None
     except Exception as error:  # a constant that can't be computed, types that don't fit, …
         raise BadExpression(
             f"{_reason(error)}, in: {text}",
             hint="text, numbers and times are only compared with their like",
         ) from None
-    tree = rule.statement.expression
-    _insist_on_sense(text, tree)
-    _make_linear(text, tree)
+    _check(text, rule.statement.expression)
     return rule, frozenset(context.symbols)
 
 
-def _insist_on_sense(text: str, tree: _Node) -> None:
-    from rule_engine import ast  # noqa: PLC0415
-    from rule_engine.types import DataType  # noqa: PLC0415
+def _check(text: str, tree: _Node) -> None:
+    """Refuses what would skip all or none, or never end.
 
-    nodes = list(_nodes(tree))
-    if not any(isinstance(node, ast.SymbolExpression) and not node.scope for node in nodes):
-        raise BadExpression(
-            f"it looks at nothing of the sub-message, so it would take all or none: {text}",
-            hint=f"{EXAMPLE}; the names are {', '.join(NAMES)}",
-        )
-    if tree.result_type not in (DataType.BOOLEAN, DataType.UNDEFINED):
-        raise BadExpression(
-            f"it gives {tree.result_type.name.lower()}, and neither true nor false: {text}",
-            hint=f"compare it with something, {EXAMPLE}",
-        )
-    for node in nodes:
-        if isinstance(node, ast.BytesExpression):
-            raise BadExpression(
-                f"bytes are shown as text where they are UTF-8, and never equal b'...': {text}",
-                hint="leave out the b before the quotes",
-            )
-        if isinstance(node, ast.MappingExpression):
-            raise BadExpression(
-                f"a whole mapping can't be compared: {text}",
-                hint="compare its fields one by one",
-            )
-
-
-def _make_linear(text: str, tree: _Node) -> None:
-    """Has regular expressions done by RE2, in time that grows with the text and no faster.
-
-    Python's own may take for ever, on ``(a+)+b`` and a text of thirty letters, and nothing can
-    interrupt it.
+    Regular expressions are done by RE2, in time that grows with the text and no faster. Python's
+    own may take for ever, on ``(a+)+b`` and a text of thirty letters, and nothing can interrupt it.
     """
-    from rule_engine.ast import (  # noqa: PLC0415
-        FuzzyComparisonExpression,
-        StringExpression,
-    )
+    from rule_engine import ast  # noqa: PLC0415
 
+    refused = {
+        ast.BytesExpression: "bytes are shown as text, and never equal b'...'",
+        ast.MappingExpression: "a whole mapping can't be compared, only its fields",
+        ast.BitwiseShiftExpression: "there is no << and >>: a payload could ask for any memory",
+    }
+    sees = False
     for node in _nodes(tree):
-        if isinstance(node, FuzzyComparisonExpression):
+        if type(node) in refused:
+            raise BadExpression(f"{refused[type(node)]}: {text}", hint=EXAMPLE)
+        sees = sees or (isinstance(node, ast.SymbolExpression) and not node.scope)
+        if isinstance(node, ast.FuzzyComparisonExpression):
             node._compile_regex = _linear
-            if isinstance(node.right, StringExpression):
+            if isinstance(node.right, ast.StringExpression):
                 pattern = node.right.evaluate(None)
                 try:
                     node._right = _linear(pattern)
                 except ValueError as error:
                     raise BadExpression(
-                        f"{pattern!r} is no regular expression of RE2: {error}{_at(text, pattern)}",
+                        f"{pattern!r} is not a regular expression of RE2: {error}",
                         hint="there are no look-arounds and backreferences; see"
                         " https://github.com/google/re2/wiki/Syntax",
                     ) from None
+    if not sees:
+        raise BadExpression(
+            f"it looks at nothing of the sub-message, so it would take all or none: {text}",
+            hint=f"{EXAMPLE}; the names are {', '.join(NAMES)}",
+        )
 
 
 def _linear(pattern: str) -> Any:
@@ -186,44 +164,6 @@ def _nodes(node: _Node) -> Iterator[_Node]:
     names |= set(getattr(node, "__dict__", ()))
     for name in sorted(names):
         yield from _nodes(getattr(node, name, None))
-
-
-def _syntax_error(text: str, token: Any) -> BadExpression:
-    if not text.strip():
-        return BadExpression("the expression is empty", hint=EXAMPLE)
-    if token is None:
-        return BadExpression(f"it ends too early: {text}", hint=EXAMPLE)
-    at = token.lexpos
-    rest = text[at:].splitlines()[0][:30] if text[at:] else ""
-    hint = EXAMPLE
-    if rest.startswith("=") and not rest.startswith(("==", "=~")):
-        hint = "to compare, write =="
-    elif rest[:1] in "\"'":
-        hint = "a quote is not closed"
-    elif rest.startswith(("&", "|", "!")):
-        hint = "write and, or, not"
-    return BadExpression(
-        f"it can't be understood from character {at + 1} on, {rest!r}: {text}", hint=hint
-    )
-
-
-def _unknown_name(text: str, name: str, scope: str | None) -> BadExpression:
-    from difflib import get_close_matches  # noqa: PLC0415 - only for this hint
-
-    known, sign = (FUNCTIONS, "$") if scope else (NAMES, "")
-    near = get_close_matches(name, known, 1, 0.75)
-    meant = f"did you mean {sign}{near[0]}? " if near else ""
-    listed = ", ".join(sign + each for each in known)
-    more = "" if scope else f"; a field of the payload is payload.{name}, and text stands in quotes"
-    return BadExpression(
-        f"there is no {sign}{name}{_at(text, sign + name)}: {text}",
-        hint=f"{meant}there are {listed}{more}",
-    )
-
-
-def _at(text: str, part: str) -> str:
-    found = re.search(rf"(?<![\w.]){re.escape(part)}", text)
-    return "" if found is None else f" (character {found.start() + 1})"
 
 
 @cache
