@@ -333,7 +333,7 @@ MUTANTS = [
         "resume-takes-another-split",
         "resume",
         "drainer/core/ledger.py",
-        "        insist_same(message, known, message.sub_keys)\n",
+        "        known.insist_same(message, message.sub_keys)\n",
         "",
         (LEDGER,),
     ),

@@ -14,8 +14,7 @@ from struct import pack
 from zlib import crc32
 
 from drainer.core.identity import SubKeys
-from drainer.core.order import Order
-from drainer.core.partial_message import insist_same
+from drainer.core.order import LANE_OF, Order
 from drainer.core.progress import Outcome, Partial, Progress, RangeSet, fate_of, join_fates
 from drainer.message import Barrier, Message, SubMessage
 
@@ -89,23 +88,21 @@ EVERYTHING = Claim(0, 1)
 
 
 class Places:
-    """Where sub-messages fall by the order of a drain; ``subs`` are those that a message gave.
-
-    ``of`` is the place of a sub-message's lane. It is None for a barrier, which stands in none,
-    and for one whose lanes have several.
-    """
+    """Where sub-messages fall by the order of a drain; ``subs`` are those that a message gave."""
 
     def __init__(self, order: Order) -> None:
-        self.of: Callable[[SubMessage], int | None] = _OF[order]
-        self._by_sub_key = order is Order.SUB_KEY
+        self._lane_of = LANE_OF.get(order)  # None: its sub-keys
 
     def number(self, sub: SubMessage, of: int) -> int | None:
         """Which of the ``of`` claims has the sub-message and all of its lanes; None when none."""
         if of == 1:
             return 0
-        if sub.keys is None or not self._by_sub_key:
-            place = self.of(sub)
-            return None if place is None else place % of
+        if isinstance(sub, Barrier):
+            return None
+        if self._lane_of is not None:
+            return place_of(self._lane_of(sub)) % of
+        if sub.keys is None:
+            return place_of(sub.key) % of
         numbers = {place_of(key) % of for key in sub.keys}
         return numbers.pop() if len(numbers) == 1 else None
 
@@ -117,7 +114,7 @@ class Places:
         several.
         """
         shares = [0] * of
-        by_sub_key = self._by_sub_key
+        by_sub_key = self._lane_of is None
         for index, sub in enumerate(subs):
             if done and done >> index & 1:
                 continue
@@ -214,7 +211,8 @@ class Elsewhere:
         for shares in self._told.get(message.origin.partition, {}).values():
             if offset < shares.end:
                 for known in shares.partial.get(offset, ()):
-                    _insist_same(message, known, subs)
+                    keys = [sub.key if sub.keys is None else SubKeys(sub.keys) for sub in subs]
+                    known.insist_same(message, keys)
                 done |= shares.finished(offset, subs, self._places)
         return done
 
@@ -239,37 +237,3 @@ def end_of(progress: Progress) -> int:
     """From this offset on the progress says nothing."""
     ends = (end for _, end in progress.finished[-1:])
     return max(chain((progress.watermark,), ends, (offset + 1 for offset in progress.partial)))
-
-
-def _insist_same(message: Message, known: Partial, subs: Sequence[SubMessage]) -> None:
-    insist_same(message, known, [s.key if s.keys is None else SubKeys(s.keys) for s in subs])
-
-
-def _of_sub_key(sub: SubMessage) -> int | None:
-    if sub.keys is None:
-        return None if isinstance(sub, Barrier) else place_of(sub.key)
-    places = {place_of(key) for key in sub.keys}
-    return places.pop() if len(places) == 1 else None
-
-
-def _of_message_key(sub: SubMessage) -> int | None:
-    return None if isinstance(sub, Barrier) else place_of(sub.message.key)
-
-
-def _of_partition(sub: SubMessage) -> int | None:
-    return None if isinstance(sub, Barrier) else sub.message.origin.partition
-
-
-def _of_itself(sub: SubMessage) -> int | None:
-    if isinstance(sub, Barrier):
-        return None
-    message = sub.message
-    return crc32(pack("<qqq", message.origin.partition, message.offset, sub.index))
-
-
-_OF: dict[Order, Callable[[SubMessage], int | None]] = {
-    Order.SUB_KEY: _of_sub_key,
-    Order.KEY: _of_message_key,
-    Order.PARTITION: _of_partition,
-    Order.NONE: _of_itself,
-}

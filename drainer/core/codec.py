@@ -5,7 +5,6 @@ A type that reads better as text has ``written``, the type that JSON has of it, 
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Self, TypeVar
 
 import msgspec
@@ -13,8 +12,6 @@ import msgspec
 Kind = TypeVar("Kind")
 
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]  # an offset or a count
-_SOME_KEY = "[...]"  # how msgspec names a key of a mapping
-_STEP = re.compile(r"\.(\w+)|\[(\d+)\]|(\[\.\.\.\])")
 
 
 class JsonRecord:
@@ -34,7 +31,7 @@ class JsonRecord:
         try:
             return _convert(body, cls)
         except msgspec.ValidationError as error:
-            raise ValueError(_with_keys(str(error), body, cls)) from None
+            raise ValueError(str(error)) from None
 
 
 def _written(value: object) -> str:
@@ -53,9 +50,7 @@ def decode(data: bytes, kind: type[Kind]) -> Kind:
     """JSON as a record, or as another type. Raises ValueError as ``from_json`` does."""
     try:
         return msgspec.json.decode(data, type=kind, dec_hook=_parse)
-    except msgspec.ValidationError as error:
-        raise ValueError(_with_keys(str(error), msgspec.json.decode(data), kind)) from None
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, RecursionError) as error:  # a ValidationError among them
         raise ValueError(str(error)) from None
 
 
@@ -75,30 +70,3 @@ def _parse(kind: Any, value: object) -> Any:
     if type(value) is not kind.written:
         raise TypeError(f"Expected `{kind.written.__name__}`, got `{type(value).__name__}`")
     return kind.parse(value)
-
-
-def _with_keys(message: str, body: object, kind: type) -> str:
-    """The message, with the keys that its path leaves out: each is the one that gives it alone."""
-    if _SOME_KEY not in message:
-        return message
-    what, _, path = message.rpartition("$")
-    cut = node = msgspec.to_builtins(body)
-    named = "$"
-    for name, index, some_key in _STEP.findall(path):
-        key = _key_of(message, cut, node, kind) if some_key else name
-        node = node[int(index) if index else key]
-        named += f"[{index}]" if index else f".{key}"
-    return f"{what}{named}`"
-
-
-def _key_of(message: str, cut: object, node: dict[str, Any], kind: type) -> str:
-    entries = dict(node)
-    for key, value in entries.items():
-        node.clear()
-        node[key] = value
-        try:
-            _convert(cut, kind)
-        except msgspec.ValidationError as error:
-            if str(error) == message:
-                break
-    return key

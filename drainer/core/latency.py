@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -58,50 +57,23 @@ class Latency(JsonRecord):
 def merge_latencies(records: Iterable[Latency | None]) -> Latency | None:
     """Several records as one, each with the weight of its count; None when there are none.
 
-    Exact in count, mean, least and longest; a percentile between is as good as its neighbours are
-    close, for of each record no more is known.
+    Exact in count, mean, least and longest; a percentile between is one of those that are known.
     """
     known = [record for record in records if record is not None]
     if len(known) < 2:
         return known[0] if known else None
     count = sum(each.count for each in known)
     mean_s = sum(each.mean_s * each.count for each in known) / count
-    # The curve of the share that took no longer: a jump where a record has a value many times.
-    curve: list[tuple[float, float]] = []
-    for value in sorted({value for each in known for value in each.percentiles_s}):
-        for side in (_share_below, _share_up_to):
-            curve.append((sum(side(each, value) * each.count for each in known) / count, value))
-    return Latency.of(count, mean_s, [_value_at(curve, n / 100) for n in range(PERCENTILES)])
-
-
-def _share_below(record: Latency, value: float) -> float:
-    return _share(record.percentiles_s, value, bisect_left(record.percentiles_s, value))
-
-
-def _share_up_to(record: Latency, value: float) -> float:
-    values = record.percentiles_s
-    after = bisect_right(values, value)
-    if after and values[after - 1] == value:
-        return (after - 1) / 100
-    return _share(values, value, after)
-
-
-def _share(values: Sequence[float], value: float, at: int) -> float:
-    # `at` is the first that is not below: the value lies between it and the one before.
-    if at == 0:
-        return 0.0
-    if at == len(values):
-        return 1.0
-    before, after = values[at - 1], values[at]
-    return (at - 1 + (value - before) / (after - before)) / 100
-
-
-def _value_at(curve: Sequence[tuple[float, float]], share: float) -> float:
-    at = bisect_left(curve, (share, -1.0))
-    if at == len(curve):
-        return curve[-1][1]
-    reached, value = curve[at]
-    if at == 0 or reached == share:
-        return value
-    before, earlier = curve[at - 1]
-    return earlier + (value - earlier) * (share - before) / (reached - before)
+    # Each percentile stands for the latencies around it; there are none beyond the first and last.
+    points = sorted(
+        (value, each.count * (1 if n in (0, PERCENTILES - 1) else 2))
+        for each in known
+        for n, value in enumerate(each.percentiles_s)
+    )
+    found: list[float] = []
+    reached = 0
+    for value, weight in points:
+        reached += weight
+        while len(found) < PERCENTILES and reached >= 2 * count * len(found):
+            found.append(value)
+    return Latency.of(count, mean_s, found)

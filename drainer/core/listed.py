@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from drainer.core.progress import Range, encode_ranges
-from drainer.core.ranges import count
+from drainer.core.progress import Range, count, encode_ranges
 
 NAMED = 5
 

@@ -17,22 +17,9 @@ class Order(Enum):
     NONE = "none"  # no order at all
 
 
-def _by_message_key(sub: SubMessage) -> Hashable:
-    return sub.message.key
-
-
-def _by_partition(sub: SubMessage) -> Hashable:
-    return sub.message.origin
-
-
-def _by_itself(sub: SubMessage) -> Hashable:
-    # Not id(): a parked lane outlives its sub-message, and another one would get its number.
-    message = sub.message
-    return message.origin.partition, message.offset, sub.index
-
-
 LANE_OF: dict[Order, Callable[[SubMessage], Hashable]] = {
-    Order.KEY: _by_message_key,
-    Order.PARTITION: _by_partition,
-    Order.NONE: _by_itself,
+    Order.KEY: lambda sub: sub.message.key,
+    Order.PARTITION: lambda sub: sub.message.partition,
+    # Not id(): a parked lane outlives its sub-message, and another one would get its number.
+    Order.NONE: lambda sub: (sub.message.partition, sub.message.offset, sub.index),
 }

@@ -24,8 +24,8 @@ from drainer.core.progress import (
     RangeSet,
     encode_ranges,
     join_ranges,
+    subtract,
 )
-from drainer.core.ranges import subtract
 from drainer.errors import PlanRefused
 from drainer.policy.failures import FailureSettings
 from drainer.policy.rate_cap import CapCurve

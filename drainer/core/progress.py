@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
+from itertools import pairwise
 from operator import add, attrgetter, sub
 from typing import TYPE_CHECKING, Any
 
 from drainer.core.codec import JsonRecord, Whole
+from drainer.errors import SplitFailed
+from drainer.message import Message
 
 Range = tuple[int, int]  # offsets [first, last + 1)
 Fates = Mapping["Outcome", tuple[Range, ...]]  # messages with a sub-message that ended so
@@ -119,6 +122,16 @@ class Partial:
     def __or__(self, other: Partial) -> Partial:
         """What either of two records of one message says is finished."""
         return Partial(other.count, other.checksum, self.bits | other.bits)
+
+    def insist_same(self, message: Message, keys: Sequence[Hashable]) -> None:
+        """Raises SplitFailed when these sub-keys of the message are not those of the record."""
+        count, checksum = len(keys), checksum_keys(keys)
+        if (self.count, self.checksum) != (count, checksum):
+            raise SplitFailed(
+                f"split is not deterministic: {message} gave {self.count} sub-messages (checksum"
+                f" {self.checksum:08x}) before and gives {count} ({checksum:08x}) now",
+                hint="split must depend on the message alone; see docs/correctness.md",
+            )
 
     @property
     def is_whole(self) -> bool:
@@ -265,6 +278,55 @@ def join_ranges(ranges: Iterable[Range]) -> tuple[Range, ...]:
 def ranges_of(offsets: Iterable[int]) -> tuple[Range, ...]:
     """Offsets as ranges."""
     return join_ranges((offset, offset + 1) for offset in offsets)
+
+
+def count(ranges: Iterable[Range]) -> int:
+    """The offsets in them."""
+    return sum(end - first for first, end in ranges)
+
+
+def cut(whole: Range, parts: int) -> tuple[Range, ...]:
+    """A range in ``parts`` that follow each other, as even as can be, none of them empty."""
+    start, end = whole
+    size = end - start
+    parts = min(parts, size)
+    bounds = [start + size * part // parts for part in range(parts + 1)] if parts else []
+    return tuple(pairwise(bounds))
+
+
+def intersect(ranges: Sequence[Range], others: Sequence[Range]) -> tuple[Range, ...]:
+    """What lies in both."""
+    found: list[Range] = []
+    at = behind = 0
+    while at < len(ranges) and behind < len(others):
+        first = max(ranges[at][0], others[behind][0])
+        end = min(ranges[at][1], others[behind][1])
+        if first < end:
+            found.append((first, end))
+        if ranges[at][1] == end:
+            at += 1
+        else:
+            behind += 1
+    return tuple(found)
+
+
+def subtract(ranges: Iterable[Range], others: Sequence[Range]) -> tuple[Range, ...]:
+    """What lies in the first and not in the others."""
+    left: list[Range] = []
+    at = 0
+    for whole_first, end in ranges:
+        first = whole_first
+        while at < len(others) and others[at][1] <= first:
+            at += 1
+        cut = at
+        while cut < len(others) and others[cut][0] < end:
+            if others[cut][0] > first:
+                left.append((first, others[cut][0]))
+            first = others[cut][1]
+            cut += 1
+        if first < end:
+            left.append((first, end))
+    return tuple(left)
 
 
 def encode_ranges(ranges: Iterable[Range]) -> str:

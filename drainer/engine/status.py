@@ -9,8 +9,7 @@ from datetime import datetime
 from drainer.command import command
 from drainer.core.latency import Latency
 from drainer.core.parked import NONE_PARKED, ParkedLanes
-from drainer.core.progress import Counts, Range, encode_ranges
-from drainer.core.ranges import count
+from drainer.core.progress import Counts, Range, count, encode_ranges
 from drainer.core.transaction import HeldBack, held_json
 from drainer.errors import (
     EXIT_DEAD_LETTERS,

@@ -19,10 +19,12 @@ from drainer.core.progress import (
     Fates,
     Progress,
     Range,
+    count,
+    intersect,
     join_fates,
     join_ranges,
+    subtract,
 )
-from drainer.core.ranges import count, intersect, subtract
 from drainer.errors import account_wrong
 from drainer.policy.rules.settings import RuleAccount, asked_beyond, greater
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import orjson
 from pyspark import StorageLevel
 
-from drainer.core.progress import Range
-from drainer.core.ranges import intersect
+from drainer.core.progress import Range, intersect
 from drainer.errors import BrokerUnreachable, Interrupted
 from drainer.spark.checking import Checking, passing
 from drainer.spark.failure import SparkBroke, spark_failures

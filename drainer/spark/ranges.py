@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from drainer.core.listed import listed
-from drainer.core.ranges import cut
+from drainer.core.progress import cut
 from drainer.errors import RecordsDeleted, Refused, TopicMissing
 from drainer.kafka.backlog import Committed, freeze
 from drainer.kafka.cluster import Cluster

@@ -11,8 +11,7 @@ from time import monotonic
 from drainer.blocking import blocking_call
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Range
-from drainer.core.ranges import count
+from drainer.core.progress import Range, count
 from drainer.engine.capping import capped
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import CapStatus

@@ -10,7 +10,6 @@ import pyarrow as pa
 from drainer.core.claims import Elsewhere, Places
 from drainer.core.identity import identify
 from drainer.core.order import Order
-from drainer.core.partial_message import insist_same
 from drainer.core.plan import ALL
 from drainer.core.progress import Partial, Progress, RangeSet, checksum_keys, ranges_of
 from drainer.kafka.stream import read_range
@@ -158,7 +157,7 @@ class _SliceSplitter:
         done = 0
         known = self._partial.get(message.offset)
         if known is not None:
-            insist_same(message, known, keys)
+            known.insist_same(message, keys)
             done = known.bits
         if self._elsewhere is not None:
             done |= self._elsewhere.finished(message, subs)

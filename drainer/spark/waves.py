@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from drainer.core.progress import Range
-from drainer.core.ranges import cut
+from drainer.core.progress import Range, cut
 
 FIRST_BYTES = 8 * 1024 * 1024
 GROWTH = 4  # of a wave over the one before it

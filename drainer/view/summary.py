@@ -10,8 +10,7 @@ from pathlib import Path
 
 from drainer.core.listed import name_lost
 from drainer.core.parked import ParkedLanes
-from drainer.core.progress import Counts
-from drainer.core.ranges import count
+from drainer.core.progress import Counts, count
 from drainer.engine.history import History
 from drainer.engine.preview import SPARK, Preview
 from drainer.engine.status import AutoStatus, PartitionResult, Resuming, Summary

@@ -165,12 +165,6 @@ class LawsMachine(RuleBasedStateMachine):
             return frozenset([record.key])
         return frozenset([partition if self.order is Order.PARTITION else place])
 
-    def parked_text(self, place: Place, lane: Hashable) -> str:
-        partition, offset, _ = place
-        if self.order is Order.PARTITION:
-            return repr(message_at(offset, partition).origin)
-        return repr(lane)
-
     def is_selected(self, place: Place) -> bool:
         partition, offset, index = place
         spec = self.logs[partition].records[offset].specs[index]
@@ -385,7 +379,7 @@ class LawsMachine(RuleBasedStateMachine):
             return  # nothing is behind it
         self.parked_lanes |= lanes
         if behind:
-            texts = {self.parked_text(place, lane): lane for lane in lanes}
+            texts = {repr(lane): lane for lane in lanes}
             self.parked_of |= texts
             self.behind_dead |= set(texts)
 
