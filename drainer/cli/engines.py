@@ -10,7 +10,7 @@ import typer
 
 from drainer import wings
 from drainer.cli.groups import option, options, options_of, source
-from drainer.engine.preview import PROCESS, Engine, EngineName
+from drainer.engine.preview import PROCESS, EngineChoice, EngineName
 from drainer.engine.settings import LocalSettings
 from drainer.errors import UsageError
 from drainer.operations.engine import IN_PROCESS
@@ -122,9 +122,9 @@ class Engines:
         is asked for, and this drain can't run there or there is no Java.
         """
         if self.engine is EngineName.PROCESS:
-            chosen = Engine(PROCESS, "as --engine says")
+            chosen = EngineChoice(PROCESS, "as --engine says")
         elif asked is None and look is None:
-            chosen = Engine(PROCESS, NO_MASTER)
+            chosen = EngineChoice(PROCESS, NO_MASTER)
         else:
             settle = wings.load(wings.Hook.SETTLE_ENGINE)
             return settle(prepared, asked, running, look)  # type: ignore[no-any-return]

@@ -14,9 +14,15 @@ from drainer.cli.options import PlanArgument, Yes
 from drainer.command import command as in_shell
 from drainer.errors import EXIT_DONE, EXIT_REFUSED
 from drainer.loader import load_handler
-from drainer.operations.commit import FindMoves, Move, commit_moves, move, undo_moves
 from drainer.operations.examine import changes, examine, group_offsets
-from drainer.operations.taking import take_plan
+from drainer.operations.plan import (
+    FindMoves,
+    Move,
+    commit_moves,
+    move,
+    take_plan,
+    undo_moves,
+)
 from drainer.store.plan_file import NotOwnPlan, PlanFile
 from drainer.view.plan import show_checks, show_plan
 from drainer.view.terminal import Terminal

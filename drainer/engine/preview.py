@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from drainer.core.bundles import Bundling
+from drainer.core.codec import JsonRecord
 from drainer.core.transaction import HeldBack, held_json
 from drainer.policy.concurrency import Concurrency
 from drainer.policy.failures import FailureSettings
@@ -49,11 +50,11 @@ class EngineName(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class EngineChoice(JsonRecord):
     """What the drain runs on, and why on that.
 
-    The rest is told of Spark: ``tasks`` is None when Spark's cores say how many handle at once, and
-    ``conf`` is without secrets.
+    The other fields are Spark's: ``tasks`` is None when Spark's cores say how many handle at once,
+    and ``conf`` is without secrets.
     """
 
     name: str = PROCESS
@@ -68,19 +69,6 @@ class Engine:
     @property
     def is_spark(self) -> bool:
         return self.name == SPARK
-
-    def as_json(self) -> dict[str, object]:
-        told: dict[str, object] = {"name": self.name, "why": self.why}
-        if self.is_spark:
-            told |= {
-                "master": self.master,
-                "tasks": self.tasks,
-                "wave_bytes": self.wave_bytes,
-                "state": self.state,
-                "conf": dict(self.conf),
-                "archives": list(self.archives),
-            }
-        return told
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +96,7 @@ class Preview:
     redrive: RedriveSettings | None = None  # when the topic holds dead letters
     bundling: Bundling | None = None  # when the handler takes several sub-messages at once
     rules: RuleSettings = field(default_factory=RuleSettings)
-    engine: Engine = Engine()
+    engine: EngineChoice = EngineChoice()
     cap: Cap | None = None  # of what is read, at the messages' mean size
     held: tuple[HeldBack, ...] = ()  # by open transactions, behind its end
 

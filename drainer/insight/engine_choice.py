@@ -12,7 +12,7 @@ from drainer.cli.values import parse_size
 from drainer.core.claims import ALL
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
-from drainer.engine.preview import PROCESS, SPARK, Engine, EngineName
+from drainer.engine.preview import PROCESS, SPARK, EngineChoice, EngineName
 from drainer.engine.settings import LocalSettings
 from drainer.errors import Refused
 from drainer.insight.forecast.forecast import CPU, NOTHING, SPLIT, Forecast
@@ -112,7 +112,7 @@ def settle_engine(
 
 def choose_engine(
     asked: EngineRequest, barred: Refused | None, look: Callable[[], Looked | str]
-) -> Engine:
+) -> EngineChoice:
     """The engine and why; what is said of Spark's settings is not in it yet.
 
     ``barred`` is why it can't be Spark. Raises Refused when it has to be.
@@ -120,18 +120,18 @@ def choose_engine(
     if asked.is_open:
         looked = look() if barred is None else ""
         if isinstance(looked, str):
-            return Engine(PROCESS, looked or NO_MASTER)
+            return EngineChoice(PROCESS, looked or NO_MASTER)
         return _by_estimate(looked)
     named_by = asked.named_by if asked.name is EngineName.AUTO else None
     why = "as --engine says" if named_by is None else f"{named_by} names a master"
     if asked.name is EngineName.PROCESS:
-        return Engine(PROCESS, why)
+        return EngineChoice(PROCESS, why)
     if barred is not None:
         if named_by is None:
             raise barred
-        return Engine(PROCESS, f"{why}, but {barred}")
+        return EngineChoice(PROCESS, f"{why}, but {barred}")
     java_for_spark()
-    return Engine(SPARK, why)
+    return EngineChoice(SPARK, why)
 
 
 def unsuited(plan: OffsetPlan, running: LocalSettings) -> Refused | None:
@@ -190,7 +190,7 @@ def on_spark_s(found: Forecast, of_cores: int) -> float:
     return max([work_s / (OF_A_CORE * of_cores), *others])
 
 
-def _by_estimate(looked: Looked) -> Engine:
+def _by_estimate(looked: Looked) -> EngineChoice:
     found = looked.forecast
     name, finding = _finding(found)
     if found.bound in (CPU, SPLIT):
@@ -200,7 +200,7 @@ def _by_estimate(looked: Looked) -> Engine:
     else:
         what = f"{found.bound} is the limit, and not this process"
     asking = "" if looked.took_s is None else f"; asking took {looked.took_s:.1f} s"
-    return Engine(name, f"{looked.by} says that {what}{asking}")
+    return EngineChoice(name, f"{looked.by} says that {what}{asking}")
 
 
 def _finding(found: Forecast) -> tuple[str, str]:

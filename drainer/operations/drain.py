@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Protocol
 
 from drainer import wings
 from drainer.core.plan import OffsetPlan
@@ -28,23 +28,14 @@ from drainer.kafka.lock import GroupLock
 from drainer.kafka.transactions import held_back
 from drainer.operations.engine import HeldDrain
 from drainer.operations.examine import added_partitions
-from drainer.operations.expiry import stands_until
-from drainer.operations.group import check_inactive
-from drainer.operations.hold import holding
+from drainer.operations.group import check_inactive, holding
 from drainer.operations.resume import going_on
 from drainer.operations.start import Prepared
 from drainer.store.plan_file import PlanFile
 
-
-class TakeOver(Protocol):
-    """Makes sure that no task of a former driver does anything any more.
-
-    Gives what removes all that they told. Raises Refused when they can't be told to end.
-    """
-
-    def __call__(
-        self, plan: OffsetPlan, path: Path, say: Callable[[str], None]
-    ) -> Callable[[], None]: ...
+# Makes sure that no task of a former driver does anything any more, and gives what removes all that
+# they reported. Raises Refused when they can't be told to end.
+TakeOver = Callable[[OffsetPlan, Path, Callable[[str], None]], Callable[[], None]]
 
 
 def drain(
@@ -69,22 +60,65 @@ def drain(
         _look_again(cluster, prepared)
         prepared, forget_tasks = _taken_over(file, prepared, say, runtime.now())
         prepared.policy.make(cluster)
+        plan, topic, cap = prepared.plan, prepared.policy.topic, prepared.action.cap
+        held = HeldDrain(
+            plan=plan,
+            file=file,
+            handler=prepared.handler,
+            running=running,
+            cluster=cluster,
+            committer=Committer(cluster, plan.group, plan.topic, say=say),
+            lock=lock,
+            letters_topic=None if topic is None else topic.name,
+            message_bytes=1.0 if cap is None else cap.message_bytes,
+            observe=observe,
+            give_up=give_up,
+            runtime=runtime,
+        )
         if prepared.action.resumes:
-            file.write(prepared.plan)
+            file.write(plan)
             forget_tasks()
-            return _drain(cluster, prepared, running, observe, say, give_up, runtime, file, lock)
+            return _drain(prepared, held)
         aside = file.set_aside(prepared.seen.plan) if prepared.seen else None
         forget_tasks()
         try:
-            _write_first(file, prepared.plan)
+            _write_first(file, plan)
             if aside is not None:
                 say(f"the finished plan is kept as {aside}")
-            return _drain(cluster, prepared, running, observe, say, give_up, runtime, file, lock)
+            return _drain(prepared, held)
         except DrainerError:  # by the handler's open() at the latest: nothing was handled yet
-            file.take_back(prepared.plan, aside)
+            file.take_back(plan, aside)
             if aside is not None:
                 say(f"the finished plan is {file.path} again")
             raise
+
+
+def _drain(prepared: Prepared, held: HeldDrain) -> Summary:
+    cluster, plan, begun = held.cluster, held.plan, held.runtime.wall()
+    summary = prepared.engine(held)
+    notes: list[str] = []
+    with suppress(DrainerError):  # the drain has ended, whatever becomes of this
+        notes += added_partitions(cluster, plan)
+        if summary.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS):
+            summary = replace(summary, held=_held_behind(cluster, plan))
+            notes += _stands_until(cluster, plan.group, begun)
+    return replace(summary, notes=tuple(notes))
+
+
+def _stands_until(cluster: Cluster, group: str, begun: datetime) -> list[str]:
+    """Until when the group's offsets stand, as far as that can be known: brokers drop those of an
+    empty group. ``begun`` is before the drain's first commit, and when the group was empty."""
+    seconds = cluster.offsets_kept_s()
+    if seconds is None:
+        return []
+    kept = timedelta(seconds=seconds)
+    until = f"{begun + kept:%Y-%m-%d %H:%M} UTC"
+    if cluster.group(group).counts_from_commits:
+        return [f"what this drain committed for group {group} stands at least until {until}"]
+    return [
+        f"the offsets of group {group} stand until {until} at most: brokers drop them {kept} after"
+        " its last consumer left, and do not say when that was"
+    ]
 
 
 def _taken_over(
@@ -124,44 +158,6 @@ def _look_again(cluster: Cluster, prepared: Prepared) -> None:
                 f" {found[number]} since the preview was made",
                 hint="start again, to see the preview for what is there now",
             )
-
-
-def _drain(
-    cluster: Cluster,
-    prepared: Prepared,
-    running: LocalSettings,
-    observe: Callable[[Status], None],
-    say: Callable[[str], None],
-    give_up: Callable[[], None],
-    runtime: Runtime,
-    file: PlanFile,
-    lock: GroupLock,
-) -> Summary:
-    begun = runtime.wall()
-    plan, topic, cap = prepared.plan, prepared.policy.topic, prepared.action.cap
-    summary = prepared.engine(
-        HeldDrain(
-            plan=plan,
-            file=file,
-            handler=prepared.handler,
-            running=running,
-            cluster=cluster,
-            committer=Committer(cluster, plan.group, plan.topic, say=say),
-            lock=lock,
-            letters_topic=None if topic is None else topic.name,
-            message_bytes=1.0 if cap is None else cap.message_bytes,
-            observe=observe,
-            give_up=give_up,
-            runtime=runtime,
-        )
-    )
-    notes: list[str] = []
-    with suppress(DrainerError):  # the drain has ended, whatever becomes of this
-        notes += added_partitions(cluster, plan)
-        if summary.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS):
-            summary = replace(summary, held=_held_behind(cluster, plan))
-            notes += stands_until(cluster, plan.group, begun)
-    return replace(summary, notes=tuple(notes))
 
 
 def _held_behind(cluster: Cluster, plan: OffsetPlan) -> tuple[HeldBack, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import OffsetPlan
@@ -54,10 +53,8 @@ class HeldDrain:
         return self.cluster.committed(self.plan.group, self.plan.topic, list(self.plan.partitions))
 
 
-class Engine(Protocol):
-    """Runs a drain to its end, whatever that is. Raises Refused when it can't begin."""
-
-    def __call__(self, held: HeldDrain) -> Summary: ...
+# Runs a drain to its end, whatever that is. Raises Refused when it can't begin.
+Engine = Callable[[HeldDrain], Summary]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,25 @@
-"""What must be true of the group before anything is done for it."""
+"""The group: what must be true of it before anything is done for it, and how it is held."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from drainer.core.listed import listed
+from drainer.core.plan import OffsetPlan
 from drainer.errors import GroupActive
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.group import Member
+from drainer.kafka.lock import GroupLock
+from drainer.store.plan_file import LoadedPlan, PlanFile
 
 
 def check_inactive(cluster: Cluster, group: str) -> str:
-    """The group's state, when nobody is in it. Raises GroupActive, which names the members."""
+    """The group's state, if it has no members. Raises GroupActive, which names the members."""
     found = cluster.group(group)
     if not found.active:
         return found.state
-    members = name_members(found.members) or "its members are joining"
+    members = listed(sorted({f"{member.client_id}@{member.host}" for member in found.members}))
+    members = members or "its members are joining"
     raise GroupActive(
         f"group {group} is in use: {members} (state {found.state})",
         hint="stop these consumers first; Kafka takes no commits from outside a live group, and two"
@@ -23,12 +27,37 @@ def check_inactive(cluster: Cluster, group: str) -> str:
     )
 
 
-def nobody_in(group: str, state: str) -> str:
-    """An inactive group's state in words; to Kafka, one that does not exist is ``dead``."""
-    return f"there is no group {group} yet" if state == "dead" else f"group {group} has no members"
+@contextmanager
+def holding(
+    cluster: Cluster,
+    file: PlanFile,
+    seen: LoadedPlan | None,
+    plan: OffsetPlan,
+    say: Callable[[str], None],
+    make_lock: Callable[..., GroupLock] = GroupLock,
+) -> Iterator[GroupLock]:
+    """Holds the file and then the lock on the plan's group, for as long as the block lasts.
 
+    ``seen`` is what the file held when a person was shown what would be done, None for nothing.
 
-def name_members(members: Iterable[Member]) -> str:
-    """Members as an operator knows them: client id and host."""
-    known = sorted({f"{member.client_id}@{member.host}" for member in members})
-    return listed(known)
+    Raises PlanRefused when the file is held, or holds something else by now; LockHeld when another
+    drain works for the group.
+    """
+    file.hold()
+    try:
+        file.insist_unchanged(seen)
+        lock = make_lock(
+            cluster,
+            plan.group,
+            plan.topic,
+            f"{plan.drain_id}.{file.holder}",
+            holder_is_dead=True,  # one of this name held the file that we hold
+            say=say,
+        )
+        lock.acquire()
+        try:
+            yield lock
+        finally:
+            lock.release()
+    finally:
+        file.release()

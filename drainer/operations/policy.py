@@ -1,14 +1,14 @@
-"""The failure policy of a drain: what it needs of the cluster, looked at first and made later."""
+"""The failure policy and the rules of a drain: what they need, checked first and made later."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from drainer.core.plan import OffsetPlan
-from drainer.engine.apart import PastLimit, Told
+from drainer.engine.failures import PastLimit, Told
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.workers import TimedOut
-from drainer.errors import Refused
+from drainer.errors import Refused, UsageError
 from drainer.kafka.answers import granting
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.dead_letters import DeadLetterTopic
@@ -22,6 +22,8 @@ from drainer.message import SubMessage
 from drainer.policy.dead_letter import dead_letter, default_dead_letter_topic
 from drainer.policy.failures import AfterDead, FailureSettings, OnFailure
 from drainer.policy.redrive import Redriven
+from drainer.policy.rules.rule_filter import RuleFilter
+from drainer.policy.rules.settings import RuleSettings
 
 _REASONS: dict[type, str] = {TimedOut: "timeout", PastLimit: "over-limit"}
 
@@ -33,10 +35,21 @@ class Policy:
     """The settings with all that was left open settled; ``topic`` is where dead letters go."""
 
     failures: FailureSettings
+    rules: RuleSettings
     topic: DeadLetterTopicInfo | None
 
     @property
     def warnings(self) -> list[str]:
+        """What a resume can't undo."""
+        found = self._of_topic()
+        if self.rules and (self.rules.skip or not self.rules.writes_letters):
+            found.append(
+                "what a rule skips counts as finished and is never handled: neither by this drain,"
+                " nor by the group's consumers behind it"
+            )
+        return found
+
+    def _of_topic(self) -> list[str]:
         topic = self.topic
         if topic is not None and topic.hidden:
             seeing = granting("DESCRIBE_CONFIGS", f"topic {topic.name}")
@@ -64,23 +77,30 @@ class Policy:
 def settle_policy(
     cluster: Cluster,
     failures: FailureSettings,
+    rules: RuleSettings,
     *,
     topic: str,
     group: str,
-    may_be_drained: bool,
-    writes_letters: bool = False,
+    redrives: bool,
 ) -> Policy:
-    """Looks whether dead letters can be written, if there may be any; makes nothing.
+    """Checks the rules, and whether dead letters can be written if there may be any.
 
-    ``writes_letters`` is for a rule that makes them, whatever becomes of failures.
-    ``may_be_drained`` is for a redrive, whose dead letters go where they came from.
+    It makes nothing. The dead letters of a redrive go where they came from.
 
-    Raises Refused when they can't.
+    Raises Refused when they can't be written; UsageError when an expression can't be understood,
+    or a rule makes no sense here.
     """
-    if failures.on_failure is not OnFailure.DEAD_LETTER and not writes_letters:
-        return Policy(failures, None)  # a topic that was named before is kept: letters lie there
+    RuleFilter(rules)
+    if redrives and rules.writes_letters:
+        raise UsageError(
+            "--over-limit dead-letter would write letters of a redrive to where they came from",
+            hint="--over-limit skip drops them for good",
+        )
+    if failures.on_failure is not OnFailure.DEAD_LETTER and not rules.writes_letters:
+        # A topic that was named before is kept: letters are in it.
+        return Policy(failures, rules, None)
     name = failures.dead_letter_topic or default_dead_letter_topic(topic, group)
-    if may_be_drained and name == topic and failures.after_dead is AfterDead.PARK:
+    if redrives and name == topic and failures.after_dead is AfterDead.PARK:
         raise Refused(
             "--after-dead park can't keep the order of letters that are redriven: one that dies"
             " again comes behind those that waited for it",
@@ -89,10 +109,10 @@ def settle_policy(
     info = look_at_dead_letter_topic(
         cluster,
         name,
-        drained=None if may_be_drained else topic,
+        drained=None if redrives else topic,
         partitions=len(cluster.topic(topic).partitions),
     )
-    return Policy(replace(failures, dead_letter_topic=name), info)
+    return Policy(replace(failures, dead_letter_topic=name), rules, info)
 
 
 class LetterWriter:

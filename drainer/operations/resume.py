@@ -9,7 +9,7 @@ from drainer.core.listed import name_lost
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Range
 from drainer.core.transaction import told_of
-from drainer.engine.preview import PartitionAction, Preview
+from drainer.engine.preview import PartitionAction
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.settings import LocalSettings
 from drainer.errors import PlanRefused
@@ -18,11 +18,8 @@ from drainer.kafka.transactions import held_back
 from drainer.loader import LoadedHandler, load_handler
 from drainer.mask import mask_text
 from drainer.operations.examine import changes, examine, group_offsets, insist
-from drainer.operations.expiry import expiry_warnings
 from drainer.operations.policy import settle_policy
-from drainer.operations.rules import insist_on_rules, rule_warnings
-from drainer.operations.start import Prepared, resumed
-from drainer.policy.concurrency import Concurrency
+from drainer.operations.start import Prepared, resumed, safe
 from drainer.policy.failures import AfterDead, FailureSettings
 from drainer.policy.rules.settings import RuleSettings
 from drainer.store.plan_file import LoadedPlan, PlanFile
@@ -61,7 +58,6 @@ def prepare_resume(
     held = held_back(cluster, plan.topic, plan.topic_id, logs, ends)
     failures = failures or plan.failures
     rules = plan.rules if rules is None else rules
-    insist_on_rules(rules, redrives=plan.redrive is not None)
     handler = load(plan.handler)
     if plan.redrive is not None:
         handler = handler.redriving(plan.redrive)
@@ -69,55 +65,13 @@ def prepare_resume(
     policy = settle_policy(
         cluster,
         failures,
+        rules,
         topic=plan.topic,
         group=plan.group,
-        may_be_drained=plan.redrive is not None,
-        writes_letters=rules.writes_letters,
+        redrives=plan.redrive is not None,
     )
     parked = plan.parked if failures.after_dead is AfterDead.PARK else ()
     committed = group_offsets(cluster, looked_at)
-    action = Preview(
-        topic=plan.topic,
-        topic_id=plan.topic_id,
-        cluster_id=plan.cluster_id,
-        bootstrap_servers=cluster.settings.bootstrap_servers,
-        group=plan.group,
-        group_state=cluster.group(plan.group).state,
-        handler=plan.handler,
-        bundling=handler.bundling,
-        order=plan.order,
-        concurrency=Concurrency.of(running.concurrency),
-        buffer_bytes=running.buffer_bytes,
-        isolation=plan.isolation,
-        plan_path=file.path,
-        partitions=tuple(
-            PartitionAction(
-                partition=number,
-                start=plan.watermark(number),
-                end=part.end,
-                committed=committed.get(number),
-                finished=sum(claim[number].messages.finished for claim in plan.claims.values()),
-            )
-            for number, part in plan.partitions.items()
-        ),
-        resumes=True,
-        checks=tuple(check.text for check in checks),
-        warnings=(
-            *_gap_warning(gaps),
-            *([told_of(held)] if held else []),
-            *policy.warnings,
-            *rule_warnings(rules),
-            *_parked_warning(parked),
-            *changes(cluster, plan, committed),
-            *expiry_warnings(cluster, plan.group, plan.topic, committed),
-            *_code_warning(plan, handler.code),
-        ),
-        failures=policy.failures,
-        makes_topic=policy.makes,
-        redrive=plan.redrive,
-        rules=rules,
-        held=held,
-    )
     # What the group was found at is what the drain goes on from.
     partitions = {
         n: replace(part, committed=committed.get(n)) for n, part in plan.partitions.items()
@@ -132,7 +86,37 @@ def prepare_resume(
         rules=rules,
         state=None,  # this process has no tasks, and the plan what others told
     )
-    return Prepared(action, resumed(begun, runtime.now()), handler, loaded, policy)
+    return safe(
+        cluster,
+        resumed(begun, runtime.now()),
+        handler,
+        running,
+        policy,
+        file.path,
+        loaded,
+        group_state=cluster.group(plan.group).state,
+        partitions=tuple(
+            PartitionAction(
+                partition=number,
+                start=plan.watermark(number),
+                end=part.end,
+                committed=part.committed,
+                finished=sum(claim[number].messages.finished for claim in plan.claims.values()),
+            )
+            for number, part in partitions.items()
+        ),
+        checks=tuple(check.text for check in checks),
+        warnings=(
+            *_gap_warning(gaps),
+            *([told_of(held)] if held else []),
+            *policy.warnings,
+            *_parked_warning(parked),
+            *changes(cluster, plan, committed),
+            *_code_warning(plan, handler.code),
+        ),
+        held=held,
+        resumes=True,
+    )
 
 
 def going_on(prepared: Prepared, loaded: LoadedPlan, now: str) -> Prepared:

@@ -11,6 +11,7 @@ from drainer.command import command
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Progress
+from drainer.core.transaction import HeldBack
 from drainer.engine.preview import PartitionAction, Preview
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.settings import LocalSettings
@@ -30,10 +31,8 @@ from drainer.kafka.lock import lock_group
 from drainer.kafka.topic import TopicInfo
 from drainer.loader import LoadedHandler
 from drainer.operations.engine import IN_PROCESS, Engine
-from drainer.operations.expiry import expiry_warnings
-from drainer.operations.group import check_inactive, nobody_in
+from drainer.operations.group import check_inactive
 from drainer.operations.policy import Policy, settle_policy
-from drainer.operations.rules import insist_on_rules, rule_warnings
 from drainer.policy.concurrency import Concurrency
 from drainer.policy.failures import FailureSettings
 from drainer.policy.rate_cap import CapCurve
@@ -109,16 +108,14 @@ def prepare(
         from_,
         parse_until(request.until),
     )
-    insist_on_rules(request.rules, redrives=redrives)
     policy = settle_policy(
         cluster,
         request.failures,
+        request.rules,
         topic=request.topic,
         group=request.group,
-        may_be_drained=redrives,
-        writes_letters=request.rules.writes_letters,
+        redrives=redrives,
     )
-    plan = _new_plan(cluster, request, topic, backlog, policy.failures, runtime)
     warnings = [*backlog.remarks, *_leap_warnings(backlog)]
     if request.order is not Order.SUB_KEY:
         warnings.append(
@@ -134,46 +131,76 @@ def prepare(
     if seen is not None:
         finished = seen.plan.drain_id
         warnings.append(f"the plan of the finished drain {finished} has this name: it is set aside")
-    warnings += [*policy.warnings, *rule_warnings(request.rules)]
-    committed = {number: part.committed for number, part in backlog.partitions.items()}
-    warnings += expiry_warnings(cluster, request.group, request.topic, committed)
-    action = Preview(
-        topic=request.topic,
-        topic_id=topic.topic_id,
-        cluster_id=plan.cluster_id,
-        bootstrap_servers=plan.bootstrap_servers,
-        group=request.group,
+    members = "does not exist yet" if group_state == "dead" else "has no members"
+    checks = [
+        f"topic {request.topic} is there, with id {topic.topic_id}",
+        f"group {request.group} {members}: no consumer would race with the drain",
+        "the whole backlog is still in the log",
+        f"{path.absolute().parent} can be written",
+    ]
+    if isinstance(from_, Committed):
+        checks.append("it begins at the committed offset, and repeats what was finished above it")
+    return safe(
+        cluster,
+        _new_plan(cluster, request, topic, backlog, policy.failures, runtime),
+        request.handler,
+        running,
+        policy,
+        path,
+        seen,
         group_state=group_state,
-        handler=request.handler.reference,
-        bundling=request.handler.bundling,
-        order=request.order.value,
-        concurrency=Concurrency.of(running.concurrency),
-        buffer_bytes=running.buffer_bytes,
-        isolation=backlog.isolation,
-        plan_path=path,
         partitions=tuple(
             PartitionAction(part.partition, part.start, part.end, part.committed, 0, _leaps(part))
             for part in backlog.partitions.values()
         ),
-        checks=(
-            f"topic {request.topic} is there, with id {topic.topic_id}",
-            f"{nobody_in(request.group, group_state)}: no consumer would race with the drain",
-            "the whole backlog is still in the log",
-            f"{path.absolute().parent} can be written",
-            *(
-                ["it begins at the committed offset, and repeats what was finished above it"]
-                if isinstance(from_, Committed)
-                else []
-            ),
-        ),
-        warnings=tuple(warnings),
-        failures=policy.failures,
-        makes_topic=policy.makes,
-        redrive=request.redrive,
-        rules=request.rules,
+        checks=tuple(checks),
+        warnings=(*warnings, *policy.warnings),
         held=backlog.held,
     )
-    return Prepared(action, plan, request.handler, seen, policy)
+
+
+def safe(
+    cluster: Cluster,
+    plan: OffsetPlan,
+    handler: LoadedHandler,
+    running: LocalSettings,
+    policy: Policy,
+    path: Path,
+    seen: LoadedPlan | None,
+    *,
+    group_state: str,
+    partitions: tuple[PartitionAction, ...],
+    checks: tuple[str, ...],
+    warnings: tuple[str, ...],
+    held: tuple[HeldBack, ...],
+    resumes: bool = False,
+) -> Prepared:
+    """A drain that was found safe, with its preview."""
+    action = Preview(
+        topic=plan.topic,
+        topic_id=plan.topic_id,
+        cluster_id=plan.cluster_id,
+        bootstrap_servers=cluster.settings.bootstrap_servers,
+        group=plan.group,
+        group_state=group_state,
+        handler=handler.reference,
+        bundling=handler.bundling,
+        order=plan.order,
+        concurrency=Concurrency.of(running.concurrency),
+        buffer_bytes=running.buffer_bytes,
+        isolation=plan.isolation,
+        plan_path=path,
+        partitions=partitions,
+        resumes=resumes,
+        checks=checks,
+        warnings=warnings,
+        failures=plan.failures,
+        makes_topic=policy.makes,
+        redrive=plan.redrive,
+        rules=plan.rules,
+        held=held,
+    )
+    return Prepared(action, plan, handler, seen, policy)
 
 
 def nothing_to_drain(prepared: Prepared) -> Summary:

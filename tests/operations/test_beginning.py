@@ -22,7 +22,7 @@ from drainer.kafka.commit import Committer
 from drainer.kafka.lock import GroupLock
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
-from drainer.operations.commit import commit_moves, move
+from drainer.operations.plan import commit_moves, move
 from drainer.operations.resume import prepare_resume
 from drainer.policy.failures import FailureSettings, OnFailure
 from drainer.store.plan_file import PlanFile

@@ -11,7 +11,7 @@ import pytest
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.core.progress import Counts, Partial, Progress
-from drainer.engine.preview import EngineName
+from drainer.engine.preview import EngineChoice, EngineName
 from drainer.engine.settings import LocalSettings
 from drainer.errors import Refused
 from drainer.insight import engine_choice as chosen
@@ -263,7 +263,7 @@ def test_the_plan_of_action_has_what_spark_is_given_without_its_secrets() -> Non
         "wave_bytes": 7,
         "state": "/var/lib/drainer/orders.reindexer.plan.state",
         "conf": {"spark.x.password": "***"},
-        "archives": [],
+        "archives": (),
     }
     assert isinstance(settled.engine, OnSpark)
     assert settled.engine.settings.conf == {"spark.x.password": "hidden"}
@@ -273,10 +273,7 @@ def test_a_process_is_given_nothing_of_spark() -> None:
     settled = settle_engine(prepared(engine=OnSpark(LOCAL)), EngineRequest(), LocalSettings())
 
     assert settled.engine is IN_PROCESS
-    assert settled.action.as_json()["engine"] == {
-        "name": "process",
-        "why": "no Spark master is named",
-    }
+    assert settled.action.engine == EngineChoice(why="no Spark master is named")
 
 
 def test_a_canary_is_refused_on_spark_before_anything_is_touched() -> None:

@@ -18,8 +18,8 @@ from drainer.errors import (
     PlanRefused,
 )
 from drainer.kafka.lock import GroupLock
-from drainer.operations.commit import FindMoves, Move, commit_moves, move, undo_moves
 from drainer.operations.examine import examine, insist
+from drainer.operations.plan import FindMoves, Move, commit_moves, move, undo_moves
 from operations.conftest import MESSAGES, Story, finished
 
 both = pytest.mark.parametrize("find_moves", [commit_moves, undo_moves])

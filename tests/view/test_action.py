@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from drainer.core.bundles import BatchOf, Bundling
-from drainer.engine.preview import Engine, PartitionAction
+from drainer.engine.preview import EngineChoice, PartitionAction
 from drainer.policy.concurrency import Concurrency
 from drainer.policy.dead_letter import LetterFilter
 from drainer.policy.failures import FailureSettings, Limit, OnFailure
@@ -183,10 +183,10 @@ def test_a_concurrency_that_is_found_says_how_far_it_goes() -> None:
 
 def test_the_engine_is_told_with_its_reason() -> None:
     assert "engine        this process  (no Spark master is named)" in shown(
-        engine=Engine(why="no Spark master is named")
+        engine=EngineChoice(why="no Spark master is named")
     )
     text = shown(
-        engine=Engine(
+        engine=EngineChoice(
             "spark",
             "--master names a master",
             master="yarn",
