@@ -466,7 +466,7 @@ MUTANTS = [
         "drainer/engine/failures.py",
         "        self._sink.send(sub, error, told)\n",
         "        self._sink.send(sub, error, lambda failure: None)\n"
-        "        self._written(sub, kind, None)\n",
+        "        self._written(None, dead)\n",
         (f"{POLICY}::test_a_letter_that_is_not_acknowledged_is_pending_and_its_lane_waits",),
     ),
     Mutant(

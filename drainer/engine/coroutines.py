@@ -11,8 +11,7 @@ from typing import Any
 from drainer.engine.tasks import spawn
 from drainer.engine.workers import (
     Broken,
-    Failed,
-    Late,
+    Judge,
     Note,
     Starter,
     TimedOut,
@@ -41,8 +40,7 @@ class AsyncWorkers:
         handle: Callable[[SubMessage], Any],
         concurrency: int,
         timeout_s: float,
-        failed: Failed,
-        late: Late,
+        judge: Judge,
         broken: Broken,
         idle: Callable[[], None],
         note: Note,
@@ -64,7 +62,7 @@ class AsyncWorkers:
         self._overdue: dict[int, int] = {}  # workers that were cancelled for it, and how often
         self._handle = handle
         self._concurrency = concurrency
-        self._failed = failed
+        self._failed = judge.failed
         self._broken = broken
         self._idle = idle
         self._sleepers: deque[asyncio.Future[None]] = deque()

@@ -1,4 +1,7 @@
-"""Failures on the event loop: what the failure policy decides is carried out here."""
+"""Failures on the event loop: what the failure policy decides is carried out here.
+
+Dead letters are written from here, and calls with several sub-messages are taken apart.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,16 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from typing import Protocol
 
-from drainer.core.bundles import Bundle
+from drainer.core.bundles import Bundle, Bundler, Bundling
 from drainer.core.dispatch import Dispatcher
 from drainer.core.progress import Counts, Outcome
-from drainer.engine.apart import Apart, DeadLetters
 from drainer.engine.outcome import lanes_parked
 from drainer.engine.runtime import Runtime
 from drainer.engine.status import FailureStatus
-from drainer.engine.workers import Starter, TimedOut
+from drainer.engine.workers import Starter, TimedOut, Work
 from drainer.errors import DrainerError, Halted, HandleFailed, ThreadsOverdue
 from drainer.escape import printable
 from drainer.handler import Fatal, Retry, Skip
@@ -40,12 +44,34 @@ KIND_LENGTH = 160
 
 _STUCK_HINT = "find out what they wait for; resume handles them again"
 
+Told = Callable[[DrainerError | None], None]
+
+
+class DeadLetters(Protocol):
+    """Where dead letters go (kafka/letters.py)."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing is acknowledged; None while it is."""
+
+    def send(self, sub: SubMessage, error: BaseException, told: Told) -> None:
+        """Writes one; ``told`` is called from any thread, once it is safe or when it can't be."""
+
+    def close(self, timeout_s: float) -> None:
+        """Waits for what is not acknowledged yet, that long at most. Blocks."""
+
+
+class PastLimit(Exception):
+    """Why a sub-message is given up that no handler has seen."""
+
 
 class Failures:
     """Retries, dead letters, parked lanes, the circuit breaker and the rate of one drain.
 
     Args:
-        use: tells the workers whom to ask for work.
+        bundling: how the handler wants several sub-messages in one call; None when it does not.
+        awaits: whether more is to be delivered.
+        use: gives the workers their source of work.
         wake: tells them that there is some.
         changed: called when the drain may be complete.
         halt: ends the drain.
@@ -57,7 +83,9 @@ class Failures:
         dispatcher: Dispatcher,
         settings: FailureSettings,
         sink: DeadLetters | None,
+        bundling: Bundling | None,
         *,
+        awaits: Callable[[], bool],
         use: Callable[[Starter], None],
         wake: Callable[[], None],
         changed: Callable[[], None],
@@ -82,13 +110,16 @@ class Failures:
         )
         self._kinds: Counter[str] = Counter()
         self._types: Counter[str] = Counter()
+        self._bundler: Bundler | None = None
+        if bundling is not None:
+            self._bundler = Bundler(dispatcher, bundling, clock, self.idle, awaits)
         self._letters = 0  # on their way
+        self._over_limit: list[SubMessage] = []  # while paused, letters that are not sent
+        dispatcher.rule_filter.give_up = self._give_up_over_limit
         self._doubted: dict[SubMessage, BaseException] = {}  # in ``_retries``, their retries spent
-        self._apart = Apart(dispatcher, sink, self._moved, halt)
-        self._failed = self._timeouts = 0
+        self._failed = self._timeouts = self._skipped = 0
         self._last_kind = self._outage = ""
         self.late: set[SubMessage] = set()  # overdue, and still in their threads
-        self._returned: SubMessage | None = None  # its attempt was judged when it was overdue
         self.holding_back = rate is not None  # or while the breaker is open, or the drain is paused
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
@@ -96,8 +127,18 @@ class Failures:
 
     @property
     def starter(self) -> Starter:
-        """Whom workers ask for work: the dispatcher itself, unless starts are held back."""
-        return self._admission if self.holding_back else self._dispatcher
+        """Whom workers ask for work: the dispatcher itself, unless starts are held back or
+        bundled."""
+        starter = self._admission if self.holding_back else self._dispatcher
+        if self._bundler is None:
+            return starter
+        self._bundler.use(starter)
+        return self._bundler
+
+    @property
+    def calls(self) -> int | None:
+        """Calls that ended well, of a handler that takes several sub-messages in one."""
+        return None if self._bundler is None else self._bundler.calls + self._skipped
 
     @property
     def failed_attempts(self) -> int:
@@ -106,7 +147,7 @@ class Failures:
     @property
     def waiting(self) -> int:
         """Sub-messages that come back by themselves: for a retry, or acknowledged as dead."""
-        return len(self._retries) + self._letters + self._apart.waiting
+        return len(self._retries) + self._letters + len(self._over_limit)
 
     @property
     def trouble(self) -> str | None:
@@ -148,37 +189,44 @@ class Failures:
             given_up=self._policy.given_up,
         )
 
-    def failed(self, sub: SubMessage, error: BaseException) -> None:
-        """Hears of an attempt that ended with an error."""
+    def failed(self, work: Work, error: BaseException) -> None:
+        """Notices a call that ended with an error."""
+        if self._bundler is None or not isinstance(work, Bundle):
+            self._failed_alone(work, error)
+        elif isinstance(error, Retry):
+            for lead in self._bundler.give_back(work, split=False):
+                self._failed_alone(lead, error)
+        elif len(work.members) == 1 or isinstance(error, Fatal) or not _may_be_retried(error):
+            work.unfold()
+            self._skipped += isinstance(error, Skip)
+            self._failed_alone(work.members[0], error)
+        else:
+            self._failed_together(work, error, self._bundler)
+
+    def _failed_alone(self, sub: SubMessage, error: BaseException) -> None:
         now_s = self._clock()
-        known, self._returned = sub is self._returned, None
         self._doubted.pop(sub, None)
         if isinstance(error, Skip):
             self._dispatcher.rule_filter.skipped(_reason(error))
             self._finish(sub, Outcome.SKIPPED)
         elif isinstance(error, Retry):
             self._carry_out(sub, self._policy.later(now_s, error.after, sub), error)
-        elif isinstance(error, Fatal) or not isinstance(error, Exception | asyncio.CancelledError):
+        elif isinstance(error, Fatal) or not _may_be_retried(error):
             self._count(error)
             self._carry_out(sub, Decision(Fate.HALT), error)
         else:
-            if not known:
-                self._count(error)
-            self._carry_out(sub, self._judge(sub, now_s, looked=known), error)
+            self._count(error)
+            decision = self._policy.failed(sub, self._done, self._at_work, now_s)
+            self._gate()
+            self._carry_out(sub, decision, error)
 
-    def failed_together(
-        self, bundle: Bundle, error: BaseException, give_back: Callable[..., list[SubMessage]]
-    ) -> None:
-        """Hears of a call with several sub-messages that ended with an error.
-
-        None of them has spent a retry by that: they are tried in smaller calls, until the one that
-        fails is known.
-        """
+    def _failed_together(self, bundle: Bundle, error: BaseException, bundler: Bundler) -> None:
+        # None of them has spent a retry by that: they are tried in smaller calls, until the one
+        # that fails is known.
         now_s = self._clock()
-        known, self._returned = bundle.members[0] is self._returned, None
         if isinstance(error, Skip):
             self._admission.ended(bundle.members[0])  # whoever decides that has not failed
-        elif not known:
+        else:
             self._count(error)
             why = self._policy.look_for_outage(bundle.members[0], self._done, self._at_work, now_s)
             self._gate()
@@ -186,7 +234,7 @@ class Failures:
                 self._halt(_halted(bundle, error, why))
                 return
         away = self._breaker.open  # then it is not for what is in it that it failed
-        for lead in give_back(bundle, split=not away):
+        for lead in bundler.give_back(bundle, split=not away):
             self._dispatcher.hold(lead)
             if away:
                 self._retries.push(lead, now_s + self._settings.retry_delay_s)
@@ -194,26 +242,22 @@ class Failures:
                 self._dispatcher.release(lead)
         self._moved()
 
-    def overdue(self, sub: SubMessage) -> None:
-        """Hears of an attempt that goes on in its thread after its time; its lane waits for it."""
-        error = TimedOut(self._settings.timeout_s)
-        self._count(error)
-        why = self._policy.look_for_outage(sub, self._done, self._at_work, self._clock())
-        self._dispatcher.hold(sub)
-        self.late.add(sub)
-        self._gate()
-        if why is not None:
-            self._halt(_halted(sub, error, why))
+    def overdue(self, work: Work) -> None:
+        """Notices an attempt that goes on in its thread after its time; its lanes wait for it."""
+        self._count(TimedOut(self._settings.timeout_s))
+        for sub in _members(work):
+            self._dispatcher.hold(sub)
+            self.late.add(sub)
         self._changed()
 
-    def returned(self, sub: SubMessage) -> None:
-        """Hears that an overdue attempt has ended after all; how, it hears next."""
-        self.late.discard(sub)
-        self._returned = sub
-        self._dispatcher.unhold(sub)
+    def returned(self, work: Work) -> None:
+        """Notices that an overdue attempt has ended after all; how, it is told next."""
+        for sub in _members(work):
+            self.late.discard(sub)
+            self._dispatcher.unhold(sub)
 
     def stuck(self, since_s: float) -> None:
-        """Hears, again and again, that all threads are overdue since then."""
+        """Notices, at each look, that all threads are overdue since then."""
         for_s = self._clock() - since_s
         if for_s > self._settings.max_outage_s:
             self._halt(
@@ -253,26 +297,23 @@ class Failures:
         """Starts nothing while paused; what is in the handler goes on."""
         if paused != self._admission.paused:
             self._admission.paused = paused
-            self._apart.pause(paused)
             self._settle()
             if not paused:
                 self._tick()
+                waiting, self._over_limit = self._over_limit, []
+                for sub in waiting:
+                    self._give_up_over_limit(sub)
 
     def idle(self) -> None:
-        """Hears that there may be something that can't start yet, while starts are held back."""
+        """Notices that there may be something that can't start yet."""
         self._schedule()
 
     def stop(self) -> None:
         """Starts nothing any more."""
         self._stopped = True
-        self._apart.stop()
+        self._over_limit.clear()
         if self._timer is not None:
             self._timer.cancel()
-
-    def _judge(self, sub: SubMessage, now_s: float, *, looked: bool) -> Decision:
-        verdict = self._policy.failed(sub, self._done, self._at_work, now_s, looked=looked)
-        self._gate()
-        return verdict
 
     def _gate(self) -> None:
         if self._breaker.open and not self._outage:  # once when it opens
@@ -313,27 +354,45 @@ class Failures:
             self._changed()
 
     def _write(self, sub: SubMessage, error: BaseException) -> None:
-        assert self._sink is not None, "dead letters without a place for them"
         kind = _kind(error)  # the error itself holds on to the frames that it came through
-
-        def told(failure: DrainerError | None) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._written, sub, kind, failure)
-
         self._dispatcher.hold(sub)
-        self._letters += 1
-        self._sink.send(sub, error, told)
+        self._send(sub, error, partial(self._dead, sub, kind))
 
-    def _written(self, sub: SubMessage, kind: str, failure: DrainerError | None) -> None:
-        self._letters -= 1
-        if failure is not None:
-            self._halt(failure)
-            return
+    def _dead(self, sub: SubMessage, kind: str) -> None:
         self._dispatcher.unhold(sub)
         if self._settings.after_dead is AfterDead.PARK:
             self._dispatcher.park_behind(sub, Outcome.DEAD, kind)
         else:
             self._dispatcher.finish(sub, Outcome.DEAD)
+
+    def _give_up_over_limit(self, sub: SubMessage) -> None:
+        # It has no place in a lane: it ends without an effect, so nothing has to wait for it.
+        if self._admission.paused:
+            self._over_limit.append(sub)
+        elif not self._stopped:
+            sub.attempt = 0  # no handler has seen it
+            self._send(sub, PastLimit("above --limit-per-key"), partial(self._dead_over_limit, sub))
+
+    def _dead_over_limit(self, sub: SubMessage) -> None:
+        self._dispatcher.rule_filter.buried()
+        self._dispatcher.finish_apart(sub, Outcome.DEAD)
+
+    def _send(self, sub: SubMessage, error: BaseException, dead: Callable[[], None]) -> None:
+        assert self._sink is not None, "dead letters without a place for them"
+
+        def told(failure: DrainerError | None) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nothing waits any more
+                self._loop.call_soon_threadsafe(self._written, failure, dead)
+
+        self._letters += 1
+        self._sink.send(sub, error, told)
+
+    def _written(self, failure: DrainerError | None, dead: Callable[[], None]) -> None:
+        self._letters -= 1
+        if failure is not None:
+            self._halt(failure)
+            return
+        dead()
         self._moved()
 
     def _finish(self, sub: SubMessage, outcome: Outcome) -> None:
@@ -360,6 +419,9 @@ class Failures:
             times.append(self._retries.due_s)
         else:
             times.append(self._breaker.open_since_s + self._settings.max_outage_s)
+        due_s = None if self._bundler is None else self._bundler.due_s
+        if due_s is not None and due_s > now_s:  # else whoever is free next takes it
+            times.append(due_s)
         at_s = min((time for time in times if time is not None), default=None)
         if at_s is None or self._stopped:
             return
@@ -393,7 +455,7 @@ class Failures:
                 Halted(
                     f"the downstream has been failing for {now_s - since_s:.0f} s, longer than"
                     f" --max-outage ({self._last_kind})",
-                    hint="mend it, then resume; if it is the messages that are bad, and not the"
+                    hint="fix it, then resume; if it is the messages that are bad, and not the"
                     " downstream, resume with --no-breaker",
                 )
             )
@@ -429,6 +491,14 @@ class Failures:
         return finished - sum(rule_filter.skipped_by.values()) - sum(rule_filter.dead_by.values())
 
 
+def _members(work: Work) -> list[SubMessage]:
+    return work.members if isinstance(work, Bundle) else [work]
+
+
+def _may_be_retried(error: BaseException) -> bool:
+    return isinstance(error, Exception | asyncio.CancelledError)
+
+
 def _kind(error: BaseException) -> str:
     return printable(describe(error))[:KIND_LENGTH]  # it goes into the plan, as a reason does
 
@@ -447,7 +517,7 @@ def _halted(sub: SubMessage | Bundle, error: BaseException, why: str | None) -> 
     reason = "" if why is None else f"{why}; last, "
     return HandleFailed(
         f"{reason}handle failed for sub-message {sub} ({sub!r}){attempts}: {describe(error)}",
-        hint="mend the handler or what it talks to, then resume; this sub-message and all behind it"
+        hint="fix the handler or what it talks to, then resume; this sub-message and all behind it"
         " on its lane are still pending",
         cause=error,
     )

@@ -1,7 +1,7 @@
-"""The history of a running drain: its statuses in bounded memory, thinned out evenly.
+"""The history of a running drain: some of its statuses, in bounded memory, evenly spread.
 
-A drain that takes two weeks gives two million statuses. What is kept of them are stretches of time.
-When there are too many, each two neighbours become one, so that all are of about the same length.
+A drain that takes two weeks gives two million statuses. When too many are kept, every other one
+goes, and of those to come half as many are kept.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import pairwise
 from drainer.engine.status import Status
 
 STRETCHES_MOST = 1_000
-PARTITIONS_APART = 7  # the largest backlogs; the others are told as one
+PARTITIONS_APART = 7  # the largest backlogs; the others are one line
 TROUBLES_MOST = 100
 HOTTEST_MOST = 10
 _HOTTEST_KEPT = 200  # before those that never were deep are forgotten
@@ -23,16 +23,13 @@ _LEAST_S = 0.45  # statuses come each half second; the last one comes when it co
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A stretch of a drain, from the end of the one before until ``ends_s``.
+    """A stretch of a drain, from the end of the one before until ``ends_s``, as it was at its end.
 
-    Counts are those at its end, over all runs of the drain. ``running``, ``lanes`` and
-    ``lanes_ready`` are means over it, ``concurrency`` and ``to_go`` (offsets from the watermark to
-    the end, by partition) as they were at its end. ``latency_s`` is None until
-    an attempt returned.
+    Counts are over all runs of the drain. ``to_go`` are offsets from the watermark to the end, by
+    partition. ``latency_s`` is None until an attempt returned.
     """
 
     ends_s: float
-    samples: int
     finished: int  # sub-messages
     dead: int
     failed: int  # and skipped for that
@@ -40,28 +37,12 @@ class Interval:
     failures: int  # attempts, of this run
     retries: int
     timeouts: int
-    running: float
-    lanes: float
-    lanes_ready: float
+    running: int
+    lanes: int
+    lanes_ready: int
     concurrency: int
     to_go: tuple[int, ...]
-    latency_s: tuple[float, float, float] | None  # p50, p95, p99: each the worst seen
-
-    def joined(self, later: Interval) -> Interval:
-        """This stretch and the one that follows it as one."""
-        samples = self.samples + later.samples
-
-        def mean(mine: float, its: float) -> float:
-            return (mine * self.samples + its * later.samples) / samples
-
-        return replace(
-            later,
-            samples=samples,
-            running=mean(self.running, later.running),
-            lanes=mean(self.lanes, later.lanes),
-            lanes_ready=mean(self.lanes_ready, later.lanes_ready),
-            latency_s=_worst(self.latency_s, later.latency_s),
-        )
+    latency_s: tuple[float, float, float] | None  # p50, p95, p99
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +63,9 @@ class History:
 
     def __init__(self, stretches_most: int = STRETCHES_MOST) -> None:
         self._most = max(4, stretches_most)
-        self._each = 1  # statuses in a stretch
-        self._stretches: list[Interval] = []
-        self._open: Interval | None = None
+        self._seen, self._each = 0, 1  # statuses, and of how many one is kept
+        self._kept: list[Interval] = []
+        self._newest: Interval | None = None  # unless it is kept
         self._apart: tuple[int, ...] = ()
         self._deepest: dict[Hashable, int] = {}
         self._troubles: list[Trouble] = []
@@ -99,7 +80,10 @@ class History:
     @property
     def stretches(self) -> tuple[Interval, ...]:
         """In order. The first one is the beginning: what was finished before anything ran."""
-        return tuple(self._stretches) if self._open is None else (*self._stretches, self._open)
+        if self._newest is None:
+            return tuple(self._kept)
+        short = self._newest.ends_s - self._kept[-1].ends_s < _LEAST_S and len(self._kept) > 1
+        return (*(self._kept[:-1] if short else self._kept), self._newest)
 
     @property
     def troubles(self) -> tuple[Trouble, ...]:
@@ -117,41 +101,20 @@ class History:
         self._add_hottest(status)
         self.last = status
         new = self._stretch(status)
-        if not self._stretches:
-            self._stretches.append(new)  # the beginning stays as it is: rates count from it
-            return
-        self._open = new if self._open is None else self._open.joined(new)
-        if self._open.samples >= self._each:
-            self._stretches.append(self._open)
-            self._open = None
-            if len(self._stretches) >= self._most:
-                self._thin_out()
+        # The first one is the beginning: rates count from it.
+        if self._seen % self._each == 0:
+            self._kept.append(new)
+            if len(self._kept) >= self._most:
+                self._kept = self._kept[::2]
+                self._each *= 2
+        self._newest = None if self._kept[-1] is new else new
+        self._seen += 1
 
     def evenly(self, most: int) -> list[Interval]:
-        """About ``most`` stretches of one length, or fewer; none that is much shorter."""
+        """About ``most`` stretches of one length, or fewer."""
         found = self.stretches
-        if len(found) < 3:
-            return list(found)
-        least_s = max((found[-1].ends_s - found[0].ends_s) / most, _LEAST_S)
-        even, begins_s, open_ = [found[0]], found[0].ends_s, None
-        for stretch in found[1:]:
-            open_ = stretch if open_ is None else open_.joined(stretch)
-            if open_.ends_s - begins_s >= least_s:
-                even.append(open_)
-                begins_s, open_ = open_.ends_s, None
-        if open_ is not None:
-            short = open_.ends_s - begins_s < least_s / 2 and len(even) > 1
-            even.append(even.pop().joined(open_) if short else open_)
-        return even
-
-    def _thin_out(self) -> None:
-        first, *rest = self._stretches
-        pairs = [first]
-        for at in range(0, len(rest) - 1, 2):
-            pairs.append(rest[at].joined(rest[at + 1]))
-        self._stretches = pairs
-        self._open = rest[-1] if len(rest) % 2 else None
-        self._each *= 2
+        step = max(1, -(-len(found) // most))
+        return [*found[:-1:step], *found[-1:]]
 
     def _settle_partitions(self, status: Status) -> None:
         parts = status.partitions
@@ -169,7 +132,6 @@ class History:
         failures, latency = status.failures, status.latency_recent
         return Interval(
             ends_s=status.elapsed_s,
-            samples=1,
             finished=status.sub_messages.finished,
             dead=status.sub_messages.dead,
             failed=status.sub_messages.failed,
@@ -203,14 +165,6 @@ class History:
             self._deepest[key] = max(depth, self._deepest.get(key, 0))
         if len(self._deepest) > _HOTTEST_KEPT:
             self._deepest = dict(self.hottest)
-
-
-def _worst(
-    one: tuple[float, float, float] | None, other: tuple[float, float, float] | None
-) -> tuple[float, float, float] | None:
-    if one is None or other is None:
-        return one or other
-    return max(one[0], other[0]), max(one[1], other[1]), max(one[2], other[2])
 
 
 def rates(stretches: Sequence[Interval], counts: Iterable[int]) -> list[float]:

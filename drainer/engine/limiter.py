@@ -8,6 +8,7 @@ from time import process_time, thread_time
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.progress import Outcome
+from drainer.engine.failures import Failures
 from drainer.engine.status import AutoStatus
 from drainer.policy.concurrency_limit import ConcurrencyLimit
 from drainer.policy.concurrency_trial import Interval
@@ -17,11 +18,10 @@ class Limiter:
     """Looks several times a second at what was done since the last time; it costs no sub-message.
 
     Args:
-        failed: how many attempts have failed so far.
+        failures: knows how many attempts have failed, and how many calls of the handler have ended
+            well when it takes several sub-messages in one.
         idle: how many workers find nothing to do.
         use: called with each new limit.
-        calls: how many calls of the handler have ended well, when it takes several sub-messages in
-            one; None when each is a call.
         threads: whether the handler runs on threads, and so all of the process is its processor
             time; of an async one it is that of the event loop's thread, whose task this is.
     """
@@ -30,21 +30,19 @@ class Limiter:
         self,
         knee: ConcurrencyLimit,
         dispatcher: Dispatcher,
-        failed: Callable[[], int],
+        failures: Failures,
         idle: Callable[[], int],
         use: Callable[[int], None],
         *,
-        calls: Callable[[], int] | None = None,
         threads: bool,
         clock: Callable[[], float],
     ) -> None:
         self._clock = clock
         self._search = knee
         self._dispatcher = dispatcher
-        self._failed = failed
+        self._failures = failures
         self._idle = idle
         self._use = use
-        self._calls = calls
         self._threads = threads
         self._found: int | None = None
         self._last = self._now()
@@ -80,7 +78,7 @@ class Limiter:
                 failed=now[2] - before[2],
                 in_flight=(before[3] + now[3]) / 2,
                 busy=(now[4] - before[4]) / seconds,
-                calls=None if self._calls is None else now[5] - before[5],
+                calls=None if self._failures.calls is None else now[5] - before[5],
             )
         )
         self._found = self._search.settled or self._found
@@ -90,10 +88,9 @@ class Limiter:
     def _now(self) -> tuple[float, int, int, int, float, int]:
         ledgers = self._dispatcher.ledgers.values()
         done = sum(each.subs_done + each.subs_otherwise[Outcome.SKIPPED] for each in ledgers)
-        done -= sum(
-            self._dispatcher.rule_filter.skipped_by.values()
-        )  # no worker had a part in these
+        # No worker had a part in what rules took out.
+        done -= sum(self._dispatcher.rule_filter.skipped_by.values())
         running = self._search.limit - self._idle()
         busy_s = process_time() if self._threads else thread_time()
-        calls = done if self._calls is None else self._calls()
-        return self._clock(), done, self._failed(), running, busy_s, calls
+        failures = self._failures
+        return self._clock(), done, failures.failed_attempts, running, busy_s, failures.calls or 0

@@ -19,7 +19,6 @@ from drainer.core.lanes import look_ahead
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan
-from drainer.engine.bundles import Bundles
 from drainer.engine.capping import cap_status
 from drainer.engine.checkpointer import PlanStore
 from drainer.engine.coroutines import AsyncWorkers
@@ -37,7 +36,7 @@ from drainer.engine.status import AutoStatus, FailureStatus, Status, Summary
 from drainer.engine.tasks import spawn
 from drainer.engine.threads import ThreadWorkers
 from drainer.engine.watchdog import Watchdog
-from drainer.engine.workers import Starter, Workers
+from drainer.engine.workers import Workers
 from drainer.errors import DrainerError, HandleFailed, RecordsDeleted, ThreadsOverdue, both
 from drainer.handler import Context
 from drainer.loader import LoadedHandler, describe
@@ -163,7 +162,9 @@ class LocalDrain:
             dispatcher,
             self._plan.failures,
             self._ports.dead_letters,
-            use=lambda starter: self._workers.use(self._before(starter)),  # they come next
+            bundling := self._handler.bundling,
+            awaits=lambda: self._pump.awaits,  # it comes next, and so do the workers
+            use=lambda starter: self._workers.use(starter),  # noqa: PLW0108
             wake=lambda: self._workers.wake(),  # noqa: PLW0108
             changed=self._end_if_over,
             halt=self._life.end,
@@ -174,20 +175,12 @@ class LocalDrain:
         make_workers: Callable[..., Workers] = partial(ThreadWorkers, runtime=self._runtime)
         if self._handler.is_async:
             make_workers = partial(AsyncWorkers, held=checkpointer.keep_up, clock=clock)
-        bundling = self._handler.bundling
-        self._bundles: Bundles | None = None
-        if bundling is not None:
-            self._bundles = Bundles(
-                bundling, dispatcher, failures, self._wake, lambda: self._pump.awaits, clock
-            )
-        heard_by = self._bundles or failures
         self._workers: Workers = make_workers(
-            self._before(failures.starter),
+            failures.starter,
             cast(Any, self._handler.handle_bundle if bundling else self._handler.handle),
             first,
             self._plan.failures.timeout_s,
-            failed=heard_by.failed,
-            late=heard_by,
+            failures,
             broken=self._life.end,
             idle=self._idle,
             note=latencies.note,
@@ -205,14 +198,12 @@ class LocalDrain:
             clock=clock,
         )
         if concurrency.is_auto:
-            bundles = self._bundles
             self._limiter = Limiter(
                 concurrency.search(first, most),
                 dispatcher,
-                lambda: failures.failed_attempts,
+                failures,
                 lambda: self._workers.idle,
                 self._limit,
-                calls=None if bundles is None else lambda: bundles.calls,
                 threads=not self._handler.is_async,
                 clock=clock,
             )
@@ -350,13 +341,6 @@ class LocalDrain:
     def _look_ahead(self, calls: int) -> int:
         bundling = self._handler.bundling
         return look_ahead(calls * (bundling.lanes if bundling else 1))
-
-    def _before(self, starter: Starter) -> Starter:
-        return self._bundles.before(starter) if self._bundles else starter
-
-    def _wake(self) -> None:
-        if not self._life.ended.done():
-            self._workers.wake()
 
     def _idle(self) -> None:
         # A worker found nothing to do: there may be room to deliver more, or nothing is left.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from drainer.core.dispatch import Dispatcher
-from drainer.engine.apart import DeadLetters
 from drainer.engine.checkpointer import Committer, Lock
+from drainer.engine.failures import DeadLetters
 from drainer.engine.pump import Batch
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError

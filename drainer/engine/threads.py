@@ -13,8 +13,7 @@ from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.tasks import spawn
 from drainer.engine.workers import (
     Broken,
-    Failed,
-    Late,
+    Judge,
     Note,
     Starter,
     insist_on_done,
@@ -38,8 +37,7 @@ class ThreadWorkers:
         handle: Callable[[SubMessage], Any],
         concurrency: int,
         timeout_s: float,
-        failed: Failed,
-        late: Late,
+        judge: Judge,
         broken: Broken,
         idle: Callable[[], None],
         note: Note,
@@ -52,8 +50,7 @@ class ThreadWorkers:
         self._handle = handle
         self._concurrency = concurrency
         self._timeout_s = timeout_s
-        self._failed = failed
-        self._late = late
+        self._judge = judge
         self._broken = broken
         self._idle = idle
         self._begun: dict[int, tuple[SubMessage, float]] = {}  # what each thread is at, since when
@@ -140,12 +137,12 @@ class ThreadWorkers:
                     if self._stand_ins < self._concurrency and not self._stopping:
                         self._stand_ins += 1
                         self._start_one()
-                    self._late.overdue(sub)
+                    self._judge.overdue(sub)
             if len(self._overdue) < self._concurrency + self._stand_ins:
                 self._stuck_since_s = None
             else:
                 self._stuck_since_s = self._stuck_since_s or now
-                self._late.stuck(self._stuck_since_s)
+                self._judge.stuck(self._stuck_since_s)
 
     def _watch_no_more(self) -> None:
         if self._timeout_s:
@@ -193,10 +190,10 @@ class ThreadWorkers:
             if self._stand_ins > len(self._overdue):  # then one thread more than is needed ends
                 self._stand_ins -= 1
                 self._inbox.put(None)
-            self._late.returned(sub)
+            self._judge.returned(sub)
         else:
             self._out -= 1
         if error is None:
             self._starter.finish(sub)
         else:
-            self._failed(sub, error)
+            self._judge.failed(sub, error)

@@ -19,7 +19,6 @@ WATCH_LEAST_S, WATCH_MOST_S = 0.02, 1.0
 
 # What goes to the handler in one call: a SubMessage, or a Bundle where it wants several at once.
 Work = Any
-Failed = Callable[[Work, BaseException], None]
 Broken = Callable[[BaseException], None]
 Note = Callable[[float, int], int]  # takes a latency and its gap, gives the next (latencies.py)
 
@@ -49,14 +48,19 @@ class Starter(Protocol):
     def finish_and_take(self, work: Work) -> Work | None: ...
 
 
-class Late(Protocol):
-    """Who is told of threads that go on after their time (engine/failures.py)."""
+class Judge(Protocol):
+    """Decides what becomes of calls that do not end well (engine/failures.py)."""
 
-    def overdue(self, work: Work) -> None: ...
+    def failed(self, work: Work, error: BaseException) -> None: ...
 
-    def returned(self, work: Work) -> None: ...
+    def overdue(self, work: Work) -> None:
+        """Its thread goes on after its time."""
 
-    def stuck(self, since_s: float) -> None: ...
+    def returned(self, work: Work) -> None:
+        """It was overdue; that it has failed or finished comes next."""
+
+    def stuck(self, since_s: float) -> None:
+        """All threads are overdue since then."""
 
 
 class Workers(Protocol):

@@ -209,15 +209,10 @@ class FailurePolicy:
         wait_s = self.settings.delay_s(sub.attempt, self._random) if after_s is None else after_s
         return Decision(Fate.RETRY, now_s + max(0.0, wait_s))
 
-    def failed(
-        self, sub: SubMessage, done: int, at_work: int, now_s: float, *, looked: bool = False
-    ) -> Decision:
-        """For an attempt that failed, or took too long; ``at_work`` as the breaker wants it.
-
-        ``looked`` says that ``look_for_outage`` has heard of this attempt, when it was overdue.
-        """
+    def failed(self, sub: SubMessage, done: int, at_work: int, now_s: float) -> Decision:
+        """For an attempt that failed, or took too long; ``at_work`` as the breaker wants it."""
         settings, breaker = self.settings, self.breaker
-        why = None if looked else self.look_for_outage(sub, done, at_work, now_s)
+        why = self.look_for_outage(sub, done, at_work, now_s)
         if why is not None:
             return Decision(Fate.HALT, why=why)
         failing = breaker.failing(sub, now_s)

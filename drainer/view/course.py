@@ -83,8 +83,7 @@ def _to_go(stretches: Sequence[Interval], clock: Clock, history: History) -> Plo
 
 
 def _in_handler(stretches: Sequence[Interval], clock: Clock, *, bundled: bool) -> Plot:
-    samples = sum(stretch.samples for stretch in stretches)
-    mean = sum(stretch.running * stretch.samples for stretch in stretches) / samples
+    mean = sum(stretch.running for stretch in stretches) / len(stretches)
     most = max(stretch.concurrency for stretch in stretches)
     allows = figures.count(most)
     if min(stretch.concurrency for stretch in stretches) < most:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from drainer.command import command
 from drainer.core.bundles import BatchOf, Bundling
-from drainer.engine.preview import Engine, PartitionAction, Preview
+from drainer.engine.preview import EngineChoice, PartitionAction, Preview
 from drainer.policy.concurrency import Concurrency
 from drainer.view import figures
 from drainer.view.capping import cap_field
@@ -84,7 +84,7 @@ def settings(action: Preview) -> Iterator[Item]:
     yield from rule_fields(action.rules, letters=_letters(action))
 
 
-def _engine(engine: Engine) -> Iterator[Field]:
+def _engine(engine: EngineChoice) -> Iterator[Field]:
     # Of Spark what a person may want to change.
     if not engine.is_spark:
         yield Field("engine", "this process", engine.why)

@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 from made_up_kafka import Accounting, Rehearsal, log_of
 
-from drainer.core.bundles import Bundle
-from drainer.engine import local
-from drainer.engine.bundles import Bundles
+from drainer.engine.failures import Failures
 from drainer.engine.local import LocalDrain
 from drainer.engine.settings import LocalSettings
+from drainer.engine.status import Status
 from drainer.handler import Retry, Skip
 from drainer.message import Barrier, SubMessage
 from drainer.policy import breaker
@@ -143,11 +142,9 @@ def test_a_call_that_takes_too_long_is_cancelled_and_split(tmp_path: Path) -> No
     assert not handler.account.breaches
 
 
-def test_threads_that_are_overdue_keep_all_their_lanes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_that_are_overdue_keep_all_their_lanes(tmp_path: Path) -> None:
     go_on = threading.Event()
-    held: list[Bundle] = []
+    late: list[int] = []
     more = [[f"other{n % 50}"] for n in range(10_000)]  # it goes on with, and is not over before
 
     class Slow(BatchesOnThreads):
@@ -158,20 +155,19 @@ def test_threads_that_are_overdue_keep_all_their_lanes(
                 if any(sub.message.offset == 5 for sub in subs):
                     assert go_on.wait(10)
 
-    class Watched(Bundles):
-        def overdue(self, bundle: Bundle) -> None:
-            super().overdue(bundle)
-            held.append(bundle)
+    def observe(status: Status) -> None:
+        if status.failures.late:
+            late.append(status.failures.late)
             go_on.set()
 
-    monkeypatch.setattr(local, "Bundles", Watched)
     log = log_of(*LOG.records.values(), *more)
     rehearsal = Rehearsal(tmp_path, {0: log}, failures=replace(QUICK, timeout_s=0.05))
+    rehearsal.observe = observe
     handler = Slow()
     summary = rehearsal.drain(handler)
 
-    assert len(held[0].members) > 1
-    assert summary.failures.timeouts == len(held)
+    assert late[0] > 1
+    assert summary.failures.timeouts >= 1
     assert summary.failures.late == 0
     assert summary.exit_code == 0
     assert summary.sub_messages.done == 10_100
@@ -215,14 +211,14 @@ def test_a_call_that_waits_while_all_workers_are_busy_does_not_keep_the_loop_bus
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = 0
-    look_again = Bundles._look_again
+    tick = Failures._tick
 
-    def counting(bundles: Bundles) -> None:
+    def counting(failures: Failures) -> None:
         nonlocal looks
         looks += 1
-        look_again(bundles)
+        tick(failures)
 
-    monkeypatch.setattr(Bundles, "_look_again", counting)
+    monkeypatch.setattr(Failures, "_tick", counting)
 
     drains: list[LocalDrain] = []
 
@@ -230,7 +226,7 @@ def test_a_call_that_waits_while_all_workers_are_busy_does_not_keep_the_loop_bus
         linger_ms = 1
 
         async def handle_batch(self, subs: Sequence[SubMessage]) -> None:
-            drains[0]._wake()  # as if more had been delivered
+            drains[0]._workers.wake()  # as if more had been delivered
             await asyncio.sleep(0.1)
             self.note(subs)
 

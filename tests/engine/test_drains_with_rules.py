@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of
 
-from drainer.engine import apart, pump
+from drainer.engine import pump
 from drainer.errors import DeadLetterNotWritten
 from drainer.handler import Handler
 from drainer.policy.rules.settings import LIMIT, OverLimit, RuleSettings, SkipRule
@@ -82,7 +82,6 @@ def test_letters_above_a_limit_are_dead_once_they_are_safe(tmp_path: Path) -> No
 def test_no_more_are_under_way_than_memory_is_meant_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apart, "UNDER_WAY_MOST", 10)
     monkeypatch.setattr(pump, "LETTERS_MOST", 20)
     rehearsal = Rehearsal(tmp_path, {0: log_of(*(["hot"] * 5 for _ in range(100)))})
     rehearsal.rules = LETTERS
@@ -104,7 +103,7 @@ def test_no_more_are_under_way_than_memory_is_meant_for(
     letters.send = counting  # type: ignore[method-assign]
     drained = rehearsal.drain(OnTheLoop())
     assert drained.sub_messages.dead == 498
-    assert most <= 10
+    assert most <= 25, "as many as are meant, and one message more"
 
 
 def test_a_letter_that_can_not_be_written_stops_the_drain_and_stays_pending(

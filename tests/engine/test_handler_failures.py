@@ -302,7 +302,6 @@ def test_an_open_may_refuse_in_its_own_words(tmp_path: Path) -> None:
 def test_what_other_threads_have_done_counts_when_one_result_ends_the_drain() -> None:
     first, second = SubMessage("a"), SubMessage("b")
     workers: Any = None
-    nobody: Any = None
 
     class Two:
         lanes, ready = Lanes(), 0
@@ -324,8 +323,9 @@ def test_what_other_threads_have_done_counts_when_one_result_ends_the_drain() ->
         while not workers._outbox:
             time.sleep(0.0005)
 
-    def failed(sub: SubMessage, error: BaseException) -> None:
-        raise HandleFailed("coalesce, of what was to be next, failed")
+    class Judge:
+        def failed(self, sub: SubMessage, error: BaseException) -> None:
+            raise HandleFailed("coalesce, of what was to be next, failed")
 
     async def play() -> list[SubMessage]:
         nonlocal workers
@@ -336,13 +336,13 @@ def test_what_other_threads_have_done_counts_when_one_result_ends_the_drain() ->
             workers.begin_no_more()
 
         asyncio.get_running_loop().set_exception_handler(end)
+        judge: Any = Judge()
         workers = ThreadWorkers(
             two,
             handle,
             2,
             0.0,
-            failed,
-            nobody,
+            judge,
             ended.append,
             lambda: None,
             lambda took, gap: 0,
