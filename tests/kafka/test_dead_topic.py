@@ -21,6 +21,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.letters.reading import read_letters
 from drainer.operations.policy import Policy
 from drainer.policy.failures import FailureSettings
+from drainer.policy.rules.settings import RuleSettings
 from drainer.sandbox import Broker
 from kafka.sender import sending
 from kafka.topic import WAIT_S, Topic, eventually
@@ -141,7 +142,7 @@ def test_who_may_write_but_not_see_the_configuration_can_use_it(
         assert sender.all_told() == [None]
     found = look(ann, topic_name)
     assert found.hidden
-    (warning,) = Policy(FailureSettings(), found).warnings
+    (warning,) = Policy(FailureSettings(), RuleSettings(), found).warnings
     assert f"grant DESCRIBE_CONFIGS on topic {topic_name}" in warning
     with pytest.raises(Refused, match="may not read") as raised:
         list(read_letters(ann, topic_name))
