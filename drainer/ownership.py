@@ -1,4 +1,4 @@
-"""Who could have written a file: what drainer reads unasked must be its user's own, or root's."""
+"""Who could have written a file: what drainer trusts must be its user's own, or root's."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from drainer.errors import Refused
-
-_FOR_GROUP, _FOR_ALL = stat.S_IWGRP, stat.S_IWOTH
 
 
 class NotOwn(Refused):
@@ -34,7 +32,7 @@ def insist_own(path: Path, status: os.stat_result) -> None:
     """Raises NotOwn when ``status`` says that somebody else could have written what is there."""
     reason = not_own(status)
     if reason:
-        raise NotOwn(f"{path} {reason}")
+        raise NotOwn(f"{path} {reason}", hint="Read it first; then make a copy of your own.")
 
 
 def insist_new_files_own(folder: Path) -> None:
@@ -44,31 +42,16 @@ def insist_new_files_own(folder: Path) -> None:
         insist_own(folder, os.fstat(probe.fileno()))
 
 
-def insist_own_folder(folder: Path) -> None:
-    """Raises NotOwn when somebody else could put a file of their choice into a folder, or into the
-    place of one that it lies in. In a sticky folder, as /tmp is, others can't move what is not
-    theirs."""
-    for each in (folder, *folder.parents):
-        status = each.stat()
-        reason = not_own(status)
-        if reason and not (status.st_uid in _trusted() and status.st_mode & stat.S_ISVTX):
-            raise NotOwn(f"{each} {reason}")
-
-
 def not_own(status: os.stat_result) -> str:
     """Why somebody else could have written it: ``belongs to …``, ``can be written by …``."""
-    if status.st_uid not in _trusted():
+    if status.st_uid not in (os.geteuid(), 0):
         return f"belongs to {_user(status.st_uid)}, and not to {_user(os.geteuid())}"
     mode = stat.S_IMODE(status.st_mode)
-    if mode & _FOR_ALL:
+    if mode & stat.S_IWOTH:
         return f"can be written by anybody (mode {mode:04o})"
-    if mode & _FOR_GROUP and not _is_private(status.st_gid, status.st_uid):
+    if mode & stat.S_IWGRP and not _is_private(status.st_gid, status.st_uid):
         return f"can be written by group {_group(status.st_gid)} (mode {mode:04o})"
     return ""
-
-
-def _trusted() -> tuple[int, int]:
-    return (os.geteuid(), 0)
 
 
 def _is_private(gid: int, uid: int) -> bool:

@@ -39,7 +39,7 @@ def test_a_profile_for_a_drain_loads_that_command_alone() -> None:
     code = (
         "import sys, typer; from drainer.cli.app import app;"
         "from drainer.cli.profile import as_defaults; commands = typer.main.get_command(app);"
-        "as_defaults({'concurrency': 7}, commands, wanted='run'); print(*sys.modules)"
+        "as_defaults({'concurrency': 7}, commands, None, wanted='run'); print(*sys.modules)"
     )
     told = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
-from contextvars import ContextVar
 from enum import StrEnum
 
 import typer
@@ -20,7 +19,6 @@ from drainer.errors import (
 from drainer.view.log import logging_as_json
 from drainer.view.terminal import Terminal
 
-_announced = ContextVar("_announced", default="")
 _STATUS = {EXIT_REFUSED: "refused", EXIT_INTERRUPTED: "interrupted"}
 
 
@@ -41,11 +39,6 @@ def speaking(log_format: LogFormat, *, json: bool, quiet: bool, debug: bool) -> 
         yield terminal
 
 
-def announce(text: str) -> None:
-    """Has the command that follows say this first, in its own way of speaking."""
-    _announced.set(text)
-
-
 @contextmanager
 def answering(terminal: Terminal) -> Iterator[None]:
     """Turns what is raised inside into words and an exit code; with --json into an object too.
@@ -54,9 +47,6 @@ def answering(terminal: Terminal) -> Iterator[None]:
     """
     try:
         with redirect_stdout(sys.stderr) if terminal.json else nullcontext():
-            if said := _announced.get():
-                announce("")
-                terminal.say(said)
             yield
     except typer.Exit:
         raise

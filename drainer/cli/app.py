@@ -95,14 +95,13 @@ def drainer(
     context: typer.Context,
     profile: Annotated[
         str | None,
-        typer.Option(envvar="DRAINER_PROFILE", help="Values from [profile.NAME] of drainer.toml."),
+        typer.Option(envvar="DRAINER_PROFILE", help="Values from [profile.NAME] of --config."),
     ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
             envvar="DRAINER_CONFIG",
-            help="The profile file. Default: ./drainer.toml; handler, brokers, logins and yes are"
-            " only taken from a file that is named.",
+            help="A TOML file of option values.",
         ),
     ] = None,
     version: Annotated[
@@ -120,13 +119,13 @@ def drainer(
     letters or records lost to retention; 8 ended part-way, and can't be resumed as things are.
     """
     # Not before a command is known: the version is told without a terminal.
-    from drainer.cli.answer import announce, answering  # noqa: PLC0415
+    from drainer.cli.answer import answering  # noqa: PLC0415
     from drainer.cli.profile import apply_profile  # noqa: PLC0415
     from drainer.view.terminal import Terminal  # noqa: PLC0415
 
     # The command's own options are not known yet, and its words no longer in the context.
     with answering(Terminal(json="--json" in sys.argv)):
-        announce(apply_profile(context, config, profile))
+        apply_profile(context, config, profile)
 
 
 def main() -> None:

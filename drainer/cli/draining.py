@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
+from drainer import wings
 from drainer.cli.answer import insist_on_yes
-from drainer.cli.resuming import resuming_with
+from drainer.cli.groups import options_of
+from drainer.core.plan import OffsetPlan
 from drainer.engine.deadline import DeadlineWatch
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
@@ -24,9 +29,11 @@ from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Resuming, Status
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted
 from drainer.kafka.cluster import Cluster
+from drainer.kafka.settings import hides, is_secret
 from drainer.loader import describe
 from drainer.operations.drain import drain
 from drainer.operations.start import Prepared, nothing_to_drain
+from drainer.policy.rate_cap import CapCurve
 from drainer.view.preview import show_preview
 from drainer.view.progress import ProgressView, progress_view
 from drainer.view.report.file import ReportFile
@@ -38,6 +45,14 @@ if TYPE_CHECKING:
     from drainer.metrics.server import MetricsServer
 
 TELL_S = 1.0  # a terminal that is held must not keep a process that is to end
+
+_LOGIN = re.compile(r":\S*@")
+# Names that handlers' authors choose; too many are named without their value rather than too few.
+_MAY_BE_SECRET = re.compile(
+    r".key$|auth|bearer|cookie|cred|dsn|jwt|pass|private|pwd|^pw$|signature|token", re.IGNORECASE
+)
+# No word that a person reads: long, with digits among letters.
+_RANDOM = re.compile(r"(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[A-Za-z0-9+=_~-]{20,}")
 
 
 def tell_dry_run(
@@ -144,3 +159,57 @@ def _tell_the_end(terminal: Terminal, view: ProgressView, plan: Path, resuming: 
     for stream in (sys.stdout, sys.__stdout__, sys.stderr):  # os._exit() flushes nothing
         if stream is not None:
             stream.flush()
+
+
+def settle_cap(cluster: Cluster, prepared: Prepared, curve: CapCurve | None) -> Prepared:
+    """What was prepared, held to these limits. Raises LimitsRefused if nothing is safe by them."""
+    if curve is None:
+        return replace(prepared, plan=replace(prepared.plan, limits=None))
+    capped: Prepared = wings.load(wings.Hook.SETTLE_CAP)(cluster, prepared, curve)
+    return capped
+
+
+def resuming_with(context: typer.Context, plan: OffsetPlan) -> Resuming:
+    """The options that a resume of this run needs: how to connect, what the handler is told, and
+    how to drain. What is drained, by which handler, rules and policy, is in the plan.
+
+    What a variable or a profile gave is taken as what was typed is: the next shell may have
+    neither.
+    """
+    shown: list[str] = []
+    hidden: list[str] = []
+    for name, declared in options_of(context).items():
+        value = context.params.get(name)
+        source = context.get_parameter_source(name)
+        if not declared.resumes or value is None or source is None or source.name == "DEFAULT":
+            continue
+        if _in_plan(name, value, plan):
+            continue
+        for text in _texts(value):
+            pair, _, of_pair = text.partition("=")
+            if declared.pairs and _may_be_secret(declared.word, pair, of_pair):
+                hidden.append(f"{declared.word} {shlex.quote(pair)}=…")
+            else:
+                shown += [declared.word, text]
+    return Resuming(tuple(shown), tuple(hidden))
+
+
+def _may_be_secret(word: str, name: str, value: str) -> bool:
+    if is_secret(name) or hides(name, value) or _LOGIN.search(value):
+        return True
+    chosen = word == "--set"
+    return chosen and bool(_MAY_BE_SECRET.search(name) or _RANDOM.fullmatch(value))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    for each in value if isinstance(value, list | tuple) else [value]:
+        yield str(each.value if isinstance(each, Enum) else each)
+
+
+def _in_plan(name: str, value: Any, plan: OffsetPlan) -> bool:
+    match name:
+        case "bootstrap_server":
+            return bool(value == plan.bootstrap_servers)
+        case "client_config":
+            return str(Path(value).absolute()) == plan.client_config
+    return False

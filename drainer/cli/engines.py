@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import typer
-
 from drainer import wings
-from drainer.cli.groups import option, options, options_of, source
+from drainer.cli.groups import option, options
+from drainer.cli.values import parse_pairs, parse_size
 from drainer.engine.preview import PROCESS, EngineChoice, EngineName
 from drainer.engine.settings import LocalSettings
-from drainer.errors import UsageError
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared
 
 NO_MASTER = "no Spark master is named"
-_MASTER_VARIABLE = "DRAINER_SPARK_MASTER"
 
 
 @options("What it runs on")
@@ -35,25 +32,27 @@ class Engines:
     master: str | None = option(
         "--master",
         default=None,
-        envvar=_MASTER_VARIABLE,
+        envvar="DRAINER_SPARK_MASTER",
         resumes=True,
         metavar="URL",
         help="Spark's master: local[*], spark://HOST:PORT, yarn, k8s://https://HOST:PORT. Default"
         " for Spark: local[*], all cores of this machine.",
     )
-    spark_conf: tuple[str, ...] = option(
+    spark_conf: Mapping[str, str] = option(
         "--spark-conf",
         default=(),
         many=str,
+        parse=parse_pairs,
         resumes=True,
         pairs=True,
         metavar="NAME=VALUE",
         help="A setting of Spark's; repeat for several. What would break order, or handle twice, is"
         " refused. Others on this machine can see it in the process list: keep secrets in files.",
     )
-    wave: str = option(
+    wave_bytes: int = option(
         "--wave",
         default="2GiB",
+        parse=parse_size,
         resumes=True,
         metavar="SIZE",
         help="How much of the backlog Spark reads, shuffles and handles at once. A larger one has"
@@ -91,23 +90,14 @@ class Engines:
         """Whether an estimate decides."""
         return self.engine is EngineName.AUTO and self.master is None
 
-    def request(self, context: typer.Context) -> Any:
-        """What is asked of Spark's wing; None when nothing is said of Spark.
+    def request(self) -> Any:
+        """What is asked of Spark's wing; None when nothing is, as with ``--engine process``.
 
-        With ``--engine process`` what variables and a profile say of Spark is let alone. Raises
-        UsageError.
+        Raises UsageError.
         """
-        if self.engine is EngineName.PROCESS:
-            for word in typed_of_spark(context):
-                raise UsageError(
-                    f"{word} is for Spark, and --engine process says otherwise",
-                    hint="leave one of them out",
-                )
+        if self.engine is EngineName.PROCESS or self == Engines():
             return None
-        if self == Engines():
-            return None
-        named_by = None if self.master is None else _named_by(context)
-        return wings.load(wings.Hook.ASK_FOR_ENGINE)(self, named_by)
+        return wings.load(wings.Hook.ASK_FOR_ENGINE)(self)
 
     def settle(
         self,
@@ -130,37 +120,3 @@ class Engines:
             return settle(prepared, asked, running, look)  # type: ignore[no-any-return]
         action = replace(prepared.action, engine=chosen)
         return replace(prepared, action=action, engine=IN_PROCESS)
-
-
-def typed_of_spark(context: typer.Context) -> list[str]:
-    """The options of Spark's that were typed."""
-    return [
-        declared.word
-        for name, declared in options_of(context).items()
-        if name in Engines.__options__ and name != "engine"  # type: ignore[attr-defined]
-        if source(context, name) == "COMMANDLINE"
-    ]
-
-
-def _named_by(context: typer.Context) -> str:
-    match source(context, "master"):
-        case "ENVIRONMENT":
-            return _MASTER_VARIABLE
-        case "DEFAULT_MAP":
-            return "the profile"
-        case _:
-            return "--master"
-
-
-def spark_pairs(texts: Sequence[str]) -> dict[str, str]:
-    """Settings of Spark by name. Raises UsageError."""
-    pairs: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            # The text is not shown: it may have a secret in it.
-            raise UsageError(
-                "--spark-conf: this is no NAME=VALUE", hint="as in spark.executor.memory=4g"
-            )
-        pairs[name.strip()] = value.strip()
-    return pairs

@@ -226,13 +226,6 @@ def options_of(context: typer.Context) -> Mapping[str, Option]:
     return declared
 
 
-def source(context: typer.Context, name: str) -> str | None:
-    """Where an option's value is from: COMMANDLINE, ENVIRONMENT, DEFAULT_MAP (a profile), DEFAULT;
-    None when the command has no such option."""
-    found = context.get_parameter_source(name)
-    return None if found is None else found.name
-
-
 def _one(name: str, declared: Option) -> Callable[[Mapping[str, Any]], Any]:
     return lambda given: declared.value(given[name])
 

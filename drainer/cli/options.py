@@ -1,34 +1,45 @@
-"""The options that several commands share; every one also by environment variable and profile."""
+"""The groups of options that several commands share; every option also by variable and profile."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
+from drainer import wings
+from drainer.cli.connecting import Kafka
 from drainer.cli.groups import argument, option, options
 from drainer.cli.values import (
     parse_concurrency,
     parse_deadline,
     parse_duration,
     parse_pairs,
+    parse_rate,
     parse_size,
 )
 from drainer.core.order import Order
 from drainer.engine.settings import LocalSettings
 from drainer.errors import UsageError
+from drainer.loader import load_handler
+from drainer.operations.start import Request
 from drainer.policy.concurrency import Concurrency
+from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.policy.rate_cap import CapCurve
+from drainer.policy.rules.rule_filter import RuleFilter
+from drainer.policy.rules.settings import OverLimit, RuleSettings, SkipRule
 from drainer.view.report.file import ReportFile
-from drainer.wings import Extra, insist_on
 
-_HANDLER = (
-    "package.module:Name, path/to/file.py:Name, or the name of an installed handler"
-    " (built in: print, count, produce)."
-)
-_TALKING = "Talking"
+NEW_DRAIN = FailureSettings(retries=3)
+
+_HANDLER = "package.module:Name, path/to/file.py:Name, or an installed name: print, count, produce."
+_WHAT, _TALKING = "What to drain", "Talking"
+_RULES = "What is left out on purpose (kept in the plan)"
+_LIMITS = "What the brokers bear"
 
 
 def insist_on_concurrency(text: str) -> str:
@@ -42,11 +53,27 @@ def insist_on_concurrency(text: str) -> str:
 
 def parse_report(path: str) -> ReportFile:
     """Raises Refused at once when there could be no report at the end."""
-    insist_on(Extra.REPORT, "--report")
+    wings.insist_on(wings.Extra.REPORT, "--report")
     return ReportFile(Path(path))
 
 
-@options("What to drain")
+def parse_limit(text: str) -> Limit:
+    """``100``, ``1%`` or ``none``. Raises UsageError."""
+    try:
+        return Limit.parse(text)
+    except ValueError:
+        raise UsageError(
+            f"{text!r} is neither a count nor a share", hint="as in 100, 1% or none"
+        ) from None
+
+
+def load_limits(text: str) -> CapCurve:
+    """The curve of a file of limits. Raises LimitsRefused."""
+    curve: CapCurve = wings.load(wings.Hook.LOAD_LIMITS)(Path(text))
+    return curve
+
+
+@options(_WHAT)
 class Records:
     """Records of a topic."""
 
@@ -61,34 +88,26 @@ class Records:
     )
 
 
-@options("What to drain")
+@options(_WHAT)
 class What(Records):
     """The backlog, and the handler that it goes through."""
 
-    group: str = option(
-        "--group", help="Consumer group whose backlog it is. It must have no live member."
-    )
+    group: str = option("--group", help="Its consumer group, without live members.")
     handler: str = option("--handler", help=_HANDLER)
     from_: str = option(
         "--from",
         default="committed",
         metavar="committed[-or-earliest|-or-end]|earliest|OFFSET|@ISO-TIME",
-        help="Where the backlog begins. Partitions without a committed offset are refused unless"
-        " this says where they begin. A time means the first record, by offset, stamped then or"
-        " later.",
+        help="Where the backlog begins, also where no offset is committed.",
     )
     until: str = option(
         "--until",
         default="end",
         metavar="end|OFFSET|@ISO-TIME",
-        help="Where the backlog ends: before this offset, or the first record of that time or"
-        " later. Frozen when the drain is planned.",
+        help="Before which offset or time it ends.",
     )
     order: Order = option(
-        "--order",
-        default=Order.SUB_KEY,
-        help="What order is kept for. The other orders than sub-key are the conventional ones, to"
-        " compare with and for handlers that can't split.",
+        "--order", default=Order.SUB_KEY, help="What order is kept for. Others are for comparison."
     )
 
 
@@ -104,9 +123,7 @@ class How:
         resumes=True,
         metavar="N|auto|auto:MAX",
         callback=insist_on_concurrency,
-        help="Sub-messages in the handler at once. More drains faster until the downstream"
-        " saturates; each may be handled again after a crash. auto finds where throughput stops"
-        " growing, up to 2,000 (200 for a handler on threads) or MAX.",
+        help="Sub-messages in the handler at once; auto finds how many pay.",
     )
     buffer_bytes: int = option(
         "--buffer",
@@ -114,13 +131,12 @@ class How:
         parse=parse_size,
         resumes=True,
         metavar="SIZE",
-        help="Memory for what is fetched and not finished. More lets it look further ahead for"
-        " other sub-keys behind a hot one.",
+        help="Memory for what is fetched and not finished.",
     )
     plan: Path | None = option(
         "--plan",
         default=None,
-        help="Where the offset plan is kept. Default: TOPIC.GROUP.plan.json in this folder.",
+        help="File of the offset plan. Default: TOPIC.GROUP.plan.json in this folder.",
     )
     plan_interval_s: float = option(
         "--plan-interval",
@@ -128,7 +144,7 @@ class How:
         parse=parse_duration,
         resumes=True,
         metavar="DURATION",
-        help="How often the plan is written and the group's offset committed.",
+        help="How often the plan is written and the offset committed.",
     )
     grace_s: float = option(
         "--grace",
@@ -136,7 +152,7 @@ class How:
         parse=parse_duration,
         resumes=True,
         metavar="DURATION",
-        help="How long the first Ctrl-C lets what is in the handler finish.",
+        help="How long the first Ctrl-C waits for calls in flight.",
     )
     handler_options: Mapping[str, str] = option(
         "--set",
@@ -146,8 +162,7 @@ class How:
         resumes=True,
         pairs=True,
         metavar="NAME=VALUE",
-        help="An option of the handler's own (context.options); repeat for several. Not kept in"
-        " the plan: say it again to resume.",
+        help="An option for the handler; repeatable. Not kept in the plan.",
     )
 
     def settings(self) -> LocalSettings:
@@ -168,21 +183,20 @@ class HowLong:
         "--latency",
         default=None,
         metavar="10ms|p50=8ms,p99=120ms",
-        help="How long the handler takes for one sub-message: one duration, or quantiles.",
+        help="How long the handler takes for one sub-message.",
     )
     latency_from: Path | None = option(
         "--latency-from",
         default=None,
         metavar="FILE",
-        help="The same from an earlier drain of this handler: its plan, or what --json printed.",
+        help="The same from an earlier drain's plan or JSON summary.",
     )
     deadline: datetime | None = option(
         "--deadline",
         default=None,
         parse=lambda text: parse_deadline(text, datetime.now(UTC)),
         metavar="08:00|6h|ISO-TIME",
-        help="By when it has to be drained: the next 08:00 here, a time from now, or a moment."
-        " Says whether that will be met, as soon as it won't, and why.",
+        help="By when to drain; warns as soon as that will be missed.",
     )
 
     @property
@@ -191,13 +205,232 @@ class HowLong:
         return self.latency is not None or self.latency_from is not None
 
 
-DryRun: TypeAlias = Annotated[
+@options("When the handler fails (kept in the plan)")
+class Failing:
+    """What was said of failures; the fields are those of FailureSettings.
+
+    None of them has a default here: a new drain begins from ``NEW_DRAIN``, and one that goes on
+    from what its plan says.
+    """
+
+    retries: int | None = option(
+        "--retries", default=None, metavar="N", min=0, help="Attempts after the first. Default: 3."
+    )
+    retry_delay_s: float | None = option(
+        "--retry-delay",
+        default=None,
+        parse=parse_duration,
+        metavar="DURATION",
+        help="Wait before the second attempt; doubles each time. Default: 200ms.",
+    )
+    retry_max_delay_s: float | None = option(
+        "--retry-max-delay",
+        default=None,
+        parse=parse_duration,
+        metavar="DURATION",
+        help="The longest such wait. Default: 30s.",
+    )
+    timeout_s: float | None = option(
+        "--timeout",
+        default=None,
+        parse=parse_duration,
+        metavar="DURATION",
+        help="How long one attempt may take; 0 for no limit. Default: 30s.",
+    )
+    on_failure: OnFailure | None = option(
+        "--on-failure",
+        default=None,
+        help="What follows when retries are spent. Default: halt.",
+    )
+    after_dead: AfterDead | None = option(
+        "--after-dead",
+        default=None,
+        help="Whether a lane goes on behind a dead letter. Default: continue.",
+    )
+    dead_letter_topic: str | None = option(
+        "--dead-letter-topic",
+        default=None,
+        metavar="TOPIC",
+        help="Where dead letters go, created if missing. Default: TOPIC.GROUP.dead.",
+    )
+    max_dead: Limit | None = option(
+        "--max-dead",
+        default=None,
+        parse=parse_limit,
+        metavar="N|N%|none",
+        help="Halt when more are given up, over all runs. Default: 50%.",
+    )
+    max_consecutive: int | None = option(
+        "--max-consecutive",
+        default=None,
+        metavar="N",
+        min=1,
+        help="Halt when so many in a row are given up. Default: none.",
+    )
+    breaker: bool | None = option(
+        "--breaker/--no-breaker",
+        default=None,
+        show_default=False,
+        help="Wait while the downstream is away, giving nothing up. Default: yes.",
+    )
+    max_outage_s: float | None = option(
+        "--max-outage",
+        default=None,
+        parse=parse_duration,
+        metavar="DURATION",
+        help="Halt when the downstream is away for longer. Default: 1h.",
+    )
+    max_doubt_s: float | None = option(
+        "--max-doubt",
+        default=None,
+        parse=parse_duration,
+        metavar="DURATION",
+        help="How long a lone failure may count as an outage. Default: 1m.",
+    )
+    rate: float | None = option(
+        "--rate",
+        default=None,
+        parse=parse_rate,
+        metavar="N/s",
+        help="Most sub-messages started per second, with retries. Default: no limit.",
+    )
+
+    def over(self, known: FailureSettings = NEW_DRAIN) -> FailureSettings:
+        """What is known, with what was said over it. Raises UsageError."""
+        said = {each.name: getattr(self, each.name) for each in fields(self)}
+        if self.dead_letter_topic is not None:
+            if self.on_failure not in (None, OnFailure.DEAD_LETTER):
+                raise UsageError(
+                    f"--dead-letter-topic is of no use with --on-failure {self.on_failure.value}",
+                    hint="Leave one of them out.",
+                )
+            said["on_failure"] = OnFailure.DEAD_LETTER
+        return replace(known, **{name: value for name, value in said.items() if value is not None})
+
+
+@options(_RULES)
+class Rules:
+    """What was said of sub-messages that are left out; as with failures, over what is known."""
+
+    # Of those that repeat a variable would be cut at each space, which expressions have.
+    skip_keys: tuple[str, ...] = option(
+        "--skip-key",
+        envvar=None,
+        default=(),
+        many=str,
+        metavar="KEY",
+        help="Skip all sub-messages of this sub-key; repeatable.",
+    )
+    skips: tuple[str, ...] = option(
+        "--skip",
+        envvar=None,
+        default=(),
+        many=str,
+        metavar="EXPRESSION",
+        help="Skip what this is true of, as \"payload.kind == 'mail'\"; repeatable.",
+    )
+    rules: Path | None = option(
+        "--rules", default=None, metavar="FILE", help="A TOML file of rules with names."
+    )
+    limit_per_key: int | None = option(
+        "--limit-per-key",
+        default=None,
+        metavar="N",
+        min=1,
+        help="Handle only the first N sub-messages of each sub-key.",
+    )
+    over_limit: OverLimit | None = option(
+        "--over-limit",
+        default=None,
+        help="What becomes of the others. Default: skip.",
+    )
+
+    def over(self, known: RuleSettings | None = None) -> RuleSettings:
+        """What is known, with what was said over it.
+
+        Rules that skip are taken as a whole: any of them said here takes the place of all those
+        known. Raises UsageError when they can't be understood.
+        """
+        known = known or RuleSettings()
+        said = RuleSettings() if self.rules is None else _read_rules(self.rules)
+        typed = (
+            *map(SkipRule.typed_key, dict.fromkeys(self.skip_keys)),
+            *map(SkipRule.typed, dict.fromkeys(self.skips)),
+        )
+        try:
+            found = replace(
+                known,
+                skip=(*said.skip, *typed) or known.skip,
+                limit_per_key=self.limit_per_key or said.limit_per_key or known.limit_per_key,
+                over_limit=self.over_limit
+                or (said.over_limit if said.limit_per_key is not None else known.over_limit),
+            )
+        except ValueError as error:
+            raise UsageError(str(error), hint="Give each rule a name of its own.") from None
+        if self.over_limit is not None and found.limit_per_key is None:
+            raise UsageError("--over-limit is of no use without --limit-per-key", hint="Say both.")
+        RuleFilter(found)
+        return found
+
+
+def _read_rules(path: Path) -> RuleSettings:
+    try:
+        return RuleSettings.from_table(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise UsageError(
+            f"the rules file {path} can't be read: {error}", hint="It is TOML: see docs/rules.md."
+        ) from None
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}", hint=error.hint) from None
+
+
+def request_of(
+    what: What, how: How, kafka: Kafka, failing: Failing, rules: Rules, limits: CapCurve | None
+) -> Request:
+    """What ``run`` and ``estimate`` ask for. Raises UsageError, or as loading a handler does."""
+    return Request(
+        topic=what.topic,
+        group=what.group,
+        handler=load_handler(what.handler),
+        partitions=what.partitions,
+        from_=what.from_,
+        until=what.until,
+        order=what.order,
+        plan_path=how.plan,
+        client_config=kafka.client_config,
+        failures=failing.over(),
+        limits=limits,
+        rules=rules.over(),
+    )
+
+
+NoRules: TypeAlias = Annotated[
     bool,
+    option("--no-rules", default=False, panel=_RULES, help="Go on without the plan's rules."),
+]
+Limits: TypeAlias = Annotated[
+    CapCurve | None,
     option(
-        "--dry-run",
-        default=False,
-        help="Say what it would do, with every safety check; touch nothing.",
+        "--limits",
+        default=None,
+        parse=load_limits,
+        panel=_LIMITS,
+        metavar="FILE",
+        help="Stay within these limits of `drainer limits`. Kept in the plan.",
     ),
+]
+OtherLimits: TypeAlias = Annotated[
+    str | None,
+    option(
+        "--limits",
+        default=None,
+        panel=_LIMITS,
+        metavar="FILE|none",
+        help="Other limits than those in the plan, or none.",
+    ),
+]
+DryRun: TypeAlias = Annotated[
+    bool, option("--dry-run", default=False, help="Make every check, show the preview, stop.")
 ]
 AcceptGap: TypeAlias = Annotated[
     bool,
@@ -205,9 +438,8 @@ AcceptGap: TypeAlias = Annotated[
         "--accept-gap",
         default=False,
         envvar=None,
-        panel="What to drain",
-        help="Go on behind records that retention deleted before they were handled. They are named"
-        " as lost, in the plan and in every summary.",
+        panel=_WHAT,
+        help="Go on behind deleted records; they are reported as lost.",
     ),
 ]
 Yes: TypeAlias = Annotated[
@@ -221,11 +453,10 @@ Report: TypeAlias = Annotated[
         parse=parse_report,
         panel=_TALKING,
         metavar="FILE.html",
-        help="Write what was found, with charts, as one HTML page that needs nothing but itself. An"
-        " earlier report is written over; any other file is not.",
+        help="Write what was found, with charts, as one HTML page.",
     ),
 ]
-HandlerOption: TypeAlias = Annotated[str, option("--handler", panel="What to drain", help=_HANDLER)]
+HandlerOption: TypeAlias = Annotated[str, option("--handler", panel=_WHAT, help=_HANDLER)]
 PlanArgument: TypeAlias = Annotated[
     Path, argument("PLAN", help="The offset plan that a drain wrote.")
 ]

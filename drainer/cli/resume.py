@@ -7,15 +7,25 @@ from typing import Annotated, Any
 import typer
 
 from drainer import wings
-from drainer.cli.capping import OtherLimits, other_limits, settle_cap
 from drainer.cli.connecting import Kafka
-from drainer.cli.draining import preview_and_drain
+from drainer.cli.draining import preview_and_drain, settle_cap
 from drainer.cli.engines import Engines
 from drainer.cli.groups import command, only, without
 from drainer.cli.metrics import Watching
-from drainer.cli.options import AcceptGap, DryRun, How, HowLong, PlanArgument, Report, Yes
-from drainer.cli.policy import Failing
-from drainer.cli.rules import NoRules, Rules
+from drainer.cli.options import (
+    AcceptGap,
+    DryRun,
+    Failing,
+    How,
+    HowLong,
+    NoRules,
+    OtherLimits,
+    PlanArgument,
+    Report,
+    Rules,
+    Yes,
+    load_limits,
+)
 from drainer.operations.resume import prepare_resume
 from drainer.policy.rules.settings import RuleSettings
 from drainer.store.plan_file import PlanFile
@@ -55,13 +65,15 @@ def resume(
     """
     with watching.serving(terminal) as metrics:
         running = how.settings()
-        asked = engines.request(context)
+        asked = engines.request()
         file = PlanFile(plan)
         loaded = file.load()
         known = loaded.plan
         failures = failing.over(known.failures)
         ruled = rules.over(RuleSettings() if no_rules else known.rules)
-        curve = other_limits(limits, known.limits)
+        curve = known.limits
+        if limits is not None:
+            curve = None if limits.strip().lower() == "none" else load_limits(limits)
         with kafka.connect_by_plan(terminal, plan, known, yes=yes, loads=True) as cluster:
             prepared = prepare_resume(
                 cluster, file, loaded, running, failures, rules=ruled, accept_gap=accept_gap

@@ -7,16 +7,23 @@ from typing import Any
 import typer
 
 from drainer import wings
-from drainer.cli.capping import Limits, settle_cap
 from drainer.cli.connecting import Kafka, connect
-from drainer.cli.draining import preview_and_drain, tell_dry_run
+from drainer.cli.draining import preview_and_drain, settle_cap, tell_dry_run
 from drainer.cli.engines import Engines
 from drainer.cli.groups import command
 from drainer.cli.metrics import Watching
-from drainer.cli.options import DryRun, How, HowLong, Report, What, Yes
-from drainer.cli.policy import Failing
-from drainer.cli.requesting import request_of
-from drainer.cli.rules import Rules
+from drainer.cli.options import (
+    DryRun,
+    Failing,
+    How,
+    HowLong,
+    Limits,
+    Report,
+    Rules,
+    What,
+    Yes,
+    request_of,
+)
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.operations.start import prepare
 from drainer.view.terminal import Terminal
@@ -54,7 +61,7 @@ def run(
     """  # noqa: E501 - an example has to be on one line to be copied
     with watching.serving(terminal) as metrics:
         running = how.settings()
-        asked = engines.request(context)
+        asked = engines.request()
         if how_long.is_given and not dry_run and not engines.is_open:
             raise UsageError(
                 "--latency and --latency-from are for an estimate, and nothing is left to decide by"

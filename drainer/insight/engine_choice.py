@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from drainer.cli.engines import NO_MASTER, Engines, spark_pairs
-from drainer.cli.values import parse_size
+from drainer.cli.engines import NO_MASTER, Engines
 from drainer.core.claims import ALL
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
@@ -35,18 +34,17 @@ SUB_MESSAGE_MOST_S = 20e-6  # what the process takes for one, which is 10 to 15 
 class EngineRequest:
     """The engine that is asked for.
 
-    ``spark`` is how it would run there. ``named_by`` says what names its master; None when nothing
-    does.
+    ``spark`` is how it would run there, and ``has_master`` whether its master is named.
     """
 
     name: EngineName = EngineName.AUTO
     spark: SparkSettings = field(default_factory=lambda: SparkSettings(EVERY_CORE))
-    named_by: str | None = None
+    has_master: bool = False
 
     @property
     def is_open(self) -> bool:
         """Whether an estimate decides."""
-        return self.name is EngineName.AUTO and self.named_by is None
+        return self.name is EngineName.AUTO and not self.has_master
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +59,22 @@ class Looked:
     took_s: float | None = None
 
 
-def ask_for_engine(said: Engines, named_by: str | None) -> EngineRequest:
+def ask_for_engine(said: Engines) -> EngineRequest:
     """The engine that is asked for, as it was typed.
 
     Raises UsageError; ExtraMissing when it is Spark, and PySpark is not installed.
     """
-    if said.engine is EngineName.SPARK or named_by is not None:
+    if said.engine is EngineName.SPARK or said.master is not None:
         insist_on(Extra.SPARK, "Spark")
     spark = SparkSettings(
         master=EVERY_CORE if said.master is None else said.master.strip(),
-        conf=spark_pairs(said.spark_conf),
-        wave_bytes=parse_size(said.wave),
+        conf=said.spark_conf,
+        wave_bytes=said.wave_bytes,
         state=said.state,
         tasks=said.tasks,
         archives=said.archives,
     )
-    return EngineRequest(said.engine, spark, named_by)
+    return EngineRequest(said.engine, spark, said.master is not None)
 
 
 def settle_engine(
@@ -122,12 +120,12 @@ def choose_engine(
         if isinstance(looked, str):
             return EngineChoice(PROCESS, looked or NO_MASTER)
         return _by_estimate(looked)
-    named_by = asked.named_by if asked.name is EngineName.AUTO else None
-    why = "as --engine says" if named_by is None else f"{named_by} names a master"
+    by_master = asked.name is EngineName.AUTO
+    why = "a master is named" if by_master else "as --engine says"
     if asked.name is EngineName.PROCESS:
         return EngineChoice(PROCESS, why)
     if barred is not None:
-        if named_by is None:
+        if not by_master:
             raise barred
         return EngineChoice(PROCESS, f"{why}, but {barred}")
     java_for_spark()

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from drainer.cli.groups import argument, command, only, option, options, without
-from drainer.cli.policy import Failing
+from drainer.cli.options import Failing
 from drainer.cli.values import parse_duration, parse_pairs, parse_size
 from drainer.view.terminal import Terminal
 

@@ -2,12 +2,48 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
-import pytest
+import typer
+from typer.testing import CliRunner
 
-from drainer.cli.policy import NEW_DRAIN, Failing, parse_limit
-from drainer.policy.failures import AfterDead, Limit, OnFailure
+from drainer.cli.groups import command
+from drainer.cli.options import NEW_DRAIN, Failing
+from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure
+
+OPTIONS = {
+    "retries": ("7", 7),
+    "retry_delay": ("300ms", 0.3),
+    "retry_max_delay": ("1m", 60.0),
+    "timeout": ("0", 0.0),
+    "on_failure": ("dead-letter", OnFailure.DEAD_LETTER),
+    "after_dead": ("park", AfterDead.PARK),
+    "dead_letter_topic": ("the-dead", "the-dead"),
+    "max_dead": ("2.5%", Limit(share=0.025)),
+    "max_consecutive": ("9", 9),
+    "max_outage": ("2m", 120.0),
+    "max_doubt": ("15s", 15.0),
+    "rate": ("300/m", 5.0),
+}
+
+
+def test_each_option_has_its_place_in_the_policy() -> None:
+    found: list[FailureSettings] = []
+
+    @command
+    def given(failing: Failing) -> None:
+        found.append(failing.over())
+
+    app = typer.Typer()
+    app.command()(given)
+    words = [f"--{name.replace('_', '-')}={text}" for name, (text, _) in OPTIONS.items()]
+    assert CliRunner().invoke(app, [*words, "--no-breaker"]).exit_code == 0
+    seen = {name.removesuffix("_s"): value for name, value in vars_of(found[0]).items()}
+    assert seen == {name: value for name, (_, value) in OPTIONS.items()} | {"breaker": False}
+
+
+def vars_of(settings: FailureSettings) -> dict[str, object]:
+    return {each.name: getattr(settings, each.name) for each in fields(settings)}
 
 
 def test_what_is_not_said_stays_as_it_is_known() -> None:
@@ -20,17 +56,3 @@ def test_what_is_not_said_stays_as_it_is_known() -> None:
 def test_a_dead_letter_topic_means_dead_letters() -> None:
     found = Failing(dead_letter_topic="dead", after_dead=AfterDead.PARK).over()
     assert (found.on_failure, found.dead_letter_topic) == (OnFailure.DEAD_LETTER, "dead")
-    assert found.after_dead is AfterDead.PARK
-
-
-@pytest.mark.parametrize(
-    ("said", "most"),
-    [
-        ("100", Limit(count=100)),
-        ("0", Limit(count=0)),
-        ("1%", Limit(share=0.01)),
-        ("none", Limit()),
-    ],
-)
-def test_the_limit_is_a_count_a_share_or_none(said: str, most: Limit) -> None:
-    assert parse_limit(said) == most

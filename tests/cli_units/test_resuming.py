@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from drainer.cli.app import app
-from drainer.cli.resuming import resuming_with
+from drainer.cli.draining import resuming_with
 from drainer.engine.status import Resuming
 from view.samples import plan
 

@@ -65,39 +65,18 @@ def test_the_plan_of_action_says_what_spark_is_given(command: Command, topic: To
 
 
 @needs_java
-def test_a_master_may_be_named_by_a_variable_or_a_profile(command: Command, topic: Topic) -> None:
+def test_a_master_may_be_named_by_a_variable(command: Command, topic: Topic) -> None:
     by_variable = dry_run(command, topic, DRAINER_SPARK_MASTER="local[3]")
-    assert engine_line(by_variable) == (
-        "engine Spark on local[3] (DRAINER_SPARK_MASTER names a master)"
-    )
-    (command.folder / "drainer.toml").write_text('master = "local[5]"\n')
-    named = {"DRAINER_CONFIG": "drainer.toml"}
-    by_profile = dry_run(command, topic, **named)
-    assert engine_line(by_profile) == "engine Spark on local[5] (the profile names a master)"
-    by_flag = dry_run(command, topic, "--master", "local[7]", **named)
-    assert engine_line(by_flag) == "engine Spark on local[7] (--master names a master)"
+    assert engine_line(by_variable) == "engine Spark on local[3] (a master is named)"
 
 
-def test_a_process_that_is_asked_for_lets_variables_of_spark_alone(
+def test_a_process_that_is_asked_for_lets_all_options_of_spark_alone(
     command: Command, topic: Topic
 ) -> None:
     env = {"DRAINER_SPARK_MASTER": "yarn", "DRAINER_TASKS": "8"}
-    outcome = dry_run(command, topic, "--engine", "process", **env)
+    outcome = dry_run(command, topic, "--engine", "process", "--wave", "1GiB", **env)
 
     assert engine_line(outcome) == "engine this process (as --engine says)"
-
-
-def test_an_option_of_spark_s_beside_the_process_is_a_slip(command: Command, topic: Topic) -> None:
-    for option in (
-        ("--master", "yarn"),
-        ("--wave", "1GiB"),
-        ("--tasks", "2"),
-        ("--state", "x"),
-        ("--archive", "x.zip"),
-        ("--spark-conf", "spark.a=b"),
-    ):
-        outcome = command("run", *command.what(topic), "--engine", "process", *option, code=2)
-        assert outcome.error == f"{option[0]} is for Spark, and --engine process says otherwise"
 
 
 def test_what_makes_no_sense_on_spark_is_a_usage_error(command: Command, topic: Topic) -> None:
@@ -105,7 +84,7 @@ def test_what_makes_no_sense_on_spark_is_a_usage_error(command: Command, topic: 
         ("--master", "yarn", "a place to say what they finished"),
         ("--master", "sc://h", "Spark Connect"),
         ("--spark-conf", "spark.speculation=true", "twice"),
-        ("--spark-conf", "hidden", "no NAME=VALUE"),
+        ("--spark-conf", "hidden", "takes name=value"),
         ("--wave", "2 pages", "not a size"),
         ("--archive", "none.zip", "no such file"),
     ):
@@ -215,7 +194,7 @@ def test_a_resume_may_go_to_spark_and_says_so_before_it_begins(
     done = len(command.record.done())
     words = ["resume", plan, "--yes", "--master", "local[2]", *command.options()]
     running = command.start(*words)
-    running.says("Spark on local[2]  (--master names a master)")
+    running.says("Spark on local[2]  (a master is named)")
     running.kill()
 
     assert len(command.record.done()) == done

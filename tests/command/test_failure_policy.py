@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from typing import Any
 
 from command.conftest import MakeTopic, committed, distinct
 from command.process import Command
@@ -149,78 +148,3 @@ def test_an_outage_is_waited_out_and_nothing_is_given_up(
     assert outcome.answer["outages"] == 1
     assert committed(cluster, topic) == {0: 400}
     command.record.check_order()
-
-
-# Where the options come from
-
-EXPECTED: dict[str, Any] = {
-    "retries": 7,
-    "retry_delay_s": 0.3,
-    "retry_max_delay_s": 60.0,
-    "timeout_s": 0.0,
-    "on_failure": "dead-letter",
-    "after_dead": "park",
-    "dead_letter_topic": "the-dead",
-    "max_dead": "2.5%",
-    "max_consecutive": 9,
-    "breaker": False,
-    "max_outage_s": 120.0,
-    "max_doubt_s": 15.0,
-    "rate": 5.0,
-}
-OPTIONS = {
-    "retries": "7",
-    "retry-delay": "300ms",
-    "retry-max-delay": "1m",
-    "timeout": "0",
-    "on-failure": "dead-letter",
-    "after-dead": "park",
-    "dead-letter-topic": "the-dead",
-    "max-dead": "2.5%",
-    "max-consecutive": "9",
-    "max-outage": "2m",
-    "max-doubt": "15s",
-    "rate": "300/m",
-}
-
-
-def test_the_policy_comes_from_flags_variables_and_profiles(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(1))
-    what = ["run", *command.what(topic), "--from", "earliest", "--dry-run", "--json"]
-    flags = [word for name, value in OPTIONS.items() for word in (f"--{name}", value)]
-    by_flag = command(*what, *flags, "--no-breaker")
-    assert by_flag.answer["failures"] == EXPECTED
-    for words in ("2.5% given up", "9 given up in a row", "5.0/s", "no timeout", "the-dead, which"):
-        assert words in by_flag.err
-    variables = {f"DRAINER_{n.upper().replace('-', '_')}": value for n, value in OPTIONS.items()}
-    by_variable = command(*what, env=variables | {"DRAINER_BREAKER": "false"})
-    assert by_variable.answer["failures"] == EXPECTED
-    profile = "".join(f'{name} = "{value}"\n' for name, value in OPTIONS.items())
-    (command.folder / "drainer.toml").write_text(f"{profile}breaker = false\n")
-    named = ("--config", "drainer.toml", *what)
-    assert command(*named).answer["failures"] == EXPECTED
-    assert command(*named, "--retries", "1").answer["failures"]["retries"] == 1
-
-
-def test_a_value_that_makes_no_sense_is_a_usage_error_that_names_the_option(
-    command: Command,
-) -> None:
-    nowhere = ["--topic", "t", "--group", "g", "--handler", "count", "-b", "127.0.0.1:1"]
-    started = [
-        (command.start("run", *nowhere, *words), words[0], hinted)
-        for words, hinted in (
-            (["--retries", "-1"], False),
-            (["--on-failure", "explode"], False),
-            (["--max-dead", "150%"], True),
-            (["--dead-letter-topic", "dead", "--on-failure", "skip"], True),
-        )
-    ]
-    for running, option, hinted in started:
-        outcome = running.ends(2)
-        assert option in outcome.err
-        assert outcome.out == ""
-        if hinted:
-            assert option in outcome.error
-            assert outcome.hint

@@ -67,10 +67,6 @@ def test_ctrl_c_ends_it_at_once(command: Command, make_topic: MakeTopic, tmp_pat
 @pytest.mark.parametrize(
     ("words", "error", "hint"),
     [
-        (["--engine", "spark"], "--engine spark: on Spark all of the backlog is read", "--full"),
-        (["--master", "local[2]"], "--master: on Spark all of the backlog is read", "--full"),
-        (["--full", "--tasks", "4"], "--tasks is for Spark, and this process reads", "--engine"),
-        (["--full", "--engine", "process", "--master", "yarn"], "--master is for Spark", "leave"),
         (["--full", "--engine", "spark", "--master", "lokal"], "is no master of Spark's", "local"),
         (["--full", "--engine", "spark", "--tasks", "0"], "--tasks 0 is no number from", "tasks"),
         (

@@ -278,17 +278,3 @@ def test_letters_keep_their_order_however_often_they_die(
     assert offsets(command) == list(range(5))
     records = [read_letter(record) for record in read_letters(cluster, dead.name)]
     assert [letter.message_offset for letter in records] == [*range(5), *range(5)]
-
-
-def test_a_profile_of_the_drain_does_not_lend_its_group_and_plan_to_a_redrive(
-    command: Command, dead: Topic
-) -> None:
-    profile = command.folder / "drainer.toml"
-    profile.write_text('group = "indexer"\nplan = "drain.json"\nretries = 9\n')
-    answer = redrive(command, dead.name, "--dry-run", "--json").answer
-    assert answer["group"] == f"drainer.redrive.{dead.name}"
-    assert answer["plan"] == f"{dead.name}.redrive.plan.json"
-    assert answer["failures"]["retries"] == 9
-    profile.write_text('redrive-group = "mine"\nredrive-plan = "mine.json"\n')
-    answer = redrive(command, dead.name, "--dry-run", "--json").answer
-    assert (answer["group"], answer["plan"]) == ("mine", "mine.json")

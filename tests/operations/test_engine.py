@@ -36,7 +36,7 @@ from drainer.spark.settings import SparkSettings
 from view import samples
 
 LOCAL = SparkSettings("local[2]")
-BY_MASTER = EngineRequest(EngineName.AUTO, LOCAL, "--master")
+BY_MASTER = EngineRequest(EngineName.AUTO, LOCAL, has_master=True)
 ON_SPARK = EngineRequest(EngineName.SPARK, LOCAL)
 BARRED = Refused("it can't be", hint="do it otherwise")
 PLAN = samples.plan()
@@ -80,7 +80,7 @@ def test_without_a_master_or_an_estimate_it_is_the_process() -> None:
 def test_a_master_that_is_named_is_taken_without_an_estimate() -> None:
     engine = choose_engine(BY_MASTER, None, nobody_looks)
 
-    assert (engine.name, engine.why) == ("spark", "--master names a master")
+    assert (engine.name, engine.why) == ("spark", "a master is named")
 
 
 @pytest.mark.parametrize("name", [EngineName.PROCESS, EngineName.SPARK])
@@ -106,7 +106,7 @@ def test_what_can_t_be_is_done_in_the_process_when_only_a_master_is_named() -> N
     engine = choose_engine(BY_MASTER, BARRED, nobody_looks)
 
     assert engine.name == "process"
-    assert engine.why == "--master names a master, but it can't be"
+    assert engine.why == "a master is named, but it can't be"
     assert choose_engine(EngineRequest(), BARRED, nobody_looks).name == "process"
 
 

@@ -6,13 +6,9 @@ from typing import Annotated
 
 import typer
 
-from drainer.cli.capping import Limits
 from drainer.cli.connecting import Kafka, connect
 from drainer.cli.groups import command, only, option, without
-from drainer.cli.options import How, HowLong, Report, What, Yes
-from drainer.cli.policy import Failing
-from drainer.cli.requesting import request_of
-from drainer.cli.rules import Rules
+from drainer.cli.options import Failing, How, HowLong, Limits, Report, Rules, What, Yes, request_of
 from drainer.errors import UsageError
 from drainer.insight.cli.estimating import (
     ask,

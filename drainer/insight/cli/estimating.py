@@ -10,11 +10,9 @@ from functools import partial
 import typer
 
 from drainer.cli.answer import insist_on_yes
-from drainer.cli.capping import settle_cap
-from drainer.cli.draining import end_at_once
+from drainer.cli.draining import end_at_once, resuming_with, settle_cap
 from drainer.cli.engines import NO_MASTER, Engines
 from drainer.cli.options import HowLong
-from drainer.cli.resuming import resuming_with
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
 from drainer.engine.preview import Preview

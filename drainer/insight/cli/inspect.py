@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from drainer.cli.capping import Limits
 from drainer.cli.connecting import Kafka, connect
-from drainer.cli.engines import Engines, spark_pairs, typed_of_spark
-from drainer.cli.groups import command, only, option, options, source, without
-from drainer.cli.options import How, HowLong, Report, What
-from drainer.cli.rules import Rules
+from drainer.cli.engines import Engines
+from drainer.cli.groups import command, only, option, options, without
+from drainer.cli.options import How, HowLong, Limits, Report, Rules, What
 from drainer.engine.preview import EngineName, cap_json
 from drainer.engine.status import RuleStatus
 from drainer.errors import Refused, UsageError
@@ -85,35 +81,22 @@ class Readers(Engines):
         " many as pay, and at least one a core.",
     )
 
-    def look(self, context: typer.Context, *, full: bool) -> SparkLook | None:
-        """Where on Spark the backlog is read; None for this process.
+    def look(self, *, full: bool) -> SparkLook | None:
+        """Where on Spark the whole backlog is read; None for this process, which reads samples.
 
-        What variables and a profile say of Spark counts for ``--full`` alone. Raises UsageError,
-        and Refused when there is no Java.
+        Raises Refused when there is no Java.
         """
         named = self.engine is EngineName.AUTO and self.master is not None
-        wanted = self.engine is EngineName.SPARK or named
-        typed = typed_of_spark(context)
-        if self.engine is EngineName.SPARK and source(context, "engine") == "COMMANDLINE":
-            typed = ["--engine spark", *typed]
-        if not full and typed:
-            raise UsageError(f"{typed[0]}: on Spark all of the backlog is read", hint="add --full")
-        if not wanted and typed:
-            raise UsageError(
-                f"{typed[0]} is for Spark, and this process reads",
-                hint="add --engine spark, or leave it out",
-            )
-        if not full or not wanted:
+        if not full or not (self.engine is EngineName.SPARK or named):
             return None
         master = EVERY_CORE if self.master is None else self.master.strip()
-        look = SparkLook(master, spark_pairs(self.spark_conf), self.tasks)
+        look = SparkLook(master, self.spark_conf, self.tasks)
         java_for_spark()
         return look
 
 
 @command
 def inspect(
-    context: typer.Context,
     what: Annotated[Looked, without("order")],
     kafka: Kafka,
     reading: Reading,
@@ -139,7 +122,7 @@ def inspect(
     - `drainer inspect --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --full --engine spark`
     - `drainer inspect --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --skip "payload.kind == 'set_email'"`
     """  # noqa: E501 - an example has to be on one line to be copied
-    spark = readers.look(context, full=reading.full)
+    spark = readers.look(full=reading.full)
     asked = rules.over()
     if asked.limit_per_key is not None and not reading.full:
         raise UsageError(

@@ -7,14 +7,21 @@ from typing import Annotated
 
 import typer
 
-from drainer.cli.capping import Limits, settle_cap
 from drainer.cli.connecting import Kafka, connect
-from drainer.cli.draining import preview_and_drain
+from drainer.cli.draining import preview_and_drain, settle_cap
 from drainer.cli.groups import command, option, without
 from drainer.cli.metrics import Watching
-from drainer.cli.options import DryRun, HandlerOption, How, Report, Yes
-from drainer.cli.policy import NEW_DRAIN, Failing
-from drainer.cli.rules import Rules
+from drainer.cli.options import (
+    NEW_DRAIN,
+    DryRun,
+    Failing,
+    HandlerOption,
+    How,
+    Limits,
+    Report,
+    Rules,
+    Yes,
+)
 from drainer.letters.cli.options import Letters, LetterTopic, Redrives
 from drainer.letters.redrive import RedriveRequest, prepare_redrive
 from drainer.loader import load_handler

@@ -7,7 +7,7 @@ from enum import StrEnum
 from math import isfinite
 from pathlib import Path
 
-from drainer.cli.engines import Engines, spark_pairs
+from drainer.cli.engines import Engines
 from drainer.cli.groups import option, options
 from drainer.cli.values import parse_duration, parse_list, parse_share, parse_size
 from drainer.errors import UsageError
@@ -280,7 +280,7 @@ class Hosts(Engines):
     def place(self) -> SparkLook:
         """Raises UsageError."""
         master = EVERY_CORE if self.master is None else self.master.strip()
-        return SparkLook(master, spark_pairs(self.spark_conf), self.tasks)
+        return SparkLook(master, self.spark_conf, self.tasks)
 
 
 def axis(

@@ -1,0 +1,97 @@
+"""What holds of every command: examples, variables, and usage errors before any broker is asked."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from drainer.cli.app import app
+
+COMMAND = typer.main.get_command(app)
+NO_BROKER = ["--topic", "t", "--group", "g", "--handler", "count", "-b", "127.0.0.1:1"]
+# A variable is cut at spaces where an option repeats, and rules have them inside. Whoever accepts a
+# gap means the one that was shown.
+WITHOUT_VARIABLE = {"--skip", "--skip-key", "--accept-gap", "--help"}
+
+
+def commands(command: Any, *words: str) -> Iterator[tuple[str, Any]]:
+    for name, child in getattr(command, "commands", {}).items():
+        yield from commands(child, *words, name)
+    if not getattr(command, "commands", {}):
+        yield " ".join(words), command
+
+
+def test_every_command_shows_an_example() -> None:
+    for name, command in commands(COMMAND):
+        assert "Example" in command.help, name
+        assert f"drainer {name}" in command.help
+
+
+@pytest.mark.parametrize("name", ["run", "resume", "redrive"])
+def test_every_option_can_be_a_variable_of_its_name(name: str) -> None:
+    for option in COMMAND.commands[name].params:  # type: ignore[attr-defined]
+        word = (
+            option.opts[0].replace("-X", "--client-property").replace("--master", "--spark-master")
+        )
+        if option.param_type_name == "argument" or word in WITHOUT_VARIABLE:
+            continue
+        own = "REDRIVE_" if name == "redrive" and word in ("--group", "--plan") else ""
+        assert option.envvar == f"DRAINER_{own}{word.strip('-').upper().replace('-', '_')}"
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("--concurrency 0", "--concurrency"),
+        ("-c auto:0", "--concurrency"),
+        ("--buffer much", "--buffer"),
+        ("--plan-interval often", "--plan-interval"),
+        ("--grace=-1s", "--grace"),
+        ("--order random", "--order"),
+        ("--set nothing", "--set"),
+        ("-X nothing", "name=value"),
+        ("-X no.such.property=1", "no.such.property"),
+        ("-X group.id=other", "group.id"),
+        ("--client-config missing.properties", "missing.properties"),
+        ("--colour", "--colour"),
+        ("--partition -1", "--partition"),
+        ("--retries -1", "--retries"),
+        ("--on-failure explode", "--on-failure"),
+        ("--max-dead 150%", "--max-dead"),
+        ("--dead-letter-topic dead --on-failure skip", "--dead-letter-topic"),
+        ("--deadline 2020-01-01T00:00", "--deadline"),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_a_usage_error(words: str, named: str) -> None:
+    found = CliRunner().invoke(app, ["run", *NO_BROKER, *words.split()], env={"COLUMNS": "200"})
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert named in found.stderr
+
+
+def test_a_profile_that_can_not_be_read_is_one_object_with_json(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = ["--config", "missing.toml", "run", *NO_BROKER, "--json"]
+    monkeypatch.setattr(sys, "argv", ["drainer", *words])
+    answer = json.loads(CliRunner().invoke(app, words).stdout)
+    assert (answer["exit_code"], "missing.toml" in answer["error"]) == (2, True)
+
+
+def test_what_is_missing_is_named() -> None:
+    assert "--topic" in CliRunner().invoke(app, ["run"], env={"COLUMNS": "200"}).stderr
+    found = CliRunner().invoke(app, ["run", *NO_BROKER[:6]])
+    assert (found.exit_code, "-b HOST:PORT" in found.stderr) == (2, True)
+
+
+def test_the_help_names_every_command_and_exit_code() -> None:
+    text = CliRunner().invoke(app, ["--help"]).stdout
+    for name in COMMAND.commands:  # type: ignore[attr-defined]
+        assert f" {name} " in text
+    for code in (0, 1, 2, 3, 4, 5, 6, 8):
+        assert f" {code} " in text
