@@ -10,6 +10,9 @@ import codecs
 import json
 import math
 import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
 
 # What Python calls printable, and no eye can see: fillers, joiners, variation selectors.
 _UNSEEN = re.compile(
@@ -30,6 +33,13 @@ def printable(text: str) -> str:
 def is_printable(text: str) -> bool:
     """Whether it has neither a line break nor control, bidi, invisible or half characters."""
     return text.isprintable() and not _UNSEEN.search(text)
+
+
+def command(verb: str, *words: str | Path, options: Sequence[str] = ()) -> str:
+    """``drainer resume 'my plan.json'``, ready to be copied into a shell; a path that begins with a
+    dash stays a path."""
+    paths = [f"./{word}" if str(word).startswith("-") else str(word) for word in words]
+    return shlex.join(["drainer", *verb.split(), *paths, *options])
 
 
 def json_text(obj: object, *, indent: bool = False) -> str:

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
 from drainer.errors import SandboxRefused
@@ -14,45 +13,22 @@ from drainer.errors import SandboxRefused
 OLDEST_RELEASE = 17  # Kafka 4's brokers are compiled for it
 ASK_TIMEOUT_S = 30
 
-_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
-_HINT = f"install a JDK of release {OLDEST_RELEASE} or later, and put it on PATH or in JAVA_HOME"
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')  # 1.8 was release 8
+_HINT = f"Install a JDK of release {OLDEST_RELEASE} or later, and put it on PATH or in JAVA_HOME."
 
 
-@dataclass(frozen=True, slots=True)
-class Java:
-    """A Java that was asked for its release, and answered."""
+def find_java() -> Path:
+    """Finds Java in ``JAVA_HOME``, else on ``PATH``.
 
-    path: Path
-    release: int
-
-
-def find_java() -> Java:
-    """Find Java in ``JAVA_HOME``, else on ``PATH``.
-
-    Raises:
-        SandboxRefused: when there is none, when it doesn't run, or when it is older than 17.
+    Raises SandboxRefused when there is none, when it doesn't run, or when it is older than 17.
     """
-    path = _in_java_home() or shutil.which("java")
-    if path is None:
-        raise SandboxRefused("the sandbox needs Java, and none was found", hint=_HINT)
-    release = _release(Path(path))
-    if release < OLDEST_RELEASE:
-        raise SandboxRefused(
-            f"the sandbox needs Java {OLDEST_RELEASE} or later, and {path} is Java {release}",
-            hint=_HINT,
-        )
-    return Java(path=Path(path), release=release)
-
-
-def _in_java_home() -> str | None:
     home = os.environ.get("JAVA_HOME")
-    return shutil.which("java", path=str(Path(home) / "bin")) if home else None
-
-
-def _release(path: Path) -> int:
+    found = (home and shutil.which("java", path=str(Path(home) / "bin"))) or shutil.which("java")
+    if not found:
+        raise SandboxRefused("the sandbox needs Java, and none was found", hint=_HINT)
     try:
         answer = subprocess.run(
-            [str(path), "-version"],
+            [found, "-version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -61,12 +37,15 @@ def _release(path: Path) -> int:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise SandboxRefused(f"{path} does not run: {error}", hint=_HINT) from error
-    version = _VERSION.search(answer.stderr + answer.stdout)
+        raise SandboxRefused(f"{found} does not run: {error}", hint=_HINT) from error
+    said = (answer.stderr + answer.stdout).strip()
+    version = _VERSION.search(said)
     if answer.returncode != 0 or version is None:
         # macOS ships a `java` that only says where to get one.
-        said = (answer.stderr + answer.stdout).strip() or f"exit code {answer.returncode}"
-        raise SandboxRefused(f"{path} is no working Java: {said}", hint=_HINT)
-    major, minor = version.groups()
-    # Up to Java 8 the release was the second number: 1.8.
-    return int(minor) if major == "1" and minor else int(major)
+        raise SandboxRefused(f"{found} is no working Java: {said}", hint=_HINT)
+    if int(version[1]) < OLDEST_RELEASE:
+        raise SandboxRefused(
+            f"the sandbox needs Java {OLDEST_RELEASE} or later, and {found} is Java {version[1]}",
+            hint=_HINT,
+        )
+    return Path(found)

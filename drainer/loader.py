@@ -18,23 +18,21 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
-import shlex
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
+from math import isfinite
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
 from drainer.blocking import BlockingCall, blocking_call
-from drainer.bundling import bundling_of, by_bundle, one_by_one, own
-from drainer.core.bundles import Bundle, Bundling
+from drainer.core.bundles import BatchOf, Bundle, Bundling
 from drainer.errors import DrainerError, Refused, SplitFailed, UsageError
 from drainer.handler import Context, Handler
 from drainer.mask import error_text
@@ -62,12 +60,12 @@ class LoadedHandler:
         self.absolute_reference = absolute_reference or reference
         self._target = target
         self._source = target if source is None else source
-        self.bundling = bundling_of(reference, target)  # None when it takes them one by one
-        self.handle = one_by_one(target)
-        self.handle_bundle = by_bundle(target)
-        self.is_async = _is_async(own(target, "handle_batch") or target.handle)
+        self.bundling = _bundling_of(reference, target)  # None when it takes them one by one
+        self.handle = _one_by_one(target)
+        self.handle_bundle = _by_bundle(target)
+        self.is_async = _is_async(_own(target, "handle_batch") or target.handle)
         # None stands for the default split, which the engine does without calling anything.
-        self.split: Callable[[Message], Iterable[SubMessage]] | None = own(target, "split")
+        self.split: Callable[[Message], Iterable[SubMessage]] | None = _own(target, "split")
         self.selects: Callable[[SubMessage], bool] | None = None  # None stands for all
         self.left_alone: Counter[str] | None = None  # by a redrive, in this run: why, how many
 
@@ -115,30 +113,15 @@ class LoadedHandler:
 
     @property
     def code(self) -> str | None:
-        """A digest of the files that its code is in: its module, and those of the classes that it
-        is derived from, without Python's and drainer's own. None when there is no such file."""
-        kinds = (
-            []
-            if inspect.ismodule(self._source)
-            else inspect.getmro(
-                self._source if isinstance(self._source, type) else type(self._source)
-            )
-        )
-        names = {kind.__module__ for kind in kinds}
-        if inspect.ismodule(self._source):
-            names.add(self._source.__name__)
-        contents = []
-        for name in names - {Handler.__module__}:
-            path = getattr(sys.modules.get(name), "__file__", None)
-            if path is None or name.partition(".")[0] in sys.stdlib_module_names:
-                continue
-            with suppress(OSError):  # in an archive, or gone
-                contents.append(Path(path).read_bytes())
-        digest = hashlib.sha256()
-        for content in sorted(contents):  # under another name it is the same code
-            digest.update(b"%d\n" % len(content))
-            digest.update(content)
-        return f"sha256:{digest.hexdigest()}" if contents else None
+        """A digest of its module's file and of those of the classes that it is derived from; None
+        when there is no such file."""
+        source = self._source
+        kind = source if isinstance(source, type) else type(source)
+        names = {each.__module__ for each in inspect.getmro(kind)} - {Handler.__module__}
+        modules = [source] if inspect.ismodule(source) else map(sys.modules.get, names)
+        paths = [Path(getattr(module, "__file__", None) or "") for module in modules]
+        contents = sorted(hashlib.sha256(p.read_bytes()).digest() for p in paths if p.is_file())
+        return f"sha256:{hashlib.sha256(b''.join(contents)).hexdigest()}" if contents else None
 
     def fresh(self) -> LoadedHandler:
         """Another one: a new instance where a class was named, else the same target again."""
@@ -157,7 +140,7 @@ class LoadedHandler:
         except Exception as error:
             raise Refused(
                 f"the handler {self.reference} could not be opened: {describe(error)}",
-                hint="its open() raised; nothing was handled or committed",
+                hint="Fix its open(); nothing was handled or committed.",
             ) from error
 
     async def close(self, in_thread: BlockingCall = blocking_call) -> None:
@@ -245,7 +228,7 @@ def split_failed(message: Message, error: BaseException) -> SplitFailed:
     """What a drain tells of a ``split`` that raised."""
     return SplitFailed(
         f"split failed at {message}: {describe(error)}",
-        hint="mend the handler, then resume; nothing of this message was handled",
+        hint="Fix the handler, then resume; nothing of this message was handled.",
     )
 
 
@@ -280,79 +263,30 @@ def _import(place: str, reference: str) -> tuple[ModuleType, str]:
     if _lies_in(folder, name):
         return module, str(folder / name)
     if "/" in place:  # one of the same name elsewhere is not what was asked for
-        top = name.partition(".")[0]
-        if _beside(folder, top):
-            raise UsageError(
-                f"no handler {reference!r}: an installed module {top!r} comes before the one in"
-                f" {folder}",
-                hint="name a file, path/to/file.py:Name, or give the module another name",
-            )
-        raise _no_module(reference, name, f"in {folder}")
+        raise _no_module(reference, name, f"in {folder} that no installed one comes before")
     return module, place
 
 
 def _import_file(path: Path, reference: str) -> ModuleType:
     try:
         is_there = path.is_file()
-    except PermissionError as error:
-        raise UsageError(
-            f"the handler file {path} can't be read: {error.strerror}",
-            hint="make its folder one that you can search, or name a copy; for a plan with"
-            " `drainer plan take PLAN --handler COPY`",
-        ) from None
+    except PermissionError:
+        is_there = False
     if not is_there:
-        raise UsageError(f"no such handler file: {path}", hint="--handler path/to/file.py:Name")
+        raise UsageError(
+            f"there is no handler file {path} that you can read",
+            hint="Name one with --handler path/to/file.py:Name.",
+        )
     path = path.absolute()
     # A library of the same name stays what it is, for all that import it now or later.
-    taken = _is_taken(path.stem, path)
-    name = OWN_NAME + path.stem if taken else path.stem
+    name = OWN_NAME + path.stem if _is_taken(path.stem, path) else path.stem
     spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{path} is not a Python file")
+    assert spec is not None and spec.loader is not None  # noqa: PT018 - it ends in .py
     module = importlib.util.module_from_spec(spec)
-    # So that the file can import its neighbours.
-    _search(path.resolve().parent)
+    _search(path.resolve().parent)  # so that the file can import its neighbours
     sys.modules[name] = module
-    try:
-        _guard(reference, partial(spec.loader.exec_module, module))
-    except Refused as refused:
-        hint = _import_hint(refused.__cause__, path, reference)
-        raise Refused(str(refused), hint=hint or refused.hint) from refused.__cause__
+    _guard(reference, partial(spec.loader.exec_module, module))
     return module
-
-
-def _import_hint(error: BaseException | None, path: Path, reference: str) -> str | None:
-    """The way out where a file can't import what lies beside it."""
-    if not isinstance(error, ImportError):
-        return None
-    if "relative import" in str(error):
-        root = path.parent
-        while (root / "__init__.py").is_file() and root != root.parent:
-            root = root.parent
-        root = path.parent.parent if root == path.parent else root
-        parts = path.relative_to(root).with_suffix("").parts
-        _, name = place_and_name(reference)
-        module = f"{root / '.'.join(parts)}{f':{name}' if name else ''}"
-        return f"a file is in no package; name the module in its: --handler {shlex.quote(module)}"
-    top = (error.name or "").partition(".")[0]
-    found = sys.modules.get(top)
-    if top and found is not None and _beside(path.parent, top) not in (None, _place_of(found)):
-        return (
-            f"what is installed as {top!r} comes before the {top!r} beside the handler: give that"
-            " another name"
-        )
-    return None
-
-
-def _beside(folder: Path, name: str) -> Path | None:
-    """A module's file in a folder."""
-    files = (folder / f"{name}.py", folder / name / "__init__.py")
-    return next((file.resolve() for file in files if file.is_file()), None)
-
-
-def _place_of(module: ModuleType) -> Path | None:
-    origin = getattr(module, "__file__", None)
-    return None if origin is None else Path(origin).resolve()
 
 
 def _is_taken(name: str, path: Path) -> bool:
@@ -419,7 +353,7 @@ def _guard(reference: str, load: Callable[[], Any]) -> Any:
         where = _last_line(error)
         raise Refused(
             f"the handler {reference} could not be imported: {describe(error)}{where}",
-            hint="mend the handler; nothing was touched",
+            hint="Fix the handler; nothing was touched.",
         ) from error
 
 
@@ -473,7 +407,7 @@ def _handlers_in(module: ModuleType) -> dict[str, type[Handler]]:
 def _instance(reference: str, target: Any) -> Any:
     if isinstance(target, type):
         target = _guard(reference, target)
-    handle = own(target, "handle_batch") or own(target, "handle")
+    handle = _own(target, "handle_batch") or _own(target, "handle")
     if not callable(handle):
         raise UsageError(
             f"the handler {reference!r} has neither `handle` nor `handle_batch`",
@@ -486,3 +420,56 @@ def _instance(reference: str, target: Any) -> Any:
             hint="`split` yields sub-messages; `handle` does one and returns",
         )
     return target
+
+
+def _own(target: Any, name: str) -> Any:
+    """What a handler, an instance or a module, has of this name; None when it is the default."""
+    found = getattr(target, name, None)
+    default = getattr(Handler, name, None)
+    return None if getattr(found, "__func__", None) is default else found
+
+
+def _bundling_of(reference: str, target: Any) -> Bundling | None:
+    """How it wants its sub-messages together; None when it takes them one by one.
+
+    Raises UsageError when what it says makes no sense.
+    """
+    coalesce, batch = _own(target, "coalesce"), _own(target, "handle_batch")
+    if coalesce is None and batch is None:
+        return None
+    for name, function in (("coalesce", coalesce), ("handle_batch", batch)):
+        if function is not None and not callable(function):
+            raise UsageError(f"the `{name}` of {reference!r} must be a function")
+    if batch is None:
+        return Bundling(coalesce)
+    most = getattr(target, "max_batch", Handler.max_batch)
+    linger_ms = getattr(target, "linger_ms", Handler.linger_ms)
+    of = getattr(target, "batch_of", Handler.batch_of)
+    if type(most) is not int or most < 1:
+        raise UsageError(f"max_batch = {most!r} of {reference!r} is no number of sub-messages")
+    if type(linger_ms) not in (int, float) or not isfinite(linger_ms) or linger_ms < 0:
+        raise UsageError(f"linger_ms = {linger_ms!r} of {reference!r} is no number of milliseconds")
+    if of not in [each.value for each in BatchOf]:
+        raise UsageError(
+            f"batch_of = {of!r} of {reference!r} is neither 'lanes' nor 'lane'",
+            hint="'lanes' for the heads of many sub-keys in a call, 'lane' for a run of one",
+        )
+    return Bundling(coalesce, most, BatchOf(of), linger_ms / 1000)
+
+
+def _by_bundle(target: Any) -> Callable[[Bundle], Any]:
+    """The handler as a function of bundles."""
+    batch = _own(target, "handle_batch")
+    if batch is not None:
+        return lambda bundle: batch(bundle.subs)
+    handle = target.handle
+    return lambda bundle: handle(bundle.subs[0])
+
+
+def _one_by_one(target: Any) -> Callable[[SubMessage], Any]:
+    """The handler as a function of single sub-messages."""
+    batch = _own(target, "handle_batch")
+    if batch is None:
+        handle: Callable[[SubMessage], Any] = target.handle
+        return handle
+    return lambda sub: batch([sub])

@@ -337,7 +337,7 @@ class Rules:
         default=None,
         metavar="N",
         min=1,
-        help="Handle only the first N sub-messages of each sub-key.",
+        help="Handle only the first N of each sub-key; halts above 100,000.",
     )
     over_limit: OverLimit | None = option(
         "--over-limit",

@@ -11,8 +11,8 @@ from drainer.cli.answer import insist_on_yes
 from drainer.cli.connecting import Kafka
 from drainer.cli.groups import command, option, without
 from drainer.cli.options import PlanArgument, Yes
-from drainer.command import command as in_shell
 from drainer.errors import EXIT_DONE, EXIT_REFUSED
+from drainer.escape import command as in_shell
 from drainer.loader import load_handler
 from drainer.operations.examine import changes, examine, group_offsets
 from drainer.operations.plan import (

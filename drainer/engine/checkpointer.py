@@ -10,7 +10,6 @@ from dataclasses import replace
 from math import inf
 from typing import Protocol
 
-from drainer.command import command
 from drainer.core.claims import Claims
 from drainer.core.latency import Latency, merge_latencies
 from drainer.core.merge import StateReference
@@ -28,6 +27,7 @@ from drainer.errors import (
     PlanNotWritten,
     StateLost,
 )
+from drainer.escape import command
 from drainer.policy.rules.settings import RuleAccount
 
 JOURNAL_INTERVAL_S = 0.05

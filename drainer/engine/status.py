@@ -6,7 +6,6 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from drainer.command import command
 from drainer.core.latency import Latency
 from drainer.core.parked import NONE_PARKED, ParkedLanes
 from drainer.core.progress import Counts, Range, count, encode_ranges
@@ -18,6 +17,7 @@ from drainer.errors import (
     DrainerError,
     Unresumable,
 )
+from drainer.escape import command
 from drainer.policy.outlook import Outlook
 from drainer.policy.rules.rule_filter import RuleFilter
 

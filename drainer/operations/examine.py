@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from drainer.command import command
 from drainer.core.listed import listed, name_lost
 from drainer.core.plan import OffsetPlan
 from drainer.errors import DrainerError, GroupActive, PlanRefused, TopicMissing
+from drainer.escape import command
 from drainer.kafka.cluster import OFFSETS_RETENTION, Cluster
 from drainer.kafka.loss import cut_logs
 from drainer.operations.group import check_inactive

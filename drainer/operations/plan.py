@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from drainer.command import command
+from drainer.escape import command
 from drainer.core.plan import OffsetPlan
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.errors import (

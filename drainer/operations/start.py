@@ -7,7 +7,6 @@ import secrets
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from drainer.command import command
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Progress
@@ -17,6 +16,7 @@ from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import PartitionResult, Summary
 from drainer.errors import EXIT_DONE, PlanRefused
+from drainer.escape import command
 from drainer.kafka.backlog import (
     Backlog,
     Committed,

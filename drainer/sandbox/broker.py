@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from drainer.errors import SandboxRefused
-from drainer.java import Java, find_java
+from drainer.java import find_java
 from drainer.sandbox.jars import KAFKA_VERSION, classpath, kafka_jars
 from drainer.sandbox.ports import HOST, BrokerPorts
 from drainer.sandbox.probe import answers
@@ -251,9 +251,9 @@ class Broker:
         with os.fdopen(settings, "w", encoding="ascii") as file:
             file.write(text)
 
-    def _java(self, java: Java, path: str, *arguments: str) -> list[str]:
+    def _java(self, java: Path, path: str, *arguments: str) -> list[str]:
         return [
-            str(java.path),
+            str(java),
             f"-Xmx{self.heap_mib}m",
             "-XX:+ExitOnOutOfMemoryError",
             # Killed brokers would leave native libraries and counters behind in /tmp.
@@ -278,7 +278,7 @@ class Broker:
         }
         return [f"-D{name}={value}" for name, value in opened.items()]
 
-    def _format(self, java: Java, path: str) -> None:
+    def _format(self, java: Path, path: str) -> None:
         # The tool writes meta.properties last, and takes a folder without it for a new one: a
         # format that was cut short is simply done again.
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -300,7 +300,7 @@ class Broker:
             check=False,
         )
 
-    def _spawn(self, java: Java, path: str) -> None:
+    def _spawn(self, java: Path, path: str) -> None:
         command = self._java(java, path, *self._metrics(), "kafka.Kafka", str(self._settings))
         self._say(f"starting Kafka {KAFKA_VERSION} on {self.bootstrap_servers}")
         with self._output.open("wb") as output:

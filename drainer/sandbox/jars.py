@@ -117,7 +117,7 @@ def _fetch(cache: Path, say: Say) -> None:
         whole = Path(part) / "jars"
         whole.mkdir()
         command = [
-            *(str(java.path), "-jar", str(ivy)),
+            *(str(java), "-jar", str(ivy)),
             *("-cache", str(Path(part) / "ivy")),
             *("-dependency", "org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
             *("-retrieve", f"{whole}/[artifact]-[revision](-[classifier]).[ext]"),

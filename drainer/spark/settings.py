@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from drainer.errors import Refused, SandboxRefused, UsageError
-from drainer.java import Java, find_java
+from drainer.java import find_java
 from drainer.kafka.settings import REDACTED, hides
 from drainer.wings import Extra, insist_on
 
@@ -157,7 +157,7 @@ def check_conf(conf: Mapping[str, str], laws: Mapping[str, tuple[str, str]] = LA
             raise UsageError(f"{key}={conf[key]} is not possible: {reason}", hint="leave it out")
 
 
-def java_for_spark() -> Java:
+def java_for_spark() -> Path:
     """The Java that Spark's driver runs on.
 
     Raises Refused when there is none that will do; ExtraMissing when PySpark is not installed.

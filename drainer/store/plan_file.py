@@ -16,12 +16,12 @@ from pathlib import Path
 import filelock
 
 from drainer import wings
-from drainer.command import command
 from drainer.core.merge import Record, Told, fold
 from drainer.core.naming import name_of
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Progress
 from drainer.errors import PlanNotWritten, PlanRefused, StateLost, StateRefused, UsageError
+from drainer.escape import command
 from drainer.ownership import NotOwn, insist_new_files_own, read_own
 from drainer.policy.rules.settings import RuleAccount
 from drainer.store.alive import this_machine

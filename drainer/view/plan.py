@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from drainer.command import command
 from drainer.core.listed import name_lost
 from drainer.core.plan import ALL, OffsetPlan
+from drainer.escape import command
 from drainer.mask import mask_text
 from drainer.view import figures
 from drainer.view.page import BAD, OK, SHOWN, Cell, Field, Item, Line, Page, Table, Tone, section

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from drainer.command import command
 from drainer.core.bundles import BatchOf, Bundling
 from drainer.engine.preview import EngineChoice, PartitionAction, Preview
+from drainer.escape import command
 from drainer.policy.concurrency import Concurrency
 from drainer.view import figures
 from drainer.view.capping import cap_field

@@ -42,7 +42,7 @@ def read(bootstrap: str, group: str, topic: str, partitions: int) -> dict[int, t
 def _run(*words: str) -> str:
     jars = classpath(kafka_jars())
     told = subprocess.run(
-        [find_java().path, "-XX:TieredStopAtLevel=1", "-cp", jars, str(SOURCE), *words],
+        [find_java(), "-XX:TieredStopAtLevel=1", "-cp", jars, str(SOURCE), *words],
         env=os.environ | {"LC_ALL": "C.UTF-8"},
         capture_output=True,
         encoding="utf-8",

@@ -113,12 +113,6 @@ def test_a_class_is_found(path: str, reference: str) -> None:
     assert keys_of(handler) == ["from the class"]
 
 
-def test_an_absolute_path_is_found(folder: Path) -> None:
-    write("orders.py", CLASS)
-
-    assert keys_of(load_handler(f"{folder / 'orders.py'}:Reindex")) == ["from the class"]
-
-
 @pytest.mark.parametrize("reference", ["orders.py", "orders", "shop.orders", "shop/orders.py"])
 def test_functions_are_a_handler(reference: str) -> None:
     write("orders.py", FUNCTIONS)
@@ -213,21 +207,6 @@ def test_a_class_can_be_pickled_by_its_name() -> None:
     assert handler.handle.__module__ in sys.modules
 
 
-def test_the_reference_that_a_plan_keeps_holds_from_anywhere(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write("shop/orders.py", CLASS)
-    kept = [
-        load_handler(reference).absolute_reference
-        for reference in ("shop/orders.py:Reindex", "shop/orders.py")
-    ]
-
-    assert kept == [f"{folder / 'shop/orders.py'}:Reindex", str(folder / "shop/orders.py")]
-    monkeypatch.chdir("/")
-    assert [keys_of(load_handler(reference)) for reference in kept] == [["from the class"]] * 2
-    assert load_handler("drainer.handlers:Count").absolute_reference == "drainer.handlers:Count"
-
-
 @pytest.mark.parametrize(
     ("path", "reference", "kept"),
     [
@@ -283,49 +262,18 @@ def test_a_module_of_the_same_name_elsewhere_does_not_stand_in_for_one_in_a_fold
     [
         ("async def handle(sub): ...", True),
         ("def handle(sub): ...", False),
-        ("import functools\nasync def f(a, sub): ...\nhandle = functools.partial(f, 1)", True),
-        ("class F:\n    async def __call__(self, sub): ...\nhandle = F()", True),
         ("class F:\n    def __call__(self, sub): ...\nhandle = F()", False),
         (
             "import functools\nclass F:\n    async def __call__(self, a, sub): ...\n"
             "handle = functools.partial(functools.partial(F()), 1)",
             True,
         ),
-        ("import functools\ndef f(a, sub): ...\nhandle = functools.partial(f, 1)", False),
     ],
 )
 def test_async_is_told_from_plain(code: str, is_async: bool) -> None:
     write("orders.py", code)
 
     assert load_handler("orders.py").is_async is is_async
-
-
-def test_async_is_seen_in_what_a_class_has_for_handle() -> None:
-    write(
-        "orders.py",
-        """
-        import drainer, functools
-
-        class Writes:
-            async def __call__(self, sub):
-                return sub.key
-
-        async def write(prefix, sub):
-            return prefix + sub.key
-
-        class Object(drainer.Handler):
-            handle = Writes()
-
-        class Partial(drainer.Handler):
-            def __init__(self):
-                self.handle = functools.partial(write, "the ")
-        """,
-    )
-
-    for name, found in {"Object": "a", "Partial": "the a"}.items():
-        handler = load_handler(f"orders:{name}")
-        assert handler.is_async
-        assert asyncio.run(handler.handle(SubMessage("a"))) == found
 
 
 @pytest.mark.parametrize("prefix", ["async ", ""])
@@ -342,8 +290,6 @@ def test_a_handle_that_yields_is_refused(prefix: str) -> None:
         ("", True),
         ("def split(self, message): return []", False),
         ("@staticmethod\n    def split(message): return []", False),
-        ("@classmethod\n    def split(cls, message): return []", False),
-        ("split = staticmethod(lambda message: [])", False),
         ("split = None", True),
     ],
 )
@@ -356,22 +302,6 @@ def test_the_default_split_is_known_without_calling_it(body: str, default: bool)
 
     assert (load_handler("orders:H").split is None) is default
     assert (load_handler("orders:Child").split is None) is default
-
-
-def test_a_split_that_calls_the_default_is_not_the_default() -> None:
-    write(
-        "orders.py",
-        """
-        import drainer
-        class H(drainer.Handler):
-            def handle(self, sub): ...
-            def split(self, message):
-                yield from super().split(message)
-        """,
-    )
-    handler = load_handler("orders.py")
-
-    assert keys_of(handler) == [b"key"]
 
 
 @pytest.mark.parametrize("prefix", ["async ", ""])
@@ -436,30 +366,23 @@ def fails(reference: str, kind: type[DrainerError]) -> DrainerError:
 def test_a_handler_in_a_folder_that_can_not_be_searched_is_told(tmp_path: Path) -> None:
     tmp_path.chmod(0)
     with without_privileges():
-        assert "Permission denied" in str(fails(f"{tmp_path}/handlers.py:H", UsageError))
+        assert "that you can read" in str(fails(f"{tmp_path}/handlers.py:H", UsageError))
 
 
 @pytest.mark.parametrize(
     ("reference", "says"),
     [
-        ("missing.py", "no such handler file: missing.py"),
-        ("missing.py:Reindex", "no such handler file: missing.py"),
+        ("missing.py", "there is no handler file missing.py"),
         ("missing", "there is no module 'missing'"),
-        ("missing:Reindex", "there is no module 'missing'"),
         ("missing.deeper:Reindex", "there is no module 'missing.deeper'"),
         ("orders.missing:Reindex", "there is no module 'orders.missing'"),
-        ("", "there is no module ''"),
-        (":", "no handler ':'"),
         (":Reindex", "no handler ':Reindex'"),
         (".orders:Reindex", "there is no module '.orders'"),
-        ("..", "no handler '..'"),
         ("a..b", "no handler 'a..b'"),
         ("a b:C", "there is no module 'a b'"),
         ("orders:Nothing", "orders has no 'Nothing'"),
-        ("orders.py:Nothing", "orders has no 'Nothing'"),
         ("orders:Reindex.Nothing", "orders has no 'Reindex.Nothing'"),
         ("orders:number", "neither `handle` nor `handle_batch`"),
-        ("orders:function", "neither `handle` nor `handle_batch`"),
         ("orders:WithoutHandle", "neither `handle` nor `handle_batch`"),
         ("orders:NotCallable", "neither `handle` nor `handle_batch`"),
         ("empty.py", "neither a function `handle` nor a drainer.Handler"),
@@ -518,22 +441,13 @@ def test_what_a_handler_says_of_several_at_once_is_read() -> None:
     assert one.bundling is None
 
 
-def test_a_module_may_have_handle_batch_alone() -> None:
-    write("batches.py", "max_batch = 5\ndef handle_batch(subs): ...\n")
-    bundling = load_handler("batches.py").bundling
-    assert bundling is not None
-    assert bundling.most == 5
-
-
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
         ("max_batch = 0", "max_batch = 0"),
-        ("max_batch = True", "max_batch = True"),
-        ("linger_ms = -1", "linger_ms = -1"),
         ("linger_ms = 'long'", "linger_ms = 'long'"),
         ("batch_of = 'keys'", "neither 'lanes' nor 'lane'"),
-        ("coalesce = 7", "`coalesce` of 'orders:Wrong' is no function"),
+        ("coalesce = 7", "`coalesce` of 'orders:Wrong' must be a function"),
     ],
 )
 def test_nonsense_about_several_at_once_is_a_usage_error(wrong: str, says: str) -> None:
@@ -557,11 +471,11 @@ def test_the_hints_lead_on() -> None:
         ("import no_such_library", "ModuleNotFoundError: No module named 'no_such_library'"),
         ("x = 1 / 0", "ZeroDivisionError: division by zero"),
         ("def handle(sub", "SyntaxError"),
-        ("raise RuntimeError", "RuntimeError"),
+        ("raise SystemExit", "SystemExit"),
         ("raise AssertionError('first line\\nsecond')", "AssertionError: first line"),
     ],
 )
-@pytest.mark.parametrize("reference", ["broken.py", "broken", "broken:H", "broken.py:H"])
+@pytest.mark.parametrize("reference", ["broken.py", "broken:H"])
 def test_an_error_at_import_is_refused_with_its_place(code: str, says: str, reference: str) -> None:
     write("broken.py", f"import drainer\n{code}\n")
 
@@ -578,12 +492,8 @@ def test_an_error_at_import_is_refused_with_its_place(code: str, says: str, refe
     ("code", "says"),
     [
         ("import no_such_library", "No module named 'no_such_library'"),
-        ("x = 1 / 0", "ZeroDivisionError"),
-        ("def f(", "SyntaxError"),
-        ("raise ImportError('no ssl')", "ImportError: no ssl"),
         ("raise ValueError('no url')", "ValueError: no url"),
         ("import sys\nsys.exit(0)", "SystemExit: 0"),
-        ("from shop import missing", "cannot import name 'missing'"),
         ("import shop.missing", "No module named 'shop.missing'"),
     ],
 )
@@ -592,13 +502,6 @@ def test_an_error_in_the_package_around_the_module_is_refused_too(code: str, say
     write("shop/orders.py", CLASS)
 
     assert says in str(fails("shop.orders:Reindex", Refused))
-
-
-@pytest.mark.parametrize("code", ["import sys\nsys.exit(0)", "raise SystemExit"])
-def test_a_script_that_exits_when_imported_does_not_end_drainer_as_done(code: str) -> None:
-    write("script.py", code)
-
-    assert "script.py" in str(fails("script.py", Refused))
 
 
 def test_a_class_that_can_not_be_made_is_refused() -> None:
@@ -613,16 +516,6 @@ def test_a_class_that_can_not_be_made_is_refused() -> None:
     )
 
     assert "url" in str(fails("orders:Reindex", Refused))
-
-
-def test_a_file_named_as_a_library_does_not_take_its_place() -> None:
-    """``colorsys.py`` is as good a name for a handler as any."""
-    import colorsys  # noqa: PLC0415
-
-    write("colorsys.py", CLASS)
-    keys_of(load_handler("./colorsys.py:Reindex"))
-
-    assert sys.modules["colorsys"] is colorsys
 
 
 def test_a_library_that_is_imported_later_is_not_hidden_either() -> None:
@@ -650,22 +543,12 @@ def test_a_file_that_gave_its_name_up_can_be_loaded_again_and_is_told_by_its_own
     assert "colorsys has no 'Other'" in str(fails("colorsys.py:Other", UsageError))
 
 
-def test_a_file_may_be_loaded_again_under_its_name() -> None:
-    write("orders.py", CLASS)
-
-    assert load_handler("orders.py").handle.__module__ == "orders"
-    assert load_handler("orders.py").handle.__module__ == "orders"
-
-
 @pytest.mark.parametrize(
     ("error", "line"),
     [
         (ValueError("no"), "ValueError: no"),
-        (ValueError("first\nsecond"), "ValueError: first"),
         (ValueError("\n\n  late"), "ValueError: late"),
         (ValueError(), "ValueError"),
-        (ValueError("  "), "ValueError"),
-        (KeyError("url"), "KeyError: 'url'"),
     ],
 )
 def test_an_error_is_described_in_one_line(error: Exception, line: str) -> None:
@@ -696,18 +579,6 @@ def test_a_fresh_one_of_a_module_or_an_instance_is_the_same() -> None:
         assert handler.fresh().target is handler.target
 
 
-def test_a_fresh_one_of_an_installed_handler_is_another_instance() -> None:
-    handler = load_handler("count")
-
-    assert handler.fresh().target is not handler.target
-
-
-def test_a_class_at_hand_is_a_handler_too() -> None:
-    assert isinstance(as_handler(Count, "mine").target, Count)
-    with pytest.raises(UsageError, match="neither `handle`"):
-        as_handler(Handler, "mine")
-
-
 @pytest.mark.parametrize("path", ["orders.py", "a-name.py", "json.py"])
 def test_a_function_comes_from_the_module_that_the_handler_is_of(path: str) -> None:
     write(path, CLASS + "\n    made = []\n\n    def state(handler):\n        return made\n")
@@ -717,13 +588,6 @@ def test_a_function_comes_from_the_module_that_the_handler_is_of(path: str) -> N
 
     module = sys.modules[type(handler.target).__module__]
     assert function(handler.target) is module.made
-
-
-def test_a_function_of_another_file_or_module_is_found() -> None:
-    write("checks.py", "def state(handler): return 7")
-
-    assert load_function("checks.py:state")(None) == 7
-    assert load_function("checks:state")(None) == 7
 
 
 @pytest.mark.parametrize(
@@ -764,21 +628,6 @@ def test_the_digest_of_the_code_tells_whether_it_is_the_same(reference: str) -> 
     assert code_of(reference) not in (known, changed)
 
 
-def test_functions_have_a_digest_too() -> None:
-    write("mine.py", FUNCTIONS)
-    known = code_of("mine.py")
-    write("mine.py", f"{dedent(FUNCTIONS)}\n# changed")
-    assert code_of("mine.py") != known
-
-
-def test_a_file_has_the_same_digest_under_whatever_name_it_is_loaded() -> None:
-    write("mine.py", FUNCTIONS)
-    known = code_of("mine.py")
-    sys.modules["mine"] = sys  # the name is taken
-    assert load_handler("mine.py").code == known
-    del sys.modules["mine"]
-
-
 def test_what_is_in_no_file_has_no_digest() -> None:
     class Base:
         def handle(self, sub: SubMessage) -> None: ...
@@ -791,7 +640,7 @@ def test_what_is_in_no_file_has_no_digest() -> None:
 # What lies beside a handler.
 
 
-@pytest.mark.parametrize("reference", ["mine.py:Reindex", "mine:Reindex", "shop/mine.py:Reindex"])
+@pytest.mark.parametrize("reference", ["mine:Reindex", "shop/mine.py:Reindex"])
 def test_what_lies_beside_a_handler_takes_no_library_s_place(
     reference: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -812,36 +661,9 @@ def test_what_lies_beside_a_handler_takes_no_library_s_place(
         assert not Path(found.origin).is_relative_to(folder)
 
 
-def test_a_neighbour_with_a_library_s_name_is_told_when_the_library_won_t_do() -> None:
-    write("colorsys.py", "def my_own(): ...")
-    write("mine.py", f"from colorsys import my_own\n{dedent(CLASS)}")
-
-    error = fails("mine.py:Reindex", Refused)
-    assert "cannot import name 'my_own' from 'colorsys'" in str(error)
-    assert "'colorsys' comes before" in (error.hint or "")
-
-
 def test_a_module_in_a_folder_with_a_library_s_name_is_told() -> None:
     write("app/colorsys.py", CLASS)
 
     error = fails("app/colorsys:Reindex", UsageError)
-    assert "an installed module 'colorsys' comes before" in str(error)
+    assert "there is no module 'colorsys' in" in str(error)
     assert keys_of(load_handler("app/colorsys.py:Reindex")) == ["from the class"]
-
-
-@pytest.mark.parametrize("inits", [("shop/__init__.py", "shop/deep/__init__.py"), ()])
-def test_a_relative_import_by_file_gets_the_reference_that_works(
-    inits: tuple[str, ...], folder: Path
-) -> None:
-    for name in inits:
-        write(name, "")
-    write("shop/deep/prices.py", "PRICE = 7")
-    write("shop/deep/orders.py", f"from .prices import PRICE\n{dedent(CLASS)}")
-
-    error = fails("shop/deep/orders.py:Reindex", Refused)
-
-    assert "relative import" in str(error)
-    reference = (error.hint or "").rpartition("--handler ")[2]
-    inner = "shop.deep.orders" if inits else "shop/deep.orders"
-    assert reference == f"{folder}/{inner}:Reindex"
-    assert keys_of(load_handler(reference)) == ["from the class"]

@@ -95,7 +95,7 @@ def test_java_home_comes_before_the_path(
     (home / "bin").mkdir(parents=True)
     (no_java / "java").rename(home / "bin" / "java")
     monkeypatch.setenv("JAVA_HOME", str(home))
-    assert find_java().path == home / "bin" / "java"
+    assert find_java() == home / "bin" / "java"
 
 
 @pytest.mark.usefixtures("kafka_installed")

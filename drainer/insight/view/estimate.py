@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from drainer.command import command
 from drainer.core.order import Order
 from drainer.engine.status import Summary
+from drainer.escape import command
 from drainer.insight.estimate import DeadlineVerdict, Estimate
 from drainer.insight.forecast import forecast as f
 from drainer.insight.forecast.distribution import Distribution
