@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from drainer.escape import command
 from drainer.core.plan import OffsetPlan
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.errors import (
@@ -15,6 +14,7 @@ from drainer.errors import (
     PlanNotWritten,
     PlanRefused,
 )
+from drainer.escape import command
 from drainer.kafka.cluster import Cluster
 from drainer.operations.examine import examine, group_offsets, insist, insist_on_place
 from drainer.operations.group import holding
