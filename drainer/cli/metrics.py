@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -29,9 +31,7 @@ def dashboard() -> None:
 
     - `drainer metrics dashboard > drainer.json`
     """
-    from drainer.metrics.dashboard import make_dashboard  # noqa: PLC0415
-
-    Terminal().data(make_dashboard())
+    Terminal().data(json.loads(files("drainer.metrics").joinpath("dashboard.json").read_bytes()))
 
 
 @options("Watching it")

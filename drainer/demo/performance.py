@@ -6,9 +6,9 @@ from drainer.core.order import Order
 from drainer.demo.story import Demo
 from drainer.kafka.cluster import Cluster
 from drainer.view.figures import count, duration
+from drainer.view.live import progress_view
 from drainer.view.page import Bars
 from drainer.view.preview import show_preview
-from drainer.view.progress import progress_view
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from drainer.core.plan import OffsetPlan
@@ -107,9 +108,8 @@ class Work(Protocol):
 
     def failure_status(self) -> FailureStatus: ...
 
-    def status(
-        self, plan: OffsetPlan, *, plan_age_s: float, stopping: str | None, trouble: str | None
-    ) -> Status: ...
+    def status(self, plan: OffsetPlan) -> Status:
+        """A moment of it, with what only this engine knows."""
 
     def sum_up(self, summary: Summary) -> Summary:
         """The summary with what only this engine knows."""
@@ -242,11 +242,13 @@ class Lifecycle:
 
     def _status(self) -> Status:
         checkpointer = self.checkpointer
-        return self._work.status(
-            checkpointer.plan,
+        status = self._work.status(checkpointer.plan)
+        return replace(
+            status,
             plan_age_s=self._outside.runtime.monotonic() - checkpointer.written_at,
             stopping=reason_told(self.ended),
-            trouble=checkpointer.trouble,
+            trouble=status.trouble or checkpointer.trouble,
+            failures=self._work.failure_status(),
         )
 
     async def _summary(self, cause: BaseException | None) -> Summary:

@@ -268,19 +268,12 @@ class LocalDrain:
     def failure_status(self) -> FailureStatus:
         return self._failures.status()
 
-    def status(
-        self, plan: OffsetPlan, *, plan_age_s: float, stopping: str | None, trouble: str | None
-    ) -> Status:
-        status = self._meter.status(
-            plan,
-            plan_age_s=plan_age_s,
-            stopping=stopping,
-            failures=self._failures.status(),
-            trouble=self._source.trouble or trouble or self._failures.trouble,
-            auto=self._auto(),
-        )
+    def status(self, plan: OffsetPlan) -> Status:
+        status = self._meter.status(plan)
         return replace(
             status,
+            trouble=self._source.trouble or self._failures.trouble,
+            auto=self._auto(),
             blocked_by=self._watchdog.blocked_by,
             read_cap=cap_status(self._ports.read_pace, status.elapsed_s),
             write_cap=cap_status(self._ports.write_pace, status.elapsed_s),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.latency import Latency
@@ -10,13 +11,94 @@ from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts
 from drainer.engine.latencies import Latencies
 from drainer.engine.rates import Rates
-from drainer.engine.status import AutoStatus, FailureStatus, PartitionStatus, RuleStatus, Status
+from drainer.engine.status import EngineStatus, PartitionStatus, RuleStatus, Status
 
 HOTTEST = 5
 
 
-class Meter:
-    """Measures one run; ask it about twice a second."""
+class Measures(ABC):
+    """What an engine measures of one run; it is asked about twice a second."""
+
+    def __init__(
+        self,
+        finished: int,
+        *,
+        concurrency: int,
+        buffer_bytes: int,
+        plan_path: str,
+        clock: Callable[[], float],
+    ) -> None:
+        """``finished`` sub-messages were so before the run."""
+        self.concurrency = concurrency
+        self._buffer_bytes = buffer_bytes
+        self._plan_path = plan_path
+        self._rates = Rates(finished, clock)
+
+    @property
+    def elapsed_s(self) -> float:
+        return self._rates.elapsed_s
+
+    @property
+    def rate_average(self) -> float:
+        """Sub-messages per second of this run."""
+        return self._rates.average(self.counts()[1])
+
+    @abstractmethod
+    def counts(self) -> tuple[Counts, Counts]:
+        """The account of messages and of sub-messages."""
+
+    @abstractmethod
+    def overall(self) -> Latency | None:
+        """The handler's latency in this run."""
+
+    @abstractmethod
+    def rules(self) -> RuleStatus: ...
+
+    def _status(
+        self,
+        plan: OffsetPlan,
+        partitions: Iterable[PartitionStatus],
+        *,
+        running: int,
+        lanes: int,
+        lanes_ready: int,
+        hottest: Iterable[tuple[Hashable, int]],
+        buffered_bytes: int,
+        latency_recent: Latency | None,
+        engine: EngineStatus | None = None,
+    ) -> Status:
+        parts, deepest = tuple(partitions), tuple(hottest)
+        messages, subs = self.counts()
+        unread = sum(part.end - part.position for part in parts)
+        longest = max((waiting for _, waiting in deepest), default=0)
+        moment = self._rates.look(messages, subs, unread, running, longest)
+        return Status(
+            topic=plan.topic,
+            group=plan.group,
+            elapsed_s=moment.elapsed_s,
+            messages=messages,
+            sub_messages=subs,
+            rate_now=moment.rate_now,
+            rate_average=moment.rate_average,
+            eta_s=moment.eta_s,
+            running=running,
+            concurrency=self.concurrency,
+            lanes=lanes,
+            lanes_ready=lanes_ready,
+            hottest=deepest,
+            buffered_bytes=buffered_bytes,
+            buffer_bytes=self._buffer_bytes,
+            plan_path=self._plan_path,
+            partitions=parts,
+            latency=self.overall(),
+            latency_recent=latency_recent,
+            rules=self.rules(),
+            engine=engine,
+        )
+
+
+class Meter(Measures):
+    """Measures a run in this process."""
 
     def __init__(
         self,
@@ -30,87 +112,46 @@ class Meter:
     ) -> None:
         self._dispatcher = dispatcher
         self._latencies = latencies
-        self.concurrency = concurrency
-        self._buffer_bytes = buffer_bytes
-        self._plan_path = plan_path
-        self._rates = Rates(self._tally()[1].finished, clock)
+        super().__init__(
+            self.counts()[1].finished,
+            concurrency=concurrency,
+            buffer_bytes=buffer_bytes,
+            plan_path=plan_path,
+            clock=clock,
+        )
 
-    @property
-    def elapsed_s(self) -> float:
-        return self._rates.elapsed_s
-
-    @property
-    def rate_average(self) -> float:
-        """Sub-messages per second of this run."""
-        return self._rates.average(self._tally()[1])
-
-    def status(
-        self,
-        plan: OffsetPlan,
-        *,
-        plan_age_s: float,
-        stopping: str | None,
-        failures: FailureStatus,
-        trouble: str | None,
-        auto: AutoStatus | None = None,
-    ) -> Status:
-        messages, subs = self._tally()
-        dispatcher = self._dispatcher
-        lanes = dispatcher.lanes
-        unread = sum(ledger.end - ledger.position for ledger in dispatcher.ledgers.values())
-        hottest = tuple(lanes.hottest(HOTTEST))
-        longest = max((waiting for _, waiting in hottest), default=0)
-        moment = self._rates.look(messages, subs, unread, lanes.running, longest)
-        return Status(
-            topic=plan.topic,
-            group=plan.group,
-            elapsed_s=moment.elapsed_s,
-            messages=messages,
-            sub_messages=subs,
-            rate_now=moment.rate_now,
-            rate_average=moment.rate_average,
-            eta_s=moment.eta_s,
+    def status(self, plan: OffsetPlan) -> Status:
+        lanes = self._dispatcher.lanes
+        parts = plan.partitions
+        return self._status(
+            plan,
+            (
+                PartitionStatus(
+                    partition=number,
+                    start=parts[number].start,
+                    end=ledger.end,
+                    position=ledger.position,
+                    watermark=ledger.watermark,
+                    committed=parts[number].committed,
+                    messages_finished=ledger.tally()[0].finished,
+                )
+                for number, ledger in self._dispatcher.ledgers.items()
+            ),
             running=lanes.running,
-            concurrency=self.concurrency,
             lanes=len(lanes),
             lanes_ready=lanes.ready,
-            hottest=hottest,
-            buffered_bytes=dispatcher.pending_bytes,
-            buffer_bytes=self._buffer_bytes,
-            plan_path=self._plan_path,
-            plan_age_s=plan_age_s,
-            partitions=tuple(self._partitions(plan)),
-            stopping=stopping,
-            failures=failures,
-            trouble=trouble,
-            latency=self.overall(),
+            hottest=lanes.hottest(HOTTEST),
+            buffered_bytes=self._dispatcher.pending_bytes,
             latency_recent=self._latencies.recent(),
-            auto=auto,
-            rules=self.rules(),
         )
 
     def overall(self) -> Latency | None:
-        """The handler's latency in this run."""
         return self._latencies.overall()
 
     def rules(self) -> RuleStatus:
         return RuleStatus.of(self._dispatcher.rule_filter)
 
-    def _partitions(self, plan: OffsetPlan) -> list[PartitionStatus]:
-        return [
-            PartitionStatus(
-                partition=number,
-                start=plan.partitions[number].start,
-                end=ledger.end,
-                position=ledger.position,
-                watermark=ledger.watermark,
-                committed=plan.partitions[number].committed,
-                messages_finished=ledger.tally()[0].finished,
-            )
-            for number, ledger in self._dispatcher.ledgers.items()
-        ]
-
-    def _tally(self) -> tuple[Counts, Counts]:
+    def counts(self) -> tuple[Counts, Counts]:
         messages, subs = Counts(), Counts()
         for ledger in self._dispatcher.ledgers.values():
             more_messages, more_subs = ledger.tally()

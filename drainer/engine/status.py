@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any, Generic, Protocol, TypeVar
 
+from drainer.core.codec import builtins
 from drainer.core.latency import Latency
 from drainer.core.parked import NONE_PARKED, ParkedLanes
-from drainer.core.progress import Counts, Range, count, encode_ranges
+from drainer.core.progress import Counts, Range
 from drainer.core.transaction import HeldBack, held_json
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
@@ -37,6 +39,11 @@ class PartitionStatus:
     @property
     def complete(self) -> bool:
         return self.watermark >= self.end
+
+    @property
+    def left(self) -> int:
+        """Offsets from the watermark to the end."""
+        return max(0, self.end - self.watermark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +87,6 @@ class AutoStatus:
     why: str
     best_per_s: float | None
 
-    def as_json(self) -> dict[str, object]:
-        best = self.best_per_s
-        return {
-            "auto": True,
-            "limit": self.limit,
-            "most": self.most,
-            "settled": self.settled,
-            "best_sub_messages_per_s": None if best is None else round(best, 1),
-            "why": self.why,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class RuleStatus:
@@ -116,17 +112,6 @@ class RuleStatus:
             dict(rule_filter.why_undecided),
             dict(rule_filter.skipped_for),
         )
-
-    def as_json(self) -> dict[str, object]:
-        return {
-            "skipped_by": dict(self.skipped_by),
-            "dead_by": dict(self.dead_by),
-            "skipped_for": dict(self.skipped_for),
-            "undecided": {
-                name: {"count": count, "first": self.why.get(name)}
-                for name, count in self.undecided.items()
-            },
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,89 +144,66 @@ class CapStatus:
         """Whether it is what held the run back."""
         return self.average_per_s >= HELD_FROM * self.messages_per_s
 
-    def as_json(self) -> dict[str, object]:
-        return {
-            "messages_per_s": round(self.messages_per_s, 1),
-            "bytes_per_s": round(self.bytes_per_s),
-            "message_bytes": round(self.message_bytes),
-            "average_messages_per_s": round(self.average_per_s, 1),
-            "held_back": self.held,
-        }
 
-
-ENDED = "ended"  # of a task
+Reads = TypeVar("Reads")
+Row = tuple[tuple[str, ...], float | None]  # the values of its own labels; None: no value now
 
 
 @dataclass(frozen=True, slots=True)
-class TaskStatus:
-    """One of Spark's tasks, by what it said last.
+class Metric(Generic[Reads]):
+    """A metric for Prometheus, and how it is read off a status or an engine's section.
 
-    Attributes:
-        claim: which sub-keys are its own, as "2/8", or "all".
-        wave: the number of the wave that it works on.
-        attempt: how often Spark has begun it, from 1.
-        host: where it runs.
-        state: what it does, in a word: reading, waiting, handling, ended.
-        running: sub-messages in the handler.
-        lanes: sub-keys with something waiting or running.
-        ready: lanes that only wait for a worker.
-        finished: sub-messages, in this attempt.
-        rate: sub-messages per second, over the last few seconds.
-        quiet_s: since its last word.
-        straggler: whether the others wait for it.
+    ``labels`` are its own, beside those that all have. ``kind`` is Prometheus' word.
     """
 
-    claim: str
-    wave: int
-    attempt: int
-    host: str
-    state: str
-    running: int
-    lanes: int
-    ready: int
-    finished: int
-    rate: float
-    quiet_s: float
-    straggler: bool = False
+    name: str
+    kind: str
+    meaning: str
+    rows: Callable[[Reads], Iterable[Row]]
+    labels: tuple[str, ...] = ()
 
-    def as_json(self) -> dict[str, object]:
-        return {
-            "claim": self.claim,
-            "wave": self.wave,
-            "attempt": self.attempt,
-            "host": self.host,
-            "state": self.state,
-            "in_flight": self.running,
-            "lanes": self.lanes,
-            "lanes_ready": self.ready,
-            "finished": self.finished,
-            "sub_messages_per_s": round(self.rate, 1),
-            "quiet_s": round(self.quiet_s, 3),
-            "straggler": self.straggler,
-        }
+    @classmethod
+    def gauge(cls, name: str, path: str, meaning: str) -> Metric[Reads]:
+        """Of one value, which is at ``path``: attributes with dots between, any may be None."""
+        return cls(f"drainer_{name}", "gauge", meaning, lambda found: (((), at(found, path)),))
+
+    @classmethod
+    def counter(cls, name: str, path: str, meaning: str) -> Metric[Reads]:
+        """The same of what only rises."""
+        total = f"drainer_{name}_total"
+        return cls(total, "counter", meaning, lambda found: (((), at(found, path)),))
 
 
-@dataclass(frozen=True, slots=True)
-class WaveStatus:
-    """The wave that is handled: the ``number``-th, of about ``of`` (None while nobody can tell).
+def at(found: Any, path: str) -> Any:
+    """The attribute at a path with dots; None if one on the way is."""
+    for name in path.split("."):
+        found = None if found is None else getattr(found, name)
+    return found
 
-    0 is none yet, while the first is read.
 
-    ``ahead`` says whether the next one is being read, or waits; ``seconds`` since this one began.
-    """
+class EngineStatus(Protocol):
+    """What an engine adds to a status, as each view shows it. Its texts may hold anything."""
 
-    number: int
-    of: int | None = None
-    ahead: bool = False
-    seconds: float = 0.0
+    def limit(self, status: Status) -> str:
+        """What keeps the drain from going faster, in a few words."""
 
-    def as_json(self) -> dict[str, object]:
-        return {
-            "number": self.number,
-            "of": self.of,
-            "ahead": self.ahead,
-            "seconds": round(self.seconds, 3),
-        }
+    @property
+    def field(self) -> tuple[str, str]:
+        """A label and its value, for the live view."""
+
+    def rows(self, room: int) -> list[list[tuple[str, str]]]:
+        """Lines of (text, tone) for the live view, about ``room`` of them."""
+
+    @property
+    def words(self) -> Sequence[str]:
+        """For a line about progress."""
+
+    def as_json(self) -> dict[str, Any]:
+        """For a line of the log, of bounded size."""
+
+    @property
+    def metrics(self) -> Sequence[Metric[Any]]:
+        """They read this section."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,8 +226,8 @@ class Status:
     buffered_bytes: int
     buffer_bytes: int
     plan_path: str
-    plan_age_s: float  # since the plan was last written
     partitions: tuple[PartitionStatus, ...]
+    plan_age_s: float = 0.0  # since the plan was last written
     stopping: str | None = None  # why it is stopping, once it is
     failures: FailureStatus = FailureStatus()
     trouble: str | None = None  # what it is waiting out: a broker that doesn't answer, a commit
@@ -275,10 +237,13 @@ class Status:
     auto: AutoStatus | None = None  # when the concurrency is not fixed
     rules: RuleStatus = RuleStatus()
     deadline: DeadlineStatus | None = None  # when there is one
-    tasks: tuple[TaskStatus, ...] = ()  # of Spark, in the order of their claims
-    wave: WaveStatus | None = None  # on Spark
+    engine: EngineStatus | None = None  # what only the engine knows
     read_cap: CapStatus | None = None  # with --limits
     write_cap: CapStatus | None = None
+
+    @property
+    def in_trouble(self) -> bool:
+        return self.trouble is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,8 +302,7 @@ class Summary:
     blocked_by: str | None = None  # the line of an async handler that blocked the event loop
     rules: RuleStatus = RuleStatus()
     engine: str = "process"  # or "spark"
-    waves: int | None = None  # that were handled in this run, on Spark
-    tasks: int | None = None  # that handled at once, on Spark
+    engine_counts: Mapping[str, int] = field(default_factory=dict)  # what it adds to that
     read_cap: CapStatus | None = None  # with --limits
     write_cap: CapStatus | None = None
     notes: tuple[str, ...] = ()  # what else is good to know
@@ -385,57 +349,19 @@ class Summary:
         they were never delivered. Each is a record at most."""
         return {number: part.lost for number, part in self.partitions.items() if part.lost}
 
-    def as_json(self) -> dict[str, object]:
-        """The object that ``--json`` prints."""
-        found: dict[str, object] = {
-            "status": self.status,
-            "exit_code": self.exit_code,
-            "elapsed_s": round(self.elapsed_s, 3),
-            "engine": self.engine,
-            "waves": self.waves,
-            "tasks": self.tasks,
-            "messages": self.messages.as_json(),
-            "sub_messages": self.sub_messages.as_json(),
-            "sub_messages_per_s": round(self.sub_messages_per_s, 1),
-            "partitions": {
-                str(number): {
-                    "start": part.start,
-                    "end": part.end,
-                    "watermark": part.watermark,
-                    "committed": part.committed,
-                }
-                for number, part in self.partitions.items()
-            },
-            "lost": {
-                str(number): {"offsets": encode_ranges(ranges), "records_at_most": count(ranges)}
-                for number, ranges in self.lost.items()
-            },
-            "held_back": held_json(self.held),
-            "plan": self.plan,
-            "resume": self.resume,
-            "resume_needs": list(self.resuming.needs),
-            "undo": self.undo,
-            "failures": self.failures.failures,
-            "retries": self.failures.retries,
-            "timeouts": self.failures.timeouts,
-            "outages": self.failures.outages,
-            "parked_lanes": self.failures.parked_lanes,
+    def as_json(self) -> dict[str, Any]:
+        """The object that ``--json`` prints: its fields, with those of failures and rules."""
+        found = builtins(replace(self, cause=None, resuming=Resuming(), parked=NONE_PARKED))
+        found |= found.pop("failures") | found.pop("rules")
+        for name in ("cause", "resuming", "parked", "held"):
+            del found[name]
+        return found | {
             "parked_first": self.parked.shown(),
-            "dead_letter_topic": self.failures.dead_letter_topic,
-            "errors": [{"error": text, "count": n} for text, n in self.failures.errors],
-            "latency": None if self.latency is None else self.latency.as_json(),
-            "notes": list(self.notes),
-            "blocked_by": self.blocked_by,
-            **self.rules.as_json(),
+            "held_back": held_json(self.held),
+            "conserved": self.conserved,
+            "resume": self.resume,
+            "resume_needs": self.resuming.needs,
+            "undo": self.undo,
+            "error": self.error,
+            "hint": self.hint,
         }
-        if self.read_cap is not None:
-            found["read_cap"] = self.read_cap.as_json()
-        if self.write_cap is not None:
-            found["write_cap"] = self.write_cap.as_json()
-        if self.auto is not None:
-            found["concurrency"] = self.auto.as_json()
-        if self.left_alone is not None:
-            found["left_alone"] = dict(self.left_alone)
-        if self.cause is not None:
-            found |= {"error": self.error, "hint": self.hint}
-        return found

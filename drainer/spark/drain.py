@@ -166,7 +166,6 @@ class SparkDrain:
     async def begin(self) -> None:
         await self._look_at_tasks()
         self._monitor = TaskMonitor(
-            self._plan,
             self._aggregation,
             concurrency=self._most(self._running),
             buffer_bytes=share_of(self._running, self._tasks).buffer_bytes * self._tasks,
@@ -297,25 +296,19 @@ class SparkDrain:
         failures = self._monitor.failures(self._plan.failures.dead_letter_topic)
         return replace(failures, parked_lanes=len(self._work.parked))
 
-    def status(
-        self, plan: OffsetPlan, *, plan_age_s: float, stopping: str | None, trouble: str | None
-    ) -> Status:
-        status = self._monitor.status(
-            plan,
-            plan_age_s=plan_age_s,
-            stopping=stopping,
-            trouble=trouble or self._reader.trouble,
-            ahead=self._reader.reads,
+    def status(self, plan: OffsetPlan) -> Status:
+        status = self._monitor.status(plan, ahead=self._reader.reads)
+        return replace(
+            status,
+            trouble=self._reader.trouble or self._monitor.trouble,
+            read_cap=self._read_cap(status.elapsed_s),
         )
-        cap = self._read_cap(status.elapsed_s)
-        return replace(status, failures=self.failure_status(), read_cap=cap)
 
     def sum_up(self, summary: Summary) -> Summary:
         return replace(
             summary,
             engine="spark",
-            waves=self._monitor.waves,
-            tasks=self._monitor.tasks_most,
+            engine_counts={"waves": self._monitor.waves, "tasks": self._monitor.tasks_most},
             read_cap=self._read_cap(summary.elapsed_s),
         )
 

@@ -10,18 +10,12 @@ from typing import Any
 from drainer.core.claims import ALL
 from drainer.core.latency import Latency, merge_latencies
 from drainer.core.plan import OffsetPlan
-from drainer.engine.meter import HOTTEST
-from drainer.engine.rates import Moment, Rates
-from drainer.engine.status import (
-    FailureStatus,
-    PartitionStatus,
-    RuleStatus,
-    Status,
-    TaskStatus,
-    WaveStatus,
-)
+from drainer.core.progress import Counts
+from drainer.engine.meter import HOTTEST, Measures
+from drainer.engine.status import FailureStatus, PartitionStatus, RuleStatus, Status
 from drainer.spark.aggregation import Aggregation
 from drainer.spark.attempt import Attempt
+from drainer.spark.status import ENDED, SparkStatus, TaskStatus
 
 QUIET_S = 5.0  # a task that said nothing for so long is told of
 BEHIND = 0.5  # of what the others have done on average: one that has less is a straggler
@@ -34,12 +28,11 @@ class Shown(str):
     __repr__ = str.__str__
 
 
-class TaskMonitor:
+class TaskMonitor(Measures):
     """Owned by the driver's event loop; ``hear`` is told each record's status."""
 
     def __init__(
         self,
-        plan: OffsetPlan,
         aggregation: Aggregation,
         *,
         concurrency: int,
@@ -47,31 +40,28 @@ class TaskMonitor:
         plan_path: str,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._plan = plan
         self._aggregation = aggregation
-        self._concurrency = concurrency
-        self._buffer_bytes = buffer_bytes
-        self._plan_path = plan_path
+        super().__init__(
+            aggregation.counts()[1].finished,
+            concurrency=concurrency,
+            buffer_bytes=buffer_bytes,
+            plan_path=plan_path,
+            clock=clock,
+        )
         self._clock = clock
         self._last: dict[str, tuple[Attempt, float, Mapping[str, Any]]] = {}  # by claim
         self._ended: set[str] = set()
         self._begun: dict[str, int] = {}  # attempts, by claim
         self._before = _Sum()  # of waves and attempts that are over
         self._total: _Sum | None = None  # of all, until there is news
-        self._rates = Rates(aggregation.counts()[1].finished, clock)
         self.positions: dict[int, int] = aggregation.watermarks
         self.waves = 0
-        self._about = 0
+        self._about: int | None = None
         self._wave_began_s = clock()
         self.tasks_most = 0
 
-    @property
-    def elapsed_s(self) -> float:
-        return self._rates.elapsed_s
-
-    @property
-    def rate_average(self) -> float:
-        return self._rates.average(self._aggregation.counts()[1])
+    def counts(self) -> tuple[Counts, Counts]:
+        return self._aggregation.counts()
 
     def begin(self, about: int, claims: Iterable[str]) -> None:
         """The next stretch has begun, of about so many; what tasks said before is added up."""
@@ -129,47 +119,23 @@ class TaskMonitor:
             ruled.skipped_for,
         )
 
-    def status(
-        self,
-        plan: OffsetPlan,
-        *,
-        plan_age_s: float,
-        stopping: str | None,
-        trouble: str | None,
-        ahead: bool,
-    ) -> Status:
-        messages, subs = self._aggregation.counts()
-        watermarks = self._aggregation.watermarks
-        told = [status for _, _, status in self._last.values() if status]
-        unread = sum(p.end - self.positions[n] for n, p in plan.partitions.items())
+    @property
+    def trouble(self) -> str | None:
+        """What a task waits out, by its last words."""
+        return next((each["trouble"] for each in self._told if each["trouble"]), None)
+
+    def status(self, plan: OffsetPlan, *, ahead: bool) -> Status:
+        """``ahead`` says whether the next wave is being read."""
+        watermarks, told = self._aggregation.watermarks, self._told
         hottest = sorted(
             ((Shown(text), waiting) for each in told for text, waiting in each["hottest"]),
             key=lambda each: -each[1],
         )
-        longest = max((waiting for _, waiting in hottest), default=0)
-        running = sum(each["running"] for each in told)
-        moment = self._rates.look(messages, subs, unread, running, longest)
-        recent = [_latency(each.get("recent")) for each in told]
-        said = next((each["trouble"] for each in told if each["trouble"]), None)
-        return Status(
-            topic=plan.topic,
-            group=plan.group,
-            elapsed_s=moment.elapsed_s,
-            messages=messages,
-            sub_messages=subs,
-            rate_now=moment.rate_now,
-            rate_average=moment.rate_average,
-            eta_s=moment.eta_s,
-            running=running,
-            concurrency=self._concurrency,
-            lanes=sum(each["lanes"] for each in told),
-            lanes_ready=sum(each["ready"] for each in told),
-            hottest=tuple(hottest[:HOTTEST]),
-            buffered_bytes=sum(each["buffered_bytes"] for each in told),
-            buffer_bytes=self._buffer_bytes,
-            plan_path=self._plan_path,
-            plan_age_s=plan_age_s,
-            partitions=tuple(
+        now = self._clock()
+        began_s = self._wave_began_s
+        return self._status(
+            plan,
+            (
                 PartitionStatus(
                     partition=number,
                     start=part.start,
@@ -181,19 +147,18 @@ class TaskMonitor:
                 )
                 for number, part in plan.partitions.items()
             ),
-            stopping=stopping,
-            trouble=trouble or said,
-            latency=self.overall(),
-            latency_recent=merge_latencies(recent),
-            rules=self.rules(),
-            tasks=self._tasks(moment.at_s),
-            wave=self._wave(moment, ahead=ahead),
+            running=sum(each["running"] for each in told),
+            lanes=sum(each["lanes"] for each in told),
+            lanes_ready=sum(each["ready"] for each in told),
+            hottest=hottest[:HOTTEST],
+            buffered_bytes=sum(each["buffered_bytes"] for each in told),
+            latency_recent=merge_latencies(_latency(each.get("recent")) for each in told),
+            engine=SparkStatus(self.waves, self._about, ahead, now - began_s, self._tasks(now)),
         )
 
-    def _wave(self, moment: Moment, *, ahead: bool) -> WaveStatus:
-        if not self.waves:
-            return WaveStatus(0, None, ahead, moment.elapsed_s)
-        return WaveStatus(self.waves, self._about, ahead, moment.at_s - self._wave_began_s)
+    @property
+    def _told(self) -> list[Mapping[str, Any]]:
+        return [status for _, _, status in self._last.values() if status]
 
     def _tasks(self, now: float) -> tuple[TaskStatus, ...]:
         done = {c: self._aggregation.finished_in(c) for c in self._begun}
@@ -208,7 +173,7 @@ class TaskMonitor:
             attempt, heard_s, status = self._last.get(claim, (None, now, {}))
             over = claim in self._ended
             waiting = "waiting" if attempt is None else "reading"
-            state = "ended" if over else "handling" if status else waiting
+            state = ENDED if over else "handling" if status else waiting
             found.append(
                 TaskStatus(
                     claim=claim,

@@ -11,7 +11,9 @@ from datetime import datetime
 
 from drainer.core.latency import Latency
 from drainer.core.progress import Counts
+from drainer.engine.status import CapStatus
 from drainer.mask import key_repr
+from drainer.policy.rate_cap import Cap
 
 UNKNOWN = "unknown"
 
@@ -89,6 +91,11 @@ def zone(moment: datetime) -> str:
     """``UTC`` or ``UTC+01:00``."""
     offset = f"{moment:%z}"
     return "UTC" if offset in ("", "+0000") else f"UTC{offset[:3]}:{offset[3:5]}"
+
+
+def cap(found: Cap | CapStatus) -> str:
+    """``12,345 messages/s, 12 MiB/s``."""
+    return f"{rate(found.messages_per_s)} messages/s, {size(round(found.bytes_per_s))}/s"
 
 
 def latency(told: Latency) -> str:

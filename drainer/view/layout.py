@@ -37,7 +37,7 @@ BAD_STYLE = Style.parse("bold red")
 HEAD_STYLE = Style.parse("bold")
 HINT_STYLE = Style.parse("bold cyan")
 QUIET_STYLE = Style.parse("dim")
-STYLES = {
+STYLES: dict[str, Style] = {
     Tone.PLAIN: Style.null(),
     Tone.STRONG: HEAD_STYLE,
     Tone.GOOD: GOOD_STYLE,

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from heapq import nsmallest
 from types import TracebackType
 from typing import Self
 
+from drainer.core.codec import builtins
+from drainer.core.latency import Latency
 from drainer.engine.status import Status
 from drainer.view import figures
-from drainer.view.capping import cap_in_line
 from drainer.view.deadline import deadline_warning, deadline_words
 from drainer.view.panel import blocking_warning, share_finished
-from drainer.view.tasks import stragglers, tasks_words, wave_words
 from drainer.view.terminal import Terminal
 
 INTERVAL_S = 5.0  # of the drain's own time; a night's log stays short enough to read
-_SHOWN = 8  # partitions whose committed offset is told
+_SHOWN = 8  # partitions in a line; in the log those with most to go
+_ERRORS_LOGGED = 5
 
 
 class LineView:
@@ -29,10 +34,7 @@ class LineView:
         self._last: Status | None = None  # the latest seen, to end with
         self._said: Status | None = None  # the latest written
         self._due_s: float | None = None  # None until the first line is written
-        self._trouble: str | None = None
-        self._told_of_blocking = False
-        self._stopping: str | None = None
-        self._warned = False  # of the deadline
+        self._warned: set[tuple[str, str]] = set()  # what is not to be said again
 
     def __enter__(self) -> Self:
         return self
@@ -52,52 +54,53 @@ class LineView:
         if not self._terminal.is_ready:
             return
         if self._due_s is None:
-            self._begin(status)
+            fields = {"plan_path": status.plan_path, "concurrency": status.concurrency}
+            who = {"topic": status.topic, "group": status.group}
+            self._terminal.event(logging.INFO, "begin", start_line(status), **who, **fields)
             self._due_s = status.elapsed_s + INTERVAL_S
-        if status.stopping != self._stopping:
-            self._stopping = status.stopping
-            if status.stopping is not None:
-                self._tell_stopping(status.stopping)
-        if status.trouble != self._trouble:
-            self._trouble = status.trouble
-            self._tell_trouble(status.trouble)
-        if status.blocked_by is not None and not self._told_of_blocking:
-            self._told_of_blocking = True
-            self._terminal.warn(blocking_warning(status.blocked_by))
-        if not self._warned and (warning := deadline_warning(status)) is not None:
-            self._warned = True
-            self._terminal.warn(warning)
+        self._warn(status)
         if status.elapsed_s >= self._due_s:
             self._say(status)
 
-    def _begin(self, status: Status) -> None:
-        self._terminal.say(start_line(status))
-
-    def _tell_stopping(self, why: str) -> None:
-        self._terminal.warn(f"stopping: {why}")
-
-    def _tell_trouble(self, trouble: str | None) -> None:
-        if trouble is None:
-            self._terminal.say("trouble over")
-        else:
-            self._terminal.warn(f"trouble: {trouble}")
-
-    def _tell(self, status: Status) -> None:
-        self._terminal.say(status_line(status))
+    def _warn(self, status: Status) -> None:
+        for event, key, text in _warnings(status):
+            if (event, key) not in self._warned:
+                self._warned.add((event, key))
+                self._terminal.event(logging.WARNING, event, text)
+        over = {known for known in self._warned if known[0] == "trouble"}
+        if status.trouble is None and over:
+            self._warned -= over
+            self._terminal.event(logging.INFO, "trouble_over", "trouble over")
 
     def _say(self, status: Status) -> None:
-        self._tell(status)
+        line = status_line(status)
+        self._terminal.event(logging.INFO, "progress", line, **status_fields(status))
         self._said = status
         self._due_s = status.elapsed_s + INTERVAL_S
+
+
+def _warnings(status: Status) -> Iterator[tuple[str, str, str]]:
+    """What can't wait: the event, what tells it from others of its kind, and the text."""
+    if status.stopping is not None:
+        yield "stopping", status.stopping, f"stopping: {status.stopping}"
+    if status.trouble is not None:
+        yield "trouble", status.trouble, f"trouble: {status.trouble}"
+    if status.blocked_by is not None:
+        yield "blocked", "", blocking_warning(status.blocked_by)
+    if (warning := deadline_warning(status)) is not None:
+        yield "deadline", "", warning
 
 
 def start_line(status: Status) -> str:
     """What is drained, once."""
     total = figures.count(sum(part.end - part.start for part in status.partitions))
     parts = figures.counted(len(status.partitions), "partition")
+    concurrency = figures.count(status.concurrency)
+    if status.auto is not None:
+        concurrency = f"auto, {figures.count(status.auto.most)} at most"
     return (
         f"draining {status.topic} for group {status.group}: ~{total} messages in {parts},"
-        f" concurrency {_concurrency(status)}, plan {status.plan_path}"
+        f" concurrency {concurrency}, plan {status.plan_path}"
     )
 
 
@@ -111,54 +114,65 @@ def status_line(status: Status) -> str:
         f"{finished} of ~{total} messages",
         f"{figures.rate(status.rate_now)} sub-messages/s (avg {figures.rate(status.rate_average)})",
         f"eta {figures.duration(status.eta_s)}",
-        *_deadline(status),
-        f"lanes {status.running} running {status.lanes_ready} waiting",
-        f"buffer {figures.size(status.buffered_bytes)}",
     ]
-    if status.wave is not None:
-        words.append(f"wave {wave_words(status.wave)}")
-    if status.tasks:
-        words.append(f"tasks {figures.count(len(status.tasks))} ({tasks_words(status.tasks)})")
-    if (waited_for := stragglers(status.tasks)) is not None:
-        words.append(f"stragglers {waited_for}")
+    if status.deadline is not None:
+        words.append(f"deadline {deadline_words(status.deadline)}")
+    words.append(f"lanes {status.running} running {status.lanes_ready} waiting")
+    words.append(f"buffer {figures.size(status.buffered_bytes)}")
+    if status.engine is not None:
+        words += status.engine.words
     if status.auto is not None:
         limit = figures.count(status.auto.limit)
         words.append(f"concurrency {limit} (auto, {status.auto.why})")
-    words += cap_in_line(status)
-    failures = status.failures
-    if failures.failures or failures.retries:
-        words.append(f"failures {figures.count(failures.failures)}")
-        words.append(f"retries {figures.count(failures.retries)}")
-    if failures.parked_lanes:
-        words.append(f"parked lanes {figures.count(failures.parked_lanes)}")
-    if status.sub_messages.skipped:
-        words.append(f"skipped {figures.count(status.sub_messages.skipped)}")
-    if status.sub_messages.failed:
-        words.append(f"failed {figures.count(status.sub_messages.failed)}")
-    if status.sub_messages.dead:
-        words.append(f"dead {figures.count(status.sub_messages.dead)}")
+    for what, cap in (("reads", status.read_cap), ("writes", status.write_cap)):
+        if cap is not None:
+            bound = ", which binds" if cap.binds else ""
+            words.append(f"{what} {figures.rate(cap.messages_per_s)}/s at most{bound}")
+    failures, subs = status.failures, status.sub_messages
+    for what, number in (
+        ("failures", failures.failures),
+        ("retries", failures.retries),
+        ("parked lanes", failures.parked_lanes),
+        ("skipped", subs.skipped),
+        ("failed", subs.failed),
+        ("dead", subs.dead),
+    ):
+        if number:
+            words.append(f"{what} {figures.count(number)}")
     if status.trouble is not None:
-        words.append("in trouble")  # which was told when it began
-    words.append(f"committed {_committed(status)}")
-    return "  ".join(words)
-
-
-def _concurrency(status: Status) -> str:
-    if status.auto is None:
-        return figures.count(status.concurrency)
-    return f"auto, {figures.count(status.auto.most)} at most"
-
-
-def _deadline(status: Status) -> list[str]:
-    return [] if status.deadline is None else [f"deadline {deadline_words(status.deadline)}"]
-
-
-def _committed(status: Status) -> str:
-    shown = [
+        words.append("in trouble")  # a line of its own said which
+    committed = [
         f"{part.partition}:{'none' if part.committed is None else part.committed}"
         for part in status.partitions[:_SHOWN]
     ]
-    more = len(status.partitions) - len(shown)
-    if more:
-        shown.append(f"+{more} more")
-    return " ".join(shown) or "none"
+    if (more := len(status.partitions) - len(committed)) > 0:
+        committed.append(f"+{more} more")
+    words.append(f"committed {' '.join(committed) or 'none'}")
+    return "  ".join(words)
+
+
+def status_fields(status: Status) -> dict[str, object]:
+    """The same for a log collector, of bounded size."""
+    failures = replace(status.failures, errors=status.failures.errors[:_ERRORS_LOGGED])
+    bounded = replace(
+        status,
+        partitions=tuple(nsmallest(_SHOWN, status.partitions, lambda p: p.watermark - p.end)),
+        hottest=tuple((figures.sub_key(key, 60), waiting) for key, waiting in status.hottest),
+        failures=failures,
+        latency=None,
+        latency_recent=None,
+        engine=None,
+    )
+    return builtins(bounded) | {
+        "latency": latency_fields(status.latency),
+        "latency_recent": latency_fields(status.latency_recent),
+        "engine": None if status.engine is None else status.engine.as_json(),
+    }
+
+
+def latency_fields(latency: Latency | None) -> dict[str, float] | None:
+    """What a line has room for."""
+    if latency is None:
+        return None
+    told = ("mean_s", "p50_s", "p95_s", "p99_s")
+    return {name: getattr(latency, name) for name in told}

@@ -18,20 +18,13 @@ from typing import Any, TextIO, cast
 from pythonjsonlogger.core import BaseJsonFormatter, LogData
 from rich.console import Console, RenderableType
 
-from drainer.core.latency import Latency
-from drainer.engine.status import Status
 from drainer.errors import EXIT_INTERRUPTED, EXIT_UNEXPECTED, DrainerError, Signalled
 from drainer.escape import json_text
-from drainer.view import figures
 from drainer.view.layout import safe
-from drainer.view.lines import LineView, start_line, status_line
 from drainer.view.page import Page, Tone
-from drainer.view.tasks import slowest
 from drainer.view.terminal import Terminal
 
 OURS = "drainer"  # the name of the terminal's logger, and above those of other packages
-PARTITIONS_TOLD = 8  # in a line about progress: those with most to go
-TASKS_TOLD = 8  # in such a line: stragglers, and those that are slow
 _LEVELS = {Tone.WARN: logging.WARNING, Tone.BAD: logging.ERROR}
 LINE_MOST = 16_384  # characters of what a handler prints without a newline
 
@@ -107,99 +100,6 @@ class LogTerminal(Terminal):
         for line in paper.getvalue().splitlines():
             if line.strip():
                 self.event(logging.WARNING if urgent else logging.INFO, "note", line.strip())
-
-
-class LogView(LineView):
-    """The status as events, as often as plain lines would come."""
-
-    def __init__(self, terminal: LogTerminal) -> None:
-        super().__init__(terminal)
-        self._log = terminal
-
-    def _begin(self, status: Status) -> None:
-        self._log.event(
-            logging.INFO,
-            "begin",
-            start_line(status),
-            topic=status.topic,
-            group=status.group,
-            concurrency=status.concurrency,
-            plan=status.plan_path,
-        )
-
-    def _tell_stopping(self, why: str) -> None:
-        self._log.event(logging.WARNING, "stopping", why)
-
-    def _tell_trouble(self, trouble: str | None) -> None:
-        if trouble is None:
-            self._log.event(logging.INFO, "trouble_over", "trouble over")
-        else:
-            self._log.event(logging.WARNING, "trouble", trouble)
-
-    def _tell(self, status: Status) -> None:
-        failures = status.failures
-        most = sorted(status.partitions, key=lambda part: part.watermark - part.end)
-        self._log.event(
-            logging.INFO,
-            "progress",
-            status_line(status),
-            topic=status.topic,
-            group=status.group,
-            elapsed_s=round(status.elapsed_s, 3),
-            eta_s=None if status.eta_s is None else round(status.eta_s, 1),
-            messages=status.messages.as_json(),
-            sub_messages=status.sub_messages.as_json(),
-            sub_messages_per_s=round(status.rate_now, 1),
-            in_flight=status.running,
-            concurrency=status.concurrency,
-            lanes=status.lanes,
-            lanes_ready=status.lanes_ready,
-            hottest=[
-                {"lane": figures.sub_key(key, 60), "waiting": waiting}
-                for key, waiting in status.hottest
-            ],
-            buffered_bytes=status.buffered_bytes,
-            plan_age_s=round(status.plan_age_s, 3),
-            latency=latency_fields(status.latency_recent),
-            failures=failures.failures,
-            retries=failures.retries,
-            timeouts=failures.timeouts,
-            outage=failures.in_outage,
-            parked_lanes=failures.parked_lanes,
-            partitions=[
-                {
-                    "partition": part.partition,
-                    "end": part.end,
-                    "position": part.position,
-                    "watermark": part.watermark,
-                    "committed": part.committed,
-                }
-                for part in most[:PARTITIONS_TOLD]
-            ],
-            **_spark_fields(status),
-        )
-
-
-def _spark_fields(status: Status) -> dict[str, object]:
-    if status.wave is None:
-        return {}
-    return {
-        "wave": status.wave.as_json(),
-        "tasks": len(status.tasks),
-        "slowest_tasks": [task.as_json() for task in slowest(status.tasks)[:TASKS_TOLD]],
-    }
-
-
-def latency_fields(latency: Latency | None) -> dict[str, float] | None:
-    """What a line has room for."""
-    if latency is None:
-        return None
-    return {
-        "mean_s": latency.mean_s,
-        "p50_s": latency.p50_s,
-        "p95_s": latency.p95_s,
-        "p99_s": latency.p99_s,
-    }
 
 
 @contextmanager

@@ -12,34 +12,22 @@ from heapq import nlargest
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
-from rich.style import Style
 
-from drainer.engine.status import FailureStatus, PartitionStatus, Status
+from drainer.engine.status import FailureStatus, PartitionStatus, RuleStatus, Status
 from drainer.escape import printable
 from drainer.view import figures
-from drainer.view.capping import capped_by, reading_capped_by
 from drainer.view.deadline import deadline_warning, deadline_words
-from drainer.view.layout import (
-    BAD_STYLE,
-    GOOD_STYLE,
-    HEAD_STYLE,
-    OK,
-    QUIET_STYLE,
-    WARN_STYLE,
-)
-from drainer.view.rules import skipped_so_far
-from drainer.view.tasks import TASKS_SHOWN, spark_limit, task_rows, wave_words
+from drainer.view.layout import STYLES
+from drainer.view.page import OK, Tone
 
 PARTITIONS_SHOWN = 8
 FEW_PARTITIONS = 2  # beside tasks
 _WIDEST = 110  # columns; lines longer than this tire the eye
 _LABEL = 15
 _HOTTEST_SHOWN = 3
-_PLAIN = Style.null()
-_REST_STYLE = Style.parse("bright_black")
 
-Piece = tuple[str, Style]
-Line = list[Piece]
+Piece = tuple[str, str]  # a text and its tone
+Pieces = list[Piece]  # of a line
 
 
 def share_finished(partitions: Iterable[PartitionStatus]) -> float:
@@ -60,10 +48,10 @@ def share_finished(partitions: Iterable[PartitionStatus]) -> float:
 
 def limit(status: Status) -> str:
     """What keeps the drain from going faster, in a few words."""
-    if status.wave is not None:
-        return spark_limit(status)
+    if status.engine is not None:
+        return status.engine.limit(status)
     if status.running >= 0.95 * status.concurrency:
-        return capped_by(status) or "the handler: every worker is busy"
+        return writing_capped_by(status) or "the handler: every worker is busy"
     if status.lanes_ready > status.concurrency:
         return "this machine: workers can't be fed fast enough"
     if all(part.position >= part.end for part in status.partitions):
@@ -71,6 +59,20 @@ def limit(status: Status) -> str:
     if status.buffered_bytes >= 0.9 * status.buffer_bytes:
         return "order: the buffer is full, its few sub-keys go one at a time"
     return reading_capped_by(status) or "reading: workers wait for messages"
+
+
+def writing_capped_by(status: Status) -> str | None:
+    """The cap that holds the drain back now."""
+    if status.write_cap is None or not status.write_cap.binds:
+        return None
+    return f"the brokers' limits: {figures.cap(status.write_cap)} written at most"
+
+
+def reading_capped_by(status: Status) -> str | None:
+    """The cap that reading waits for; it is the drain's limit when nothing else is."""
+    if status.read_cap is None or not status.read_cap.binds:
+        return None
+    return f"the brokers' limits: {figures.cap(status.read_cap)} read at most"
 
 
 class StatusPanel:
@@ -86,30 +88,31 @@ class StatusPanel:
             yield Segment.line()
 
 
-def lay_out(status: Status, width: int, height: int) -> list[Line]:
+def lay_out(status: Status, width: int, height: int) -> list[Pieces]:
     """The lines of a frame, at most ``height`` of them; what matters most comes first."""
     share = share_finished(status.partitions)
     lines = [_title(status, width), _total(share, status, width), *_alarms(status)]
     lines += [[], *_figures(status, share)]
     room = height - len(lines) - 3  # a blank, a heading and "and N more"
-    if status.tasks and room > 0:
-        # What is a wave's to do is in the tasks; of partitions a few rows are enough.
+    if status.engine is not None and room > 0:
+        # These tell more than partitions do, of which a few are enough then.
         few = min(len(status.partitions), FEW_PARTITIONS) + 2
-        lines += [[], *task_rows(status.tasks, max(1, min(room - few, TASKS_SHOWN)))]
-        room = height - len(lines) - 3
+        if rows := status.engine.rows(max(1, room - few)):
+            lines += [[], *rows]
+            room = height - len(lines) - 3
     if status.partitions and room > 0:
         lines += [[], *_partitions(status.partitions, width, min(room, PARTITIONS_SHOWN))]
-    return [[(printable(text), style) for text, style in line] for line in lines[:height]]
+    return [[(printable(text), tone) for text, tone in line] for line in lines[:height]]
 
 
-def _title(status: Status, width: int) -> Line:
+def _title(status: Status, width: int) -> Pieces:
     left = f"Draining {status.topic} for group {status.group}"
     right = f"{figures.duration(status.elapsed_s)} so far"
     gap = max(2, width - len(right))
-    return [(set_cell_size(left, gap - 2), HEAD_STYLE), ("  ", _PLAIN), (right, QUIET_STYLE)]
+    return [(set_cell_size(left, gap - 2), Tone.STRONG), ("  ", Tone.PLAIN), (right, Tone.QUIET)]
 
 
-def _total(share: float, status: Status, width: int) -> Line:
+def _total(share: float, status: Status, width: int) -> Pieces:
     if share >= 1:
         left = "finished"
     else:
@@ -117,7 +120,7 @@ def _total(share: float, status: Status, width: int) -> Line:
             "no estimate yet" if status.eta_s is None else f"{figures.duration(status.eta_s)} left"
         )
     text = f"  {figures.percent(share):>6}  {left:>15}"
-    return [*_bar(share, width - len(text)), (text, HEAD_STYLE)]
+    return [*_bar(share, width - len(text)), (text, Tone.STRONG)]
 
 
 def blocking_warning(place: str) -> str:
@@ -127,19 +130,19 @@ def blocking_warning(place: str) -> str:
     )
 
 
-def _alarms(status: Status) -> Iterator[Line]:
+def _alarms(status: Status) -> Iterator[Pieces]:
     if status.trouble is not None:
-        yield [("! ", WARN_STYLE), (status.trouble, WARN_STYLE)]
+        yield [("! ", Tone.WARN), (status.trouble, Tone.WARN)]
     if status.blocked_by is not None:
-        yield [("! ", WARN_STYLE), (blocking_warning(status.blocked_by), WARN_STYLE)]
+        yield [("! ", Tone.WARN), (blocking_warning(status.blocked_by), Tone.WARN)]
     late = status.deadline is not None and status.deadline.outlook.late
     if late and (warning := deadline_warning(status)) is not None:
-        yield [("! ", BAD_STYLE), (warning, BAD_STYLE)]
+        yield [("! ", Tone.BAD), (warning, Tone.BAD)]
     if status.stopping is not None:
-        yield [("■ stopping: ", WARN_STYLE), (status.stopping, WARN_STYLE)]
+        yield [("■ stopping: ", Tone.WARN), (status.stopping, Tone.WARN)]
 
 
-def _figures(status: Status, share: float) -> Iterator[Line]:
+def _figures(status: Status, share: float) -> Iterator[Pieces]:
     count = figures.count
     messages = sum(part.messages_finished for part in status.partitions)
     total = sum(part.end - part.start for part in status.partitions)
@@ -147,18 +150,18 @@ def _figures(status: Status, share: float) -> Iterator[Line]:
     subs = status.sub_messages
     yield [
         *_field("sub-messages", f"{count(subs.finished)} finished"),
-        *([(f", {count(subs.skipped)} skipped", _PLAIN)] if subs.skipped else []),
-        *([(", ", _PLAIN), (f"{count(subs.failed)} failed", BAD_STYLE)] if subs.failed else []),
-        *([(", ", _PLAIN), (f"{count(subs.dead)} dead", BAD_STYLE)] if subs.dead else []),
+        *([(f", {count(subs.skipped)} skipped", Tone.PLAIN)] if subs.skipped else []),
+        *([(", ", Tone.PLAIN), (f"{count(subs.failed)} failed", Tone.BAD)] if subs.failed else []),
+        *([(", ", Tone.PLAIN), (f"{count(subs.dead)} dead", Tone.BAD)] if subs.dead else []),
     ]
-    if left_out := skipped_so_far(status.rules):
+    if left_out := _left_out(status.rules):
         yield _field("left out", left_out)
     if failing := list(_failing(status.failures)):
-        yield [("failures".ljust(_LABEL), QUIET_STYLE), *failing]
+        yield [("failures".ljust(_LABEL), Tone.QUIET), *failing]
     now, average = figures.rate(status.rate_now), figures.rate(status.rate_average)
     yield _field("speed", f"{now} sub-messages/s", f"average {average}")
-    if status.wave is not None:
-        yield _field("wave", wave_words(status.wave))
+    if status.engine is not None:
+        yield _field(*status.engine.field)
     yield _field(
         "workers",
         f"{count(status.running)} of {count(status.concurrency)} busy",
@@ -171,7 +174,7 @@ def _figures(status: Status, share: float) -> Iterator[Line]:
     if status.deadline is not None:
         late = status.deadline.outlook.late
         words = deadline_words(status.deadline)
-        yield [("deadline".ljust(_LABEL), QUIET_STYLE), (words, BAD_STYLE if late else _PLAIN)]
+        yield [("deadline".ljust(_LABEL), Tone.QUIET), (words, Tone.BAD if late else Tone.PLAIN)]
     ending = share >= 1 or status.stopping is not None
     if not ending:
         yield _field("limited by", limit(status))
@@ -191,7 +194,7 @@ def _failing(failures: FailureStatus) -> Iterator[Piece]:
     count = figures.count
     if not (failures.failures or failures.retries or failures.parked_lanes):
         return
-    yield (count(failures.failures), WARN_STYLE if failures.failures else _PLAIN)
+    yield (count(failures.failures), Tone.WARN if failures.failures else Tone.PLAIN)
     text = f", {count(failures.retries)} retried"
     if failures.waiting:
         text += f", {count(failures.waiting)} waiting for it"
@@ -201,20 +204,29 @@ def _failing(failures: FailureStatus) -> Iterator[Piece]:
         text += f" ({count(failures.late)} still in their threads)"
     if failures.parked_lanes:
         text += f", {figures.counted(failures.parked_lanes, 'lane')} parked"
-    yield (text, _PLAIN)
+    yield (text, Tone.PLAIN)
     if failures.errors:
         kind, times = failures.errors[0]
-        yield (f"   {count(times)} x {kind}", QUIET_STYLE)
+        yield (f"   {count(times)} x {kind}", Tone.QUIET)
 
 
-def _field(label: str, value: str, note: str = "") -> Line:
-    line: Line = [(label.ljust(_LABEL), QUIET_STYLE), (value, _PLAIN)]
+def _left_out(rules: RuleStatus) -> str:
+    """The rules that skipped the most, in a few words."""
+    most = sorted(rules.skipped_by.items(), key=lambda item: -item[1])[:2]
+    words = [f"{figures.count(n)} by {figures.shorten(name, 30)}" for name, n in most if n]
+    if (unsure := sum(rules.undecided.values())) > 0:
+        words.append(f"{figures.count(unsure)} can't be told")
+    return ", ".join(words)
+
+
+def _field(label: str, value: str, note: str = "") -> Pieces:
+    line: Pieces = [(label.ljust(_LABEL), Tone.QUIET), (value, Tone.PLAIN)]
     if note:
-        line.append((f"   {note}", QUIET_STYLE))
+        line.append((f"   {note}", Tone.QUIET))
     return line
 
 
-def _partitions(partitions: Sequence[PartitionStatus], width: int, room: int) -> Iterator[Line]:
+def _partitions(partitions: Sequence[PartitionStatus], width: int, room: int) -> Iterator[Pieces]:
     shown: Sequence[PartitionStatus] = partitions
     if len(partitions) > room:
         worst = nlargest(room, partitions, key=lambda part: part.end - part.start - _finished(part))
@@ -229,25 +241,25 @@ def _partitions(partitions: Sequence[PartitionStatus], width: int, room: int) ->
     bar = width - sum(widths) - 2 * len(widths) - 8
     titles = [title.rjust(width) for (title, _), width in zip(columns, widths, strict=True)]
     blank = " " * max(0, bar + 10)
-    yield [(titles[0] + blank + "  ".join(titles[1:]), QUIET_STYLE)]
+    yield [(titles[0] + blank + "  ".join(titles[1:]), Tone.QUIET)]
     for row, part in enumerate(shown):
         cells = [c[row].rjust(width) for (_, c), width in zip(columns, widths, strict=True)]
         share = share_finished((part,))
         done = (
-            (f"  {OK:>6}  ", GOOD_STYLE)
+            (f"  {OK:>6}  ", Tone.GOOD)
             if share >= 1
-            else (f"  {figures.percent(share):>6}  ", _PLAIN)
+            else (f"  {figures.percent(share):>6}  ", Tone.PLAIN)
         )
         yield [
-            (cells[0] + "  ", _PLAIN),
+            (cells[0] + "  ", Tone.PLAIN),
             *_bar(share, bar - 2),
             done,
-            ("  ".join(cells[1:]), _PLAIN),
+            ("  ".join(cells[1:]), Tone.PLAIN),
         ]
     more = len(partitions) - len(shown)
     if more:
         complete = sum(part.complete for part in partitions)
-        yield [(f"and {more:,} more, {complete:,} of {len(partitions):,} complete", QUIET_STYLE)]
+        yield [(f"and {more:,} more, {complete:,} of {len(partitions):,} complete", Tone.QUIET)]
 
 
 def _finished(part: PartitionStatus) -> int:
@@ -255,22 +267,22 @@ def _finished(part: PartitionStatus) -> int:
     return min(offsets, max(part.messages_finished, part.watermark - part.start))
 
 
-def _bar(share: float, width: int) -> Line:
+def _bar(share: float, width: int) -> Pieces:
     if width < 4:
         return []
     halves = int(share * width * 2)
     full = "━" * (halves // 2) + "╸" * (halves % 2)
     # Light against heavy, so that it reads without colour.
-    return [(full, GOOD_STYLE), ("─" * (width - len(full)), _REST_STYLE)]
+    return [(full, Tone.GOOD), ("─" * (width - len(full)), Tone.QUIET)]
 
 
-def _cut(line: Line, width: int) -> Iterator[Segment]:
-    for text, style in line:
+def _cut(line: Pieces, width: int) -> Iterator[Segment]:
+    for text, tone in line:
         size = cell_len(text)
         if size > width:
             # The one that does not fit any more ends the line.
             if width > 0:
-                yield Segment(set_cell_size(text, width - 1) + "…", style)
+                yield Segment(set_cell_size(text, width - 1) + "…", STYLES[tone])
             return
-        yield Segment(text, style)
+        yield Segment(text, STYLES[tone])
         width -= size

@@ -8,8 +8,8 @@ from drainer.core.bundles import BatchOf, Bundling
 from drainer.engine.preview import EngineChoice, PartitionAction, Preview
 from drainer.escape import command
 from drainer.policy.concurrency import Concurrency
+from drainer.policy.rate_cap import Cap
 from drainer.view import figures
-from drainer.view.capping import cap_field
 from drainer.view.page import OK, SHOWN, Cell, Field, Item, Line, Page, Table, Tone, section
 from drainer.view.policy import policy_fields, redrive_field
 from drainer.view.rules import rule_fields
@@ -82,6 +82,19 @@ def settings(action: Preview) -> Iterator[Item]:
         yield redrive_field(action.redrive)
     yield from policy_fields(action.failures, makes_topic=action.makes_topic is not None)
     yield from rule_fields(action.rules, letters=_letters(action))
+
+
+def cap_field(cap: Cap) -> Field:
+    """What a drain may read."""
+    mean = figures.size(round(cap.message_bytes))
+    return Field("limits", figures.cap(cap), f"read at most; {mean} a message; {cap.source}")
+
+
+def show_cap(terminal: Terminal, cap: Cap, messages: float) -> None:
+    """What reading a backlog of so many messages takes at the cap."""
+    took = figures.duration(messages / cap.messages_per_s)
+    terminal.say("")
+    terminal.items(cap_field(cap), Field("", f"so reading it takes {took} at least"))
 
 
 def _engine(engine: EngineChoice) -> Iterator[Field]:

@@ -64,15 +64,6 @@ def undecided_lines(rules: RuleStatus) -> Iterator[Field]:
         yield Field("", f"and by {figures.counted(more, 'other rule')}", tone=Tone.WARN)
 
 
-def skipped_so_far(rules: RuleStatus) -> str:
-    """The rules that skipped the most, in a few words, for the live view."""
-    most = sorted(rules.skipped_by.items(), key=lambda item: -item[1])[:2]
-    words = [f"{figures.count(n)} by {figures.shorten(name, 30)}" for name, n in most if n]
-    if (unsure := sum(rules.undecided.values())) > 0:
-        words.append(f"{figures.count(unsure)} can't be told")
-    return ", ".join(words)
-
-
 def _what(rule: SkipRule) -> str:
     keys = " or ".join(rule.keys)
     parts = [f"sub-key {keys}"] if rule.keys else []

@@ -12,13 +12,12 @@ from drainer.core.listed import name_lost
 from drainer.core.parked import ParkedLanes
 from drainer.core.progress import Counts, count
 from drainer.engine.history import History
-from drainer.engine.preview import SPARK, Preview
+from drainer.engine.preview import Preview
 from drainer.engine.status import AutoStatus, PartitionResult, Resuming, Summary
 from drainer.errors import DrainerError
 from drainer.view import figures
-from drainer.view.capping import cap_lines
 from drainer.view.course import deepest_lanes, plots, troubles
-from drainer.view.log import latency_fields
+from drainer.view.lines import latency_fields
 from drainer.view.page import (
     BAD,
     OK,
@@ -120,7 +119,7 @@ def summary_page(summary: Summary, action: Preview | None = None) -> Page:
         _engine(summary),
         _concurrency(summary.auto),
         rule_lines(summary.rules),
-        cap_lines(summary),
+        _caps(summary),
         _failures(summary, action),
         _left_alone(summary.left_alone),
         _undelivered(summary),
@@ -164,8 +163,7 @@ _OFFSETS = (
 
 
 def _event(summary: Summary) -> tuple[str, Mapping[str, object]]:
-    latency = latency_fields(summary.latency)
-    return "summary", summary.as_json() | {"conserved": summary.conserved, "latency": latency}
+    return "summary", summary.as_json() | {"latency": latency_fields(summary.latency)}
 
 
 def account(messages: Counts, sub_messages: Counts) -> Section:
@@ -209,11 +207,20 @@ def _cards(summary: Summary) -> tuple[Card, ...]:
 
 
 def _engine(summary: Summary) -> Field | None:
-    if summary.engine != SPARK:
+    if not summary.engine_counts:
         return None
-    waves = "" if summary.waves is None else figures.counted(summary.waves, "wave")
-    tasks = "" if summary.tasks is None else f"by {figures.counted(summary.tasks, 'task')}"
-    return Field("engine", "Spark", " ".join(filter(None, (waves, tasks))))
+    counts = (f"{name} {figures.count(number)}" for name, number in summary.engine_counts.items())
+    return Field("engine", summary.engine.capitalize(), ", ".join(counts))
+
+
+def _caps(summary: Summary) -> Iterator[Field]:
+    """How fast it went beside what the brokers' limits allow for."""
+    for what, cap in (("read", summary.read_cap), ("written", summary.write_cap)):
+        if cap is not None and cap.average_per_s:
+            share = figures.percent(cap.average_per_s / cap.messages_per_s)
+            held = f"{share} of it" + (": it held this run back" if cap.held else "")
+            went = f"{figures.rate(cap.average_per_s)} messages/s {what}, of {figures.cap(cap)}"
+            yield Field("limits", went, held)
 
 
 def _concurrency(auto: AutoStatus | None) -> Field | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import select
 import sys
 import traceback
@@ -114,6 +115,13 @@ class Terminal:
     def warn(self, text: str) -> None:
         """``warning: …``; shown even when quiet."""
         self.show(Text.assemble(("warning: ", WARN_STYLE), printable(text)), urgent=True)
+
+    def event(self, level: int, event: str, message: str, **fields: object) -> None:
+        """A line of words at one of logging's levels; a log has its name and fields beside it."""
+        if level >= logging.WARNING:
+            self.warn(message)
+        else:
+            self.say(message)
 
     def hint(self, text: str) -> None:
         """``hint: …``, the way out; shown even when quiet, since it follows an error."""

@@ -138,7 +138,7 @@ class _Drain:
             told["sub_messages_per_s"],
             told["elapsed_s"],
             time.monotonic() - self._begun_s,
-            told["waves"],
+            told["engine_counts"].get("waves"),
             self._memory.python_mib,
             self._memory.java_mib,
         )

@@ -240,8 +240,8 @@ def time_left(stage: Stage) -> str:
         for line in running.stderr:
             told = json.loads(line)
             if told.get("event") == "progress" and told["hottest"] and told["eta_s"] is not None:
-                waiting = told["hottest"][0]["waiting"]
-                rate, busy = told["sub_messages_per_s"], told["in_flight"]
+                waiting = told["hottest"][0][1]
+                rate, busy = told["rate_now"], told["running"]
                 least_s = lane_time_s(busy, rate, waiting) or 0.0
                 insist(told["eta_s"] >= least_s - 0.2, f"{told['eta_s']} s, {least_s} s at least")
                 return f"{told['eta_s']:.0f} s left: {waiting} of the hottest lane, one by one"

@@ -51,8 +51,8 @@ def test_it_is_told_before_meanwhile_and_at_the_end(
     cap = outcome.answer["read_cap"]
     of_cap = [cap[name] for name in ("messages_per_s", "bytes_per_s", "message_bytes")]
     assert of_cap == [1_000, 100_000, 100]
-    assert set(cap) >= {"average_messages_per_s", "held_back"}
-    assert "write_cap" not in outcome.answer
+    assert cap["average_per_s"] > 0
+    assert outcome.answer["write_cap"] is None
 
 
 def test_a_dry_run_and_an_estimate_name_the_cap_that_binds(

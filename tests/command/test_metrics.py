@@ -7,7 +7,6 @@ import re
 import signal
 import socket
 import urllib.request
-from pathlib import Path
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -168,11 +167,3 @@ def test_a_resume_goes_on_counting_where_the_plan_stands(
     assert answer["latency"]["count"] == 50 - done
     plan = json.loads(command.plan(topic).read_text())
     assert plan["latency"]["count"] == 50
-
-
-def test_the_dashboard_is_printed_for_grafana(command: Command) -> None:
-    outcome = command("metrics", "dashboard")
-
-    kept = Path(__file__).parents[2] / "docs/grafana/drainer.json"
-    assert json.loads(outcome.out) == json.loads(kept.read_text())
-    assert outcome.err == ""

@@ -167,7 +167,7 @@ def test_what_can_not_be_told_is_handled_and_reported(
 ) -> None:
     topic = make_topic(['["a"]', '["b"]'])
     outcome = command.drain(topic, "--skip", "payload.kind == 'x'", "--json")
-    assert outcome.answer["undecided"]["payload.kind == 'x'"]["count"] == 2
+    assert outcome.answer["undecided"] == {"payload.kind == 'x'": 2}
     assert "no field 'kind'" in outcome.err
     assert len(command.record.done()) == 2
 

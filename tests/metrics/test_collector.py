@@ -14,12 +14,12 @@ from drainer.engine.status import (
     FailureStatus,
     RuleStatus,
     Status,
-    WaveStatus,
 )
 from drainer.metrics.collector import LANES_MOST, StatusCollector
-from drainer.metrics.names import METRICS, STATES, Kind
+from drainer.metrics.names import METRICS, STATES
 from drainer.policy.outlook import Outlook
-from view.samples import status, summary, tasks
+from drainer.spark.status import METRICS as SPARKS
+from view.samples import on_spark, status, summary
 
 LATENCY = Latency.of(1_000, 0.02, [n / 1_000 for n in range(101)])
 BUSY = status(
@@ -34,8 +34,7 @@ BUSY = status(
         in_outage=True,
     ),
     rules=RuleStatus({"e-mails": 7}, {"limit-per-key": 3}, {"e-mails": 2}),
-    wave=WaveStatus(3, 12, ahead=True, seconds=42.0),
-    tasks=tasks(8),
+    engine=on_spark(8),
     deadline=DeadlineStatus(datetime(2026, 3, 14, 8, tzinfo=UTC), Outlook(3_600.0, -60.0)),
 )
 
@@ -73,33 +72,6 @@ class Scraped:
         ]
 
 
-def test_rules_and_the_deadline_are_told_by_their_own_words() -> None:
-    scraped = Scraped()
-    scraped.collector.update(BUSY)
-
-    name = "drainer_sub_messages_ruled_out_total"
-    assert scraped.value(name, rule="e-mails", outcome="skipped") == 7
-    assert scraped.value(name, rule="limit-per-key", outcome="dead") == 3
-    assert scraped.value("drainer_sub_messages_undecided_total", rule="e-mails") == 2
-    assert scraped.value("drainer_deadline_seconds") == 3_600
-    assert scraped.value("drainer_deadline_margin_seconds") == -60
-
-
-def test_waves_and_tasks_are_told_on_spark_and_by_nobody_else() -> None:
-    scraped = Scraped()
-    scraped.collector.update(BUSY)
-
-    assert scraped.value("drainer_wave") == 3
-    assert scraped.value("drainer_waves") == 12
-    assert scraped.value("drainer_tasks", state="handling") == 5
-    assert scraped.value("drainer_tasks", state="ended") == 2
-    assert scraped.value("drainer_stragglers") == 1
-    assert scraped.value("drainer_task_quiet_seconds_max") == 7.2
-    scraped.collector.update(replace(BUSY, wave=None, tasks=()))
-    assert scraped.value("drainer_wave") is None
-    assert scraped.value("drainer_tasks", state="handling") is None
-
-
 def test_before_the_first_status_a_scrape_is_answered() -> None:
     scraped = Scraped()
 
@@ -115,9 +87,9 @@ def test_a_scrape_has_every_metric_that_is_named_and_no_other() -> None:
     found = {family.name: family for family in text_string_to_metric_families(scraped.text)}
 
     assert {name: family.type for name, family in found.items()} == {
-        metric.name.removesuffix("_total"): metric.kind.value for metric in METRICS
+        metric.name.removesuffix("_total"): metric.kind for metric in (*METRICS, *SPARKS)
     }
-    for metric in METRICS:
+    for metric in (*METRICS, *SPARKS):
         family = found[metric.name.removesuffix("_total")]
         assert family.samples, metric.name
         for sample in family.samples:
@@ -147,6 +119,15 @@ def test_values_are_those_of_the_status() -> None:
     assert scraped.value("drainer_handler_latency_seconds_sum") == 20.0
     assert scraped.value("drainer_errors_total", error="ValueError") == 5
     assert scraped.value("drainer_breaker_open") == 1
+    name = "drainer_sub_messages_ruled_out_total"
+    assert scraped.value(name, rule="e-mails", outcome="skipped") == 7
+    assert scraped.value(name, rule="limit-per-key", outcome="dead") == 3
+    assert scraped.value("drainer_sub_messages_undecided_total", rule="e-mails") == 2
+    assert scraped.value("drainer_deadline_seconds") == 3_600
+    assert scraped.value("drainer_deadline_margin_seconds") == -60
+    assert scraped.value("drainer_tasks", state="handling") == 5
+    assert scraped.value("drainer_stragglers") == 1
+    assert scraped.value("drainer_task_quiet_seconds_max") == 7.2
 
 
 def test_no_text_of_an_error_is_served() -> None:
@@ -159,7 +140,7 @@ def test_no_text_of_an_error_is_served() -> None:
 
 
 def hot(*lanes: tuple[object, int]) -> Status:
-    return replace(BUSY, hottest=lanes)
+    return replace(BUSY, hottest=lanes, engine=None)
 
 
 def test_a_lane_that_is_hot_no_more_is_gone() -> None:
@@ -171,9 +152,10 @@ def test_a_lane_that_is_hot_no_more_is_gone() -> None:
 
     assert scraped.labels("drainer_lane_depth", "lane") == ["b"]  # nor is one with hardly any
     assert scraped.value("drainer_lane_depth_max") == 300
+    assert scraped.value("drainer_wave") is None
 
 
-def test_lanes_get_no_more_names_than_prometheus_can_bear() -> None:
+def test_lanes_get_no_more__prometheus_can_bear() -> None:
     scraped = Scraped()
     names: set[str] = set()
     for n in range(500):
@@ -218,8 +200,7 @@ def test_the_end_is_told_with_the_last_status() -> None:
 
 
 def test_names_are_as_prometheus_wants_them() -> None:
-    for metric in METRICS:
+    for metric in (*METRICS, *SPARKS):
         assert metric.name.startswith("drainer_")
-        assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER), metric.name
+        assert metric.name.endswith("_total") == (metric.kind == "counter"), metric.name
         assert not metric.name.endswith(("_ms", "_minutes", "_mib", "_percent"))
-    assert len({metric.name for metric in METRICS}) == len(METRICS)

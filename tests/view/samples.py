@@ -15,9 +15,9 @@ from drainer.engine.status import (
     PartitionStatus,
     Status,
     Summary,
-    TaskStatus,
 )
 from drainer.policy.concurrency import Concurrency
+from drainer.spark.status import SparkStatus, TaskStatus
 from drainer.view.terminal import Terminal
 
 ENDED = datetime(2026, 3, 14, 19, 4, 40, tzinfo=timezone(timedelta(hours=1), "CET"))
@@ -109,6 +109,11 @@ def tasks(count: int, hosts: int = 1) -> tuple[TaskStatus, ...]:
             )
         )
     return tuple(found)
+
+
+def on_spark(count: int, hosts: int = 1) -> SparkStatus:
+    """The third of about twelve waves, with so many tasks."""
+    return SparkStatus(3, 12, ahead=True, wave_s=42.0, tasks=tasks(count, hosts))
 
 
 def action(count: int = 1, **changes: object) -> Preview:

@@ -36,12 +36,11 @@ from drainer.policy.redrive import RedriveProgress
 from drainer.policy.rules.settings import RuleAccount, RuleSettings, SkipRule
 from drainer.testing import Certificate, Finding, Level
 from drainer.view.lines import LineView
-from drainer.view.live import LiveView
+from drainer.view.live import LiveView, progress_view
 from drainer.view.log import logging_as_json
 from drainer.view.page import Page
 from drainer.view.plan import plan_page
 from drainer.view.preview import preview_page
-from drainer.view.progress import progress_view
 from drainer.view.report.page import html
 from drainer.view.summary import drain_page, summary_page
 from drainer.view.terminal import Terminal
@@ -60,7 +59,7 @@ CODES = {"status", "engine", "order", "bound", "state", "verdict", "kind", "clai
 
 def hostile(value: Any, name: str = "") -> Any:  # noqa: PLR0911
     """The same with all texts made hostile, wherever they are in it."""
-    if name in CODES:
+    if name in CODES and not dataclasses.is_dataclass(value):
         return value
     match value:
         case str() if type(value) is str:
@@ -111,7 +110,7 @@ def status() -> Any:
         trouble="no broker answers",
         failures=FailureStatus(failures=3, errors=(("ValueError: x", 3),), parked_lanes=1),
         rules=RuleStatus({"test data": 2}),
-        tasks=samples.tasks(3),
+        engine=samples.on_spark(3),
         auto=samples.AUTO,
     )
 

@@ -6,8 +6,7 @@ import pytest
 
 from drainer.engine.status import FailureStatus
 from drainer.view.lines import LineView, start_line, status_line
-from drainer.view.live import LiveView
-from drainer.view.progress import progress_view
+from drainer.view.live import LiveView, progress_view
 from drainer.view.terminal import Terminal
 
 from . import samples

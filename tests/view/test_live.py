@@ -13,8 +13,7 @@ import pytest
 from drainer.core.latency import Latency
 from drainer.core.progress import Counts
 from drainer.engine.status import FailureStatus, Status
-from drainer.view.held import HeldOutput
-from drainer.view.live import LiveView
+from drainer.view.live import HeldOutput, LiveView
 from drainer.view.panel import lay_out, limit, share_finished
 from drainer.view.terminal import Terminal
 

@@ -18,9 +18,9 @@ from drainer.core.latency import Latency
 from drainer.core.progress import Counts
 from drainer.engine.status import FailureStatus
 from drainer.errors import HandleFailed, LockHeld
+from drainer.view.live import progress_view
 from drainer.view.log import LogTerminal, logging_as_json
 from drainer.view.preview import show_preview
-from drainer.view.progress import progress_view
 from drainer.view.summary import account, show_summary
 from view.samples import action, status, summary
 
@@ -120,17 +120,10 @@ def test_progress_is_told_every_five_seconds_with_its_figures() -> None:
     line = log.lines[1]
     assert line["elapsed_s"] == 5.0
     assert line["sub_messages"] == now.sub_messages.as_json()
-    assert line["latency"] == {"mean_s": 0.02, "p50_s": 0.05, "p95_s": 0.095, "p99_s": 0.099}
-    assert line["hottest"][0] == {"lane": "'doc-17'", "waiting": 12_345}
+    assert line["latency_recent"] == {"mean_s": 0.02, "p50_s": 0.05, "p95_s": 0.095, "p99_s": 0.099}
+    assert line["hottest"][0] == ["'doc-17'", 12_345]
     assert len(line["partitions"]) == 8
-    first = now.partitions[0]
-    assert line["partitions"][0] == {
-        "partition": 0,
-        "end": first.end,
-        "position": first.position,
-        "watermark": first.watermark,
-        "committed": first.committed,
-    }
+    assert line["partitions"][0]["watermark"] == now.partitions[0].watermark
 
 
 def test_trouble_and_the_end_are_told_when_they_come() -> None:

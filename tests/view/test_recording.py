@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from drainer.demo.recording import RecordingTerminal
-from drainer.view.live import LiveView
-from drainer.view.progress import progress_view
+from drainer.view.live import LiveView, progress_view
 from drainer.view.summary import show_summary
 
 from . import samples

@@ -101,6 +101,5 @@ def test_data_has_all_of_it() -> None:
     found = replace(samples.summary(), rules=DONE).as_json()
     assert found["skipped_by"] == {"skip-key app-admin": 4_800_000, "mails": 12}
     assert found["dead_by"] == {LIMIT: 7}
-    assert found["undecided"] == {
-        "payload.n > 5": {"count": 136, "first": "there is no field 'n\x1b[2J'"}
-    }
+    assert found["undecided"] == {"payload.n > 5": 136}
+    assert found["why"] == {"payload.n > 5": "there is no field 'n\x1b[2J'"}

@@ -48,8 +48,8 @@ from drainer.loader import writes_records
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.policy.concurrency import Concurrency
 from drainer.store.plan_file import PlanFile
+from drainer.view.live import progress_view
 from drainer.view.preview import show_preview
-from drainer.view.progress import progress_view
 from drainer.view.report.file import ReportFile
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal

@@ -25,7 +25,7 @@ from drainer.message import SubMessage
 from drainer.operations.start import Request
 from drainer.policy.rules.rule_filter import TOO_MANY_KEYS, RuleFilter
 from drainer.spark.settings import EVERY_CORE, SparkLook, java_for_spark
-from drainer.view.capping import show_cap
+from drainer.view.preview import show_cap
 from drainer.view.terminal import Terminal
 
 if TYPE_CHECKING:
