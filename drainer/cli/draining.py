@@ -36,8 +36,7 @@ from drainer.operations.start import Prepared, nothing_to_drain
 from drainer.policy.rate_cap import CapCurve
 from drainer.view.live import ProgressView, progress_view
 from drainer.view.preview import show_preview
-from drainer.view.report.file import ReportFile
-from drainer.view.report.write import write_drain_report
+from drainer.view.report.file import ReportFile, write_drain_report
 from drainer.view.summary import show_cut_short, show_summary
 from drainer.view.terminal import Terminal
 

@@ -14,6 +14,7 @@ import orjson
 import pyarrow as pa
 from pyspark import TaskContext
 
+from drainer.core.codec import builtins
 from drainer.core.dispatch import Dispatcher
 from drainer.core.merge import Record
 from drainer.core.plan import ALL, OffsetPlan
@@ -298,19 +299,7 @@ def _as_json(status: Status) -> Mapping[str, Any]:
         "latency": None if status.latency is None else status.latency.as_json(),
         "recent": None if status.latency_recent is None else status.latency_recent.as_json(),
         "rules": {"undecided": dict(status.rules.undecided), "why": dict(status.rules.why)},
-        "failures": {
-            "failures": failures.failures,
-            "retries": failures.retries,
-            "timeouts": failures.timeouts,
-            "waiting": failures.waiting,
-            "parked_lanes": failures.parked_lanes,
-            "late": failures.late,
-            "outages": failures.outages,
-            "errors": [list(each) for each in failures.errors[:10]],
-            "error_types": [list(each) for each in failures.error_types],
-            "in_outage": failures.in_outage,
-            "given_up": failures.given_up,
-        },
+        "failures": builtins(replace(failures, errors=failures.errors[:10])),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
@@ -239,19 +240,14 @@ class _Sum:
         self.latency = merge_latencies((self.latency, _latency(status["latency"])))
 
     def failures(self, dead_letter_topic: str | None) -> FailureStatus:
-        numbers = self.numbers
-        return FailureStatus(
-            failures=numbers["failures"],
-            retries=numbers["retries"],
-            timeouts=numbers["timeouts"],
-            waiting=numbers["waiting"],
-            parked_lanes=numbers["parked_lanes"],
-            late=numbers["late"],
-            outages=numbers["outages"],
+        numbers = {name: self.numbers[name] for name in (*_ADDED, *_NOW)}
+        found = FailureStatus(**numbers)  # type: ignore[arg-type]
+        return replace(
+            found,
+            in_outage=bool(found.in_outage),
             errors=tuple(self.errors.most_common(50)),
-            dead_letter_topic=dead_letter_topic,
             error_types=tuple(self.types.items()),
-            in_outage=bool(numbers["in_outage"]),
+            dead_letter_topic=dead_letter_topic,
         )
 
 

@@ -11,8 +11,7 @@ from drainer.escape import command
 from drainer.mask import mask_text
 from drainer.view import figures
 from drainer.view.page import BAD, OK, SHOWN, Cell, Field, Item, Line, Page, Table, Tone, section
-from drainer.view.policy import policy_fields, redrive_field
-from drainer.view.rules import rule_fields
+from drainer.view.policy import policy_fields, redrive_field, rule_fields
 from drainer.view.summary import account, parked_field
 from drainer.view.terminal import Terminal
 

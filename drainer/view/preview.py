@@ -11,8 +11,7 @@ from drainer.policy.concurrency import Concurrency
 from drainer.policy.rate_cap import Cap
 from drainer.view import figures
 from drainer.view.page import OK, SHOWN, Cell, Field, Item, Line, Page, Table, Tone, section
-from drainer.view.policy import policy_fields, redrive_field
-from drainer.view.rules import rule_fields
+from drainer.view.policy import policy_fields, redrive_field, rule_fields
 from drainer.view.terminal import Terminal
 
 _ORDERS = {

@@ -38,8 +38,8 @@ from drainer.view.page import (
     section,
 )
 from drainer.view.panel import blocking_warning
+from drainer.view.policy import rule_lines
 from drainer.view.preview import settings
-from drainer.view.rules import rule_lines
 from drainer.view.terminal import Terminal
 
 ERRORS_SHOWN = 5

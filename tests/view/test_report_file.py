@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 from drainer.errors import EXIT_REFUSED
-from drainer.view.report.file import MARK, ReportFile, ReportNotWritten, ReportRefused
-from drainer.view.report.write import write_or_warn
+from drainer.view.report.file import (
+    MARK,
+    ReportFile,
+    ReportNotWritten,
+    ReportRefused,
+    write_or_warn,
+)
 from privileges import without_privileges
 
 from . import samples

@@ -11,8 +11,8 @@ from drainer.view.lines import status_line
 from drainer.view.page import Item
 from drainer.view.panel import lay_out
 from drainer.view.plan import show_plan
+from drainer.view.policy import RULES_SHOWN, rule_fields, rule_lines
 from drainer.view.preview import show_preview
-from drainer.view.rules import RULES_SHOWN, rule_fields, rule_lines
 from drainer.view.summary import show_summary
 
 from . import samples

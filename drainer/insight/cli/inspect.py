@@ -187,8 +187,8 @@ def inspect(
     if asked:
         show_rules_asked(terminal, asked, found, status)
     if terminal.json:
-        undecided = status.as_json()["undecided"]
-        told = {"undecided": undecided, "drain_seconds": seconds}
+        told: dict[str, object] = {"undecided": dict(status.undecided), "why": dict(status.why)}
+        told["drain_seconds"] = seconds
         if cap is not None:
             told["cap"] = cap_json(cap)
         terminal.data({**found.as_json(), **told})

@@ -35,8 +35,7 @@ from drainer.view.page import (
     Tone,
     section,
 )
-from drainer.view.report.file import ReportFile
-from drainer.view.report.write import write_page
+from drainer.view.report.file import ReportFile, write_page
 from drainer.view.summary import account
 from drainer.view.terminal import Terminal
 

@@ -35,9 +35,8 @@ from drainer.view.page import (
     Tone,
     section,
 )
-from drainer.view.report.file import ReportFile
-from drainer.view.report.write import write_page
-from drainer.view.rules import undecided_lines
+from drainer.view.policy import undecided_lines
+from drainer.view.report.file import ReportFile, write_page
 from drainer.view.terminal import Terminal
 
 NAME_WIDTH, BAR_NAME_WIDTH = 40, 60  # characters of a sub-key; a terminal shortens those of bars

@@ -28,7 +28,7 @@ from drainer.limits.view.limits import (
 )
 from drainer.limits.view.searching import limits_view
 from drainer.spark.settings import SparkLook, java_for_spark
-from drainer.view.report.write import write_or_warn
+from drainer.view.report.file import write_or_warn
 from drainer.view.terminal import Terminal
 
 app = typer.Typer(invoke_without_command=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from drainer.limits.search.boundary import Limits
-from drainer.view.report.file import ReportFile
-from drainer.view.report.write import write_or_warn
+from drainer.view.report.file import ReportFile, write_or_warn
 from drainer.view.terminal import Terminal
 
 

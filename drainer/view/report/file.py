@@ -1,13 +1,22 @@
-"""The file of a report: looked at before anything begins, written whole at the end."""
+"""The file of a report: checked before anything begins, written whole when all is over."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
+from drainer.engine.history import History
+from drainer.engine.preview import Preview
+from drainer.engine.status import Summary
 from drainer.errors import DrainerError, Refused
+from drainer.loader import describe
 from drainer.store.atomic_file import write_whole
+from drainer.view.page import Field, Page
+from drainer.view.summary import drain_page
+from drainer.view.terminal import Terminal
 
 MARK = b'<meta name="generator" content="drainer">'
 _MARK_WITHIN_BYTES = 1024
@@ -93,3 +102,49 @@ class ReportFile:
             raise ReportNotWritten(
                 f"the report {self.path} can't be written: {error.strerror or error}"
             ) from error
+
+
+def write_drain_report(
+    terminal: Terminal,
+    file: ReportFile | None,
+    action: Preview,
+    summary: Summary,
+    history: History,
+) -> None:
+    """Writes the report of a drain that just ended, if one is wanted."""
+    write_page(terminal, file, lambda now: drain_page(action, summary, history, now))
+
+
+def write_page(
+    terminal: Terminal, file: ReportFile | None, page: Callable[[datetime], Page]
+) -> None:
+    """Writes a page as a report, if one is wanted; it is made for the time that it is given.
+
+    What goes wrong with it is told, and changes nothing: the command ended as it did.
+    """
+    if file is None:
+        return
+
+    def made() -> str:
+        from drainer.view.report.page import html  # noqa: PLC0415 - matplotlib is slow
+
+        now = datetime.now().astimezone()
+        return html(page(now), now)
+
+    write_or_warn(terminal, file, made)
+
+
+def write_or_warn(
+    terminal: Terminal, file: ReportFile, page: Callable[[], str | bytes], what: str = "report"
+) -> None:
+    """Makes the page and writes it; what goes wrong is told."""
+    try:
+        file.write(page())
+    except ReportNotWritten as error:
+        terminal.warn(str(error))
+    except KeyboardInterrupt:
+        terminal.warn(f"the {what} was not written: interrupted")
+    except Exception as error:  # a mistake in a picture must not change how a drain ended
+        terminal.warn(f"the {what} was not written: {describe(error)}")
+    else:
+        terminal.items(Field(what, str(file.path)))
