@@ -19,7 +19,7 @@ COMMANDS = {
     "inspect": "drainer.insight.cli.inspect:inspect",
     "estimate": "drainer.insight.cli.estimate:estimate",
     "certify": "drainer.certify.cli:certify",
-    "limits": "drainer.limits.cli.limits:app",
+    "limits": "drainer.limits.cli:app",
     "sandbox": "drainer.sandbox.cli:app",
     "demo": "drainer.demo.cli:demo",
 }

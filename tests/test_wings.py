@@ -64,7 +64,6 @@ INSPECT = ["inspect", *WHERE, "--group", "g", "--full"]
         ("pyarrow", [*RUN, "--master", "local"], "spark"),
         ("pyspark", [*INSPECT, "--engine", "spark"], "spark"),
         ("pandas", ["limits", "-b", "127.0.0.1:1"], "spark"),
-        ("matplotlib", ["limits", "-b", "127.0.0.1:1", "--png", "x.png"], "report"),
         ("hypothesis", ["certify", "count", *WHERE], "certify"),
     ],
 )

@@ -42,8 +42,8 @@ def settle_cap(cluster: Cluster, prepared: Prepared, curve: CapCurve | None) -> 
     action = prepared.action
     if curve.cluster_id != plan.cluster_id:
         warning = (
-            f"the limits were measured on another cluster, {curve.cluster_id}: does it bear as"
-            " much as this one?"
+            f"the limits were measured on another cluster, {curve.cluster_id}: can it do as much as"
+            " this one?"
         )
         action = replace(action, warnings=(*action.warnings, warning))
     sample = sample_backlog(cluster, remaining(cluster, plan), SAMPLED)

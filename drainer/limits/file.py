@@ -1,13 +1,11 @@
-"""The file of limits: written whole after each trial, held by one process, and as a table."""
+"""The file of limits: written whole after each trial, and held by one process."""
 
 from __future__ import annotations
 
-import csv
 import errno
-import io
 import os
-from contextlib import suppress
-from dataclasses import fields
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import filelock
@@ -15,13 +13,9 @@ import orjson
 
 from drainer.errors import LimitsNotWritten, LimitsRefused
 from drainer.limits.search.boundary import Limits
-from drainer.limits.search.point import Point, Signals
 from drainer.store.atomic_file import write_to_last
 
 _BYTES_MOST = 256 * 1024 * 1024  # more is not a file of limits
-_POINT = [each.name for each in fields(Point)]
-_SIGNALS = [each.name for each in fields(Signals)]
-CSV_MARK = b"at,message_bytes,producers,"  # what a table of trials begins with
 
 
 class LimitsFile:
@@ -31,8 +25,9 @@ class LimitsFile:
         self.path = path
         self._lock = filelock.FileLock(path.with_name(f".{path.name}.lock"), mode=0o600)
 
-    def hold(self) -> None:
-        """Keeps other processes of this machine off it, until ``release`` or death.
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps other processes of this machine off it, until the end of the block or death.
 
         Raises LimitsRefused when another process holds it, or its folder can't be written.
         """
@@ -50,10 +45,9 @@ class LimitsFile:
                 f"limits can't be written in {self.path.parent}: {error.strerror or error}",
                 hint="name a file in a folder that you can write to with --out",
             ) from None
-
-    def release(self) -> None:
-        """Lets go of it."""
-        if self._lock.is_locked:
+        try:
+            yield
+        finally:
             # Removed while still held; a process that opened it meanwhile tries in vain.
             with suppress(OSError):
                 Path(self._lock.lock_file).unlink()
@@ -96,15 +90,3 @@ class LimitsFile:
                 f"the limits {self.path} can't be written: {error.strerror or error}",
                 hint="The trials before this one are kept: make room, and repeat the command.",
             ) from error
-
-
-def trials_as_csv(limits: Limits) -> str:
-    """A line for each trial with its point, its signals and the verdict; the first has names."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["at", *_POINT, *_SIGNALS, "verdict", "why"])
-    for trial, kept in zip(limits.trials, limits.as_json()["trials"], strict=True):
-        point, seen = kept["point"], kept["signals"]  # what is None is an empty cell
-        values = [*(point[name] for name in _POINT), *(seen[name] for name in _SIGNALS)]
-        rows.writerow([kept["at"], *values, trial.verdict.value, trial.why])
-    return text.getvalue()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -27,21 +27,16 @@ from drainer.kafka.cluster import Cluster
 from drainer.limits.file import LimitsFile
 from drainer.limits.kafka.topic import (
     LiveTraffic,
-    Own,
     brokers_of,
     create_test_topic,
-    delete_own,
-    group_names,
-    insist_on_reading,
+    delete_test_topics,
+    find_test_topics,
     insist_on_removal,
     insist_on_use,
     live_traffic,
     new_topic_name,
-    own_things,
 )
-from drainer.limits.request import LimitsRequest, differences
-from drainer.limits.search.boundary import Limits
-from drainer.limits.search.settings import Axis
+from drainer.limits.search.boundary import Limits, LimitSettings
 from drainer.limits.trials import LimitsStatus, Traffic, Trials
 
 SHOWN = 5  # topics and groups of others, in a refusal
@@ -52,102 +47,68 @@ class PreparedLimits:
     """What will be done, looked at and found safe; nothing was touched yet.
 
     Attributes:
-        limits: what is known already, with the settings of this request.
+        file: where the result goes.
+        limits: what is known already, with the settings that were asked for.
         on_disk: the file as it was found.
         topic: the name that the test topic will have.
-        groups: those that will read it.
+        shared: others may use the cluster; a trial ends within about a second of overload.
         live: others that use the cluster; nothing unless it is shared.
-        left_behind: topics and groups of earlier runs, or of one that goes on.
+        left_behind: test topics of earlier runs, or of one that goes on.
     """
 
-    request: LimitsRequest
+    file: LimitsFile
     limits: Limits
     on_disk: Limits | None
-    bootstrap_servers: str
     topic: str
-    groups: tuple[str, ...]
+    shared: bool
     live: LiveTraffic
-    left_behind: Own
+    left_behind: tuple[str, ...]
 
-
-def keep_limits(prepared: PreparedLimits) -> None:
-    """Writes limits that were complete already, if they have other settings now.
-
-    Raises LimitsNotWritten.
-    """
-    if _as_read(prepared.limits) != _as_read(prepared.on_disk):
-        LimitsFile(prepared.request.out).write(prepared.limits)
+    @property
+    def partitions(self) -> int:
+        """Of the test topic."""
+        return self.limits.settings.partitions * self.limits.brokers
 
 
 class Host(AbstractContextManager["Host"], Protocol):
     """Where the clients of the traffic run; a context manager that begins and ends it."""
 
-    def traffic(self, topic: str, groups: Sequence[str]) -> AbstractContextManager[Traffic]:
-        """Traffic on this topic, read by these groups."""
+    def traffic(self, topic: str, groups: int) -> AbstractContextManager[Traffic]:
+        """Traffic on this topic, which so many groups read."""
         ...
 
 
 def prepare_limits(
-    cluster: Cluster, request: LimitsRequest, at: datetime | None = None
+    cluster: Cluster, settings: LimitSettings, out: Path, *, shared: bool = False
 ) -> PreparedLimits:
     """Looks at cluster and file, and makes sure that the measurement may begin or resume.
 
     Raises:
-        UsageError: when settings contradict each other.
         LimitsRefused: when the file is of other settings, of another cluster, or no limits.
         Refused: when others use the cluster, and it was not said to be shared; or a right is
             missing.
     """
-    at = at or datetime.now(UTC)
-    file = LimitsFile(request.out)
+    at = datetime.now(UTC)
+    file = LimitsFile(out)
     on_disk = file.find()
-    file.hold()  # now, and not when all was asked and answered
-    file.release()
+    with file.held():  # now, and not when all was asked and answered
+        pass
     brokers = len(brokers_of(cluster))
-    settings = request.settings(brokers)
-    limits = Limits(
-        cluster_id=cluster.cluster_id(),
-        brokers=brokers,
-        at=at.timestamp(),
-        settings=settings,
-        baseline={},
-        trials=(),
-        boundaries=(),
-    )
+    limits = Limits(cluster.cluster_id(), brokers, at.timestamp(), settings)
     if on_disk is not None:
-        limits = _resumed(on_disk, limits, request.out)
-    own = own_things(cluster)
-    topic = new_topic_name(at)
-    groups = group_names(topic, settings.most(Axis.CONSUMER_GROUPS))
+        limits = _resumed(on_disk, limits, out)
     live = LiveTraffic()
     if not limits.complete:
         insist_on_removal(cluster)
-        insist_on_reading(cluster, groups)
         live = live_traffic(cluster)
-        if live and not request.shared:
+        if live and not shared:
             raise Refused(
                 f"others use this cluster: {live.words(SHOWN)}",
                 hint="overload would hit them. Stop them, or say --shared-cluster: then a trial"
                 " ends within about a second of overload; bound it with --max-mb-per-s, too",
             )
-    return PreparedLimits(
-        request=request,
-        limits=limits,
-        on_disk=on_disk,
-        bootstrap_servers=cluster.settings.bootstrap_servers,
-        topic=topic,
-        groups=groups,
-        live=live,
-        left_behind=own,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredLimits:
-    """``left`` says why the test topic is still there; None when it is gone."""
-
-    limits: Limits
-    left: DrainerError | None = None
+    left_behind = find_test_topics(cluster)
+    return PreparedLimits(file, limits, on_disk, new_topic_name(at), shared, live, left_behind)
 
 
 def measure_limits(
@@ -156,81 +117,65 @@ def measure_limits(
     host: Host,
     update: Callable[[LimitsStatus], None],
     clock: Callable[[], float] = time.monotonic,
-) -> MeasuredLimits:
+) -> tuple[Limits, DrainerError | None]:
     """Makes the trials that are yet to be made; a stop signal ends all traffic at once.
 
-    The test topic and its groups are removed in any case.
+    The test topic is removed in any case. Gives what was found, and why the topic is still there if
+    it is.
 
     Raises:
         LimitsRefused: when another process works with the file.
         Refused: when the traffic can't begin.
         Interrupted: when it was stopped or can't go on; the trials until then are in the file.
     """
-    file = LimitsFile(prepared.request.out)
-    file.hold()
-    try:
-        if _as_read(file.find()) != _as_read(prepared.on_disk):
+    file, topic, created = prepared.file, prepared.topic, False
+    settings = prepared.limits.settings
+    with file.held():
+        if file.find() != prepared.on_disk:
             raise LimitsRefused(
                 f"{file.path} has changed since it was looked at: another process works with it",
                 hint="Repeat the command to resume from there.",
             )
         with host, _stop_signals():
-            return _on_a_topic(cluster, prepared, host, file, update, clock)
-    finally:
-        file.release()
+            try:
+                with _saying_how_to_resume(file):
+                    size_most = max(settings.message_bytes)
+                    create_test_topic(cluster, topic, prepared.partitions, size_most)
+                    created = True
+                    insist_on_use(cluster, topic)
+                    with host.traffic(topic, settings.consumer_groups) as traffic:
+                        limits = Trials(
+                            prepared.limits,
+                            traffic,
+                            file,
+                            shared=prepared.shared,
+                            update=update,
+                            clock=clock,
+                            now=time.time,
+                        ).run()
+            except BaseException as error:
+                if not created and _was_refused(error):
+                    raise  # who may not create it may not delete it, either
+                if (left := _remove(cluster, topic)) is not None:
+                    raise both(error, left) from error
+                raise
+            return limits, _remove(cluster, topic)
 
 
-def _on_a_topic(
-    cluster: Cluster,
-    prepared: PreparedLimits,
-    host: Host,
-    file: LimitsFile,
-    update: Callable[[LimitsStatus], None],
-    clock: Callable[[], float],
-) -> MeasuredLimits:
-    own = Own((prepared.topic,), prepared.groups)
-    settings = prepared.limits.settings
-    made = False
+def _was_refused(error: BaseException) -> bool:
+    return isinstance(error, Refused) and not isinstance(error, BrokerUnreachable)
+
+
+def _remove(cluster: Cluster, topic: str) -> DrainerError | None:
+    hint = f"`drainer limits cleanup -b {cluster.settings.bootstrap_servers}` removes it"
     try:
-        with _telling_how_to_resume(file):
-            create_test_topic(
-                cluster,
-                prepared.topic,
-                settings.most(Axis.PARTITIONS),
-                settings.most(Axis.MESSAGE_BYTES),
-            )
-            made = True
-            insist_on_use(cluster, prepared.topic)
-            with host.traffic(prepared.topic, prepared.groups) as traffic:
-                limits = Trials(
-                    prepared.limits,
-                    traffic,
-                    file,
-                    prepared.request.pauses,
-                    stops_at_overload=prepared.request.shared,
-                    update=update,
-                    clock=clock,
-                    now=time.time,
-                ).run()
-    except BaseException as error:
-        if not made and isinstance(error, Refused) and not isinstance(error, BrokerUnreachable):
-            raise  # who may not make it may not delete it, either
-        if (left := _remove(cluster, own)) is not None:
-            raise both(error, left) from error
-        raise
-    return MeasuredLimits(limits, _remove(cluster, own))
-
-
-def _remove(cluster: Cluster, own: Own) -> DrainerError | None:
-    hint = f"`drainer limits cleanup -b {cluster.settings.bootstrap_servers}` removes them"
-    try:
-        delete_own(cluster, own)
+        delete_test_topics(cluster, (topic,))
     except DrainerError as error:
         if isinstance(error, RightMissing):
             hint = f"{error.hint}; then {hint}"
-        return Interrupted(f"{own.topics[0]} or its groups are still there: {error}", hint=hint)
+        return Interrupted(f"test topic {topic} is still there: {error}", hint=hint)
     except KeyboardInterrupt:
-        return Interrupted(f"{own.topics[0]} or its groups are still there", hint=hint)
+        return Interrupted(f"test topic {topic} is still there", hint=hint)
     return None
 
 
@@ -248,7 +193,7 @@ def _stop_signals() -> Iterator[None]:
 
 
 @contextmanager
-def _telling_how_to_resume(file: LimitsFile) -> Iterator[None]:
+def _saying_how_to_resume(file: LimitsFile) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
@@ -259,11 +204,6 @@ def _telling_how_to_resume(file: LimitsFile) -> Iterator[None]:
             f" {kept} trial{' is' if kept == 1 else 's are'} kept in {file.path}",
             hint="Repeat the command to resume.",
         ) from None
-
-
-def _as_read(limits: Limits | None) -> object:
-    # What was not measured is NaN, which is never equal to itself.
-    return None if limits is None else limits.as_json()
 
 
 def _resumed(found: Limits, asked: Limits, path: Path) -> Limits:
@@ -281,14 +221,13 @@ def _resumed(found: Limits, asked: Limits, path: Path) -> Limits:
             hint=other,
         )
     before, now = found.settings, asked.settings
-    values = before.values
-    if set(before.values) <= set(now.values):  # more of them are not other settings
-        values = now.values
-    # Nor is what a drain may use of what was found.
-    before = replace(before, values=values, safe_share=now.safe_share)
-    if told := differences(before, now):
+    # More sizes are not other settings, nor is what a drain may use of what was found.
+    more = set(before.message_bytes) <= set(now.message_bytes)
+    sizes = now.message_bytes if more else before.message_bytes
+    before = replace(before, message_bytes=sizes, safe_share=now.safe_share)
+    if differences := before.differences(now):
         raise LimitsRefused(
-            f"{path} was measured with other settings: {', '.join(told)}",
+            f"{path} was measured with other settings: {', '.join(differences)}",
             hint=f"repeat those to resume from its {len(found.trials)} trials, or {other}",
         )
     return replace(found, settings=now)

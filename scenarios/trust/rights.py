@@ -30,7 +30,7 @@ from drainer.kafka.answers import Right as Operation
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
-from drainer.limits.kafka.topic import Own, new_topic_name, own_things
+from drainer.limits.kafka.topic import find_test_topics, new_topic_name
 from drainer.sandbox import Broker
 from scenarios.trust.case import TRY_S, Stage, insist
 
@@ -201,7 +201,7 @@ def try_rights(stage: Stage, attempt: Attempt) -> str:
         insist(f"{right} is missing" in refused.stderr, f"without {right}: {refused.stderr}")
         insist("hint: " in refused.stderr, f"without {right}: no hint")
         insist(f"grant {right.operation}" in refused.stderr, f"without {right}: {refused.stderr}")
-        if "are still there" in said:  # a topic that may not be deleted shows once it is made
+        if "is still there" in said:  # a topic that may not be deleted shows once it is made
             _give(stage, "limits cleanup --yes", names, None)
         insist(_kept(stage, names) == before, f"without {right}: something was touched")
     _insist_on_service(stage, attempt, names, needed)
@@ -343,8 +343,6 @@ def _prepare(stage: Stage, attempt: Attempt) -> dict[str, str]:
     with Cluster.connect(ClientSettings.load(stage.bootstrap), 60) as cluster:
         for topic in ("TOPIC", *attempt.topics):
             create_topic(cluster.settings, names[topic])
-        if "LEFT" in attempt.topics:
-            cluster.alter_committed(f"{names['LEFT']}.1", names["LEFT"], {0: 0})
         fill(cluster.settings, names["TOPIC"], [(b"key-%d" % (n % 5), b"{}", 0) for n in range(30)])
         cluster.alter_committed(names["GROUP"], names["TOPIC"], {0: 0})
     for words, code in attempt.before:
@@ -375,7 +373,7 @@ def _named(text: str, names: Mapping[str, str]) -> str:
     return re.sub(rf"\b({'|'.join(names)})\b", lambda found: names[found[0]], text)
 
 
-def _kept(stage: Stage, names: Mapping[str, str]) -> tuple[object, Own]:
+def _kept(stage: Stage, names: Mapping[str, str]) -> tuple[object, tuple[str, ...]]:
     """Where the group stands, and what is there of ``drainer limits``."""
     with Cluster.connect(ClientSettings.load(stage.bootstrap), 60) as cluster:
-        return cluster.committed(names["GROUP"], names["TOPIC"], [0]), own_things(cluster)
+        return cluster.committed(names["GROUP"], names["TOPIC"], [0]), find_test_topics(cluster)

@@ -14,8 +14,9 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from command.process import Command
-from drainer.limits.report.limits import limits_page
+from drainer.limits.view import limits_page
 from drainer.sandbox import Broker
+from drainer.view.report.page import html
 from kafka.topic import Topic
 from operations.modelled import ModelledCluster, run
 
@@ -174,15 +175,16 @@ def test_the_report_of_a_backlog_opens_anywhere(
 def test_the_report_of_limits_opens_anywhere(browser: Browser, tmp_path: Path) -> None:
     limits = run(ModelledCluster(), tmp_path / "limits.json")
     report = tmp_path / "l.html"
-    report.write_text(limits_page(replace(limits, cluster_id=EVIL), datetime.now(UTC)))
+    page_of = limits_page(replace(limits, cluster_id=EVIL), Path("limits.json"))
+    report.write_text(html(page_of, datetime.now(UTC)))
     for colours in ("light", "dark"):
         found = opened(browser, report, NARROW, colours)
         page = found.page
         assert "MB/s a broker, at 10 KiB" in page.get_by_role("heading", level=1).inner_text()
         assert page.evaluate(SCRIPTS) == 0
         assert EVIL in page.inner_text("main")
-        assert page.get_by_role("img", name="What the brokers bear, by size").count() == 1
-        _check_charts(page, 280, 4)
+        assert page.get_by_role("img", name="The boundary by size of message").count() == 1
+        _check_charts(page, 280, 1)
         assert page.evaluate("document.documentElement.scrollWidth") <= NARROW
         for place in ("h1", ".cards dt", "figure p", "tbody td", "svg text", "footer p"):
             assert _contrast(page, place) >= 4.5, (colours, place)

@@ -48,7 +48,6 @@ LOADED = (
     "drainer.produce",
     "drainer.metrics.server",
     "drainer.view.report.page",
-    "drainer.limits.report.limits",
     "drainer.limits.search.search",
     "prometheus_client",
     "jinja2",

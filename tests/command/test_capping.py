@@ -124,7 +124,7 @@ def test_limits_of_another_cluster_are_warned_of(command: Command, topic: Topic)
     ("content", "says"),
     [
         (None, "there are no limits at"),
-        ('{"drainer_limits": 1}', "damaged"),
+        ('{"drainer_limits": 2}', "damaged"),
         (json.dumps(measured({SIZE: 0.0}).as_json()), "no traffic was safe"),
         (
             json.dumps(measured().as_json() | {"boundaries": []}),

@@ -10,8 +10,8 @@ import pytest
 
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
-from drainer.limits.kafka.in_sync import InSyncWatch
 from drainer.limits.kafka.topic import create_test_topic, new_topic_name
+from drainer.limits.kafka.watch import InSyncWatch
 from drainer.limits.search.reading import changing_share
 from drainer.sandbox import Broker, BrokerPorts
 from drainer.sandbox.ports import HOST

@@ -12,26 +12,15 @@ from confluent_kafka import Producer
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.config import topic_config
 from drainer.limits.kafka.topic import (
-    Own,
     assignment,
     create_test_topic,
-    delete_own,
-    group_names,
+    delete_test_topics,
+    find_test_topics,
     live_traffic,
     moving_topics,
     new_topic_name,
-    own_things,
 )
 from kafka.topic import Topic, eventually
-
-
-def test_names_tell_when_and_are_each_their_own() -> None:
-    at = datetime(2026, 11, 21, 19, 3, 12, tzinfo=UTC)
-    name = new_topic_name(at)
-
-    assert name.startswith("drainer.limits.20261121-190312-")
-    assert name != new_topic_name(at)
-    assert group_names(name, 2) == (f"{name}.1", f"{name}.2")
 
 
 @pytest.mark.parametrize(
@@ -45,9 +34,8 @@ def test_names_tell_when_and_are_each_their_own() -> None:
     ],
 )
 def test_a_name_that_only_looks_like_it_is_never_removed(cluster: Cluster, name: str) -> None:
-    for own in (Own((new_topic_name(), name), ()), Own((), (name,))):
-        with pytest.raises(ValueError, match="not of drainer limits"):
-            delete_own(cluster, own)
+    with pytest.raises(ValueError, match="not of drainer limits"):
+        delete_test_topics(cluster, (new_topic_name(), name))
 
 
 def test_leaders_and_followers_are_spread_evenly() -> None:
@@ -63,45 +51,31 @@ def test_leaders_and_followers_are_spread_evenly() -> None:
     assert assignment(2, (4,), 1) == [[4], [4]]
 
 
-def test_a_test_topic_is_found_again_and_removed_with_its_groups(cluster: Cluster) -> None:
-    name = new_topic_name()
-    (group,) = group_names(name, 1)
+def test_a_test_topic_is_found_again_and_removed_and_a_stranger_s_is_not(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    at = datetime(2026, 11, 21, 19, 3, 12, tzinfo=UTC)
+    name, stranger = new_topic_name(at), Topic(bootstrap, f"drainer.limits.{topic_name}")
+    assert name.startswith("drainer.limits.20261121-190312-")
+    assert name != new_topic_name(at)
 
     create_test_topic(cluster, name, 3, 2_000_000)
-    cluster.alter_committed(group, name, {0: 0})
 
     assert cluster.topic(name).partitions == (0, 1, 2)
     assert int(topic_config(cluster, name)["max.message.bytes"]) > 2_000_000
-    found = own_things(cluster)
-    assert name in found.topics
-    assert group in found.groups
-
-    delete_own(cluster, Own((name,), (group,)))
-
-    eventually(lambda: name not in own_things(cluster).topics, "the topic is gone")
-    assert group not in own_things(cluster).groups
-    delete_own(cluster, Own((name,), (group,)))  # and again, as after a crash amid it
-
-
-def test_what_is_a_stranger_s_is_neither_found_nor_removed(
-    cluster: Cluster, bootstrap: str, topic_name: str
-) -> None:
-    stranger = Topic(bootstrap, f"drainer.limits.{topic_name}")
-    group = f"{stranger.name}.1"
-    cluster.alter_committed(group, stranger.name, {0: 0})
-
-    found = own_things(cluster)
+    found = find_test_topics(cluster)
+    assert name in found
+    assert stranger.name not in found
     with pytest.raises(ValueError, match=stranger.name):
-        delete_own(cluster, Own((new_topic_name(), stranger.name), ()))
-    with pytest.raises(ValueError, match=group):
-        delete_own(cluster, Own((), (group,)))
+        delete_test_topics(cluster, (name, stranger.name))
     with pytest.raises(ValueError, match=stranger.name):
         create_test_topic(cluster, stranger.name, 1, 1000)
 
-    assert stranger.name not in found.topics
-    assert group not in found.groups
+    delete_test_topics(cluster, (name,))
+
+    eventually(lambda: name not in find_test_topics(cluster), "the topic is gone")
+    delete_test_topics(cluster, (name,))  # and again, as after a crash amid it
     assert cluster.topic(stranger.name).partitions == (0,)
-    assert cluster.group(group).state == "empty"
     stranger.delete()
 
 

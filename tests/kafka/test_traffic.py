@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import zlib
 from dataclasses import replace
 
 import pytest
@@ -13,10 +12,10 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka import traffic
 from drainer.limits.kafka.traffic import GroupReader, Looks, PacedProducer, Pacer, Readers, payloads
-from drainer.limits.search.point import Point
+from drainer.limits.search.trial import Point
 from kafka.topic import Topic, eventually
 
-POINT = Point(200, 1, 1000.0, 1, 4)
+POINT = Point(200, 1, 1000.0)
 
 
 @pytest.fixture
@@ -30,10 +29,14 @@ def topic(bootstrap: str, topic_name: str) -> Topic:
 
 
 def producer_of(
-    settings: ClientSettings, topic: Topic, point: Point = POINT, looks: Looks | None = None
+    settings: ClientSettings,
+    topic: Topic,
+    point: Point = POINT,
+    looks: Looks | None = None,
+    partitions: int = 4,
 ) -> PacedProducer:
     pool = payloads(point.message_bytes)[:100]
-    return PacedProducer(settings, topic.name, point, pool, 0, looks)
+    return PacedProducer(settings, topic.name, point, pool, partitions, 0, looks)
 
 
 def acknowledged(producer: PacedProducer) -> int:
@@ -41,13 +44,11 @@ def acknowledged(producer: PacedProducer) -> int:
     return producer.acknowledged
 
 
-def test_payloads_are_of_the_size_and_as_random_as_was_said() -> None:
-    random, half = payloads(1000), payloads(1000, 0.5)
+def test_payloads_are_random_and_of_the_size() -> None:
+    random = payloads(1000)
 
-    assert {len(payload) for payload in [*random, *half]} == {1000}
+    assert {len(payload) for payload in random} == {1000}
     assert len(set(random)) == len(random) > 1000
-    assert len(zlib.compress(b"".join(random[:100]))) > 99_000
-    assert 50_000 < len(zlib.compress(b"".join(half[:100]))) < 56_000
     assert len(payloads(50_000_000)) == 2
 
 
@@ -119,11 +120,11 @@ def test_looks_at_a_client_tell_of_round_trips_and_waiting(
     pacer.start()
     taken: list[dict[str, object]] = []
 
-    def told() -> bool:
+    def seen() -> bool:
         taken.append(looks.take())
         return bool(taken[-1]["round_trips_ms"]) and bool(taken[-1]["queued_ms"])
 
-    eventually(told, "statistics came")
+    eventually(seen, "statistics came")
     pacer.halt()
 
     last = taken[-1]
@@ -136,7 +137,7 @@ def test_looks_at_a_client_tell_of_round_trips_and_waiting(
 def test_a_partition_that_is_not_there_ends_the_traffic(
     settings: ClientSettings, topic: Topic
 ) -> None:
-    producer = producer_of(settings, topic, replace(POINT, partitions=5))
+    producer = producer_of(settings, topic, partitions=5)
     producer.connect()
     pacer = Pacer([producer])
     pacer.start()
@@ -152,7 +153,7 @@ def test_a_partition_that_is_not_there_ends_the_traffic(
     pacer.halt()
 
 
-def test_a_secret_that_librdkafka_rejects_is_not_told(bootstrap: str, topic: Topic) -> None:
+def test_a_secret_that_librdkafka_rejects_is_not_shown(bootstrap: str, topic: Topic) -> None:
     settings = ClientSettings(bootstrap, {"ssl.key.pem": "my-hush", "security.protocol": "SSL"})
 
     with pytest.raises(UsageError) as raised:
@@ -161,7 +162,7 @@ def test_a_secret_that_librdkafka_rejects_is_not_told(bootstrap: str, topic: Top
     assert "my-hush" not in str(raised.value)
 
 
-def test_groups_read_what_comes_after_they_began(
+def test_readers_read_what_comes_after_they_began_and_commit_nothing(
     cluster: Cluster, settings: ClientSettings, topic: Topic, group: str
 ) -> None:
     topic.produce(["before"] * 10)
@@ -180,5 +181,4 @@ def test_groups_read_what_comes_after_they_began(
 
     eventually(lambda: read == [100, 50], "both groups have read theirs")
     readers.halt()
-    committed = cluster.committed(f"{group}.0", topic.name, range(4))
-    assert committed == {0: 35, 1: 25, 2: 25, 3: 25}
+    assert set(cluster.committed(f"{group}.0", topic.name, range(4)).values()) == {None}

@@ -8,20 +8,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from drainer.limits.file import LimitsFile
-from drainer.limits.search.boundary import Limits
-from drainer.limits.search.point import Point, Signals
+from drainer.limits.search.boundary import Limits, LimitSettings
 from drainer.limits.search.reading import RUNNING_S
-from drainer.limits.search.settings import Axis, LimitSettings
-from drainer.limits.trials import LimitsStatus, Observe, Pauses, Trials
+from drainer.limits.search.trial import Point, Signals
+from drainer.limits.trials import LimitsStatus, Observe, Trials
 
 LOOK_S = 0.1
 UNLOADED_MS = 2.0
 SETTINGS = LimitSettings(
-    axis=Axis.MESSAGE_BYTES,
-    values=(100, 1024, 10_240),
-    pace_bytes_per_s=250_000.0,
-    producers_most=400,
+    message_bytes=(100, 1024, 10_240),
+    max_mb_per_s=100.0,
+    max_producers=400,
+    warm_up_s=5.0,
     window_s=20.0,
+    cool_down_s=30.0,
 )
 
 
@@ -104,7 +104,7 @@ class ModelledCluster:
 
 
 def nothing_known(settings: LimitSettings = SETTINGS) -> Limits:
-    return Limits("c-1", 1, 1_000.0, settings, {}, (), ())
+    return Limits("c-1", 1, 1_000.0, settings)
 
 
 def run(
@@ -112,7 +112,7 @@ def run(
     path: Path,
     settings: LimitSettings = SETTINGS,
     *,
-    stops_at_overload: bool = False,
+    shared: bool = False,
     said: list[LimitsStatus] | None = None,
 ) -> Limits:
     """A measurement, begun or gone on with from the file."""
@@ -121,8 +121,7 @@ def run(
         file.find() or nothing_known(settings),
         cluster,
         file,
-        Pauses(5.0, 30.0),
-        stops_at_overload=stops_at_overload,
+        shared=shared,
         update=(said if said is not None else []).append,
         clock=cluster.clock,
         now=cluster.clock,

@@ -21,9 +21,9 @@ from pyspark.sql import SparkSession
 from drainer.errors import Interrupted, Refused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
-from drainer.limits.kafka.topic import create_test_topic, group_names, moving_topics, new_topic_name
-from drainer.limits.search.point import Point, Signals
+from drainer.limits.kafka.topic import create_test_topic, moving_topics, new_topic_name
 from drainer.limits.search.reading import Report
+from drainer.limits.search.trial import Point, Signals
 from drainer.limits.spark import traffic as traffic_module
 from drainer.limits.spark.hosting import Host, Hosting
 from drainer.limits.spark.traffic import SparkTraffic
@@ -37,7 +37,7 @@ from drainer.sandbox import Broker
 from drainer.spark.failure import said_of
 from kafka.topic import eventually
 
-POINT = Point(1024, 4, 200.0, 5, 3)
+POINT = Point(1024, 4, 200.0)
 WAIT_S = 60.0  # on a machine that does much else
 
 
@@ -56,7 +56,7 @@ def topic(settings: ClientSettings) -> str:
 
 @pytest.fixture
 def traffic(spark: SparkSession, settings: ClientSettings, topic: str) -> Iterator[SparkTraffic]:
-    with SparkTraffic(spark, settings, topic, group_names(topic, 5), 2) as started:
+    with SparkTraffic(spark, settings, topic, 5, 2) as started:
         yield started
 
 
@@ -67,7 +67,7 @@ def written(settings: ClientSettings, topic: str) -> int:
 
 
 def test_a_small_trial_gives_sane_signals_and_the_next_one_needs_no_new_job(
-    traffic: SparkTraffic, settings: ClientSettings, topic: str
+    traffic: SparkTraffic,
 ) -> None:
     phases: list[str] = []
 
@@ -77,9 +77,10 @@ def test_a_small_trial_gives_sane_signals_and_the_next_one_needs_no_new_job(
 
     assert seen.sent_per_s == pytest.approx(800, rel=0.3)  # the machine may be busy
     assert 2.5 < seen.window_s <= 3.5
-    assert 0 < seen.round_trip_ms < 5_000
+    assert 0 < (seen.round_trip_ms or 0) < 5_000
     assert seen.queue_ms > 0
     assert seen.throttled == 0
+    assert seen.falling_behind is not None
     assert seen.falling_behind < 0.5
     assert seen.handlers_idle is None
     assert seen.isr_changing is None  # there is one replica
@@ -88,13 +89,8 @@ def test_a_small_trial_gives_sane_signals_and_the_next_one_needs_no_new_job(
     assert list(dict.fromkeys(phases)) == ["connecting", "warming up", "steady"]
 
     assert traffic.rest(WAIT_S)
-    again = traffic.measure(
-        replace(POINT, producers=1, consumer_groups=2, compression="lz4"), warm_up_s=1, window_s=2
-    )
+    again = traffic.measure(replace(POINT, producers=1), warm_up_s=1, window_s=2)
     assert 0 < again.sent_per_s < seen.sent_per_s / 2
-    with Cluster.connect(settings, WAIT_S) as cluster:
-        committed = cluster.committed(group_names(topic, 5)[4], topic, range(3))
-    assert all(offset for offset in committed.values())  # the fifth group has read, and left
 
 
 def test_a_trial_ends_early_when_its_signals_say_so(
@@ -139,9 +135,9 @@ def test_a_quota_of_the_brokers_is_seen(
         name = new_topic_name()
         with Cluster.connect(settings, WAIT_S) as cluster:
             create_test_topic(cluster, name, 3, 100_000)
-        with SparkTraffic(spark, settings, name, group_names(name, 1), 1) as traffic:
+        with SparkTraffic(spark, settings, name, 1, 1) as traffic:
             seen = traffic.measure(
-                replace(POINT, consumer_groups=1),
+                POINT,
                 warm_up_s=5,
                 window_s=WAIT_S,
                 stop_when=lambda signals: signals.throttled > 0.3,
@@ -155,7 +151,7 @@ def test_more_tasks_than_run_at_once_are_refused(
     monkeypatch.setattr(traffic_module, "TASKS_S", 10.0)
 
     with pytest.raises(Refused, match="2 of 3 tasks have begun"):
-        SparkTraffic(spark, settings, topic, (), 3).start()
+        SparkTraffic(spark, settings, topic, 0, 3).start()
 
 
 def test_traffic_on_a_topic_that_is_deleted_ends_with_the_reason(
@@ -176,11 +172,11 @@ def test_traffic_ends_with_its_driver(
     driver = textwrap.dedent(
         """
         import time
-        from drainer.limits.search.point import Point
+        from drainer.limits.search.trial import Point
         from drainer.limits.spark.traffic_coordinator import TrafficCoordinator, TrafficOrder
         coordinator = TrafficCoordinator("127.0.0.1", 1, lambda task, report: None)
         coordinator.open()
-        coordinator.tell(TrafficOrder(2, Point(100, 1, 500.0, 1, 3), 1))
+        coordinator.give(TrafficOrder(2, Point(100, 1, 500.0)))
         print(coordinator.port, coordinator.token, flush=True)
         time.sleep(600)
         """
@@ -191,9 +187,7 @@ def test_traffic_ends_with_its_driver(
         try:
             assert process.stdout is not None
             port, token = process.stdout.readline().split()
-            hosting = Hosting(
-                settings, topic, 3, group_names(topic, 1), 1, ("127.0.0.1", int(port)), token
-            )
+            hosting = Hosting(settings, topic, 3, 1, 1, ("127.0.0.1", int(port)), token)
             host = Host(hosting, 0)
             raised: list[BaseException] = []
             task = threading.Thread(target=_kept, args=(host.run, raised))
@@ -234,7 +228,7 @@ def test_whoever_has_no_token_is_hung_up_on() -> None:
     assert coordinator.here == 0
     assert coordinator.lost is None
     assert coordinator.token not in repr(
-        Hosting(ClientSettings("b:9092"), "t", 1, (), 1, ("h", 1), coordinator.token)
+        Hosting(ClientSettings("b:9092"), "t", 1, 0, 1, ("h", 1), coordinator.token)
     )
     with connect(("127.0.0.1", coordinator.port), coordinator.token) as task:
         task.send_bytes(b"0")
@@ -268,9 +262,9 @@ def test_an_order_reaches_a_task_at_once_and_its_failure_the_driver() -> None:
     with connect(("127.0.0.1", coordinator.port), coordinator.token) as task:
         task.send_bytes(b"0")
         eventually(lambda: coordinator.here == 1, "the task is here")
-        coordinator.tell(TrafficOrder(7, POINT, 5, 2))
+        coordinator.give(TrafficOrder(7, POINT, 2))
         orders = iter(lambda: msgspec.json.decode(task.recv_bytes(), type=TrafficOrder), None)
-        assert next(order for order in orders if order.number > 1) == TrafficOrder(7, POINT, 5, 2)
+        assert next(order for order in orders if order.number > 1) == TrafficOrder(7, POINT, 2)
         failure = said_of(Refused("no room", hint="make some"))
         task.send_bytes(msgspec.json.encode({"failure": failure}))
         eventually(lambda: coordinator.lost is not None, "it is told")

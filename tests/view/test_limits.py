@@ -1,80 +1,52 @@
-"""Limits on the terminal: what will be done, the search, the boundaries, two findings."""
+"""Limits as a person sees them: what will be done, the search, and what was found."""
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
+import orjson
 import pytest
 
-from drainer.limits.kafka.topic import LiveTraffic, Own
-from drainer.limits.leftovers import Leftovers
+from drainer.limits.file import LimitsFile
+from drainer.limits.kafka.topic import LiveTraffic
 from drainer.limits.measure import PreparedLimits
-from drainer.limits.request import LimitsRequest
-from drainer.limits.search.boundary import Boundary, Limits
-from drainer.limits.search.comparison import compare
-from drainer.limits.search.point import End
-from drainer.limits.search.settings import Axis
+from drainer.limits.search.boundary import Limits
+from drainer.limits.search.trial import End
 from drainer.limits.trials import LimitsStatus
-from drainer.limits.view.limits import (
-    boundary_cells,
-    show_comparison,
+from drainer.limits.view import (
+    SearchView,
+    limits_page,
     show_leftovers,
-    show_limits,
     show_limits_action,
+    trials_section,
     warnings,
 )
-from drainer.limits.view.searching import SearchFrame, SearchLines, limits_view
+from drainer.view.report.file import MARK
+from drainer.view.report.page import html
 from drainer.view.terminal import Terminal
 from operations.modelled import SETTINGS, ModelledCluster, nothing_known, run
 
 from . import samples
+from .samples import ENDED, EVIL
+from .test_report import Reader
 
 TOPIC = "drainer.limits.20261121-190312-0a1b2c"
-GROUPS = tuple(f"{TOPIC}.{number}" for number in range(1, 6))
+PATH = Path("my limits.json")
 
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> list[LimitsStatus]:
-    """All that a search told of itself."""
-    told: list[LimitsStatus] = []
-    run(ModelledCluster(), tmp_path_factory.mktemp("limits") / "limits.json", said=told)
-    return told
+    """All that a search said of itself."""
+    statuses: list[LimitsStatus] = []
+    run(ModelledCluster(), tmp_path_factory.mktemp("limits") / "limits.json", said=statuses)
+    return statuses
 
 
 @pytest.fixture(scope="module")
 def limits(said: list[LimitsStatus]) -> Limits:
     return said[-1].limits
-
-
-def prepared(**changes: object) -> PreparedLimits:
-    made = PreparedLimits(
-        request=LimitsRequest(
-            axis=Axis.MESSAGE_BYTES, values=SETTINGS.values, out=Path("limits.json")
-        ),
-        limits=nothing_known(),
-        on_disk=None,
-        bootstrap_servers="broker-1:9092",
-        topic=TOPIC,
-        groups=GROUPS,
-        live=LiveTraffic(),
-        left_behind=Own((), ()),
-    )
-    return replace(made, **changes)  # type: ignore[arg-type]
-
-
-def action(found: PreparedLimits) -> str:
-    terminal, out, err = samples.terminal()
-    show_limits_action(terminal, found, "local[*]")
-    assert out.getvalue() == ""
-    return " ".join(err.getvalue().split())
-
-
-def summary(found: Limits) -> str:
-    terminal, _, err = samples.terminal(width=200)
-    show_limits(terminal, found, Path("my limits.json"))
-    return err.getvalue()
 
 
 def ended(found: Limits, end: End, **changes: object) -> Limits:
@@ -83,87 +55,86 @@ def ended(found: Limits, end: End, **changes: object) -> Limits:
     return replace(found, boundaries=(changed, *rest))
 
 
-def test_topic_and_groups_are_named_before_anything_is_touched() -> None:
-    text = action(prepared())
+def test_the_topic_is_named_before_anything_is_touched() -> None:
+    terminal, _, err = samples.terminal()
+    file, other = LimitsFile(PATH), f"{TOPIC[:-1]}d"
+    live = LiveTraffic({"orders": 12.34})
+    prepared = PreparedLimits(file, nothing_known(), None, TOPIC, True, live, (other,))
 
+    show_limits_action(terminal, prepared, "broker-1:9092", "local[*]")
+
+    text = " ".join(err.getvalue().split())
     assert f"test topic {TOPIC} (10 partitions, deleted at the end)" in text
-    assert f"groups {TOPIC}.1 … .5 (deleted at the end)" in text
-    assert (
-        "messages of 100 B, 1 KiB, 10 KiB (5 groups reading, 10 partitions, uncompressed)" in text
-    )
-    assert "at most 100.0 MB/s (set --max-mb-per-s; 400 producers of 250.0 kB/s each)" in text
-    assert "result limits.json" in text
-    assert "warning" not in text
+    assert "messages of 100 B, 1 KiB, 10 KiB (5 groups reading, 10 partitions a broker)" in text
+    assert "at most 100.0 MB/s (by --max-mb-per-s; 400 producers of 250.0 kB/s each)" in text
+    assert "warning: others use this cluster, and will notice: orders is written to" in text
+    assert "warning: there are 1 test topic of other runs" in text
 
 
-def test_the_summary_has_a_line_for_each_boundary(limits: Limits) -> None:
-    lines = [" ".join(line.split()) for line in summary(limits).splitlines()]
+def test_the_page_begins_with_the_boundaries_and_ends_with_the_way_to_use_them(
+    limits: Limits,
+) -> None:
+    terminal, _, err = samples.terminal(width=200)
+    terminal.present(limits_page(limits, PATH))
 
+    lines = [" ".join(line.split()) for line in err.getvalue().splitlines()]
     boundary = limits.boundaries[1]
     rate, mb = boundary.messages_per_s, boundary.bytes_per_s / 1e6
     (line,) = [line for line in lines if line.startswith("1 KiB")]
     assert line.startswith(f"1 KiB {rate:,.0f} {mb:,.1f} {boundary.low:,.0f} to ")
     assert f"{0.8 * rate:,.0f} messages/s" in line
     assert "round trip 80 ms" in line
-    assert "to use them drainer run … --limits 'my limits.json'" in lines
+    assert lines[-1] == "use them: drainer run … --limits 'my limits.json'"
+
+
+def test_the_report_has_the_picture_every_trial_and_the_findings_for_programs(
+    limits: Limits,
+) -> None:
+    page = limits_page(replace(limits, cluster_id=EVIL), PATH)
+    page = replace(page, sections=(*page.sections, trials_section(limits, ENDED)))
+    text = html(page, ENDED)
+    reader = Reader(text)
+
+    assert MARK.decode() in text[:1024]
+    assert text.count("<svg") == 1
+    assert EVIL not in text
+    assert EVIL in reader.text
+    assert f"{len(limits.trials) - 12} more rows" in reader.text
+    assert limits.trials[-1].why[0] in reader.text
+    assert Limits.from_json(orjson.loads(reader.data)) == replace(limits, cluster_id=EVIL)
+
+
+def test_nothing_is_drawn_of_a_search_that_found_nothing_yet() -> None:
+    page = limits_page(nothing_known(), PATH)
+
+    assert page.warnings == ("The search did not end: repeat the command.",)
+    assert page.ways_on == ()
+    assert "no boundary is known yet" in html(page, datetime.now(UTC))
 
 
 def test_a_lower_bound_says_that_it_is_one_and_why(limits: Limits) -> None:
-    point = replace(limits.boundaries[0].point, producers=SETTINGS.producers_most)
+    most = SETTINGS.max_producers
     for found, why in (
-        (ended(limits, End.MOST, high=None, point=point), "100 B: even 100.0 MB/s, the most"),
-        (ended(limits, End.TRIALS, high=None, point=point), "100 B: even 100.0 MB/s, the most"),
+        (ended(limits, End.MOST, high=None, producers=most), "100 B: even 100.0 MB/s, the most"),
+        (ended(limits, End.TRIALS, high=None, producers=most), "100 B: even 100.0 MB/s, the most"),
         (ended(limits, End.CLIENTS, high=None), "100 B: lower bound: clients could do no more"),
     ):
         (warning,) = warnings(found)
         assert warning.startswith(why)
-        _, rate, between, *_, ends = boundary_cells(found, found.boundaries[0])
-        assert rate.startswith("≥ ")
-        assert between.startswith("above ")
-        assert ends.startswith("lower bound: ")
+        text = Reader(html(limits_page(found, PATH), ENDED)).text
+        assert f"≥ {found.boundaries[0].messages_per_s:,.0f}" in text
+        assert f"above {found.boundaries[0].low:,.0f}" in text
     assert warnings(limits) == []
     (warning,) = warnings(ended(limits, End.NONE, messages_per_s=0.0, low=0.0))
     assert warning.startswith("100 B: no traffic was safe: round trip")
 
 
-def half(found: Limits) -> Limits:
-    def halved(each: Boundary) -> Boundary:
-        assert each.high is not None
-        return replace(
-            each, messages_per_s=each.messages_per_s / 2, low=each.low / 2, high=each.high / 2
-        )
-
-    return replace(
-        found,
-        cluster_id="c-2",
-        boundaries=tuple(halved(each) for each in found.boundaries[1:]),
-        settings=replace(found.settings, consumer_groups=7),
-    )
-
-
-def test_two_findings_side_by_side(limits: Limits) -> None:
-    terminal, _, err = samples.terminal(width=200)
-    after = half(limits)
-
-    show_comparison(terminal, compare(limits, after), limits, after)
-
-    text = " ".join(err.getvalue().split())
-    before_rate = f"{limits.boundaries[1].messages_per_s:,.0f}/s"
-    after_rate = f"{after.boundaries[0].messages_per_s:,.0f}/s"
-    assert f"1 KiB {before_rate} {after_rate}" in text
-    assert "-50% more than they are unsure of" in text
-    assert "clusters two different ones" in text
-    assert "other setting --consumer-groups was 5, and is 7" in text
-    assert "A alone 100 B" in text
-
-
 def test_leftovers_are_listed_by_name_and_what_is_in_use_is_left() -> None:
     terminal, _, err = samples.terminal()
-    show_leftovers(terminal, Leftovers(Own((TOPIC,), GROUPS[:1]), Own((f"{TOPIC}x",), ())))
+    show_leftovers(terminal, (TOPIC,), (f"{TOPIC}x",))
 
     lines = [" ".join(line.split()) for line in err.getvalue().splitlines()]
     assert f"topic {TOPIC}" in lines
-    assert f"group {TOPIC}.1" in lines
     assert f"warning: {TOPIC}x is written to now by another run: it is left alone" in lines
 
 
@@ -175,8 +146,7 @@ def test_a_log_has_a_line_for_each_trial_and_boundary_that_is_new(
     half = len(said) // 2
     known, limits = said[half].limits, said[-1].limits
 
-    with limits_view(terminal, known) as view:
-        assert isinstance(view, SearchLines)
+    with SearchView(terminal, known) as view:
         for status in said[half:]:
             view.update(status)
 
@@ -192,38 +162,15 @@ def test_a_log_has_a_line_for_each_trial_and_boundary_that_is_new(
         assert len(lines) - len(trials) == len(limits.boundaries) - len(known.boundaries)
 
 
-def frame_of(status: LimitsStatus, width: int = 100) -> str:
+def test_a_screen_has_a_line_of_what_runs_now(said: list[LimitsStatus]) -> None:
     screen = samples.Screen()
-    terminal = Terminal(
-        stdin=io.StringIO(), stdout=io.StringIO(), stderr=screen, width=width, height=50
-    )
-    with limits_view(terminal, nothing_known()) as view:
-        assert isinstance(view, SearchFrame)
+    terminal = Terminal(stderr=screen, width=250, height=50)
+    status = next(s for s in said if len(s.limits.boundaries) == 1 and s.phase == "steady")
+
+    with SearchView(terminal, nothing_known()) as view:
         view.update(status)
-    return screen.getvalue()
 
-
-def test_the_frame_shows_the_range_the_trials_and_what_runs(said: list[LimitsStatus]) -> None:
-    status = next(
-        status
-        for status in said
-        if len(status.limits.boundaries) == 1
-        and len(status.limits.trials_of(1024)) == 4
-        and status.running is not None
-        and status.running.signals is not None
-    )
-
-    text = " ".join(frame_of(status).split())
-
-    assert status.running is not None
-    assert status.found is not None
-    assert f"{status.running.point.messages_per_s:,.0f} messages/s" in text
-    assert "round trip" in text
-    assert "(unloaded 2.0 ms)" in text
-    assert "safe" in text
-    assert "overloaded" in text
-    assert "10 KiB" in text
-    assert "to come" in text
-    pace = SETTINGS.pace_bytes_per_s / 1024
-    assert f"{status.found.safe * pace:,.0f} to " in text
-    assert " left" in text
+    assert status.point is not None
+    assert f"{status.point.messages_per_s:,.0f} messages/s" in screen.getvalue()
+    assert "steady" in screen.getvalue()
+    assert "(unloaded 2.0 ms)" in screen.getvalue()

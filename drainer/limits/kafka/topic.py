@@ -1,6 +1,6 @@
-"""The test topic of ``drainer limits`` and its groups: made, found again, and removed by name.
+"""The test topic of ``drainer limits``: made, found again, and removed by name.
 
-Nothing is removed whose name is not exactly what ``new_topic_name`` and ``group_names`` make.
+Nothing is removed whose name is not exactly what ``new_topic_name`` makes.
 """
 
 from __future__ import annotations
@@ -32,20 +32,8 @@ MESSAGE_BYTES_LEAST = 1024 * 1024
 BATCH_BYTES = 64 * 1024  # that a batch has beside the payload of a large message, and more
 
 _TOPIC = re.compile(r"drainer\.limits\.\d{8}-\d{6}-[0-9a-f]{6}")
-_GROUP = re.compile(_TOPIC.pattern + r"\.[1-9]\d*")
 _NO_ANSWER = NO_TOPIC | FORBIDDEN | {KafkaError.LEADER_NOT_AVAILABLE}
 _IDLE = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
-
-
-@dataclass(frozen=True, slots=True)
-class Own:
-    """Topics and groups of ``drainer limits`` that are there."""
-
-    topics: tuple[str, ...]
-    groups: tuple[str, ...]
-
-    def __bool__(self) -> bool:
-        return bool(self.topics or self.groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +49,16 @@ class LiveTraffic:
     def words(self, most: int) -> str:
         """So many of them by name."""
         rates = self.topics.items()
-        told = [f"{name} is written to, {per_s:,.1f} messages/s" for name, per_s in rates]
-        told += [f"group {name} has members" for name in self.groups]
-        more = len(told) - most
-        return "; ".join(told[:most]) + (f"; and {more} more" if more > 0 else "")
+        words = [f"{name} is written to, {per_s:,.1f} messages/s" for name, per_s in rates]
+        words += [f"group {name} has members" for name in self.groups]
+        more = len(words) - most
+        return "; ".join(words[:most]) + (f"; and {more} more" if more > 0 else "")
 
 
 def new_topic_name(at: datetime | None = None) -> str:
     """A name that no other run has."""
     at = at or datetime.now(UTC)
     return f"{PREFIX}{at:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-
-
-def group_names(topic: str, count: int) -> tuple[str, ...]:
-    """The groups that read a test topic."""
-    return tuple(f"{topic}.{number}" for number in range(1, count + 1))
 
 
 def brokers_of(cluster: Cluster) -> tuple[int, ...]:
@@ -95,32 +78,23 @@ def assignment(partitions: int, brokers: Sequence[int], replicas: int) -> list[l
 
 
 def insist_on_removal(cluster: Cluster) -> None:
-    """Makes sure that this user may remove what a run makes, as far as brokers say so beforehand.
+    """Makes sure that this user may remove test topics, as far as brokers say so beforehand.
 
-    They do of a group that is not there, and of a topic to who has no right to it at all. Raises as
-    ``delete_own``.
+    They do to a user who has no right at all to a topic. Raises as ``delete_test_topics``.
     """
-    topic = new_topic_name()
-    delete_own(cluster, Own((topic,), group_names(topic, 1)))
-
-
-def insist_on_reading(cluster: Cluster, groups: Sequence[str]) -> None:
-    """Makes sure that this user may read with these groups. Raises RightMissing."""
-    with _needing("READ", "group"):
-        for group in groups[:1]:
-            cluster.group(group)
+    delete_test_topics(cluster, (new_topic_name(),))
 
 
 def create_test_topic(
     cluster: Cluster, name: str, partitions: int, message_bytes_most: int
 ) -> None:
-    """Makes the topic, spread evenly over all brokers, and waits until they know it.
+    """Creates the topic, spread evenly over all brokers, and waits until they know it.
 
     Raises:
-        Refused: when this user may not make it, or Kafka won't have it.
+        Refused: when this user may not create it, or Kafka rejects it.
         BrokerUnreachable: when no answer came.
     """
-    _insist_on_own([name], _TOPIC)
+    _insist_on_test_topics([name])
     brokers = brokers_of(cluster)
     replicas = min(REPLICAS_MOST, len(brokers))
     config = {
@@ -138,12 +112,12 @@ def create_test_topic(
 
     def attempt(left: float) -> None:
         asked = connection.admin.create_topics([new], request_timeout=left)
-        # An answer that got lost is asked for again; nobody else has this name.
-        with _passing_over({KafkaError.TOPIC_ALREADY_EXISTS}):
+        # The answer may have been lost, and nobody else has this name.
+        with _ignoring({KafkaError.TOPIC_ALREADY_EXISTS}):
             connection.wait(asked[name], left)
 
-    with _needing("CREATE", "topic"):
-        connection.ask(f"make the test topic {name}", attempt)
+    with _needing("CREATE"):
+        connection.ask(f"create the test topic {name}", attempt)
     until_s = time.monotonic() + connection.timeout_s
     while (
         len(cluster.topic(name, "DESCRIBE").partitions) < partitions and time.monotonic() < until_s
@@ -158,44 +132,38 @@ def insist_on_use(cluster: Cluster, name: str) -> None:
     """
     needed: tuple[Right, ...] = ("DELETE", "WRITE", "READ")
     for right in needed:
-        with _needing(right, "topic"):
+        with _needing(right):
             cluster.topic(name, right)
 
 
-def own_things(cluster: Cluster) -> Own:
+def find_test_topics(cluster: Cluster) -> tuple[str, ...]:
     """What runs have left behind, or are using now."""
-    topics = sorted(name for name in _topics(cluster) if _TOPIC.fullmatch(name))
-    groups = sorted(name for name, _ in _groups(cluster) if _GROUP.fullmatch(name))
-    return Own(tuple(topics), tuple(groups))
+    return tuple(sorted(name for name in _topics(cluster) if _TOPIC.fullmatch(name)))
 
 
-def delete_own(cluster: Cluster, own: Own) -> None:
+def delete_test_topics(cluster: Cluster, names: Collection[str]) -> None:
     """Removes them; those that are gone already are no error.
 
     Raises:
         ValueError: when a name is not one of ours; nothing is removed then.
-        Refused: when this user may not, or a group has members.
+        Refused: when this user may not.
         BrokerUnreachable: when no answer came.
     """
-    _insist_on_own(own.topics, _TOPIC)
-    _insist_on_own(own.groups, _GROUP)
+    _insist_on_test_topics(names)
     connection = cluster.connection
 
     def delete(name: str, left: float) -> None:
         asked = connection.admin.delete_topics([name], request_timeout=left)
-        with _passing_over(NO_TOPIC):
+        with _ignoring(NO_TOPIC):
             connection.wait(asked[name], left)
 
-    with _needing("DELETE", "topic"):
-        for name in own.topics:
+    with _needing("DELETE"):
+        for name in names:
             connection.ask(f"delete the test topic {name}", partial(delete, name))
-    with _needing("DELETE", "group"):
-        for name in own.groups:
-            cluster.delete_group(name)
 
 
 def live_traffic(cluster: Cluster, look_s: float = LOOK_S) -> LiveTraffic:
-    """What goes on now: it looks at the ends of all logs twice, so long apart.
+    """What happens now: it looks at the ends of all logs twice, so long apart.
 
     Another run of ``drainer limits`` is live traffic, too. Topics that Kafka keeps for itself
     (``__…``) are left out: whoever makes them move is seen as well.
@@ -255,8 +223,8 @@ def _ends(cluster: Cluster, partitions: Mapping[str, int]) -> dict[tuple[str, in
         asked = connection.admin.list_offsets(dict.fromkeys(places, LATEST), request_timeout=left)
         found = {}
         for place, one in asked.items():
-            # Without a leader nobody writes to it; and it may be deleted meanwhile.
-            with _passing_over(_NO_ANSWER):
+            # Without a leader nothing is written to it; and it may be deleted meanwhile.
+            with _ignoring(_NO_ANSWER):
                 found[place.topic, place.partition] = connection.wait(one, left).offset
         return found
 
@@ -264,17 +232,17 @@ def _ends(cluster: Cluster, partitions: Mapping[str, int]) -> dict[tuple[str, in
 
 
 @contextmanager
-def _needing(right: Right, kind: str) -> Iterator[None]:
+def _needing(right: Right) -> Iterator[None]:
     """Names all of ours where one is refused: the next run's have other names."""
     try:
         yield
     except RightMissing as error:
-        what = f"{right.lower()} {kind}s of drainer limits"
-        raise may_not(what, right, f"{kind}s that begin with {PREFIX}") from error.__cause__
+        what = f"{right.lower()} topics of drainer limits"
+        raise may_not(what, right, f"topics that begin with {PREFIX}") from error.__cause__
 
 
 @contextmanager
-def _passing_over(codes: Collection[int]) -> Iterator[None]:
+def _ignoring(codes: Collection[int]) -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
@@ -282,7 +250,6 @@ def _passing_over(codes: Collection[int]) -> Iterator[None]:
             raise
 
 
-def _insist_on_own(names: Collection[str], pattern: re.Pattern[str]) -> None:
-    strangers = [name for name in names if not pattern.fullmatch(name)]
-    if strangers:
+def _insist_on_test_topics(names: Collection[str]) -> None:
+    if strangers := [name for name in names if not _TOPIC.fullmatch(name)]:
         raise ValueError(f"not of drainer limits: {', '.join(strangers)}")

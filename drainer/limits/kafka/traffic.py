@@ -1,4 +1,4 @@
-"""The traffic of a trial: producers that each hold a pace, and consumers of groups.
+"""The traffic of a trial: producers that each hold a pace, and consumers.
 
 A producer is one client of Kafka with its own connections, as an application has; so many of them
 make a rate that batching inside one would not give. Consumers read at once all that they get.
@@ -21,7 +21,7 @@ from drainer.errors import Interrupted
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, REJECTED, rejected_login
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
-from drainer.limits.search.point import Point
+from drainer.limits.search.trial import Point
 
 TICK_S = 0.01  # between bursts of a producer
 CATCH_UP_S = 0.5  # what is later than that is not sent any more: it would be another rate
@@ -30,23 +30,21 @@ QUEUE_BYTES_LEAST = 1024 * 1024
 LOOK_MS = 250  # between librdkafka's statistics of a producer
 LISTENED_TO = 8  # producers of a task whose statistics are taken: they cost time
 MESSAGE_TIMEOUT_MS = 15_000
-POOL_BYTES = 16 * 1024 * 1024  # of payloads; far more than what is compressed together
+POOL_BYTES = 16 * 1024 * 1024  # of payloads; far more than what a broker may compress together
 POOL_MOST = 20_000
 READ_KBYTES = 16 * 1024  # that a consumer fetches ahead
 READ_MESSAGES = 5_000
 IDLE_S = 0.005
 ASK_S, ASK_AGAIN_S = 10.0, 0.1
-COMMIT_MS = 5_000
 
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 _FATAL = frozenset({KafkaError._FATAL, *FORBIDDEN, *NO_TOPIC, *REJECTED})
 
 
-def payloads(message_bytes: int, compressibility: float = 0.0) -> list[bytes]:
-    """Random payloads of exactly this size; the share of them that compresses is zero bytes."""
-    zeros = bytes(round(message_bytes * compressibility))
-    count = max(2, min(POOL_MOST, POOL_BYTES // max(1, message_bytes)))
-    return [os.urandom(message_bytes - len(zeros)) + zeros for _ in range(count)]
+def payloads(message_bytes: int) -> list[bytes]:
+    """Random payloads of exactly this size: the conservative case, for nothing compresses them."""
+    count = max(2, min(POOL_MOST, POOL_BYTES // message_bytes))
+    return [os.urandom(message_bytes) for _ in range(count)]
 
 
 class Looks:
@@ -73,7 +71,7 @@ class Looks:
 class PacedProducer:
     """One producer; what it has offered and what was acknowledged are counts of messages.
 
-    Its messages go to one partition after the other, a burst to each.
+    Its messages go to one of the ``partitions`` after the other, a burst to each.
 
     Raises:
         UsageError: when librdkafka rejects the settings.
@@ -85,12 +83,13 @@ class PacedProducer:
         topic: str,
         point: Point,
         pool: Sequence[bytes],
+        partitions: int,
         first_partition: int,
         looks: Looks | None,
     ) -> None:
         self._topic = topic
-        self._partitions = point.partitions
-        self._partition = first_partition % point.partitions
+        self._partitions = partitions
+        self._partition = first_partition % partitions
         self._next = cycle(pool).__next__
         self._looks = looks
         self._answered_s = monotonic()
@@ -104,7 +103,7 @@ class PacedProducer:
         kept = max(QUEUE_BYTES_LEAST, int(point.pace * QUEUE_S * point.message_bytes))
         conf = settings.produce_conf(
             self._log,
-            compression_type=point.compression,
+            compression_type="none",
             message_max_bytes=max(1_000_000, point.message_bytes + 10_000),
             message_timeout_ms=MESSAGE_TIMEOUT_MS,
             queue_buffering_max_kbytes=max(kept, 2 * point.message_bytes) // 1024 + 1,
@@ -181,8 +180,8 @@ class PacedProducer:
 
     def _look(self, text: str) -> None:
         assert self._looks is not None
-        told = orjson.loads(text)
-        brokers = [one for one in told["brokers"].values() if one["nodeid"] >= 0]
+        said = orjson.loads(text)
+        brokers = [one for one in said["brokers"].values() if one["nodeid"] >= 0]
         now_s = monotonic()
         trips = [_ms(one["rtt"]) for one in brokers if one["rtt"]["cnt"]]
         if trips:
@@ -196,7 +195,7 @@ class PacedProducer:
             for one in brokers
             if one["int_latency"]["cnt"]
         ]
-        # Told once with an answer, and the broker takes nothing more for that long.
+        # Said once with an answer, and the broker takes nothing more for that long.
         throttle_ms = max((one["throttle"]["max"] for one in brokers), default=0)
         if throttle_ms > 0:
             self._throttled_until_s = now_s + throttle_ms / 1000
@@ -282,8 +281,8 @@ class Pacer(Loop):
 class GroupReader:
     """One consumer of a group; reads some partitions of the topic from their ends on.
 
-    It is told its partitions, and joins no rebalance: those would disturb what is measured. It
-    commits what it read, as consumers do.
+    It is given its partitions and joins no group: a rebalance would disturb what is measured.
+    ``name`` is that of a group which stays without members and commits.
 
     Raises:
         UsageError: when librdkafka rejects the settings.
@@ -293,7 +292,7 @@ class GroupReader:
         self,
         settings: ClientSettings,
         topic: str,
-        group: str,
+        name: str,
         partitions: Sequence[int],
     ) -> None:
         self._settings = settings
@@ -301,9 +300,8 @@ class GroupReader:
         self._partitions = partitions
         conf = settings.conf(
             ClientLog(settings.redact),
-            group_id=group,
-            enable_auto_commit=True,
-            auto_commit_interval_ms=COMMIT_MS,
+            group_id=name,
+            enable_auto_commit=False,
             auto_offset_reset="latest",
             enable_partition_eof=False,
             queued_max_messages_kbytes=READ_KBYTES,
@@ -317,7 +315,7 @@ class GroupReader:
     def skip(self) -> None:
         """Goes on at the ends of the partitions as they are now.
 
-        Raises Interrupted when brokers don't tell where that is.
+        Raises Interrupted when brokers don't say where that is.
         """
         places = [TopicPartition(self._topic, number) for number in self._partitions]
         until_s = monotonic() + ASK_S
@@ -353,15 +351,15 @@ class GroupReader:
 
 
 class Readers(Loop):
-    """Reads with several consumers. ``told`` is called with the number of a group and how many
+    """Reads with several consumers. ``count`` is called with the number of a group and how many
     messages it read."""
 
     def __init__(
-        self, readers: Sequence[tuple[int, GroupReader]], told: Callable[[int, int], None]
+        self, readers: Sequence[tuple[int, GroupReader]], count: Callable[[int, int], None]
     ) -> None:
         super().__init__("traffic-readers")
         self._readers = readers
-        self._told = told
+        self._count = count
 
     def start(self) -> None:
         """Raises Interrupted when brokers don't answer."""
@@ -370,7 +368,7 @@ class Readers(Loop):
         super().start()
 
     def halt(self) -> None:
-        """Reads no more, and leaves the groups."""
+        """Reads no more."""
         super().halt()
         for _, reader in self._readers:
             reader.close()
@@ -379,6 +377,6 @@ class Readers(Loop):
         while not self._halted.is_set():
             counts = [(group, reader.read()) for group, reader in self._readers]
             for group, count in counts:
-                self._told(group, count)
+                self._count(group, count)
             if not any(count for _, count in counts):
                 self._halted.wait(IDLE_S)

@@ -1,18 +1,17 @@
-"""The boundary of what brokers bear: one for each value of the varied axis, and what it allows."""
+"""The boundary of what brokers bear: one for each message size, and what a drain may use of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from math import nan
+from dataclasses import dataclass, field, fields
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from drainer.errors import LimitsRefused
-from drainer.limits.search.point import (
-    MEASURED,
+from drainer.limits.search.trial import (
     AboveZero,
     Amount,
     Count,
@@ -23,22 +22,67 @@ from drainer.limits.search.point import (
     Trial,
     Verdict,
 )
-from drainer.limits.search.settings import Axis, LimitSettings, Value
 from drainer.policy.rate_cap import CapCurve, CapPoint
 
-FORMAT = 1
+FORMAT = 2
+TRIALS_MOST = 14  # of one search, unless said otherwise
+# More than a broker bears that also has readers: Dropbox's bore 60 MB/s with five groups.
+MB_PER_S_A_BROKER = 200.0
 
 _AGAIN = "measure them again with `drainer limits --out FILE`"
 
 
-@dataclass(frozen=True, slots=True)
-class Boundary:
-    """How much the brokers bear at one value of the varied axis.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitSettings:
+    """What a measurement was asked to do; it is only resumed with the same.
 
     Attributes:
-        value: of the axis; the message size in bytes, unless another axis is varied.
-        point: traffic at the safe end, which counts as the boundary. ``point.producers`` is 0 when
-            no traffic was safe.
+        message_bytes: the sizes of messages, each with a boundary of its own.
+        max_mb_per_s: that all producers together never exceed (10^6 bytes); None for 200 a broker.
+        max_producers: over so many it is shared out evenly, and more are never tried.
+        consumer_groups: that read all that is sent.
+        partitions: of the test topic, for each broker.
+        precision: width of the range that is good enough, as a share of its safe end.
+        safe_share: of the boundary, that a drain may use; 0.8, as a fifth of the brokers may be
+            out.
+        warm_up_s: of each trial, before it is observed.
+        window_s: for how long it is observed.
+        cool_down_s: the most to wait after it until the brokers are idle again.
+        jmx: whether brokers were asked over JMX.
+    """
+
+    message_bytes: tuple[Positive, ...]
+    max_mb_per_s: AboveZero | None = None
+    max_producers: Positive = 256
+    consumer_groups: Count = 5
+    partitions: Positive = 10
+    precision: AboveZero = 0.05
+    safe_share: Annotated[float, Meta(gt=0, le=1)] = 0.8
+    trials: Positive = TRIALS_MOST
+    warm_up_s: Amount = 10.0
+    window_s: AboveZero = 30.0
+    cool_down_s: Amount = 60.0
+    jmx: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.message_bytes or len(set(self.message_bytes)) < len(self.message_bytes):
+            raise ValueError(f"{list(self.message_bytes)} are not sizes, each once")
+
+    def differences(self, other: LimitSettings) -> list[str]:
+        """In which another differs, as in ``consumer_groups was 5, and is 7``."""
+        both = ((each.name, getattr(self, each.name), getattr(other, each.name)) for each in _NAMES)
+        return [f"{name} was {was}, and is {now}" for name, was, now in both if was != now]
+
+
+_NAMES = fields(LimitSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boundary:
+    """How much the brokers bear of messages of one size.
+
+    Attributes:
+        producers: at the safe end, which counts as the boundary; 0 when no traffic was safe.
         overloaded_producers: the least that overloaded the brokers; None when none did.
         messages_per_s: that the brokers acknowledged at the safe end.
         low: messages/s that the boundary is above, with some 95% probability.
@@ -47,11 +91,10 @@ class Boundary:
         end: why the search ended.
         why: the signals that decided at the overloaded end, in words, or why clients could do no
             more.
-        bytes_per_s: the same as ``messages_per_s``, for readers of a file.
     """
 
-    value: Value
-    point: Point
+    message_bytes: Positive
+    producers: Count
     overloaded_producers: int | None
     messages_per_s: Amount
     low: Amount
@@ -59,48 +102,37 @@ class Boundary:
     trials: Count
     end: End
     why: tuple[str, ...] = ()
-    bytes_per_s: float = field(init=False)
 
     def __post_init__(self) -> None:
         if self.high is not None and self.high < self.low:
-            raise ValueError(f"the boundary of {self.value!r} lies between {self.low} and less")
-        object.__setattr__(self, "bytes_per_s", self.messages_per_s * self.message_bytes)
+            raise ValueError(f"the boundary of {self.message_bytes} is above and below {self.low}")
 
     @classmethod
-    def of(cls, value: Value, point: Point, found: Found, trials: Sequence[Trial]) -> Boundary:
-        """What a search found. ``point`` is at the safe end, ``trials`` are all of this value."""
-        sent = [
-            trial.signals.sent_per_s
-            for trial in trials
-            if trial.point.producers == found.safe and trial.verdict is Verdict.SAFE
-        ]
+    def of(cls, message_bytes: int, pace: float, found: Found, trials: Sequence[Trial]) -> Boundary:
+        """What a search found; ``pace`` is that of a producer, ``trials`` are all of this size."""
+
+        def that(verdict: Verdict, producers: int | None) -> list[Trial]:
+            return [t for t in trials if (t.verdict, t.point.producers) == (verdict, producers)]
+
+        sent = [trial.signals.sent_per_s for trial in that(Verdict.SAFE, found.safe)]
+        against = that(Verdict.OVERLOADED, found.overloaded)
         if found.end is End.CLIENTS:
-            against = [t for t in trials if t.verdict is Verdict.CLIENTS]
-        else:
-            against = [
-                trial
-                for trial in trials
-                if trial.point.producers == found.overloaded and trial.verdict is Verdict.OVERLOADED
-            ]
+            against = [trial for trial in trials if trial.verdict is Verdict.CLIENTS]
         return cls(
-            value=value,
-            point=point,
+            message_bytes=message_bytes,
+            producers=found.safe,
             overloaded_producers=found.overloaded,
-            messages_per_s=median(sent) if sent else point.messages_per_s,
-            low=found.low * point.pace,
-            high=None if found.high is None else found.high * point.pace,
+            messages_per_s=median(sent) if sent else 0.0,
+            low=found.low * pace,
+            high=None if found.high is None else found.high * pace,
             trials=found.trials,
             end=found.end,
-            why=against[-1].judgement.why if against else (),
+            why=against[-1].why if against else (),
         )
 
     @property
-    def message_bytes(self) -> int:
-        return self.point.message_bytes
-
-    @property
-    def safe_producers(self) -> int:
-        return self.point.producers
+    def bytes_per_s(self) -> float:
+        return self.messages_per_s * self.message_bytes
 
     @property
     def is_lower_bound(self) -> bool:
@@ -117,71 +149,63 @@ class Boundary:
 class Limits:
     """All that was measured of a cluster, or as far as that got.
 
-    ``at`` is when it began, in seconds since the epoch; ``baseline`` holds by value of the axis
-    the round trip in ms of brokers without load.
+    ``at`` is when it began, in seconds since the epoch; ``baseline`` holds by message size the
+    round trip in ms of brokers without load.
     """
 
     cluster_id: str
     brokers: Positive
     at: float
     settings: LimitSettings
-    baseline: Mapping[Value, AboveZero]
-    trials: tuple[Trial, ...]
-    boundaries: tuple[Boundary, ...]
+    baseline: Mapping[int, AboveZero] = field(default_factory=dict)
+    trials: tuple[Trial, ...] = ()
+    boundaries: tuple[Boundary, ...] = ()
 
     def __post_init__(self) -> None:
-        values = [each.value for each in self.boundaries]
-        if len(set(values)) < len(values) or not set(values) <= set(self.settings.values):
-            raise ValueError(f"there are boundaries for {values!r}")
-        for each in self.boundaries:
-            if each.value != self.settings.axis.of(each.point):
-                raise ValueError(f"the boundary of {each.value!r} is at another point")
+        sizes = [each.message_bytes for each in self.boundaries]
+        if len(set(sizes)) < len(sizes) or not set(sizes) <= set(self.settings.message_bytes):
+            raise ValueError(f"there are boundaries for {sizes}")
+
+    @property
+    def bytes_per_s_most(self) -> float:
+        """That all producers together send at most."""
+        most = self.settings.max_mb_per_s
+        return 1e6 * (MB_PER_S_A_BROKER * self.brokers if most is None else most)
+
+    def point(self, message_bytes: int, producers: int) -> Point:
+        """The traffic of so many producers."""
+        pace = self.bytes_per_s_most / self.settings.max_producers / message_bytes
+        return Point(message_bytes, producers, pace)
 
     @property
     def complete(self) -> bool:
-        """Whether there is a boundary for each value that was asked for."""
-        return {each.value for each in self.boundaries} == set(self.settings.values)
+        """Whether there is a boundary for each size that was asked for."""
+        return len(self.boundaries) == len(self.settings.message_bytes)
 
-    def boundary(self, value: Value) -> Boundary | None:
-        """The one of this value; None when it is not known yet."""
-        return next((each for each in self.boundaries if each.value == value), None)
+    def boundary(self, message_bytes: int) -> Boundary | None:
+        """The one of this size; None when it is not known yet."""
+        return next((b for b in self.boundaries if b.message_bytes == message_bytes), None)
 
-    def trials_of(self, value: Value) -> tuple[Trial, ...]:
-        """Those with this value of the varied axis, in their order."""
-        return tuple(t for t in self.trials if self.settings.axis.of(t.point) == value)
+    def trials_of(self, message_bytes: int) -> tuple[Trial, ...]:
+        """Those of this size, in their order."""
+        return tuple(t for t in self.trials if t.point.message_bytes == message_bytes)
 
     def mb_per_s_a_broker(self, boundary: Boundary) -> float:
         """What producers may send, shared out over brokers; copies and readers not counted."""
         return boundary.bytes_per_s / self.brokers / 1e6
 
-    def safe_per_s(self, boundary: Boundary) -> float:
-        """The messages/s of it that a drain may use."""
-        return self.settings.safe_share * boundary.messages_per_s
-
     def curve(self) -> CapCurve:
-        """What caps a drain.
-
-        Raises LimitsRefused when sizes were not what was varied, or none was measured to its end.
-        """
-        if self.settings.axis is not Axis.MESSAGE_BYTES:
-            raise LimitsRefused(
-                f"these limits are of different {self.settings.axis.value}, not of message sizes",
-                hint="measure sizes with `drainer limits --bytes …`",
-            )
+        """What caps a drain. Raises LimitsRefused when no boundary is known."""
         if not self.boundaries:
             raise LimitsRefused("these limits have no boundary yet", hint=_AGAIN)
-        return CapCurve(
-            self.cluster_id,
-            self.at,
-            self.settings.safe_share,
-            tuple(
-                CapPoint(each.message_bytes, each.messages_per_s, each.is_lower_bound)
-                for each in sorted(self.boundaries, key=lambda each: each.message_bytes)
-            ),
+        points = (
+            CapPoint(each.message_bytes, each.messages_per_s, each.is_lower_bound)
+            for each in sorted(self.boundaries, key=lambda each: each.message_bytes)
         )
+        return CapCurve(self.cluster_id, self.at, self.settings.safe_share, tuple(points))
 
     def as_json(self) -> dict[str, Any]:
-        return {"drainer_limits": FORMAT, **plain(self)}
+        return {"drainer_limits": FORMAT, **msgspec.json.decode(msgspec.json.encode(self))}
 
     @classmethod
     def from_json(cls, body: object) -> Limits:
@@ -195,24 +219,11 @@ class Limits:
                 hint="use the drainer that wrote it, or " + _AGAIN,
             )
         try:
-            words = body["settings"]["axis"] == Axis.COMPRESSION
-            baseline = {v if words else int(v): ms for v, ms in body["baseline"].items()}
-            trials = [{**t, "signals": _with_unmeasured(t["signals"])} for t in body["trials"]]
-            found = msgspec.convert({**body, "baseline": baseline, "trials": trials}, cls)
+            found = msgspec.convert(body, cls, str_keys=True)
             if found.as_json() != body:  # also what has a default has to be there
                 raise ValueError("it has not just the fields that it should")
-        except (msgspec.ValidationError, KeyError, TypeError, ValueError, AttributeError) as error:
+        except (msgspec.ValidationError, ValueError) as error:
             raise LimitsRefused(
                 f"the limits are damaged: a field is missing or wrong: {error!r}", hint=_AGAIN
             ) from None
         return found
-
-
-def _with_unmeasured(seen: Mapping[str, Any]) -> dict[str, Any]:
-    return {**seen, **{name: nan for name in MEASURED if seen[name] is None}}
-
-
-def plain(record: object) -> dict[str, Any]:
-    """A record as JSON has it: what was not measured (NaN) is null."""
-    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(record))
-    return found

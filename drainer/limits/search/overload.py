@@ -6,51 +6,27 @@ time, or in-sync replicas that keep changing. Who can't ask the brokers goes by 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import isnan
-
-from drainer.limits.search.point import Judgement, Point, Signals, Verdict
+from drainer.limits.search.trial import Point, Signals, Verdict
 
 Said = tuple[str, ...]  # sentences on what is amiss, or none
 
-
-@dataclass(frozen=True, slots=True)
-class Thresholds:
-    """What counts as overload; shares are of time unless said otherwise.
-
-    Attributes:
-        handlers_idle_least: request handlers idle less than this are overloaded (JMX).
-        isr_changing_most: in-sync replicas changing for more than this.
-        round_trip_factor: a round trip this many times the unloaded one is late,
-        round_trip_over_ms: if it is also longer by this many ms.
-        falling_behind_most: of the messages sent, that the slowest group may leave behind.
-        throttled_most: brokers throttling clients for more than this: a quota is a limit, too.
-        errors_most: of the messages, that may be refused or time out.
-        clients_busy_most: of one core, from which on clients are no witnesses of the brokers.
-        pace_shortfall_most: of the rate that was to be sent, that may be missing.
-        queue_ms_most: messages that wait longer in producers are held up.
-        window_s_least: a shorter window can show overload, but never that there is none.
-    """
-
-    handlers_idle_least: float = 0.20
-    isr_changing_most: float = 0.5
-    round_trip_factor: float = 5.0
-    round_trip_over_ms: float = 20.0
-    falling_behind_most: float = 0.05
-    throttled_most: float = 0.05
-    errors_most: float = 0.001
-    clients_busy_most: float = 0.90
-    pace_shortfall_most: float = 0.05
-    queue_ms_most: float = 200.0
-    window_s_least: float = 5.0
+# What counts as overload; shares are of time unless said otherwise.
+HANDLERS_IDLE_LEAST = 0.20  # request handlers that are idle less are overloaded (JMX)
+ISR_CHANGING_MOST = 0.5  # in-sync replicas changing
+ROUND_TRIP_FACTOR = 5.0  # a round trip this many times the unloaded one is late,
+ROUND_TRIP_OVER_MS = 20.0  # if it is also longer by this much
+FALLING_BEHIND_MOST = 0.05  # of the messages sent, that the slowest group may leave behind
+THROTTLED_MOST = 0.05  # brokers throttling clients: a quota is a limit, too
+ERRORS_MOST = 0.001  # of the messages, that may be refused or time out
+CLIENTS_BUSY_MOST = 0.90  # of one core, from which on clients are no witnesses of the brokers
+PACE_SHORTFALL_MOST = 0.05  # of the rate that was to be sent, that may be missing
+QUEUE_MS_MOST = 200.0  # messages that wait longer in producers are held up
+WINDOW_S_LEAST = 5.0  # a shorter window can show overload, but never that there is none
 
 
 def judge(
-    point: Point,
-    signals: Signals,
-    baseline_round_trip_ms: float,
-    thresholds: Thresholds,
-) -> Judgement:
+    point: Point, signals: Signals, baseline_round_trip_ms: float
+) -> tuple[Verdict, tuple[str, ...]]:
     """The verdict on a trial, and why. ``baseline_round_trip_ms`` is that of unloaded brokers.
 
     What brokers say of themselves is overload whatever clients look like: handlers not idle,
@@ -59,20 +35,18 @@ def judge(
     may stand behind a network or disk that is not. Signals that busy clients give of brokers are
     none. A rate that was not reached is never safe: when brokers look fine it was the clients.
     """
-    if isnan(signals.sent_per_s):
-        return Judgement(Verdict.UNCLEAR, ("nobody measured what was sent",))
     has_jmx = signals.handlers_idle is not None
     idle = (f"request handlers idle {_percent(signals.handlers_idle)}",) if has_jmx else ()
-    trip, unloaded = _ms(signals.round_trip_ms), f"({_ms(baseline_round_trip_ms)} without load)"
-    answered = () if isnan(signals.round_trip_ms) else (f"round trip {trip} {unloaded}",)
-    short, behind = _short(point, signals, thresholds), _behind(signals, thresholds)
-    late = _late(point, signals, baseline_round_trip_ms, thresholds)
-    failed = _failed(signals, thresholds)
+    unloaded = f"({_ms(baseline_round_trip_ms)} without load)"
+    trip_ms = signals.round_trip_ms
+    answered = () if trip_ms is None else (f"round trip {_ms(trip_ms)} {unloaded}",)
+    short, behind, failed = _short(point, signals), _behind(signals), _failed(signals)
+    late = _late(point, signals, baseline_round_trip_ms)
     verdict: Verdict | None = None
     said: Said = ()
-    if told := _brokers_say(signals, thresholds):
-        verdict, said = Verdict.OVERLOADED, told
-    elif signals.clients_busy > thresholds.clients_busy_most:
+    if overload := _brokers_say(signals):
+        verdict, said = Verdict.OVERLOADED, overload
+    elif signals.clients_busy > CLIENTS_BUSY_MOST:
         # A process without time measures its own waiting as the brokers'.
         if found := short + behind + failed + (() if has_jmx else late):
             busy = f"a client is busy {_percent(signals.clients_busy)} of a core"
@@ -86,78 +60,77 @@ def judge(
             said = late + missing + idle
     elif late or behind:
         verdict, said = Verdict.OVERLOADED, late + behind + short
-    elif found := short + _queued(signals, thresholds):
+    elif found := short + _queued(signals):
         verdict, said = Verdict.CLIENTS, found + answered
     if verdict is None:
-        unknown = _unknown(signals, thresholds)
+        unknown = _unknown(signals)
         verdict = Verdict.UNCLEAR if unknown else Verdict.SAFE
         said = unknown or idle + answered
-    return Judgement(verdict, said)
+    return verdict, said
 
 
-def _brokers_say(seen: Signals, limits: Thresholds) -> Said:
+def _brokers_say(seen: Signals) -> Said:
     found = []
-    idle, least = seen.handlers_idle, limits.handlers_idle_least
-    if idle is not None and idle < least:
-        found.append(f"request handlers idle {_percent(idle)}, under {_percent(least)}")
+    idle = seen.handlers_idle
+    if idle is not None and idle < HANDLERS_IDLE_LEAST:
+        least = _percent(HANDLERS_IDLE_LEAST)
+        found.append(f"request handlers idle {_percent(idle)}, under {least}")
     for share, most, what in (
-        (seen.isr_changing, limits.isr_changing_most, "in-sync replicas changing"),
-        (seen.throttled, limits.throttled_most, "brokers throttled clients"),
+        (seen.isr_changing, ISR_CHANGING_MOST, "in-sync replicas changing"),
+        (seen.throttled, THROTTLED_MOST, "brokers throttled clients"),
     ):
         if share is not None and share > most:
             found.append(f"{what} {_percent(share)} of the time, over {_percent(most)}")
     return tuple(found)
 
 
-def _short(point: Point, seen: Signals, limits: Thresholds) -> Said:
+def _short(point: Point, seen: Signals) -> Said:
     wanted, sent = point.messages_per_s, seen.sent_per_s
-    if sent >= (1 - limits.pace_shortfall_most) * wanted:
+    if sent >= (1 - PACE_SHORTFALL_MOST) * wanted:
         return ()
     return (f"{sent:,.0f} of {wanted:,.0f} messages/s were sent",)
 
 
-def _late(point: Point, seen: Signals, baseline_ms: float, limits: Thresholds) -> Said:
+def _late(point: Point, seen: Signals, baseline_ms: float) -> Said:
     if seen.sent_per_s <= 0:
         return ("no message was acknowledged",) if point.producers else ()
-    most = max(baseline_ms * limits.round_trip_factor, baseline_ms + limits.round_trip_over_ms)
-    if not seen.round_trip_ms > most:
+    most = max(baseline_ms * ROUND_TRIP_FACTOR, baseline_ms + ROUND_TRIP_OVER_MS)
+    if seen.round_trip_ms is None or seen.round_trip_ms <= most:
         return ()
     unloaded = f"({_ms(baseline_ms)} without load)"
     return (f"round trip {_ms(seen.round_trip_ms)}, over {_ms(most)} {unloaded}",)
 
 
-def _behind(seen: Signals, limits: Thresholds) -> Said:
-    most = limits.falling_behind_most
-    if not seen.falling_behind > most:
+def _behind(seen: Signals) -> Said:
+    if seen.falling_behind is None or seen.falling_behind <= FALLING_BEHIND_MOST:
         return ()
-    share = _percent(seen.falling_behind)
-    return (f"consumers fall behind by {share} of what is sent, over {_percent(most)}",)
+    share, most = _percent(seen.falling_behind), _percent(FALLING_BEHIND_MOST)
+    return (f"consumers fall behind by {share} of what is sent, over {most}",)
 
 
-def _failed(seen: Signals, limits: Thresholds) -> Said:
+def _failed(seen: Signals) -> Said:
     handed_in = seen.errors + seen.sent_per_s * seen.window_s
-    if not seen.errors or seen.errors <= limits.errors_most * handed_in:
+    if not seen.errors or seen.errors <= ERRORS_MOST * handed_in:
         return ()
     return (f"{seen.errors:,} messages were refused or timed out",)
 
 
-def _queued(seen: Signals, limits: Thresholds) -> Said:
-    if not seen.queue_ms > limits.queue_ms_most:
+def _queued(seen: Signals) -> Said:
+    if seen.queue_ms <= QUEUE_MS_MOST:
         return ()
     return (f"messages wait {_ms(seen.queue_ms)} in producers",)
 
 
-def _unknown(seen: Signals, limits: Thresholds) -> Said:
+def _unknown(seen: Signals) -> Said:
     """What would have to be known of a trial before it is called safe."""
-    if seen.window_s < limits.window_s_least:
-        return (f"observed for {seen.window_s:.3g} s only, under {limits.window_s_least:g} s",)
-    measured = {
-        "throttling": seen.throttled,
-        "consumers": seen.falling_behind,
-        "round trip": seen.round_trip_ms if seen.handlers_idle is None else 0.0,
-        "clients": seen.clients_busy,
-    }
-    return tuple(f"{name}: not measured" for name, value in measured.items() if isnan(value))
+    if seen.window_s < WINDOW_S_LEAST:
+        return (f"observed for {seen.window_s:.3g} s only, under {WINDOW_S_LEAST:g} s",)
+    found = []
+    if seen.falling_behind is None:
+        found.append("consumers: not measured")
+    if seen.round_trip_ms is None and seen.handlers_idle is None:
+        found.append("round trip: not measured")
+    return tuple(found)
 
 
 def _percent(share: float | None) -> str:

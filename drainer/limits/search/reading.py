@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import isnan, nan
 from statistics import linear_regression, median
 
-from drainer.limits.search.point import Point, Signals
+from drainer.limits.search.trial import Point, Signals
 
 # What the last moments are, so that overload is seen while it begins.
 RUNNING_S = 1.0
@@ -24,23 +23,20 @@ class Report:
         at_s: when, by a clock of the task.
         order: the number of the order that it carries out.
         ready: whether all of its producers and consumers are connected.
-        offered: messages that were due and went to clients; those that were due and found no room
-            in a client's queue are not among them.
         acknowledged: messages that the brokers have taken.
         errors: messages that were refused or timed out.
         consumed: messages by group, in the order of the groups.
         busy_s: processor time of the process.
         round_trips_ms: of produce requests, one for each look at a client since the last report.
         queued_ms: how long messages waited in a client, likewise.
-        looks: looks at clients since the last report.
+        looks: at clients since the last report.
         throttled: in how many of these brokers throttled the client.
-        silences: how often it stopped because nobody told it to go on.
+        silences: how often it stopped because no order came.
     """
 
     at_s: float
     order: int
     ready: bool
-    offered: int
     acknowledged: int
     errors: int
     consumed: tuple[int, ...]
@@ -62,7 +58,7 @@ class TrafficReading:
         self.tasks = tasks
         self._groups = groups
         self._latest: dict[int, Report] = {}
-        self._heard: list[tuple[float, int, Report]] = []
+        self._reports: list[tuple[float, int, Report]] = []
         self._lags: list[tuple[float, tuple[int, ...]]] = []
         self._base = (0,) * groups  # what a group that began later never reads
 
@@ -71,12 +67,12 @@ class TrafficReading:
         if len(report.consumed) != self._groups or not 0 <= task < self.tasks:
             raise ValueError(f"a report of task {task} with {len(report.consumed)} groups")
         self._latest[task] = report
-        self._heard.append((at_s, task, report))
+        self._reports.append((at_s, task, report))
         self._lags.append((at_s, self.lags))
 
     def forget_before(self, at_s: float) -> None:
-        """Lets go of what was heard before that time."""
-        self._heard = [heard for heard in self._heard if heard[0] >= at_s]
+        """Lets go of what was reported before that time."""
+        self._reports = [each for each in self._reports if each[0] >= at_s]
         self._lags = [lag for lag in self._lags if lag[0] >= at_s]
 
     def ready(self, order: int) -> bool:
@@ -87,7 +83,7 @@ class TrafficReading:
 
     @property
     def silences(self) -> int:
-        """How often tasks stopped because nobody told them to go on."""
+        """How often tasks stopped because no order came."""
         return sum(report.silences for report in self._latest.values())
 
     @property
@@ -100,12 +96,12 @@ class TrafficReading:
             for group, base in enumerate(self._base)
         )
 
-    def lag_between(self, begin_s: float, end_s: float, groups: int) -> tuple[int, int] | None:
-        """The least and the most lag of one of the first ``groups``; None when nothing was heard.
+    def lag_between(self, begin_s: float, end_s: float) -> tuple[int, int] | None:
+        """The least and the most lag of a group; None when nothing was reported.
 
         It is below zero by what brokers took of a producer that was stopped before it knew.
         """
-        lags = [lag for _, of_all in self._lags_within(begin_s, end_s) for lag in of_all[:groups]]
+        lags = [lag for _, of_all in self._lags_within(begin_s, end_s) for lag in of_all]
         return (min(lags), max(lags)) if lags else None
 
     def set_caught_up(self) -> None:
@@ -114,33 +110,33 @@ class TrafficReading:
         self._lags.clear()
 
     def signals(
-        self, begin_s: float, end_s: float, groups: int, lag_since_s: float | None = None
+        self, begin_s: float, end_s: float, lag_for_s: float | None = None
     ) -> Signals | None:
-        """What was seen in between, of the first ``groups``; None when it was too short to tell.
+        """What was seen in between; None when it was too short to tell.
 
-        With ``lag_since_s`` consumers are looked at from then on; NaN: not at all.
+        With ``lag_for_s`` consumers are looked at for that long before the end; 0: not at all.
         """
-        told = self._told(begin_s, end_s)
-        if len(told) < self.tasks:
+        by_task = self._within(begin_s, end_s)
+        if len(by_task) < self.tasks:
             return None
-        stretches = [(reports[0], reports[-1]) for reports in told]
+        stretches = [(reports[0], reports[-1]) for reports in by_task]
         # The samples of a first report are of the time before it.
-        within = [report for reports in told for report in reports[1:]]
+        within = [report for reports in by_task for report in reports[1:]]
         looks = sum(report.looks for report in within)
         return Signals(
             window_s=max(last.at_s - first.at_s for first, last in stretches),
-            sent_per_s=_sent_per_s(told),
+            sent_per_s=_sent_per_s(by_task),
             round_trip_ms=_median([ms for report in within for ms in report.round_trips_ms]),
             throttled=sum(report.throttled for report in within) / looks if looks else 0.0,
             falling_behind=self._falling_behind(
-                begin_s if lag_since_s is None else lag_since_s, end_s, groups
+                begin_s if lag_for_s is None else end_s - lag_for_s, end_s
             ),
             handlers_idle=None,
             isr_changing=None,
             clients_busy=max(
                 (last.busy_s - first.busy_s) / (last.at_s - first.at_s) for first, last in stretches
             ),
-            queue_ms=_median([ms for report in within for ms in report.queued_ms]),
+            queue_ms=_median([ms for report in within for ms in report.queued_ms]) or 0.0,
             errors=sum(last.errors - first.errors for first, last in stretches),
         )
 
@@ -153,14 +149,15 @@ class TrafficReading:
         lag_for_s = max(RUNNING_LAG_S, for_s)
         if now_s - begun_s < for_s:
             return None
-        lag_since_s = now_s - lag_for_s if now_s - begun_s >= lag_for_s else nan
-        return self.signals(now_s - for_s, now_s, point.consumer_groups, lag_since_s)
+        return self.signals(
+            now_s - for_s, now_s, lag_for_s if now_s - begun_s >= lag_for_s else 0.0
+        )
 
-    def _told(self, begin_s: float, end_s: float) -> list[list[Report]]:
-        """Two reports or more of each task; of one that told but one, the one before it, too."""
+    def _within(self, begin_s: float, end_s: float) -> list[list[Report]]:
+        """Two reports or more of each task; of one with a single one, the one before it, too."""
         by_task: dict[int, list[Report]] = {}
         before: dict[int, Report] = {}
-        for at_s, task, report in self._heard:
+        for at_s, task, report in self._reports:
             if at_s < begin_s:
                 before[task] = report
             elif at_s <= end_s:
@@ -173,18 +170,17 @@ class TrafficReading:
     def _lags_within(self, begin_s: float, end_s: float) -> list[tuple[float, tuple[int, ...]]]:
         return [(at_s, lag) for at_s, lag in self._lags if begin_s <= at_s <= end_s]
 
-    def _falling_behind(self, begin_s: float, end_s: float, groups: int) -> float:
-        if isnan(begin_s):
-            return nan
+    def _falling_behind(self, begin_s: float, end_s: float) -> float | None:
+        if begin_s >= end_s:
+            return None
         lags = self._lags_within(begin_s, end_s)
-        sent_per_s = _sent_per_s(self._told(begin_s, end_s))
-        if not sent_per_s or not groups:
-            return 0.0
+        sent_per_s = _sent_per_s(self._within(begin_s, end_s))
         times = [at_s for at_s, _ in lags]
-        if len(set(times)) < 2:
+        if not sent_per_s or len(set(times)) < 2:
             return 0.0
-        grows = [linear_regression(times, [lag[g] for _, lag in lags]).slope for g in range(groups)]
-        return max(0.0, *grows) / sent_per_s
+        of_groups = zip(*(lag for _, lag in lags), strict=True)
+        grows = (linear_regression(times, lag).slope for lag in of_groups)
+        return max(0.0, *grows, 0.0) / sent_per_s
 
 
 def changing_share(states: Sequence[tuple[float, object]], usual: object = None) -> float | None:
@@ -200,12 +196,12 @@ def changing_share(states: Sequence[tuple[float, object]], usual: object = None)
     return changed / total if total else None
 
 
-def _sent_per_s(told: Sequence[Sequence[Report]]) -> float:
+def _sent_per_s(by_task: Sequence[Sequence[Report]]) -> float:
     return sum(
         (last.acknowledged - first.acknowledged) / (last.at_s - first.at_s)
-        for first, *_, last in told
+        for first, *_, last in by_task
     )
 
 
-def _median(values: Sequence[float]) -> float:
-    return float(median(values)) if values else 0.0
+def _median(values: Sequence[float]) -> float | None:
+    return float(median(values)) if values else None

@@ -17,14 +17,14 @@ from math import exp, log, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from drainer.limits.search.point import End, Found, Verdict
-from drainer.limits.search.settings import TRIALS_MOST
+from drainer.limits.search.boundary import TRIALS_MOST
+from drainer.limits.search.trial import End, Found, Verdict
 
 LIES = 0.08  # of the verdicts are taken to be wrong, anywhere; more than there will be costs little
 SPREAD = 0.017  # about the boundary, in which chance decides (of a logistic; as a share of it)
 SURE = 0.95  # of the boundary being within the precision; then it is found
 SAFE_SURE = 0.35  # of it being above what is called safe, at least
-OUTSIDE = 0.025  # on either side of the interval that is told
+OUTSIDE = 0.025  # on either side of the interval that is reported
 FINE = 4  # places to a precision
 PRECISION_LEAST, PRECISION_MOST = 0.01, 0.5  # with less, chance decides in any case
 CLIENTS_LEAST, CLIENTS_MOST = 2, 4  # such verdicts before they are believed, and are enough
@@ -39,7 +39,7 @@ class Search:
     """Looks for the greatest number of producers in [0, most] that does not overload the brokers.
 
     ``precision`` is the width of the range that is good enough, as a share of its safe end.
-    ``known`` are trials of an earlier run, (producers, verdict) in their order: told again, they
+    ``known`` are trials of an earlier run, (producers, verdict) in their order: taken again, they
     bring the search to where it was. ``most`` is tried only when all that is below looks safe: to
     overload brokers many times over tells nothing that less would not, and takes them long to get
     over. Raises ValueError for numbers that make no search.
@@ -59,7 +59,7 @@ class Search:
         self.most = most
         self.precision = precision
         self.trials_most = trials_most
-        self._told: list[tuple[int, Verdict]] = []
+        self._trials: list[tuple[int, Verdict]] = []
         self._asks = _places(most, precision / FINE)
         self._logs = np.log(self._asks)
         # The boundary is below 1, between two of them, or above the most.
@@ -69,7 +69,7 @@ class Search:
         self._expected = self._overloads(self._logs[:, None])
         self._unsure = _entropy(self._expected)
         for producers, verdict in known:
-            self.told(producers, verdict)
+            self.take(producers, verdict)
 
     def next(self) -> int | None:
         """The number of producers to try now; None when the search has ended."""
@@ -82,11 +82,11 @@ class Search:
             return chosen
         return self._reach(ceiling)
 
-    def told(self, producers: int, verdict: Verdict) -> None:
+    def take(self, producers: int, verdict: Verdict) -> None:
         """Takes in what a trial of that many showed. Raises ValueError outside [0, most]."""
         if not 0 <= producers <= self.most:
             raise ValueError(f"{producers} producers are not within 0 to {self.most}")
-        self._told.append((producers, verdict))
+        self._trials.append((producers, verdict))
         if producers and verdict in (Verdict.SAFE, Verdict.OVERLOADED):
             overloads = self._overloads(np.array(log(producers)))
             fits = overloads if verdict is Verdict.OVERLOADED else 1 - overloads
@@ -103,7 +103,7 @@ class Search:
         low = float(self._asks[first - 1]) if first else 0.0
         anywhere = end in (End.MOST, End.CLIENTS) or last == len(self._asks)
         high = None if anywhere else max(float(self._asks[last]), safe)
-        return Found(safe, overloaded, min(low, safe), high, len(self._told), end)
+        return Found(safe, overloaded, min(low, safe), high, len(self._trials), end)
 
     def _before_all(self) -> Shares:
         # Between a boundary of any order of magnitude and one near the most: nobody knows which.
@@ -127,25 +127,25 @@ class Search:
             return End.MOST
         if self._clients_end_it(safe, overloaded):
             return End.CLIENTS
-        last = [verdict for _, verdict in self._told[-UNCLEAR_MOST:]]
+        last = [verdict for _, verdict in self._trials[-UNCLEAR_MOST:]]
         if last == [Verdict.UNCLEAR] * UNCLEAR_MOST:
             return End.UNCLEAR
-        return End.OPEN if len(self._told) < self.trials_most else End.TRIALS
+        return End.OPEN if len(self._trials) < self.trials_most else End.TRIALS
 
     def _edges(self) -> tuple[int, int | None]:
         """The number that counts as safe, and the fewest above it that were overloaded."""
-        told = self._told.count
+        times = self._trials.count
         likely = [
             n
             for n in self._that(Verdict.SAFE)
             if self._above(n) >= SAFE_SURE
-            and told((n, Verdict.SAFE)) >= told((n, Verdict.OVERLOADED))
+            and times((n, Verdict.SAFE)) >= times((n, Verdict.OVERLOADED))
         ]
         safe = max(likely, key=lambda n: (self._near(n), n), default=0)
         return safe, min((n for n in self._that(Verdict.OVERLOADED) if n > safe), default=None)
 
     def _that(self, verdict: Verdict) -> set[int]:
-        return {producers for producers, told in self._told if told is verdict}
+        return {producers for producers, found in self._trials if found is verdict}
 
     def _above(self, producers: int) -> float:
         """How likely the boundary is above as many."""
@@ -162,12 +162,12 @@ class Search:
         near[-1] = False  # it has no place there
         return float(self._chances[near].sum())
 
-    # Clients that are the bottleneck: nothing can be told of as many producers or more.
+    # Clients that are the bottleneck: nothing is known of as many producers or more.
 
     def _ceiling(self) -> int | None:
         """The fewest that clients could not do; None when they have done as many since."""
         least: int | None = None
-        for producers, verdict in self._told:
+        for producers, verdict in self._trials:
             if verdict is Verdict.CLIENTS:
                 least = producers if least is None else min(least, producers)
             elif verdict is not Verdict.UNCLEAR and least is not None and producers >= least:
@@ -181,20 +181,20 @@ class Search:
         """
         done = max((n for n in self._that(Verdict.SAFE) if n < ceiling), default=1)
         between = round(sqrt(done * ceiling))
-        once = self._told.count((ceiling, Verdict.CLIENTS)) == 1
+        once = self._trials.count((ceiling, Verdict.CLIENTS)) == 1
         if (once and ceiling <= 2 * done) or not done < between < ceiling:
             return ceiling
         return between
 
     def _clients_end_it(self, safe: int, overloaded: int | None) -> bool:
-        failed = sum(verdict is Verdict.CLIENTS for _, verdict in self._told)
+        failed = sum(verdict is Verdict.CLIENTS for _, verdict in self._trials)
         ceiling = self._ceiling()
         if ceiling is None or failed < CLIENTS_LEAST:
             return False
         if overloaded is not None and overloaded <= ceiling:
             return False
         close = ceiling - safe <= max(1, 2 * self.precision * ceiling)
-        return close or failed >= CLIENTS_MOST or len(self._told) >= self.trials_most
+        return close or failed >= CLIENTS_MOST or len(self._trials) >= self.trials_most
 
 
 def _places(most: int, step: float) -> NDArray[np.int64]:

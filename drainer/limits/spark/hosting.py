@@ -1,6 +1,6 @@
 """What a task of ``drainer limits`` does: it hosts its share of the traffic, as the driver orders.
 
-It stops at once when the driver is gone, and when nobody tells it to go on.
+It stops at once when the driver is gone, and when no order comes.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from drainer.limits.kafka.traffic import (
     Readers,
     payloads,
 )
-from drainer.limits.search.point import Point
 from drainer.limits.search.reading import Report
+from drainer.limits.search.trial import Point
 from drainer.limits.spark.traffic_coordinator import (
     SILENCE_S,
     TrafficOrder,
@@ -48,16 +48,16 @@ class Hosting:
         client: how its clients connect.
         topic: the test topic.
         partitions: how many that has.
-        groups: those that read it.
+        groups: how many read it.
         tasks: how many there are.
         address: where the driver listens.
-        token: tells the driver that it is one of its own.
+        token: proves to the driver that it is one of its own.
     """
 
     client: ClientSettings
     topic: str
     partitions: int
-    groups: tuple[str, ...]
+    groups: int
     tasks: int
     address: tuple[str, int]
     token: str = field(repr=False)
@@ -82,11 +82,10 @@ class Host:
         self._producers: list[PacedProducer] = []
         self._pacer: Pacer | None = None
         self._readers: Readers | None = None
-        self._read_for: tuple[int, int] | None = None
-        self._pool: tuple[tuple[int, float], list[bytes]] | None = None
-        self._past = (0, 0, 0)  # offered, acknowledged and refused by producers that are gone
+        self._pool: list[bytes] = []
+        self._past = (0, 0)  # acknowledged and refused, of producers that are gone
         self._acknowledged = 0
-        self._consumed = [0] * len(hosting.groups)
+        self._consumed = [0] * hosting.groups
         self._silences = 0
 
     @property
@@ -106,7 +105,7 @@ class Host:
                 try:
                     self._serve(line)
                 except DrainerError as error:
-                    with suppress(Interrupted):  # Spark tells it, too, but later
+                    with suppress(Interrupted):  # Spark reports it, too, but later
                         self._send(line, {"failure": said_of(error)})
                     raise
         finally:
@@ -114,16 +113,16 @@ class Host:
             self._halt_readers()
 
     def _serve(self, line: Connection) -> None:
-        heard_s, due_s, silent = time.monotonic(), 0.0, False
+        order_s, due_s, silent = time.monotonic(), 0.0, False
         while True:
             if (order := _latest(line)) is not None:
-                heard_s = time.monotonic()
+                order_s = time.monotonic()
                 if order.over:
                     return
                 if silent or order.number != self._order.number:
                     silent = False
                     self._carry_out(order)
-            elif not silent and time.monotonic() - heard_s > SILENCE_S:
+            elif not silent and time.monotonic() - order_s > SILENCE_S:
                 silent = True
                 self._silences += 1
                 self._halt_producers()
@@ -134,20 +133,18 @@ class Host:
 
     def _carry_out(self, order: TrafficOrder) -> None:
         self._halt_producers()
-        self._order = order
-        if (order.groups, order.skips) != self._read_for:
+        if self._readers is None or order.skips != self._order.skips:
             self._halt_readers()
-            self._readers = self._begin_to_read(order.groups)
-            self._read_for = (order.groups, order.skips)
+            self._readers = self._begin_to_read()
+        self._order = order
         if order.point is not None:
             self._begin_to_send(order.point)
         self._ready = True
 
     def _begin_to_send(self, point: Point) -> None:
         hosting = self._hosting
-        shape = (point.message_bytes, point.compressibility)
-        if self._pool is None or self._pool[0] != shape:
-            self._pool = (shape, payloads(*shape))
+        if not self._pool or len(self._pool[0]) != point.message_bytes:
+            self._pool = payloads(point.message_bytes)
         count = share(point.producers, hosting.tasks, self._task)
         for number in range(count):
             self._producers.append(
@@ -155,9 +152,10 @@ class Host:
                     hosting.client,
                     hosting.topic,
                     point,
-                    self._pool[1],
+                    self._pool,
+                    hosting.partitions,
                     # Those of one task lie apart, and those of all don't meet.
-                    (self._task + number * hosting.tasks) * point.partitions // point.producers,
+                    (self._task + number * hosting.tasks) * hosting.partitions // point.producers,
                     self._looks if number < LISTENED_TO else None,
                 )
             )
@@ -167,14 +165,14 @@ class Host:
         self._pacer = Pacer(self._producers)
         self._pacer.start()
 
-    def _begin_to_read(self, groups: int) -> Readers:
+    def _begin_to_read(self) -> Readers:
         hosting = self._hosting
-        members = max(1, hosting.tasks // max(1, groups))  # of each group
+        members = max(1, hosting.tasks // max(1, hosting.groups))  # of each group
         readers: list[tuple[int, GroupReader]] = []
-        for unit in range(self._task, groups * members, hosting.tasks):
+        for unit in range(self._task, hosting.groups * members, hosting.tasks):
             group, member = divmod(unit, members)
             own = range(member, hosting.partitions, members)
-            reader = GroupReader(hosting.client, hosting.topic, hosting.groups[group], own)
+            reader = GroupReader(hosting.client, hosting.topic, f"{hosting.topic}.{group + 1}", own)
             readers.append((group, reader))
         begun = Readers(readers, self._count)
         begun.start()
@@ -189,15 +187,13 @@ class Host:
             self._pacer.halt()
             self._pacer = None
         self._past = self._sent()
-        self._acknowledged = self._past[1]
+        self._acknowledged = self._past[0]
         self._producers = []  # they go with their last reference
 
-    def _sent(self) -> tuple[int, int, int]:
-        """How many messages were offered, acknowledged and refused, by producers that are gone as
-        well."""
-        offered, acknowledged, errors = self._past
+    def _sent(self) -> tuple[int, int]:
+        """How many messages were acknowledged and refused, of producers that are gone as well."""
+        acknowledged, errors = self._past
         return (
-            offered + sum(each.offered for each in self._producers),
             acknowledged + sum(each.acknowledged for each in self._producers),
             errors + sum(each.errors for each in self._producers),
         )
@@ -215,13 +211,12 @@ class Host:
             producer.insist()
 
     def _report(self) -> Report:
-        offered, acknowledged, errors = self._sent()
+        acknowledged, errors = self._sent()
         self._acknowledged = max(self._acknowledged, acknowledged)
         return Report(
             at_s=time.monotonic(),
             order=self._order.number,
             ready=self._ready,
-            offered=offered,
             acknowledged=self._acknowledged,
             errors=errors,
             consumed=tuple(self._consumed),

@@ -18,7 +18,7 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark.sql import SparkSession
 
 from drainer.errors import BrokerUnreachable, Refused, UsageError
-from drainer.limits.watch import Watch
+from drainer.limits.kafka.watch import Watch
 
 REACH_S = 5.0
 CALIBRATE_S = 1.0

@@ -1,4 +1,4 @@
-"""The traffic of ``drainer limits`` on Spark: one job of tasks that host clients, ordered live."""
+"""The traffic of ``drainer limits`` on Spark: a session, and one job of tasks that host clients."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Self
@@ -15,17 +15,20 @@ from pyspark.sql import SparkSession
 
 from drainer.errors import DrainerError, Interrupted, Refused
 from drainer.kafka.settings import ClientSettings
-from drainer.limits.kafka.in_sync import InSyncWatch
 from drainer.limits.kafka.traffic import no_test_topic
-from drainer.limits.search.point import Point, Signals
+from drainer.limits.kafka.watch import InSyncWatch
 from drainer.limits.search.reading import Report, TrafficReading, changing_share
+from drainer.limits.search.trial import Point, Signals
 from drainer.limits.spark.hosting import HOSTED_SCHEMA, REPORT_S, Hosting
 from drainer.limits.spark.jmx import Jmx
 from drainer.limits.spark.traffic_coordinator import TrafficCoordinator, TrafficOrder
 from drainer.limits.trials import Observe
 from drainer.loader import describe
 from drainer.spark.failure import spark_failures
+from drainer.spark.session import LOCAL_CONF, LOCAL_JAVA, slots_of, spark_session
+from drainer.spark.settings import SparkLook
 
+NAME = "drainer limits"
 LOCALHOST = "127.0.0.1"
 TASKS_S = 60.0  # for all tasks to begin
 READY_S = 60.0  # for the clients of an order to connect
@@ -41,8 +44,48 @@ LAG_AT_REST = 2 * PROBE_PACE
 ATTEMPTS = 3  # of a window that was disturbed
 
 
+class TrafficHost:
+    """A session for the traffic; a context manager that begins it and ends it.
+
+    One that runs already in this process is used, and left running.
+
+    Raises:
+        UsageError, Refused: as ``spark_session``.
+    """
+
+    def __init__(self, place: SparkLook, client: ClientSettings, jmx: tuple[str, ...] = ()) -> None:
+        self._place = place
+        self._client = client
+        self._jmx = jmx
+
+    def __enter__(self) -> Self:
+        self._owned = SparkSession.getActiveSession() is None
+        conf = {**(LOCAL_CONF if self._place.is_local else {}), **self._place.conf}
+        java = LOCAL_JAVA if self._place.is_local else ""
+        self._session = spark_session(self._place.master, NAME, conf, log="off", java=java)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._owned:
+            with suppress(DrainerError), spark_failures():
+                self._session.stop()
+
+    def traffic(self, topic: str, groups: int) -> SparkTraffic:
+        """Traffic on this topic, of as many tasks as can run at once."""
+        with spark_failures():
+            context = self._session.sparkContext
+            slots = slots_of(context, wait=self._owned and not self._place.is_local)
+        tasks = self._place.tasks or slots
+        if self._place.is_local and tasks > slots:  # elsewhere executors may come yet
+            raise Refused(
+                f"{self._place.master} runs {slots} tasks at once, and --tasks asks for {tasks}",
+                hint="all of them have to run at once: ask for fewer, or leave it out",
+            )
+        return SparkTraffic(self._session, self._client, topic, groups, tasks, self._jmx)
+
+
 class SparkTraffic:
-    """Makes traffic on a test topic and tells what was seen; a context manager.
+    """Makes traffic on a test topic and says what was seen; a context manager.
 
     Nothing of it goes on without this process. All methods are for one thread, and raise
     Interrupted (or what a task raised) when it can't go on: a task is gone, Spark broke, or the
@@ -52,7 +95,7 @@ class SparkTraffic:
         session: its executors host the clients.
         client: how these connect.
         topic: the test topic, whose payloads nobody needs.
-        groups: those that read it, or the first of them.
+        groups: how many consumers read all of it.
         tasks: how many host; all of them have to run at once.
         jmx: ``host:port`` of brokers' metrics.
     """
@@ -62,23 +105,22 @@ class SparkTraffic:
         session: SparkSession,
         client: ClientSettings,
         topic: str,
-        groups: Sequence[str],
+        groups: int,
         tasks: int,
-        jmx: Sequence[str] = (),
+        jmx: tuple[str, ...] = (),
     ) -> None:
         self._session = session
         self._client = client
         self._topic = topic
-        self._groups = tuple(groups)
+        self._groups = groups
         self._tasks = tasks
-        self._jmx_addresses = tuple(jmx)
-        self._reading = TrafficReading(tasks, len(self._groups))
+        self._jmx_addresses = jmx
+        self._reading = TrafficReading(tasks, groups)
         self._reports: deque[tuple[float, int, Report]] = deque()
         self._job_name = f"drainer limits: {topic}"
         self._job_error: DrainerError | None = None
         self._job = threading.Thread(target=self._run_job, name="traffic-job", daemon=True)
         self._least_ms: float | None = None
-        self._skips = 0
         self._opened = ExitStack()
 
     def start(self) -> None:
@@ -94,7 +136,7 @@ class SparkTraffic:
             self._jmx = Jmx(self._session, self._jmx_addresses)
             opened.callback(self._jmx.close)
             bind, host = _addresses(self._session)
-            self._coordinator = TrafficCoordinator(bind, self._tasks, self._heard)
+            self._coordinator = TrafficCoordinator(bind, self._tasks, self._take)
             self._coordinator.open()
             opened.callback(self._end_job)
             self._hosting = Hosting(
@@ -130,16 +172,15 @@ class SparkTraffic:
     ) -> Signals:
         """Makes this traffic for a while; gives what was seen in the window behind the warm-up.
 
-        ``observe`` is told the phase and the signals of the last moments, ten times a second.
+        ``observe`` gets the phase and the signals of the last moments, ten times a second.
         When ``stop_when`` says so of these, in the warm-up too, the traffic stops at once and they
         are the result: its ``window_s`` is short.
 
         Raises Interrupted when it was disturbed again and again: the driver was kept from running.
         """
         try:
-            self._set_groups(point.consumer_groups)
             observe("connecting", None)
-            self._carry_out(point, self._reading_groups)
+            self._carry_out(point)
             for _ in range(ATTEMPTS):
                 begun_s, silences = time.monotonic(), self._reading.silences
                 self._reading.forget_before(begun_s)
@@ -147,46 +188,47 @@ class SparkTraffic:
                 end_s = steady_s + window_s + 2 * REPORT_S  # reports begin and end a little inside
                 while (now_s := time.monotonic()) < end_s:
                     self._look()
-                    running = self._running(point, begun_s, now_s)
+                    running = self._with_looks(
+                        self._reading.running(point, begun_s, now_s), now_s - LOOKED_S, now_s
+                    )
                     observe("warming up" if now_s < steady_s else "steady", running)
                     if running is not None and stop_when(running):
                         return running
-                whole = self._signals(steady_s, end_s, point.consumer_groups)
+                whole = self._with_looks(self._reading.signals(steady_s, end_s), steady_s, end_s)
                 if whole is not None and self._reading.silences == silences:
                     return whole
         finally:
             self._halt()
         raise Interrupted(
-            f"the traffic was disturbed {ATTEMPTS} times: tasks heard nothing of the driver",
+            f"the traffic was disturbed {ATTEMPTS} times: no order of the driver reached the tasks",
             hint="is this machine too busy, or the network between it and the executors bad?",
         )
 
     def rest(self, cool_down_s_most: float, observe: Observe = lambda *_: None) -> bool:
         """Waits until the groups have caught up and the brokers answer as when they are idle.
 
-        A little traffic tells. Gives False when that takes longer; the groups have skipped then
+        A little traffic shows it. Gives False when that takes longer; the groups have skipped then
         what they had not read.
         """
-        probe = Point(PROBE_BYTES, 1, PROBE_PACE, self._reading_groups, 1)
+        probe = Point(PROBE_BYTES, 1, PROBE_PACE)
         until_s = time.monotonic() + cool_down_s_most
         at_rest = False
         try:
-            self._carry_out(probe, self._reading_groups)
+            self._carry_out(probe)
             begun_s = time.monotonic()
             self._reading.forget_before(begun_s)
             while not at_rest and (now_s := time.monotonic()) < until_s:
                 self._look()
                 if now_s - begun_s < PROBE_S:
                     continue
-                seen = self._signals(now_s - PROBE_S, now_s, 0)
+                seen = self._reading.signals(now_s - PROBE_S, now_s)
                 observe("cooling down", seen)
                 caught_up = self._caught_up(now_s - PROBE_S, now_s)
                 at_rest = seen is not None and self._is_calm(seen) and caught_up
         finally:
             self._halt()
         if not at_rest:
-            self._skips += 1
-            self._carry_out(None, self._reading_groups)
+            self._carry_out(None, skip=True)
         self._reading.set_caught_up()
         return at_rest
 
@@ -207,35 +249,26 @@ class SparkTraffic:
                 self._session.sparkContext.cancelJobGroup(self._job_name)
             self._job.join(STOP_S)
 
-    @property
-    def _reading_groups(self) -> int:
-        return self._coordinator.order.groups
-
     def _is_calm(self, seen: Signals) -> bool:
-        if seen.round_trip_ms and (self._least_ms is None or seen.round_trip_ms < self._least_ms):
-            self._least_ms = seen.round_trip_ms
-        return 0 < seen.round_trip_ms <= AT_REST * (self._least_ms or 0.0) + AT_REST_MS
+        trip_ms = seen.round_trip_ms
+        if not trip_ms:
+            return False
+        self._least_ms = min(trip_ms, self._least_ms or trip_ms)
+        return trip_ms <= AT_REST * self._least_ms + AT_REST_MS
 
     def _caught_up(self, begin_s: float, end_s: float) -> bool:
-        lag = self._reading.lag_between(begin_s, end_s, self._reading_groups)
+        lag = self._reading.lag_between(begin_s, end_s)
         if lag is None:
-            return not self._reading_groups
+            return not self._groups
         least, most = lag
         return most <= LAG_AT_REST and most - least <= LAG_AT_REST
 
-    def _set_groups(self, groups: int) -> None:
-        """Lets so many groups read; others leave, and newcomers begin where the logs end."""
-        if groups > len(self._groups):
-            raise ValueError(f"{groups} groups of {len(self._groups)}")
-        if groups != self._reading_groups:
-            self._carry_out(None, groups)
-            self._reading.set_caught_up()
-
-    def _carry_out(self, point: Point | None, groups: int) -> None:
-        number = self._coordinator.order.number + 1
-        self._coordinator.tell(TrafficOrder(number, point, groups, self._skips))
+    def _carry_out(self, point: Point | None, *, skip: bool = False) -> None:
+        before = self._coordinator.order
+        order = TrafficOrder(before.number + 1, point, before.skips + skip)
+        self._coordinator.give(order)
         until_s = time.monotonic() + READY_S
-        while not self._reading.ready(number):
+        while not self._reading.ready(order.number):
             if time.monotonic() > until_s:
                 raise Interrupted(
                     f"the clients are not ready after {READY_S:.0f} s",
@@ -244,16 +277,8 @@ class SparkTraffic:
             self._look()
 
     def _halt(self) -> None:
-        order = self._coordinator.order
-        self._coordinator.tell(TrafficOrder(order.number + 1, None, order.groups, order.skips))
-
-    def _running(self, point: Point, begun_s: float, now_s: float) -> Signals | None:
-        seen = self._reading.running(point, begun_s, now_s)
-        return self._with_looks(seen, now_s - LOOKED_S, now_s)
-
-    def _signals(self, begin_s: float, end_s: float, groups: int) -> Signals | None:
-        seen = self._reading.signals(begin_s, end_s, groups)
-        return self._with_looks(seen, begin_s, end_s)
+        before = self._coordinator.order
+        self._coordinator.give(TrafficOrder(before.number + 1, None, before.skips))
 
     def _with_looks(self, seen: Signals | None, begin_s: float, end_s: float) -> Signals | None:
         """With how idle request handlers were, and how long in-sync replicas changed."""
@@ -269,12 +294,11 @@ class SparkTraffic:
             isr_changing=max((one for one in shares if one is not None), default=None),
         )
 
-    def _heard(self, task: int, report: Report) -> None:
+    def _take(self, task: int, report: Report) -> None:
         self._reports.append((time.monotonic(), task, report))  # in a thread of the coordinator
 
     def _look(self) -> None:
-        """Waits for a moment, and reads what was reported; raises what keeps the traffic from
-        going on."""
+        """Waits for a moment and reads what was reported; raises what ended the traffic."""
         self._job.join(LOOK_S)
         while self._reports:
             self._reading.take(*self._reports.popleft())

@@ -1,10 +1,10 @@
 """The line between the driver and the tasks that host traffic: orders one way, reports the other.
 
-The driver repeats its order all the time, and a task that hears nothing for a second stops its
+The driver repeats its order all the time, and a task to which none comes for a second stops its
 traffic. So the traffic ends with the driver, however that ends.
 
-Both ends prove that they know the token before anything is said (``multiprocessing.connection``).
-What is said is JSON: nothing that comes over the line is ever unpickled.
+Both ends prove that they know the token before anything else (``multiprocessing.connection``).
+What follows is JSON: nothing that comes over the line is ever unpickled.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 import msgspec
 
 from drainer.errors import DrainerError, Interrupted
-from drainer.limits.search.point import Point
 from drainer.limits.search.reading import Report
+from drainer.limits.search.trial import Point
 from drainer.spark.failure import error_of
 
-TELL_S = 0.2  # between two tellings
+REPEAT_S = 0.2  # between two orders
 SILENCE_S = 1.0  # without any a task stops its traffic
 CONNECT_S = 10.0
 GREETING_S = 5
 CLOSE_S = 2.0
 SAID_BYTES = 1024 * 1024
 
-Heard = Callable[[int, Report], None]
+Take = Callable[[int, Report], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,12 @@ class TrafficOrder:
     Attributes:
         number: rises from order to order.
         point: the traffic to make, of all tasks; None for none.
-        groups: how many of the groups read.
         skips: how often the groups had to skip what they had not read yet.
         over: the task may end.
     """
 
     number: int
     point: Point | None = None
-    groups: int = 0
     skips: int = 0
     over: bool = False
 
@@ -86,19 +84,19 @@ def driver_gone() -> Interrupted:
 class TrafficCoordinator:
     """The driver's end: listens on ``bind`` for so many tasks, in threads of its own.
 
-    Whoever doesn't know ``token`` is hung up on. ``heard`` is called in one of the threads with
-    the number of a task and what it reports. ``lost`` is why the traffic can't go on: what a task
-    said of it, or that it is gone.
+    It hangs up on who doesn't know ``token``. ``take`` is called in one of the threads with the
+    number of a task and what it reports. ``lost`` is why the traffic can't go on: what a task said
+    of it, or that it is gone.
     """
 
-    def __init__(self, bind: str, tasks: int, heard: Heard) -> None:
+    def __init__(self, bind: str, tasks: int, take: Take) -> None:
         self.token = secrets.token_urlsafe(24)
         self.port = 0
         self.lost: DrainerError | None = None
         self.order = TrafficOrder(1)
         self._bind = bind
         self._tasks = tasks
-        self._heard = heard
+        self._take = take
         self._lines: dict[int, tuple[socket.socket, Connection]] = {}
         self._saying = threading.Lock()
         self._closing = threading.Event()
@@ -121,11 +119,11 @@ class TrafficCoordinator:
                 f"can't listen on {self._bind} for the tasks: {error.strerror}",
                 hint="is spark.driver.bindAddress an address of this machine?",
             ) from None
-        self._server.settimeout(TELL_S)
+        self._server.settimeout(REPEAT_S)
         self.port = self._server.getsockname()[1]
         self._thread.start()
 
-    def tell(self, order: TrafficOrder) -> None:
+    def give(self, order: TrafficOrder) -> None:
         """Orders something else, at once."""
         self.order = order
         self._say()
@@ -134,10 +132,10 @@ class TrafficCoordinator:
         """Says that it is over, and hangs up on who hasn't left."""
         if not self._thread.is_alive():
             return
-        self.tell(TrafficOrder(self.order.number + 1, over=True))
-        until_s = time.monotonic() + 2 * TELL_S  # for the last order to be heard
+        self.give(TrafficOrder(self.order.number + 1, over=True))
+        until_s = time.monotonic() + 2 * REPEAT_S  # for the last order to arrive
         while self._lines and time.monotonic() < until_s:
-            time.sleep(TELL_S / 10)
+            time.sleep(REPEAT_S / 10)
         self._closing.set()
         self._thread.join(CLOSE_S)
         with self._saying:
@@ -147,7 +145,7 @@ class TrafficCoordinator:
     def _serve(self) -> None:
         with self._server:
             while not self._closing.is_set():
-                with suppress(OSError):  # nobody came, or they have left again
+                with suppress(OSError):  # no task came, or it has left again
                     reached, _ = self._server.accept()
                     threading.Thread(target=self._greet, args=(reached,), daemon=True).start()
                 self._say()
@@ -178,7 +176,7 @@ class TrafficCoordinator:
                     self._lines[task] = reached, line
                 self._listen(task, line)
             except (AuthenticationError, EOFError, OSError, ValueError, msgspec.DecodeError):
-                pass  # gone, or nobody we know
+                pass  # gone, or a stranger
             finally:
                 if task is not None:
                     self._let_go(task)
@@ -197,7 +195,7 @@ class TrafficCoordinator:
             if "failure" in said:
                 self.lost = self.lost or error_of(said["failure"])
                 return
-            self._heard(task, msgspec.convert(said, Report))
+            self._take(task, msgspec.convert(said, Report))
 
 
 def _set_patience(reached: socket.socket, option: int, seconds: int) -> None:

@@ -130,7 +130,7 @@ def _curve(axes: Axes, plot: Plot, counts: Counts) -> None:
     else:
         axes.set_ylim(0, 1.02 if plot.unit == "share" else None)
     scale(axes, plot.unit, plot.log)
-    if plot.log:
+    if plot.log and plot.unit == "s":
         _tick_durations(axes.yaxis, axes.get_ylim())
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))

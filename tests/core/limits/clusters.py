@@ -6,18 +6,17 @@ from dataclasses import dataclass, field
 from math import ceil, exp, log
 from random import Random
 
-from drainer.limits.search.overload import Thresholds, judge
-from drainer.limits.search.point import Judgement, Point, Signals
+from drainer.limits.search.boundary import TRIALS_MOST
+from drainer.limits.search.overload import judge
 from drainer.limits.search.search import Search
-from drainer.limits.search.settings import TRIALS_MOST
+from drainer.limits.search.trial import Point, Signals, Verdict
 
-THRESHOLDS = Thresholds()
 UNLOADED_MS = 8.0
 PACE = 1_000.0  # messages/s of a producer
 
 
 def point(producers: int) -> Point:
-    return Point(1024, producers, PACE, consumer_groups=5, partitions=40)
+    return Point(1024, producers, PACE)
 
 
 @dataclass
@@ -37,7 +36,7 @@ class Cluster:
     boundary: float
     seed: int
     jmx: bool = True
-    noise: float = 1.0  # times what is told above
+    noise: float = 1.0  # times what is said above
     drift: float = 0.0
     lies: float = 0.0
     lying: frozenset[int] = frozenset()  # trials that lie in any case
@@ -73,8 +72,8 @@ class Cluster:
             queue_ms=5.0,
         )
 
-    def judged(self, producers: int) -> Judgement:
-        return judge(point(producers), self.signals(producers), UNLOADED_MS, THRESHOLDS)
+    def verdict(self, producers: int) -> Verdict:
+        return judge(point(producers), self.signals(producers), UNLOADED_MS)[0]
 
 
 def drawn(seed: int, *, jmx: bool, lies: float) -> tuple[Cluster, int]:
@@ -93,5 +92,5 @@ def drawn(seed: int, *, jmx: bool, lies: float) -> tuple[Cluster, int]:
 def searched(cluster: Cluster, search: Search) -> Search:
     """Gone on with until it ends."""
     while (producers := search.next()) is not None:
-        search.told(producers, cluster.judged(producers).verdict)
+        search.take(producers, cluster.verdict(producers))
     return search

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drainer.limits.search.point import End, Found, Verdict
+from drainer.limits.search.boundary import TRIALS_MOST
 from drainer.limits.search.search import UNCLEAR_MOST, Search
-from drainer.limits.search.settings import TRIALS_MOST
+from drainer.limits.search.trial import End, Found, Verdict
 
 from .clusters import Cluster, drawn, searched
 
-SEEDS = range(1_000)
+FEW, MANY = range(100), range(1_000)
 PRECISION = 0.05
 SAFE, OVERLOADED, CLIENTS = Verdict.SAFE, Verdict.OVERLOADED, Verdict.CLIENTS
 
@@ -30,35 +30,45 @@ def result(seed: int, *, jmx: bool) -> tuple[Found, Cluster]:
     return searched(cluster, Search(most, PRECISION)).found(), cluster
 
 
-@pytest.mark.parametrize("jmx", [True, False], ids=["jmx", "clients"])
-def test_within_5_percent_in_14_trials_with_95_of_100_clusters(jmx: bool) -> None:
+@pytest.mark.parametrize(
+    ("seeds", "jmx"),
+    [
+        pytest.param(FEW, True, id="few-jmx"),
+        pytest.param(FEW, False, id="few-clients"),
+        pytest.param(MANY, True, id="many-jmx", marks=pytest.mark.long),
+        pytest.param(MANY, False, id="many-clients", marks=pytest.mark.long),
+    ],
+)
+def test_within_5_percent_in_14_trials_with_95_of_100_clusters(seeds: range, jmx: bool) -> None:
     """The clusters are those of ``clusters.drawn``, the boundary is that of the last trial.
 
     4% of the trials lie, each by itself: more than a third of the searches meet one or more. What
-    was found is the safe end, which was tried, not the middle of a range. The interval that is told
-    holds the boundary as often, and what is called safe is seldom far above it.
+    was found is the safe end, which was tried, not the middle of a range. The reported interval
+    holds the boundary as often, and what is called safe is seldom far above it. A hundred clusters
+    may miss by twice as much, by chance; the thousand of the long tests may not.
     """
-    results = [result(seed, jmx=jmx) for seed in SEEDS]
+    most = len(seeds) * (1 if seeds is MANY else 2)
+    results = [result(seed, jmx=jmx) for seed in seeds]
 
     bad = [seed for seed, (found, cluster) in enumerate(results) if not close(found, cluster)]
-    assert len(bad) <= 0.05 * len(SEEDS), f"not within 5% with seeds {bad}"
+    assert len(bad) <= 0.05 * most, f"not within 5% with seeds {bad}"
     assert max(found.trials for found, _ in results) <= TRIALS_MOST
     outside = [
         seed
         for seed, (found, cluster) in enumerate(results)
         if not found.low <= cluster.boundary_now <= (found.high or float("inf"))
     ]
-    assert len(outside) <= 0.05 * len(SEEDS), f"the interval does not hold it with seeds {outside}"
+    assert len(outside) <= 0.05 * most, f"the interval does not hold it with seeds {outside}"
     above = [found.safe / cluster.boundary_now - 1 for found, cluster in results]
-    assert sum(share > 0.02 for share in above) <= 0.06 * len(SEEDS)
-    assert sum(share > 0.05 for share in above) <= 0.02 * len(SEEDS)
+    assert sum(share > 0.02 for share in above) <= 0.06 * most
+    assert sum(share > 0.05 for share in above) <= 0.02 * most
 
 
 def test_what_was_overloaded_more_often_than_not_is_not_called_safe() -> None:
-    told = [(96, SAFE), (96, SAFE), (100, SAFE), (100, OVERLOADED), (104, OVERLOADED)]
+    known = [(96, SAFE), (96, SAFE), (100, SAFE), (100, OVERLOADED), (104, OVERLOADED)]
 
-    assert Search(1_000, PRECISION, known=told).found().safe == 100
-    assert Search(1_000, PRECISION, known=[*told, (100, OVERLOADED)]).found().safe == 96
+    assert Search(1_000, PRECISION, known=known).found().safe == 100
+    assert Search(1_000, PRECISION, known=[*known, (100, OVERLOADED)]).found().safe == 96
 
 
 @pytest.mark.parametrize("lying", range(10))
@@ -79,7 +89,7 @@ def test_without_noise_the_boundary_is_bracketed_as_narrowly_as_asked(
     boundary = int(most * share)  # safe; one more is not
     search = Search(most, precision, trials_most=40)
     while (producers := search.next()) is not None:
-        search.told(producers, SAFE if producers <= boundary else OVERLOADED)
+        search.take(producers, SAFE if producers <= boundary else OVERLOADED)
 
     found = search.found()
     if precision >= PRECISION:  # with less it takes more trials to be sure that it was no chance
@@ -95,14 +105,14 @@ def test_without_noise_the_boundary_is_bracketed_as_narrowly_as_asked(
 @settings(deadline=None, max_examples=100)
 def test_it_never_asks_outside_and_always_ends(most: int, answers: list[Verdict]) -> None:
     search = Search(most, PRECISION)
-    told = 0
+    trials = 0
     while (producers := search.next()) is not None:
         assert 1 <= producers <= most
-        search.told(producers, answers[told] if told < len(answers) else SAFE)
-        told += 1
-        assert told <= TRIALS_MOST
+        search.take(producers, answers[trials] if trials < len(answers) else SAFE)
+        trials += 1
+        assert trials <= TRIALS_MOST
     found = search.found()
-    assert found.trials == told
+    assert found.trials == trials
     assert found.end is not End.OPEN
     assert 0 <= found.low <= found.safe <= (found.high or most) <= most
 
@@ -113,17 +123,17 @@ def test_a_search_that_was_interrupted_goes_on_as_if_it_had_not(
     most: int, answers: list[Verdict], stop: int
 ) -> None:
     whole = Search(most, PRECISION)
-    told = []
+    trials = []
     for verdict in answers:
         if (producers := whole.next()) is None:
             break
-        told.append((producers, verdict))
-        whole.told(producers, verdict)
+        trials.append((producers, verdict))
+        whole.take(producers, verdict)
 
-    again = Search(most, PRECISION, known=told[:stop])
-    for producers, verdict in told[stop:]:
+    again = Search(most, PRECISION, known=trials[:stop])
+    for producers, verdict in trials[stop:]:
         assert again.next() == producers
-        again.told(producers, verdict)
+        again.take(producers, verdict)
 
     assert again.next() == whole.next()
     assert again.found() == whole.found()
@@ -142,7 +152,7 @@ def test_the_most_is_not_tried_when_less_overloads() -> None:
     tried = []
     while (producers := search.next()) is not None:
         tried.append(producers)
-        search.told(producers, cluster.judged(producers).verdict)
+        search.take(producers, cluster.verdict(producers))
 
     assert max(tried) < 500
 
@@ -151,7 +161,7 @@ def test_the_most_is_not_tried_when_less_overloads() -> None:
 def test_clients_that_can_do_no_more_give_a_lower_bound(can: int) -> None:
     search = Search(1_000, PRECISION)
     while (producers := search.next()) is not None:
-        search.told(producers, SAFE if producers <= can else CLIENTS)
+        search.take(producers, SAFE if producers <= can else CLIENTS)
 
     found = search.found()
     assert (found.end, found.overloaded, found.high) == (End.CLIENTS, None, None)
@@ -164,19 +174,19 @@ def test_clients_that_fail_above_the_boundary_do_not_hide_it() -> None:
     cluster = Cluster(120.0, seed=3)
     search = Search(1_000, PRECISION)
     while (producers := search.next()) is not None:
-        verdict = CLIENTS if producers > 180 else cluster.judged(producers).verdict
-        search.told(producers, verdict)
+        verdict = CLIENTS if producers > 180 else cluster.verdict(producers)
+        search.take(producers, verdict)
 
     assert search.found().end is not End.CLIENTS
     assert close(search.found(), cluster)
 
 
-def test_trials_that_tell_nothing_end_it() -> None:
+def test_trials_that_say_nothing_end_it() -> None:
     search = Search(100, PRECISION)
     asked = []
     while (producers := search.next()) is not None:
         asked.append(producers)
-        search.told(producers, Verdict.UNCLEAR)
+        search.take(producers, Verdict.UNCLEAR)
 
     assert len(asked) == UNCLEAR_MOST
     assert all(one == other for one, other in pairwise(asked))

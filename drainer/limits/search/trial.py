@@ -23,16 +23,12 @@ class Point:
     """Traffic that is tried.
 
     ``pace`` is the messages/s of one producer, the same for all of them: their number sets the
-    rate. ``compressibility`` is the share of a payload that compresses to nothing, 0 for random.
+    rate.
     """
 
     message_bytes: Positive
     producers: Count
     pace: AboveZero
-    consumer_groups: Count
-    partitions: Positive
-    compression: str = "none"
-    compressibility: Amount = 0.0
 
     @property
     def messages_per_s(self) -> float:
@@ -44,26 +40,17 @@ class Point:
 
 
 class Verdict(StrEnum):
-    """What a trial tells of its point."""
+    """What a trial says of its point."""
 
     SAFE = "safe"
     OVERLOADED = "overloaded"
-    CLIENTS = "clients"  # were the bottleneck: it tells nothing of the brokers
+    CLIENTS = "clients"  # were the bottleneck: nothing is known of the brokers
     UNCLEAR = "unclear"  # was disturbed, or cut short
-
-
-# Those that a trial has to measure: where it could not, they are NaN, and null in a file.
-MEASURED = (
-    *("sent_per_s", "round_trip_ms", "throttled", "falling_behind"),
-    *("clients_busy", "queue_ms"),
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What was seen in the steady window of a trial.
-
-    None where nobody could look; NaN where somebody should have, but nothing was measured.
+    """What was seen in the steady window of a trial; None where it could not be measured.
 
     Attributes:
         window_s: how long it was observed.
@@ -82,9 +69,9 @@ class Signals:
 
     window_s: float
     sent_per_s: float
-    round_trip_ms: float
+    round_trip_ms: float | None
     throttled: float
-    falling_behind: float
+    falling_behind: float | None
     handlers_idle: float | None
     isr_changing: float | None
     clients_busy: float
@@ -97,29 +84,17 @@ class Signals:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """A verdict, and the signals that decided, in words for people."""
-
-    verdict: Verdict
-    why: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Trial:
-    """A point that was tried. ``at`` is seconds since the epoch."""
+    """A point that was tried, and the verdict with the signals that decided, in words.
+
+    ``at`` is when, in seconds since the epoch.
+    """
 
     point: Point
     signals: Signals
-    judgement: Judgement
+    verdict: Verdict
+    why: tuple[str, ...]
     at: float
-
-    @property
-    def verdict(self) -> Verdict:
-        return self.judgement.verdict
-
-    @property
-    def why(self) -> str:
-        return "; ".join(self.judgement.why)
 
 
 class End(StrEnum):
@@ -131,7 +106,7 @@ class End(StrEnum):
     MOST = "most"  # the most is not overloaded: the boundary lies above it
     CLIENTS = "clients"  # these clients can't do more: the boundary lies above what they could
     NONE = "none"  # not even one producer is safe
-    UNCLEAR = "unclear"  # trial after trial told nothing
+    UNCLEAR = "unclear"  # trial after trial said nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +118,7 @@ class Found:
         overloaded: the fewest above it that did; None when none did.
         low: the boundary lies above it with some 95% probability.
         high: and below it with as much; None when it may lie anywhere above.
-        trials: that were told, those that told nothing among them.
+        trials: that were made, those that said nothing among them.
         end: why it ended.
     """
 

@@ -1,0 +1,286 @@
+"""``drainer limits``: find what brokers bear; and ``cleanup``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import isfinite
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from drainer.cli.answer import insist_on_yes
+from drainer.cli.connecting import Kafka, connect
+from drainer.cli.engines import Engines
+from drainer.cli.groups import command, only, option, options
+from drainer.cli.options import Report, Yes
+from drainer.cli.values import parse_duration, parse_list, parse_share, parse_size
+from drainer.errors import UsageError
+from drainer.limits.kafka.topic import (
+    delete_test_topics,
+    find_test_topics,
+    insist_on_removal,
+    moving_topics,
+)
+from drainer.limits.measure import measure_limits, prepare_limits
+from drainer.limits.search.boundary import MB_PER_S_A_BROKER, LimitSettings
+from drainer.limits.search.overload import WINDOW_S_LEAST
+from drainer.limits.view import (
+    SearchView,
+    limits_page,
+    show_leftovers,
+    show_limits_action,
+    trials_section,
+)
+from drainer.spark.settings import EVERY_CORE, SparkLook, java_for_spark
+from drainer.view.report.file import write_page
+from drainer.view.terminal import Terminal
+
+MESSAGE_BYTES_MOST = 64 * 1024 * 1024
+REPORTS_S = 1.0  # clients report a few times a second, and both ends of a window miss some
+
+app = typer.Typer(invoke_without_command=True)
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """``100,1KiB``. Raises UsageError."""
+    sizes = tuple(map(parse_size, parse_list(text)))
+    for word, size in zip(parse_list(text), sizes, strict=True):
+        if not 1 <= size <= MESSAGE_BYTES_MOST:
+            raise UsageError(
+                f"{word} is not a size of a message", hint="from 1 to 64MiB, as in 100,1KiB,10KiB"
+            )
+    if len(set(sizes)) < len(sizes):
+        raise UsageError("has a value twice", hint="name each once")
+    return sizes
+
+
+def parse_megabytes(number: float) -> float:
+    """A bound. Raises UsageError."""
+    if not isfinite(number):
+        raise UsageError(f"{number} bounds nothing", hint="as in 50")
+    return number
+
+
+def parse_precision(text: str) -> float:
+    """A share that can be reached. Raises UsageError."""
+    found = parse_share(text)
+    if not 0.01 <= found <= 0.5:
+        raise UsageError(
+            f"{text} is out of reach",
+            hint="from 1% to 50%: below, chance decides about each trial",
+        )
+    return found
+
+
+def at_least(least_s: float) -> Callable[[str], float]:
+    """A parser of durations that are long enough to see anything."""
+
+    def parse(text: str) -> float:
+        seconds = parse_duration(text)
+        if seconds < least_s:
+            raise UsageError(f"{text} is too short to see anything", hint=f"{least_s:g}s at least")
+        return seconds
+
+    return parse
+
+
+@options("What is sent")
+class Sent:
+    """What is sent; each a field of ``LimitSettings``."""
+
+    message_bytes: tuple[int, ...] = option(
+        "--bytes",
+        default="100,1KiB,10KiB,100KiB",
+        parse=parse_sizes,
+        metavar="SIZES",
+        help="Sizes of messages, each with a boundary of its own.",
+    )
+    consumer_groups: int = option(
+        "--consumer-groups", default=5, min=0, help="Groups that read all that is sent."
+    )
+    partitions: int = option(
+        "--partitions", default=10, min=1, help="Of the test topic, for each broker."
+    )
+    max_mb_per_s: float | None = option(
+        "--max-mb-per-s",
+        default=None,
+        given=float,
+        parse=parse_megabytes,
+        min=0.001,
+        help="All producers together never send more (10^6 bytes; copies and readers come on"
+        " top). The boundary may then lie above it, and drainer says so. Default:"
+        f" {MB_PER_S_A_BROKER:g} a broker.",
+    )
+    max_producers: int = option(
+        "--max-producers",
+        default=256,
+        min=1,
+        help="Over so many that is shared out evenly: their number sets the rate.",
+    )
+
+
+@options("How it is searched")
+class Searching:
+    """How the boundary is searched for; each a field of ``LimitSettings``."""
+
+    precision: float = option(
+        "--precision",
+        default="5%",
+        parse=parse_precision,
+        metavar="SHARE",
+        help="How narrowly the boundary is to be known.",
+    )
+    trials: int = option("--trials", default=14, min=2, help="The most for one boundary.")
+    warm_up_s: float = option(
+        "--warm-up",
+        default="10s",
+        parse=parse_duration,
+        metavar="DURATION",
+        help="Of each trial, before it is looked at.",
+    )
+    window_s: float = option(
+        "--window",
+        default="30s",
+        parse=at_least(WINDOW_S_LEAST + REPORTS_S),
+        metavar="DURATION",
+        help="For how long each trial is looked at. What brokers bear for it, they may not bear"
+        " for an hour: disks and caches fill.",
+    )
+    cool_down_s: float = option(
+        "--cool-down",
+        default="60s",
+        parse=at_least(1.0),
+        metavar="DURATION",
+        help="The most to wait after a trial until the brokers are idle again.",
+    )
+    safe_share: float = option(
+        "--safe-share",
+        default="0.8",
+        parse=parse_share,
+        metavar="SHARE",
+        help="Of the boundary, that a drain may use: by default a fifth of the brokers may be out.",
+    )
+
+
+@options("What it runs on")
+class Hosts(Engines):
+    """Where the clients run, on which cluster, and where the result goes."""
+
+    tasks: int | None = option(
+        "--tasks",
+        default=None,
+        metavar="N",
+        help="How many of Spark's tasks host the clients; all run at once. Default: one a core.",
+    )
+    jmx: tuple[str, ...] = option(
+        "--jmx",
+        default=(),
+        many=str,
+        metavar="HOST:PORT",
+        help="Metrics of a broker, to see how busy its request handlers are; repeat for all of"
+        " them. Without, what clients see decides.",
+    )
+    shared_cluster: bool = option(
+        "--shared-cluster",
+        default=False,
+        help="Others use this cluster, and that is fine: each trial ends within about a second of"
+        " overload. Without, a cluster with other traffic is refused.",
+    )
+    out: Path = option(
+        "--out",
+        default=Path("limits.json"),
+        envvar="DRAINER_LIMITS_OUT",
+        metavar="FILE.json",
+        help="The result, for `drainer run --limits`. If the file exists, its search resumes.",
+    )
+
+    def place(self) -> SparkLook:
+        """Raises UsageError."""
+        master = EVERY_CORE if self.master is None else self.master.strip()
+        return SparkLook(master, self.spark_conf, self.tasks)
+
+
+@app.callback()
+@command
+def limits(
+    kafka: Kafka,
+    sent: Sent,
+    searching: Searching,
+    hosts: Annotated[Hosts, only("master", "spark_conf", "tasks", "jmx", "shared_cluster", "out")],
+    report: Report,
+    yes: Yes,
+    terminal: Terminal,
+) -> None:
+    """Find what the brokers bear, for each message size.
+
+    Producers and consumers on Spark send and read on a test topic of their own. Their number is
+    searched for, from trial to trial, until the brokers are just not overloaded. Ctrl-C ends all
+    traffic at once; the same command resumes from the trials that are kept. The test topic is
+    removed at the end; after a crash by `drainer limits cleanup`.
+
+    Examples:
+
+    - `drainer limits -b localhost:9092 --bytes 100,1KiB,10KiB --out limits.json --report limits.html`
+    - `drainer limits -b broker-1:9092 --jmx broker-1:9999 --jmx broker-2:9999 --master spark://spark:7077`
+    - `drainer limits -b broker-1:9092 --shared-cluster --max-mb-per-s 50`
+    """  # noqa: E501 - an example has to be on one line to be copied
+    asked = LimitSettings(**vars(sent), **vars(searching), jmx=bool(hosts.jmx))
+    place = hosts.place()
+    java_for_spark()
+    settings = kafka.settings()
+    with connect(settings) as cluster:
+        prepared = prepare_limits(cluster, asked, hosts.out, shared=hosts.shared_cluster)
+        found = prepared.limits
+        show_limits_action(terminal, prepared, settings.bootstrap_servers, place.master)
+        if found.complete:
+            if found != prepared.on_disk:  # another share of it may be used
+                prepared.file.write(found)
+        else:
+            insist_on_yes(terminal, "Begin?", yes=yes)
+            # PySpark is imported only now: that takes its time.
+            from drainer.limits.spark.traffic import TrafficHost  # noqa: PLC0415
+
+            terminal.say(f"starting Spark at {place.master} ...")
+            host = TrafficHost(place, settings, hosts.jmx)
+            with SearchView(terminal, found) as view:
+                found, left = measure_limits(cluster, prepared, host, view.update)
+            if left is not None:
+                terminal.warn(str(left))
+                terminal.hint(left.hint or "")
+    page = limits_page(found, hosts.out)
+    terminal.say("")
+    terminal.present(page)
+    write_page(
+        terminal,
+        report,
+        lambda now: replace(page, sections=(*page.sections, trials_section(found, now))),
+    )
+    if terminal.json:
+        terminal.data({"status": "done", "out": str(hosts.out), "limits": found.as_json()})
+
+
+@app.command("cleanup")
+@command
+def cleanup(kafka: Kafka, yes: Yes, terminal: Terminal) -> None:
+    """Remove test topics that a `drainer limits` left behind when it was killed.
+
+    Only what has exactly such a name, and is not written to now.
+
+    Examples:
+
+    - `drainer limits cleanup -b localhost:9092`
+    """
+    with kafka.connect() as cluster:
+        insist_on_removal(cluster)
+        names = find_test_topics(cluster)
+        in_use = tuple(moving_topics(cluster, names) if names else ())
+        own = tuple(name for name in names if name not in in_use)
+        show_leftovers(terminal, own, in_use)
+        if own:
+            insist_on_yes(terminal, "Remove them?", yes=yes)
+            delete_test_topics(cluster, own)
+            terminal.say("removed")
+    if terminal.json:
+        terminal.data({"removed": own, "in_use": in_use})

@@ -1,0 +1,91 @@
+"""Looking at something four times a second: at which replicas of the test topic are in sync."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
+
+from drainer.errors import BrokerUnreachable, Refused
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.settings import ClientSettings
+
+LOOK_S = 0.25
+KEEP_S = 600.0
+PATIENCE_S = 5.0
+
+Seen = TypeVar("Seen")
+InSync = Mapping[int, frozenset[int]]  # the ids of brokers, by partition
+
+
+class Watch(Generic[Seen]):
+    """Keeps what ``look`` gave, with the times of the monotonic clock; in a thread of its own.
+
+    A look that raises BrokerUnreachable is left out. Any other Refused ends the watch, and is its
+    ``failure``.
+    """
+
+    def __init__(self, name: str, look: Callable[[], Seen]) -> None:
+        self._look = look
+        self._looks: deque[tuple[float, Seen]] = deque(maxlen=int(KEEP_S / LOOK_S))
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.failure: Refused | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def within(self, begin_s: float, end_s: float) -> list[tuple[float, Seen]]:
+        """What was seen in that time."""
+        return [look for look in list(self._looks) if begin_s <= look[0] <= end_s]
+
+    def close(self) -> None:
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join(PATIENCE_S)
+
+    def _run(self) -> None:
+        while not self._over.wait(LOOK_S):
+            begun_s = time.monotonic()
+            try:
+                seen = self._look()
+            except BrokerUnreachable:
+                continue
+            except Refused as error:
+                self.failure = error
+                return
+            self._looks.append(((begun_s + time.monotonic()) / 2, seen))
+
+
+class InSyncWatch(Watch[InSync]):
+    """Looks with a connection of its own.
+
+    ``usual`` is what was seen first, before there was any traffic. ``failure`` is set when the
+    topic is there no more, or not for this client.
+
+    Raises:
+        BrokerUnreachable, TopicMissing: as ``Cluster``.
+    """
+
+    def __init__(self, settings: ClientSettings, topic: str) -> None:
+        self._cluster = Cluster.connect(settings)
+        self._topic = topic
+        super().__init__("in-sync", self._in_sync)
+        replicas = self._cluster.topic(topic).replicas
+        self.partitions = len(replicas)
+        self._replicated = any(len(one.all) > 1 for one in replicas.values())
+        self.usual = self._in_sync()
+
+    def within(self, begin_s: float, end_s: float) -> list[tuple[float, InSync]]:
+        """What was seen in that time; nothing without replicas to lose."""
+        return super().within(begin_s, end_s) if self._replicated else []
+
+    def close(self) -> None:
+        super().close()
+        self._cluster.close()
+
+    def _in_sync(self) -> InSync:
+        found = self._cluster.topic(self._topic).replicas
+        return {number: frozenset(one.in_sync) for number, one in found.items()}

@@ -1,1 +1,0 @@
-"""The findings, as a page."""

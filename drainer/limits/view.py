@@ -1,0 +1,378 @@
+"""What a person sees of limits: what will be tried, how the search goes, and what was found."""
+
+from __future__ import annotations
+
+import shlex
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+from rich.live import Live
+from rich.text import Text
+
+from drainer.limits.measure import PreparedLimits
+from drainer.limits.search.boundary import Boundary, Limits, LimitSettings
+from drainer.limits.search.trial import End, Point, Signals, Trial, Verdict
+from drainer.limits.trials import USUAL_TRIALS, LimitsStatus
+from drainer.view import figures
+from drainer.view.layout import safe
+from drainer.view.page import (
+    BAD,
+    OK,
+    Card,
+    Cell,
+    Column,
+    Counts,
+    Field,
+    Line,
+    Page,
+    Plot,
+    Section,
+    Series,
+    Table,
+    Tone,
+    WayOn,
+    section,
+)
+from drainer.view.terminal import Terminal
+
+NAMES_SHOWN = 4
+SURROUNDINGS_S = 6.0  # of a trial: clients connect, brokers come to rest
+FRAME_S = 0.2
+
+_VERDICTS = {
+    Verdict.SAFE: Cell(f"{OK} safe", Tone.GOOD),
+    Verdict.OVERLOADED: Cell(f"{BAD} overloaded", Tone.BAD),
+    Verdict.CLIENTS: Cell("! clients were the limit", Tone.WARN),
+    Verdict.UNCLEAR: Cell("? unclear", Tone.WARN),
+}
+_ENDS = {
+    End.MOST: "lower bound: the most that was allowed",
+    End.CLIENTS: "lower bound: clients could do no more",
+    End.NONE: "no traffic was safe",
+    End.UNCLEAR: "unclear: trials said nothing",
+    End.TRIALS: "less narrow than asked",
+}
+
+
+def show_limits_action(
+    terminal: Terminal, prepared: PreparedLimits, bootstrap_servers: str, master: str
+) -> None:
+    """What is about to be done, and to which topic."""
+    limits, settings = prepared.limits, prepared.limits.settings
+    brokers, path = figures.counted(limits.brokers, "broker"), str(prepared.file.path)
+    kept = figures.counted(len(limits.trials), "trial")
+    terminal.items(
+        Line("Find out how much traffic the brokers bear", Tone.STRONG),
+        Field("cluster", f"{brokers} at {bootstrap_servers}", f"id {limits.cluster_id}"),
+    )
+    if limits.complete:
+        terminal.items(Field("known", f"all of it, from {kept} in {path}"))
+        return
+    partitions = figures.counted(prepared.partitions, "partition")
+    sizes = ", ".join(map(figures.size, settings.message_bytes))
+    why = "set --max-mb-per-s" if settings.max_mb_per_s is None else "by --max-mb-per-s"
+    producers = figures.counted(settings.max_producers, "producer")
+    pace = limits.bytes_per_s_most / settings.max_producers / 1e3
+    terminal.items(
+        Field("test topic", prepared.topic, f"{partitions}, deleted at the end"),
+        Field("boundaries", f"messages of {sizes}", _readers(settings)),
+        Field(
+            "at most",
+            f"{_mb(limits.bytes_per_s_most)} MB/s",
+            f"{why}; {producers} of {pace:,.1f} kB/s each",
+        ),
+        _each_trial(prepared),
+        Field("decided by", decided_by(settings)),
+        Field("runs on", f"Spark at {master}"),
+        Field("result", path, f"{kept} in it" if limits.trials else ""),
+    )
+    if prepared.live:
+        others = prepared.live.words(NAMES_SHOWN)
+        terminal.warn(f"others use this cluster, and will notice: {others}")
+    if prepared.left_behind:
+        topics = figures.counted(len(prepared.left_behind), "test topic")
+        terminal.warn(
+            f"there are {topics} of other runs; `drainer limits cleanup -b {bootstrap_servers}`"
+            " removes what they left"
+        )
+
+
+def limits_page(limits: Limits, path: Path) -> Page:
+    """The boundaries, what decided, what a drain may use, and every trial with its signals."""
+    settings = limits.settings
+    ways_on: tuple[WayOn, ...] = ()
+    if limits.complete:
+        ways_on = (WayOn("use them", f"drainer run … --limits {shlex.quote(str(path))}"),)
+    unfinished = () if limits.complete else ("The search did not end: repeat the command.",)
+    return Page(
+        "What the brokers bear",
+        _headline(limits),
+        (
+            section("Boundaries", _boundaries(limits), _plot(limits)),
+            section(
+                "What it rests on",
+                Field("safe cap", f"{figures.share(settings.safe_share)} of the boundary"),
+                Field("traffic", _readers(settings)),
+                Field("decided by", decided_by(settings)),
+                Field("limits", str(path)),
+            ),
+        ),
+        subject=f"{figures.counted(limits.brokers, 'broker')} of cluster {limits.cluster_id}",
+        warnings=(*unfinished, *warnings(limits)),
+        cards=tuple(
+            Card(
+                figures.size(each.message_bytes),
+                f"{_rate(each)}/s",
+                f"messages; {limits.mb_per_s_a_broker(each):,.1f} MB/s a broker",
+            )
+            for each in limits.boundaries
+        ),
+        ways_on=ways_on,
+        times=(datetime.fromtimestamp(limits.at, UTC),),
+        data=limits.as_json(),
+    )
+
+
+def trials_section(limits: Limits, now: datetime) -> Section:
+    """Every trial with its signals, for a report; ``now`` has the zone of its times."""
+    rows = tuple(
+        (
+            f"{datetime.fromtimestamp(trial.at, UTC).astimezone(now.tzinfo):%H:%M:%S}",
+            figures.size(trial.point.message_bytes),
+            figures.count(trial.point.producers),
+            figures.rate(trial.point.messages_per_s),
+            _mb(trial.point.bytes_per_s),
+            _VERDICTS[trial.verdict],
+            "; ".join(trial.why),
+            signal_words(trial.signals, limits.baseline.get(trial.point.message_bytes)),
+        )
+        for trial in limits.trials
+    )
+    wide = Column("why", wide=True), Column("signals", wide=True)
+    columns = ("at", "size", "producers", "messages/s", "MB/s", Column("verdict"), *wide)
+    return section("Trials", Table(columns, rows))
+
+
+def show_leftovers(terminal: Terminal, own: tuple[str, ...], in_use: tuple[str, ...]) -> None:
+    """What can be removed, by name, and what is in use."""
+    if not own and not in_use:
+        terminal.say("nothing of drainer limits is on this cluster")
+    terminal.items(*(Field("topic", topic) for topic in own))
+    for name in in_use:
+        terminal.warn(f"{name} is written to now by another run: it is left alone")
+
+
+class SearchView(AbstractContextManager["SearchView"]):
+    """A line for each trial and each boundary, and on a screen one of what runs now below them.
+
+    That is drawn when ``update`` is called, or left out rather than wait for a terminal that is
+    held: whoever waits there can't stop the traffic. Lines come while nothing runs.
+    """
+
+    def __init__(self, terminal: Terminal, known: Limits) -> None:
+        self._terminal = terminal
+        self._trials = len(known.trials)
+        self._boundaries = len(known.boundaries)
+        self._live: Live | None = None
+        self._due_s = 0.0
+
+    def __enter__(self) -> Self:
+        if self._terminal.is_live and not self._terminal.quiet:
+            self._live = Live(
+                console=self._terminal.console,
+                auto_refresh=False,
+                redirect_stdout=False,
+                redirect_stderr=False,
+                transient=True,
+            )
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def update(self, status: LimitsStatus) -> None:
+        """Writes what is new, and draws what runs a few times a second."""
+        if status.point is None:
+            self._write(status)
+        elif self._live is not None and status.elapsed_s >= self._due_s and self._terminal.is_ready:
+            self._due_s = status.elapsed_s + FRAME_S
+            self._live.update(_running(status, status.point), refresh=True)
+
+    def _write(self, status: LimitsStatus) -> None:
+        took, left = figures.duration(status.elapsed_s), figures.duration(status.left_s)
+        for trial in status.limits.trials[self._trials :]:
+            self._terminal.say(f"{took}  {trial_words(trial)}  (about {left} left)")
+        self._trials = len(status.limits.trials)
+        for boundary in status.limits.boundaries[self._boundaries :]:
+            rate = f"{figures.rate(boundary.messages_per_s)} messages/s ({between(boundary)})"
+            size = figures.size(boundary.message_bytes)
+            self._terminal.say(f"{took}  {size}  boundary: {rate}, {ended(boundary)}")
+        self._boundaries = len(status.limits.boundaries)
+
+
+def _running(status: LimitsStatus, point: Point) -> Text:
+    words = [_point_words(point), status.phase]
+    found, pace = status.found, status.limits.point(status.message_bytes, 1).pace
+    if found is not None and found.overloaded is not None:
+        low, high = figures.rate(found.safe * pace), figures.rate(found.overloaded * pace)
+        words.append(f"between {low} and {high}")
+    if status.signals is not None:
+        baseline_ms = status.limits.baseline.get(status.message_bytes)
+        words.append(signal_words(status.signals, baseline_ms))
+    words.append(f"about {figures.duration(status.left_s)} left")
+    shown = safe(Text("   ".join(words), no_wrap=True, overflow="ellipsis"))
+    assert isinstance(shown, Text)
+    return shown
+
+
+def _headline(limits: Limits) -> Line:
+    known = [each for each in limits.boundaries if each.messages_per_s > 0]
+    if not known:
+        return Line("no boundary is known yet", Tone.STRONG)
+    best = max(known, key=limits.mb_per_s_a_broker)
+    prefix = "at least" if best.is_open else "up to"
+    rate, size = limits.mb_per_s_a_broker(best), figures.size(best.message_bytes)
+    return Line(f"{prefix} {rate:,.1f} MB/s a broker, at {size}", Tone.STRONG)
+
+
+def _boundaries(limits: Limits) -> Table | None:
+    share = limits.settings.safe_share
+    rows = tuple(
+        (
+            Cell(figures.size(each.message_bytes), Tone.STRONG),
+            _rate(each),
+            f"{limits.mb_per_s_a_broker(each):,.1f}",
+            between(each),
+            f"{figures.rate(share * each.messages_per_s)} messages/s",
+            figures.count(each.trials),
+            Cell(ended(each), Tone.QUIET if each.end is End.NARROW else Tone.WARN),
+        )
+        for each in limits.boundaries
+    )
+    figured = ("messages/s", "MB/s a broker", "between", "safe cap", "trials")
+    columns = (Column(""), *figured, Column("decided by", wide=True))
+    return Table(columns, rows) if rows else None
+
+
+def _plot(limits: Limits) -> Plot | None:
+    known = [each for each in limits.boundaries if each.messages_per_s > 0]
+    known.sort(key=lambda each: each.message_bytes)
+    if not known:
+        return None
+    share = limits.settings.safe_share
+    rates = [each.messages_per_s for each in known]
+    cap = Series(
+        f"safe cap, {figures.share(share)} of it", [share * r for r in rates], "c2", dashed=True
+    )
+    words = [f"{figures.size(each.message_bytes)}: {_rate(each)}" for each in known]
+    return Plot(
+        "boundary",
+        "The boundary by size of message",
+        f"Messages/s at the boundary: {'; '.join(words)}.",
+        Counts([each.message_bytes for each in known], "bytes of a message"),
+        (Series("boundary, messages/s", rates), cap),
+        log=True,
+    )
+
+
+def warnings(limits: Limits) -> list[str]:
+    """Why boundaries are not what was asked for."""
+    found = []
+    for each in limits.boundaries:
+        why = ended(each)
+        if each.is_open and each.producers == limits.settings.max_producers:
+            most = _mb(limits.bytes_per_s_most)
+            why = (
+                f"even {most} MB/s, the most that was allowed, did not overload the brokers; a"
+                " higher --max-mb-per-s would find out more"
+            )
+        elif each.end is End.CLIENTS:
+            why += "; the brokers may bear more: add executors, or cores"
+        elif each.end is End.NARROW:
+            continue
+        found.append(f"{figures.size(each.message_bytes)}: {why}")
+    return found
+
+
+def between(boundary: Boundary) -> str:
+    """The range in which a boundary lies, in messages/s."""
+    low = figures.rate(boundary.low)
+    return f"above {low}" if boundary.high is None else f"{low} to {figures.rate(boundary.high)}"
+
+
+def ended(boundary: Boundary) -> str:
+    """What limits it, or why that isn't known."""
+    why = "; ".join(boundary.why)
+    if boundary.end is End.TRIALS and boundary.is_open:
+        return "lower bound: nothing that was tried overloaded the brokers"
+    said = _ENDS.get(boundary.end, "")
+    if boundary.end in (End.MOST, End.UNCLEAR) or not why:
+        return said
+    return f"{said}: {why}" if said else why
+
+
+def trial_words(trial: Trial) -> str:
+    """``1 KiB  52,000 messages/s, 53.2 MB/s (130 producers): overloaded, round trip 80 ms``."""
+    verdict = _VERDICTS[trial.verdict].text[2:]
+    return ", ".join([f"{_point_words(trial.point)}: {verdict}", *trial.why])
+
+
+def signal_words(signals: Signals, baseline_ms: float | None) -> str:
+    """Each signal in a few words; those that could not be measured are left out."""
+    words = [f"sent {figures.rate(signals.sent_per_s)}/s"]
+    if signals.round_trip_ms is not None:
+        unloaded = "" if baseline_ms is None else f" (unloaded {baseline_ms:,.1f} ms)"
+        words.append(f"round trip {signals.round_trip_ms:,.1f} ms{unloaded}")
+    shares = {
+        "handlers idle": signals.handlers_idle,
+        "in-sync replicas changing": signals.isr_changing,
+        "falling behind": signals.falling_behind,
+        "throttled": signals.throttled,
+        "clients busy": signals.clients_busy,
+    }
+    words += [f"{name} {share:.0%}" for name, share in shares.items() if share is not None]
+    if signals.errors:
+        words.append(figures.counted(signals.errors, "error"))
+    return ", ".join(words)
+
+
+def decided_by(settings: LimitSettings) -> str:
+    """Where signals come from."""
+    if settings.jmx:
+        return "request handlers and in-sync replicas of the brokers (JMX), and what clients see"
+    return "what clients see, and in-sync replicas; --jmx host:port would show request handlers"
+
+
+def _each_trial(prepared: PreparedLimits) -> Field:
+    limits, settings = prepared.limits, prepared.limits.settings
+    each_s = settings.warm_up_s + settings.window_s + SURROUNDINGS_S
+    to_go = len(settings.message_bytes) - len(limits.boundaries)
+    usual_s = min(USUAL_TRIALS, settings.trials) * to_go * each_s
+    warm_up, window = map(figures.plain_duration, (settings.warm_up_s, settings.window_s))
+    words = f"{warm_up} to warm up, {window} watched"
+    if prepared.shared:
+        words += ", ended within about a second of overload"
+    return Field("each trial", words, f"some {figures.duration(usual_s)} in all")
+
+
+def _readers(settings: LimitSettings) -> str:
+    partitions = figures.counted(settings.partitions, "partition")
+    return f"{figures.counted(settings.consumer_groups, 'group')} reading, {partitions} a broker"
+
+
+def _point_words(point: Point) -> str:
+    producers = figures.counted(point.producers, "producer")
+    rate = f"{figures.rate(point.messages_per_s)} messages/s, {_mb(point.bytes_per_s)} MB/s"
+    return f"{figures.size(point.message_bytes)}  {rate} ({producers})"
+
+
+def _rate(boundary: Boundary) -> str:
+    return ("≥ " if boundary.is_open else "") + figures.rate(boundary.messages_per_s)
+
+
+def _mb(bytes_per_s: float) -> str:
+    return f"{bytes_per_s / 1e6:,.1f}"

@@ -1,1 +1,0 @@
-"""The search and its findings, on a terminal."""
