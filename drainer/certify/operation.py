@@ -11,8 +11,9 @@ from drainer.certify.certify import Certificate, certify
 from drainer.certify.search import Effort
 from drainer.certify.trial import StateOf
 from drainer.errors import EXIT_DONE, EXIT_HALTED, Refused, UsageError
+from drainer.kafka.backlog import EARLIEST, freeze
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.sample import Sample, take_sample
+from drainer.kafka.sample import Sample, sample_backlog
 from drainer.loader import LoadedHandler, load_function
 
 _HYPOTHESIS_FOLDER = "HYPOTHESIS_STORAGE_DIRECTORY"
@@ -88,9 +89,8 @@ def state_function(
 
 def sample_of(cluster: Cluster, trying: Trying) -> Sample:
     """The messages to try the handler on. Raises Refused when there are none."""
-    sample = take_sample(
-        cluster, trying.topic, trying.partitions or None, trying.messages, trying.seed
-    )
+    backlog = freeze(cluster, trying.topic, None, trying.partitions or None, EARLIEST)
+    sample = sample_backlog(cluster, backlog, trying.messages, trying.seed)
     if not sample.messages:
         raise Refused(
             f"topic {trying.topic} holds no messages to try the handler on",

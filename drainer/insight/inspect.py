@@ -21,11 +21,9 @@ from drainer.kafka.backlog import (
     parse_from,
     parse_until,
 )
-from drainer.kafka.cluster import Cluster
-from drainer.kafka.config import limit, topic_config
+from drainer.kafka.cluster import Cluster, Replicas, TopicInfo, limit
 from drainer.kafka.sample import Sample, sample_backlog
-from drainer.kafka.spans import Span, SpanReader
-from drainer.kafka.topic import Replicas, TopicInfo
+from drainer.kafka.spans import Span, read_spans
 from drainer.loader import LoadedHandler
 from drainer.mask import mask_text
 
@@ -79,7 +77,7 @@ def inspect(
     led = [number for number in asked if topic.leaders.get(number) != ""] or asked
     from_, until = parse_from(look.from_), parse_until(look.until)
     backlog = freeze(cluster, look.topic, look.group, led, from_, until, to_look=True)
-    config = topic_config(cluster, look.topic)
+    config = cluster.topic_config(look.topic)
     ahead = outlook(cluster, backlog, config)
     taken_ms = ahead.taken_ms
     dated = [head.timestamp for head in ahead.heads.values() if head.timestamp is not None]
@@ -171,14 +169,12 @@ def _read_all(
     survey = Survey(look.handler, look.rule)
     begun_s = time.monotonic()
     reached = {number: part.start for number, part in backlog.partitions.items()}
-    if backlog.offsets:
-        spans = [Span(n, part.start, part.end) for n, part in backlog.partitions.items()]
-        with SpanReader(cluster.settings, backlog.topic, backlog.topic_id, READER, None) as reader:
-            for stretch in reader.read(spans):
-                number = stretch.span.partition
-                survey.take(number, stretch.messages, stretch.reached - reached[number])
-                reached[number] = stretch.reached
-                progress(survey.offsets, backlog.offsets)
+    spans = [Span(n, part.start, part.end) for n, part in backlog.partitions.items()]
+    for batch in read_spans(cluster.settings, backlog.topic, backlog.topic_id, READER, spans):
+        number = batch.span.partition
+        survey.take(number, batch.messages, batch.reached - reached[number])
+        reached[number] = batch.reached
+        progress(survey.offsets, backlog.offsets)
     survey.end_window()
     return survey, time.monotonic() - begun_s - survey.split_s
 

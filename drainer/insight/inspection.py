@@ -14,8 +14,7 @@ from drainer.insight.statistics.contents import Bin, Contents
 from drainer.insight.statistics.retention_forecast import Doom, Retention
 from drainer.insight.statistics.sketch import Mean, Share
 from drainer.insight.statistics.skew import Skew
-from drainer.kafka.group import GroupInfo
-from drainer.kafka.topic import Replicas
+from drainer.kafka.cluster import GroupInfo, Replicas
 
 HOT_SHARE = 0.01  # of a sub-key: with a concurrency of 100, from there on its lane is what binds
 HOT_MESSAGES = 20  # read of it, or it may be chance

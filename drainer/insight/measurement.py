@@ -19,7 +19,6 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
 from drainer.kafka.sample import sample_backlog
 from drainer.loader import LoadedHandler
-from drainer.message import Origin
 from drainer.operations.start import Request
 from drainer.policy.rules.settings import RuleSettings
 
@@ -138,13 +137,14 @@ def _without(in_each_s: float, measured_s: float) -> float:
 def _fetch(
     cluster: Cluster, backlog: Backlog, group: str, notify: Callable[[], None]
 ) -> FetchThread:
-    parts = {n: part for n, part in backlog.partitions.items() if part.offsets}
     return FetchThread(
         cluster.settings,
         group=group,
-        origins={n: Origin(backlog.topic, backlog.topic_id, n) for n in parts},
-        starts={n: part.start for n, part in parts.items()},
-        ends={n: part.end for n, part in parts.items()},
+        topic=backlog.topic,
+        topic_id=backlog.topic_id,
+        ranges={
+            n: (part.start, part.end) for n, part in backlog.partitions.items() if part.offsets
+        },
         queue_bytes=FETCH_BYTES,
         prefetch_bytes=FETCH_BYTES,
         partition_load=lambda number: 0,

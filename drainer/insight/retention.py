@@ -8,14 +8,12 @@ from dataclasses import dataclass
 
 from drainer.insight.statistics.retention_forecast import Doom, Retention, doom
 from drainer.kafka.backlog import Backlog, PartitionBacklog
-from drainer.kafka.cluster import Cluster
-from drainer.kafka.config import limit, topic_config
-from drainer.kafka.spans import Span, SpanReader
+from drainer.kafka.cluster import Cluster, limit
+from drainer.kafka.spans import first_messages
 from drainer.message import Message
 
 ARRIVALS_S = 300
 READER = "drainer-inspect"
-HEADS_BYTES = 1024 * 1024  # read ahead of the heads of all partitions, and thrown away
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +93,7 @@ def first_doomed(
     """The partition's head that retention may delete first; None when that can't be told."""
     if not backlog.offsets:
         return None
-    found = outlook(cluster, backlog, topic_config(cluster, backlog.topic))
+    found = outlook(cluster, backlog, cluster.topic_config(backlog.topic))
     doomed = [
         Doomed(number, found.heads[number].offset, end.in_s, end.by)
         for number, part in backlog.partitions.items()
@@ -104,15 +102,6 @@ def first_doomed(
     return min(doomed, key=lambda each: each.in_s, default=None)
 
 
-def _heads(cluster: Cluster, backlog: Backlog) -> dict[int, Message]:
-    spans = [Span(n, part.start, part.end, most=1) for n, part in backlog.partitions.items()]
-    if not backlog.offsets:
-        return {}
-    found: dict[int, Message] = {}
-    with SpanReader(
-        cluster.settings, backlog.topic, backlog.topic_id, READER, HEADS_BYTES
-    ) as reader:
-        for stretch in reader.read(spans):
-            for message in stretch.messages:
-                found[stretch.span.partition] = message
-    return found
+def _heads(cluster: Cluster, backlog: Backlog) -> Mapping[int, Message]:
+    ranges = {n: (part.start, part.end) for n, part in backlog.partitions.items()}
+    return first_messages(cluster.settings, backlog.topic, backlog.topic_id, READER, ranges)

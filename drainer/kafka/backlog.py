@@ -4,91 +4,54 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from enum import Enum
 
 from drainer.core.listed import listed
 from drainer.core.plan import OffsetPlan
 from drainer.core.transaction import HeldBack, told_of
-from drainer.errors import OffsetMissing, Refused, TopicMissing, UsageError
-from drainer.kafka.cluster import Cluster
-from drainer.kafka.settings import Isolation
-from drainer.kafka.times import first_since
-from drainer.kafka.topic import LogBounds
-from drainer.kafka.transactions import held_back
+from drainer.errors import OffsetMissing, Refused, UsageError
+from drainer.kafka.cluster import Cluster, LogBounds
+from drainer.kafka.settings import ISOLATION, Isolation
+from drainer.kafka.spans import first_messages
+
+READER = "drainer-transactions"
 
 _TIME_HINT = "times are ISO 8601, local unless they say otherwise: @2026-11-20T18:00, @...T18:00Z"
 
 
-class Otherwise(Enum):
-    """Where a partition begins that has no committed offset."""
-
-    REFUSED = ""
-    EARLIEST = "earliest"
-    END = "end"
-
-
 @dataclass(frozen=True, slots=True)
-class Committed:
-    """From the group's committed offset; ``otherwise`` says what of partitions without one.
+class Bound:
+    """Where a backlog begins or ends: a word, an offset (itself not part of what ends there), or
+    the first record, by offset, with a timestamp or a later one.
 
-    With EARLIEST, a partition whose records at that offset are gone begins at the first that is
-    left, too. Anything else refuses these.
+    Timestamps are the producers' own or the broker's, as the topic's message.timestamp.type says.
+
+    Attributes:
+        word: one of the constants below.
+        offset: None unless it is one.
+        time_ms: milliseconds since 1970; None unless it is one.
     """
 
-    otherwise: Otherwise = Otherwise.REFUSED
+    word: str = ""
+    offset: int | None = None
+    time_ms: int | None = None
 
     def __str__(self) -> str:
-        refuses = self.otherwise is Otherwise.REFUSED
-        return "committed" if refuses else f"committed-or-{self.otherwise.value}"
+        if self.time_ms is not None:
+            return f"@{datetime.fromtimestamp(self.time_ms / 1000, UTC).isoformat()}"
+        return self.word or str(self.offset)
 
 
-@dataclass(frozen=True, slots=True)
-class Earliest:
-    """From the first record that retention left."""
+# The group's committed offset; a partition without one is refused, begins at the first record (as
+# one does whose records at that offset are gone), or at the end.
+COMMITTED = Bound("committed")
+COMMITTED_OR_EARLIEST = Bound("committed-or-earliest")
+COMMITTED_OR_END = Bound("committed-or-end")
+EARLIEST = Bound("earliest")  # the first record that retention left
+END = Bound("end")  # the end of the log as it is when the drain is planned
 
-    def __str__(self) -> str:
-        return "earliest"
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """Until the end of the log as it is when the drain is planned."""
-
-    def __str__(self) -> str:
-        return "end"
-
-
-@dataclass(frozen=True, slots=True)
-class AtOffset:
-    """From an offset on, or until before it."""
-
-    offset: int
-
-    def __str__(self) -> str:
-        return str(self.offset)
-
-
-@dataclass(frozen=True, slots=True)
-class AtTime:
-    """From the first record, by offset, with this timestamp or a later one on; or until before it.
-
-    Behind it all records belong, or none, whatever their timestamps. These are the producers' own
-    or the broker's, as the topic's message.timestamp.type says.
-    """
-
-    timestamp_ms: int
-
-    def __str__(self) -> str:
-        return f"@{datetime.fromtimestamp(self.timestamp_ms / 1000, UTC).isoformat()}"
-
-
-From = Committed | Earliest | AtOffset | AtTime
-Until = End | AtOffset | AtTime
-
-_STARTS: tuple[From, ...] = (*map(Committed, Otherwise), Earliest())
-_WORDS = {str(start): start for start in _STARTS}
+OF_GROUPS = (COMMITTED, COMMITTED_OR_EARLIEST, COMMITTED_OR_END)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,35 +113,15 @@ class Backlog:
         return sum(part.offsets for part in self.partitions.values())
 
 
-def parse_from(text: str) -> From:
+def parse_from(text: str) -> Bound:
     """``committed``, with ``-or-earliest`` or ``-or-end``, ``earliest``, an offset, or ``@`` and a
-    time.
-
-    Raises:
-        UsageError: when it is none of them.
-    """
-    word = text.strip()
-    found: From | None = _WORDS.get(word) or _offset_or_time(word)
-    if found is None:
-        raise UsageError(
-            f"--from {text!r} is neither {', '.join(_WORDS)}, an offset nor a time", hint=_TIME_HINT
-        )
-    return found
+    time. Raises UsageError when it is none of them."""
+    return _parse("--from", text, (*OF_GROUPS, EARLIEST))
 
 
-def parse_until(text: str) -> Until:
-    """``end``, an offset, or ``@`` and a time.
-
-    Raises:
-        UsageError: when it is none of them.
-    """
-    word = text.strip()
-    if word == "end":
-        return End()
-    found = _offset_or_time(word)
-    if found is None:
-        raise UsageError(f"--until {text!r} is neither end, an offset nor a time", hint=_TIME_HINT)
-    return found
+def parse_until(text: str) -> Bound:
+    """``end``, an offset, or ``@`` and a time. Raises UsageError when it is none of them."""
+    return _parse("--until", text, (END,))
 
 
 def freeze(
@@ -186,8 +129,8 @@ def freeze(
     topic: str,
     group: str | None,
     partitions: Iterable[int] | None = None,
-    from_: From = Committed(),
-    until: Until = End(),
+    from_: Bound = COMMITTED,
+    until: Bound = END,
     *,
     to_look: bool = False,
 ) -> Backlog:
@@ -200,22 +143,23 @@ def freeze(
         TopicMissing: when the topic or a partition does not exist.
         OffsetMissing: when it shall start at a committed offset that there is not.
         Refused: when records before the start are gone, the topic is not the one that the group
-            read, the range lies outside of the log, the group would move backwards, or a partition
-            has no leader now.
+            read, the range lies outside of the log, the group would move backwards, a partition
+            has no leader now, or brokers may be wrong about a time.
         UsageError: when one offset shall be that of several partitions, or it shall start at the
             committed offset of no group.
     """
     isolation = cluster.settings.isolation
-    if to_look and from_ == Committed():
-        from_ = Committed(Otherwise.EARLIEST)
+    if to_look and from_ == COMMITTED:
+        from_ = COMMITTED_OR_EARLIEST
+    if group is None and from_ in OF_GROUPS:
+        raise UsageError(
+            "no group is named whose committed offset could be the start",
+            hint="name one, or say --from earliest, --from OFFSET or --from @TIME",
+        )
     info = cluster.topic(topic)
-    numbers = _chosen(topic, info.partitions, partitions)
-    for bound, option in ((from_, "--from"), (until, "--until")):
-        if isinstance(bound, AtOffset) and len(numbers) > 1:
-            raise UsageError(
-                f"{option} {bound} can't be the offset of {len(numbers)} partitions",
-                hint="choose one partition, or give a time (@...), which fits all of them",
-            )
+    numbers = info.chosen(partitions)
+    _insist_on_bound(cluster, topic, numbers, "--from", from_)
+    _insist_on_bound(cluster, topic, numbers, "--until", until)
     if without := [number for number in numbers if not info.leaders[number]]:
         raise Refused(
             f"partition {listed(without)} of {topic} has no leader: its brokers are down",
@@ -225,47 +169,136 @@ def freeze(
     if group is not None:
         committed = cluster.committed(group, topic, numbers)
     logs = cluster.log_bounds(topic, numbers, isolation)
-    topic_id = info.topic_id
-    starts = _starts(cluster, topic, topic_id, group, from_, committed, logs)
-    ends = _ends(cluster, topic, topic_id, until, logs)
+    _insist_on_log(topic, group, committed, logs)
+    starts = _places(cluster, topic, from_, committed if from_ in OF_GROUPS else {}, logs)
+    ends = _places(cluster, topic, until, {}, logs)
+    remarks: list[str] = []
+    if group is not None and from_ in OF_GROUPS:
+        remarks = _insist_on_committed(cluster, topic, group, from_, committed, logs)
+    else:
+        _insist_on_start(topic, group, from_, starts, committed, logs)
+        if lost := _lost(topic, group, committed, logs):
+            remarks = [lost]
+    for number, log in logs.items():
+        if until.offset is not None and until.offset > log.end:
+            raise Refused(
+                f"--until {until} is beyond the end of {topic}/{number}, which is {log.end}",
+                hint="a backlog is what is there now: leave --until out to drain all of it",
+            )
     taken = {
         number: PartitionBacklog(
             number,
             starts[number],
             max(starts[number], ends[number]),
             committed[number],
-            logs[number].start,
-            logs[number].end,
-            logs[number].leader_epoch,
+            log.start,
+            log.end,
+            log.leader_epoch,
         )
-        for number in numbers
+        for number, log in logs.items()
     }
-    remarks = () if group is None else _remarks(cluster, topic, group, from_, committed, logs)
+    topic_id = info.topic_id
     held = held_back(cluster, topic, topic_id, logs, {n: part.end for n, part in taken.items()})
     if held:
-        remarks = (*remarks, told_of(held))
-    return Backlog(cluster.cluster_id(), topic, topic_id, isolation, taken, remarks, held)
+        remarks.append(told_of(held))
+    return Backlog(cluster.cluster_id, topic, topic_id, isolation, taken, tuple(remarks), held)
 
 
-def _chosen(topic: str, known: Sequence[int], asked: Iterable[int] | None) -> tuple[int, ...]:
-    numbers = tuple(known) if asked is None else tuple(sorted(set(asked)))
-    if missing := [number for number in numbers if number not in known]:
-        raise TopicMissing(
-            f"{_list(topic, missing)} does not exist",
-            hint=f"topic {topic} has partitions {known[0]} to {known[-1]}",
+def remaining(cluster: Cluster, plan: OffsetPlan) -> Backlog:
+    """What of a plan's backlog is still to be drained, but for what finished past a watermark."""
+    isolation = cluster.settings.isolation
+    logs = cluster.log_bounds(plan.topic, tuple(plan.partitions), isolation)
+    left = {
+        number: PartitionBacklog(
+            number,
+            min(plan.watermark(number), part.end),
+            part.end,
+            part.committed,
+            logs[number].start,
+            logs[number].end,
+            part.leader_epoch,
         )
-    return numbers
+        for number, part in plan.partitions.items()
+    }
+    return Backlog(plan.cluster_id, plan.topic, plan.topic_id, isolation, left)
 
 
-def _starts(
+def held_back(
     cluster: Cluster,
     topic: str,
     topic_id: str,
+    logs: Mapping[int, LogBounds],
+    ends: Mapping[int, int],
+) -> tuple[HeldBack, ...]:
+    """Where ``ends``, by partition, are at an open transaction: what stands behind it.
+
+    ``logs`` are the bounds as the isolation level shows them.
+    """
+    held = {n: log for n, log in logs.items() if ends[n] == log.end < log.high_watermark}
+    # Its records are shown to who reads uncommitted ones too.
+    properties = {**cluster.settings.properties, ISOLATION: "read_uncommitted"}
+    settings = replace(cluster.settings, properties=properties)
+    ranges = {n: (log.end, log.high_watermark) for n, log in held.items()}
+    try:
+        first = first_messages(settings, topic, topic_id, READER, ranges)
+    except Refused:
+        first = {}  # since when is not worth an error
+    return tuple(
+        HeldBack(
+            topic,
+            n,
+            log.end,
+            log.high_watermark - log.end,
+            first[n].timestamp if n in first else None,
+        )
+        for n, log in sorted(held.items())
+    )
+
+
+def _parse(option: str, text: str, words: Sequence[Bound]) -> Bound:
+    said = text.strip()
+    for bound in words:
+        if said == bound.word:
+            return bound
+    if re.fullmatch(r"[0-9]{1,19}", said):
+        return Bound(offset=int(said))
+    if said.startswith("@"):
+        try:
+            time_ms = round(datetime.fromisoformat(said[1:]).astimezone().timestamp() * 1000)
+        except (ValueError, OverflowError, OSError):
+            time_ms = -1
+        if time_ms >= 0:
+            return Bound(time_ms=time_ms)
+    known = ", ".join(map(str, words))
+    raise UsageError(f"{option} {text!r} is neither {known}, an offset nor a time", hint=_TIME_HINT)
+
+
+def _insist_on_bound(
+    cluster: Cluster, topic: str, numbers: Sequence[int], option: str, bound: Bound
+) -> None:
+    if bound.offset is not None and len(numbers) > 1:
+        raise UsageError(
+            f"{option} {bound} can't be the offset of {len(numbers)} partitions",
+            hint="choose one partition, or give a time (@...), which fits all of them",
+        )
+    if bound.time_ms is None:
+        return
+    policy = cluster.topic_config(topic).get("cleanup.policy")
+    if policy is None or "compact" in policy:
+        why = "is compacted" if policy else "may be compacted, and this user may not look"
+        raise Refused(
+            f"topic {topic} {why}: its brokers may name a wrong offset for the time of {option}",
+            hint="name an offset instead of a time, with --partition for each partition"
+            + ("" if policy else f"; or grant DESCRIBE_CONFIGS on topic {topic} to this user"),
+        )
+
+
+def _insist_on_log(
+    topic: str,
     group: str | None,
-    from_: From,
     committed: Mapping[int, int | None],
     logs: Mapping[int, LogBounds],
-) -> dict[int, int]:
+) -> None:
     for number, offset in committed.items():
         if offset is not None and offset > logs[number].high_watermark:
             raise Refused(
@@ -273,24 +306,76 @@ def _starts(
                 f" {logs[number].high_watermark}: the topic was truncated, or recreated",
                 hint="find out which records are lost; then reset the group's offset",
             )
-    if group is None and isinstance(from_, Committed):
-        raise UsageError(
-            "no group is named whose committed offset could be the start",
-            hint="name one, or say --from earliest, --from OFFSET or --from @TIME",
+
+
+def _places(
+    cluster: Cluster,
+    topic: str,
+    bound: Bound,
+    committed: Mapping[int, int | None],
+    logs: Mapping[int, LogBounds],
+) -> dict[int, int]:
+    if bound.offset is not None:
+        return dict.fromkeys(logs, bound.offset)
+    found: Mapping[int, int | None] = committed
+    if bound.time_ms is not None:
+        found = cluster.offset_at(topic, dict.fromkeys(logs, bound.time_ms))
+    places: dict[int, int] = {}
+    for number, log in logs.items():
+        at = found.get(number)
+        if bound in (EARLIEST, COMMITTED_OR_EARLIEST):
+            at = max(at or 0, log.start)
+        elif at is None:
+            at = log.end
+        # What lies at a time behind an open transaction is not shown yet.
+        places[number] = at if bound.time_ms is None else min(at, log.end)
+    return places
+
+
+def _insist_on_committed(
+    cluster: Cluster,
+    topic: str,
+    group: str,
+    from_: Bound,
+    committed: Mapping[int, int | None],
+    logs: Mapping[int, LogBounds],
+) -> list[str]:
+    """What is to be said of a start at committed offsets; what can't be is refused."""
+    remarks = []
+    if lost := _lost(topic, group, committed, logs):
+        if from_ != COMMITTED_OR_EARLIEST:
+            raise Refused(lost, hint="to drain what is left, say --from committed-or-earliest")
+        remarks.append(lost)
+    missing = [n for n, log in logs.items() if committed[n] is None and log.start < log.end]
+    if missing and len(missing) < len(logs):
+        named = listed([f"{topic}/{number}" for number in missing])
+        where = f"{len(missing):,} of {len(logs):,} partitions ({named})"
+    elif missing:
+        near = cluster.near_groups(group)
+        where = f"{topic}{f' (groups of a like name: {listed(near)})' if near else ''}"
+    if missing and from_ == COMMITTED:
+        raise OffsetMissing(
+            f"group {group} has no committed offset on {where}: where shall the drain start?",
+            hint="check the group's name, or say where these begin: --from committed-or-earliest,"
+            " committed-or-end, earliest, OFFSET or @TIME",
         )
-    match from_:
-        case Committed(Otherwise.EARLIEST):
-            return {n: max(log.start, committed[n] or 0) for n, log in logs.items()}
-        case Committed(otherwise):
-            may_end = otherwise is Otherwise.END
-            return _committed_starts(cluster, topic, group or "", committed, logs, may_end=may_end)
-        case Earliest():
-            starts = {number: log.start for number, log in logs.items()}
-        case AtOffset(offset):
-            starts = dict.fromkeys(logs, offset)
-        case AtTime(timestamp_ms):
-            found = first_since(cluster, topic, topic_id, logs, timestamp_ms)
-            starts = {number: _or(found[number], log.end) for number, log in logs.items()}
+    if missing:
+        begins = "the end" if from_ == COMMITTED_OR_END else "the earliest record"
+        remarks.append(
+            f"group {group} has no committed offset on {where}: the backlog begins at {begins}"
+            " there"
+        )
+    return remarks
+
+
+def _insist_on_start(
+    topic: str,
+    group: str | None,
+    from_: Bound,
+    starts: Mapping[int, int],
+    committed: Mapping[int, int | None],
+    logs: Mapping[int, LogBounds],
+) -> None:
     for number, start in starts.items():
         log, known = logs[number], committed[number]
         if not log.start <= start <= log.high_watermark:
@@ -306,35 +391,13 @@ def _starts(
                 hint="say --from committed-or-earliest to begin where the group stands, or at the"
                 " earliest record; to handle records again, drain with another group",
             )
-    return starts
-
-
-def _committed_starts(
-    cluster: Cluster,
-    topic: str,
-    group: str,
-    committed: Mapping[int, int | None],
-    logs: Mapping[int, LogBounds],
-    *,
-    may_end: bool,
-) -> dict[int, int]:
-    empty = {number for number, log in logs.items() if log.start == log.end}
-    missing = [n for n, offset in committed.items() if offset is None and n not in empty]
-    if missing and not may_end:
-        raise OffsetMissing(
-            f"{_none_committed(cluster, topic, group, missing, len(committed))}: where shall the"
-            " drain start?",
-            hint="check the group's name, or say where these begin: --from committed-or-earliest,"
-            " committed-or-end, earliest, OFFSET or @TIME",
-        )
-    starts = {number: _or(offset, logs[number].end) for number, offset in committed.items()}
-    if lost := _lost(topic, group, starts, logs):
-        raise Refused(lost, hint="to drain what is left, say --from committed-or-earliest")
-    return starts
 
 
 def _lost(
-    topic: str, group: str, committed: Mapping[int, int | None], logs: Mapping[int, LogBounds]
+    topic: str,
+    group: str | None,
+    committed: Mapping[int, int | None],
+    logs: Mapping[int, LogBounds],
 ) -> str | None:
     lost = {
         number: (offset, logs[number].start)
@@ -350,99 +413,4 @@ def _lost(
     return (
         f"retention has deleted up to {count:,} record{'' if count == 1 else 's'} that group"
         f" {group} never handled: {listed(where)}"
-    )
-
-
-def _remarks(
-    cluster: Cluster,
-    topic: str,
-    group: str,
-    from_: From,
-    committed: Mapping[int, int | None],
-    logs: Mapping[int, LogBounds],
-) -> tuple[str, ...]:
-    lost = _lost(topic, group, committed, logs)
-    said = [] if lost is None else [lost]
-    without = [n for n, log in logs.items() if committed[n] is None and log.start < log.end]
-    if without and isinstance(from_, Committed):
-        begins = "the earliest record" if from_.otherwise is Otherwise.EARLIEST else "the end"
-        none = _none_committed(cluster, topic, group, without, len(logs))
-        said.append(f"{none}: the backlog begins at {begins} there")
-    return tuple(said)
-
-
-def _none_committed(
-    cluster: Cluster, topic: str, group: str, missing: Sequence[int], of: int
-) -> str:
-    if len(missing) < of:
-        return (
-            f"group {group} has no committed offset on {len(missing):,} of {of:,} partitions"
-            f" ({_list(topic, missing)})"
-        )
-    near = [n for n in cluster.groups_with_offsets(topic, missing, group) if n != group]
-    known = f" (groups with offsets on it: {', '.join(near)})" if near else ""
-    return f"group {group} has no committed offset on {topic}{known}"
-
-
-def _ends(
-    cluster: Cluster, topic: str, topic_id: str, until: Until, logs: Mapping[int, LogBounds]
-) -> dict[int, int]:
-    match until:
-        case End():
-            return {number: log.end for number, log in logs.items()}
-        case AtOffset(offset):
-            for number, log in logs.items():
-                if offset > log.end:
-                    raise Refused(
-                        f"--until {offset} is beyond the end of {topic}/{number}, which is"
-                        f" {log.end}",
-                        hint="a backlog is what is there now: leave --until out to drain all of it",
-                    )
-            return dict.fromkeys(logs, offset)
-        case AtTime(timestamp_ms):
-            found = first_since(cluster, topic, topic_id, logs, timestamp_ms)
-            return {n: _or(found[n], log.end) for n, log in logs.items()}
-
-
-def _offset_or_time(word: str) -> AtOffset | AtTime | None:
-    if re.fullmatch(r"[0-9]{1,19}", word):
-        return AtOffset(int(word))
-    if not word.startswith("@"):
-        return None
-    try:
-        moment = datetime.fromisoformat(word[1:])
-        timestamp_ms = round(moment.astimezone().timestamp() * 1000)
-    except (ValueError, OverflowError, OSError):
-        return None
-    return AtTime(timestamp_ms) if timestamp_ms >= 0 else None
-
-
-def _or(offset: int | None, otherwise: int) -> int:
-    return otherwise if offset is None else offset
-
-
-def _list(topic: str, partitions: Sequence[int]) -> str:
-    return listed([f"{topic}/{number}" for number in partitions])
-
-
-def remaining(cluster: Cluster, plan: OffsetPlan) -> Backlog:
-    """What of a plan's backlog is still to be drained, but for what finished past a watermark."""
-    logs = cluster.log_bounds(plan.topic, tuple(plan.partitions), cluster.settings.isolation)
-    return Backlog(
-        cluster_id=plan.cluster_id,
-        topic=plan.topic,
-        topic_id=plan.topic_id,
-        isolation=cluster.settings.isolation,
-        partitions={
-            number: PartitionBacklog(
-                number,
-                min(plan.watermark(number), part.end),
-                part.end,
-                part.committed,
-                logs[number].start,
-                logs[number].end,
-                part.leader_epoch,
-            )
-            for number, part in plan.partitions.items()
-        },
     )

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import SequenceMatcher, get_close_matches
-from types import TracebackType
-from typing import Any, Self
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
 
 from confluent_kafka import (
-    ConsumerGroupState,
     ConsumerGroupTopicPartitions,
-    ConsumerGroupType,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -25,7 +23,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
     ResourceType,
 )
 
-from drainer.errors import BrokerUnreachable, GroupActive, Refused, TopicMissing
+from drainer.core.listed import listed
+from drainer.errors import BrokerUnreachable, GroupActive, Refused, RightMissing, TopicMissing
 from drainer.kafka.answers import (
     FORBIDDEN,
     HAS_MEMBERS,
@@ -36,129 +35,179 @@ from drainer.kafka.answers import (
     may_not,
 )
 from drainer.kafka.connection import TIMEOUT_S, Connection
-from drainer.kafka.group import GroupInfo, Member
 from drainer.kafka.log import url_safe
 from drainer.kafka.offsets import OffsetReader
 from drainer.kafka.settings import ClientSettings
-from drainer.kafka.topic import LogBounds, Replicas, TopicInfo
 
 EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 OFFSETS_RETENTION = "offsets.retention.minutes"
 MISSING_CONFIRM_S = 0.3
 NEAR_NAMES = 3
-HINT_GROUPS, HINT_GROUPS_TRIED, HINT_TIMEOUT_S = 5, 40, 2.0
+HINT_TIMEOUT_S = 2.0
 
-_STATES = {
-    ConsumerGroupState.PREPARING_REBALANCING: "preparing rebalance",
-    ConsumerGroupState.COMPLETING_REBALANCING: "completing rebalance",
-    ConsumerGroupState.STABLE: "stable",
-    ConsumerGroupState.DEAD: "dead",
-    ConsumerGroupState.EMPTY: "empty",
-}
-_KINDS = {ConsumerGroupType.CLASSIC: "classic", ConsumerGroupType.CONSUMER: "consumer"}
 _ISOLATION = {
     "read_committed": IsolationLevel.READ_COMMITTED,
     "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
 }
 
 
-class Cluster:
-    """One connection to the cluster for questions and commits; a context manager.
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """Who has a partition: the ids of brokers, and of those that keep up with the leader."""
+
+    all: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as it is now.
+
+    Attributes:
+        name: its name.
+        topic_id: its id, as Kafka's own tools print it; another one after delete and create.
+        partitions: their numbers, rising.
+        leaders: ``host:port`` by partition, empty without a leader.
+        replicas: by partition.
+    """
+
+    name: str
+    topic_id: str
+    partitions: tuple[int, ...]
+    leaders: Mapping[int, str]
+    replicas: Mapping[int, Replicas] = field(default_factory=dict)
+
+    def chosen(self, asked: Iterable[int] | None) -> tuple[int, ...]:
+        """All partitions, or those asked for, rising. Raises TopicMissing when one is not there."""
+        numbers = self.partitions if asked is None else tuple(sorted(set(asked)))
+        if missing := [number for number in numbers if number not in self.partitions]:
+            raise TopicMissing(
+                f"{listed([f'{self.name}/{number}' for number in missing])} does not exist",
+                hint=f"topic {self.name} has partitions {self.partitions[0]} to"
+                f" {self.partitions[-1]}",
+            )
+        return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class LogBounds:
+    """What a partition's log holds now.
+
+    Attributes:
+        start: the first offset that retention left.
+        end: the offset behind the last record that this isolation level shows.
+        high_watermark: the offset behind the last record of all.
+        leader_epoch: the epoch of the record before the end; None when the broker does not say.
+    """
+
+    start: int
+    end: int
+    high_watermark: int
+    leader_epoch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A consumer in a group."""
+
+    id: str
+    client_id: str
+    host: str
+
+    def __str__(self) -> str:
+        return f"{self.client_id} on {self.host}"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """A consumer group as it is now.
+
+    Attributes:
+        name: its id.
+        state: ``empty``, ``dead`` (which a group that does not exist is too), ``stable``, ...
+        kind: ``classic``, ``consumer`` or ``unknown``.
+        members: who is in it.
+        simple: whether it never had any.
+    """
+
+    name: str
+    state: str
+    kind: str
+    members: tuple[Member, ...]
+    simple: bool = False
+
+    @property
+    def counts_from_commits(self) -> bool:
+        """Whether its offsets expire by the time of their commit, whoever left the group when."""
+        return self.simple or self.state == "dead" or self.kind == "consumer"
+
+    @property
+    def active(self) -> bool:
+        """Whether consumers are in it, or on their way in or out; then a drain must not commit."""
+        return self.state not in {"empty", "dead"} or bool(self.members)
+
+
+class Cluster(Connection):
+    """One connection to the cluster for questions and commits.
 
     Every method waits up to ``timeout_s`` for an answer, asking again while a coordinator loads or
     a connection breaks. All of them raise BrokerUnreachable when no answer came, and Refused when
-    the user has no right to ask, or Kafka answers what nobody expected.
+    the user has no right to ask, or Kafka gives an unexpected answer.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self.settings = connection.settings
-        self._connection = connection
-        self._offsets_of = OffsetReader(connection.settings)
-        self._ask = connection.ask
-        self._wait = connection.wait
-
-    @classmethod
-    def connect(cls, settings: ClientSettings, timeout_s: float = TIMEOUT_S) -> Cluster:
-        """Reach the cluster, and find out why if that fails.
-
-        Raises:
-            BrokerUnreachable: within ``timeout_s``, and earlier when waiting would not help. Its
-                text tells apart an unknown host, a port where nothing listens, a login that was
-                not accepted, and TLS.
-            UsageError: when librdkafka rejects the settings.
-        """
-        return cls(Connection.open(settings, timeout_s))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    @property
-    def connection(self) -> Connection:
-        """For the questions that only one module asks."""
-        return self._connection
+    def __init__(self, settings: ClientSettings, timeout_s: float = TIMEOUT_S) -> None:
+        super().__init__(settings, timeout_s)
+        self._offsets_of = OffsetReader(settings)
 
     def close(self) -> None:
         """Let the connection go."""
         self._offsets_of.close()
-        self._connection.close()
-
-    def cluster_id(self) -> str:
-        """The cluster's id, as it was when this connected."""
-        return self._connection.cluster_id
+        super().close()
 
     def topic(self, name: str, right: Right = "READ") -> TopicInfo:
         """Look at a topic that is there to be read, or for what else ``right`` says.
 
         Raises:
-            RightMissing: when this user has not that right. Who may not even see a topic is not
-                told whether there is one.
+            RightMissing: when this user has not that right. Without the right to see a topic, a
+                user does not learn whether there is one.
             TopicMissing: when there is none of this name; the hint has names that are near.
         """
         what = f"look at topic {name}" if right == "DESCRIBE" else f"{right.lower()} topic {name}"
+        needs = (right, f"topic {name}")
 
-        def attempt(left: float) -> TopicInfo | None:
-            asked = self._connection.admin.describe_topics(
+        def attempt(left: float) -> Any:
+            asked = self.admin.describe_topics(
                 TopicCollection([name]), request_timeout=left, include_authorized_operations=True
             )
-            try:
-                found = self._wait(asked[name], left)
-            except KafkaException as error:
-                if error.args[0].code() in NO_TOPIC | {KafkaError.TOPIC_EXCEPTION}:
-                    return None
-                raise
-            leaders = {
-                p.id: f"{p.leader.host}:{p.leader.port}" if p.leader and p.leader.port > 0 else ""
-                for p in found.partitions
-            }
-            topic_id = url_safe(str(found.topic_id))
-            _insist(found.authorized_operations, what, right, f"topic {name}")
-            replicas = {
-                p.id: Replicas(tuple(n.id for n in p.replicas), tuple(n.id for n in p.isr))
-                for p in found.partitions
-            }
-            return TopicInfo(name, topic_id, tuple(sorted(leaders)), leaders, replicas)
+            return self.wait(asked[name], left)
 
-        needs = (right, f"topic {name}")
-        info = self._ask(what, attempt, needs=needs)
-        if info is None:  # a broker that came back a moment ago may not know it yet
+        absent = NO_TOPIC | {KafkaError.TOPIC_EXCEPTION}
+        found = self.find(what, attempt, absent, needs=needs)
+        if found is None:  # a broker that came back a moment ago may not know it yet
             time.sleep(MISSING_CONFIRM_S)
-            info = self._ask(what, attempt, needs=needs)
-        if info is None:
+            found = self.find(what, attempt, absent, needs=needs)
+        if found is None:
             near = get_close_matches(name, self._topic_names(), n=NEAR_NAMES)
             raise TopicMissing(
                 f"topic {name} does not exist",
                 hint=f"is it {' or '.join(near)}?" if near else "check its name and the cluster",
             )
-        return info
+        _insist(found.authorized_operations, what, right, f"topic {name}")
+        leaders, replicas = {}, {}
+        for p in sorted(found.partitions, key=lambda p: p.id):
+            led = p.leader and p.leader.port > 0
+            leaders[p.id] = f"{p.leader.host}:{p.leader.port}" if led else ""
+            replicas[p.id] = Replicas(tuple(n.id for n in p.replicas), tuple(n.id for n in p.isr))
+        return TopicInfo(name, url_safe(str(found.topic_id)), tuple(leaders), leaders, replicas)
+
+    def topic_config(self, name: str) -> dict[str, str]:
+        """The topic's configuration with the brokers' defaults; empty when this user may not see
+        it."""
+        try:
+            return self._config(f"see the configuration of {name}", ResourceType.TOPIC, name)
+        except RightMissing:  # DESCRIBE_CONFIGS
+            return {}
 
     def group(self, name: str, timeout_s: float | None = None, right: Right = "READ") -> GroupInfo:
         """Look at a group; one that does not exist is ``dead``, and has no members.
@@ -168,27 +217,25 @@ class Cluster:
         """
         what = f"look at group {name}" if right == "DESCRIBE" else f"work for group {name}"
 
-        def attempt(left: float) -> GroupInfo:
+        def attempt(left: float) -> Any:
             self._insist_on_answers(left)
-            asked = self._connection.admin.describe_consumer_groups(
+            asked = self.admin.describe_consumer_groups(
                 [name], request_timeout=left, include_authorized_operations=True
             )
-            try:
-                found = self._wait(asked[name], left)
-            except KafkaException as error:
-                if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-                    return GroupInfo(name, "dead", "unknown", ())
-                raise
-            _insist(found.authorized_operations, what, right, f"group {name}")
-            return GroupInfo(
-                name,
-                _STATES.get(found.state, "unknown"),
-                _KINDS.get(found.type, "unknown"),
-                tuple(_member(member) for member in found.members),
-                bool(found.is_simple_consumer_group),
-            )
+            return self.wait(asked[name], left)
 
-        return self._ask(what, attempt, timeout_s, needs=(right, f"group {name}"))
+        absent = {KafkaError.GROUP_ID_NOT_FOUND}
+        found = self.find(what, attempt, absent, timeout_s, needs=(right, f"group {name}"))
+        if found is None:
+            return GroupInfo(name, "dead", "unknown", ())
+        _insist(found.authorized_operations, what, right, f"group {name}")
+        return GroupInfo(
+            name,
+            found.state.name.lower().replace("_", " "),
+            found.type.name.lower(),
+            tuple(Member(m.member_id, m.client_id, m.host.lstrip("/")) for m in found.members),
+            bool(found.is_simple_consumer_group),
+        )
 
     def group_active(self, name: str) -> GroupActive:
         """The error that names the group's members, to be raised where they are in the way."""
@@ -201,6 +248,15 @@ class Cluster:
             hint="make sure that no consumer of this group runs, then try again",
         )
 
+    def near_groups(self, name: str) -> list[str]:
+        """Groups with names like this one: a hint, empty when no answer comes soon."""
+        try:
+            asked = self.admin.list_consumer_groups(request_timeout=HINT_TIMEOUT_S)
+            known = [each.group_id for each in self.wait(asked, HINT_TIMEOUT_S).valid]
+        except (KafkaException, Refused):
+            return []
+        return get_close_matches(name, [each for each in known if each != name], n=NEAR_NAMES)
+
     def committed(
         self, group: str, topic: str, partitions: Iterable[int], timeout_s: float | None = None
     ) -> dict[int, int | None]:
@@ -211,7 +267,7 @@ class Cluster:
         numbers = sorted(partitions)
         if not numbers:
             return {}
-        return self._ask(
+        return self.ask(
             f"read the committed offsets of group {group}",
             lambda left: self._offsets_of.read(group, topic, numbers, left),
             timeout_s,
@@ -219,26 +275,26 @@ class Cluster:
         )
 
     def offsets_kept_s(self) -> float | None:
-        """How long brokers keep the offsets of an empty group; None when they don't say.
+        """How long brokers keep the offsets of an empty group, as the controller is set; None when
+        it doesn't say.
 
-        The least that one of them is set to. To see it takes DESCRIBE_CONFIGS on the cluster; it is
-        good to know, and not worth an error or a long wait.
+        To see it takes DESCRIBE_CONFIGS on the cluster; it is good to know, and not worth an error
+        or a long wait.
         """
-
-        def attempt(left: float) -> float | None:
-            admin = self._connection.admin
-            found = self._wait(admin.describe_cluster(request_timeout=left), left)
-            nodes = [ConfigResource(ResourceType.BROKER, str(node.id)) for node in found.nodes]
-            # One request may ask one broker.
-            asked = [admin.describe_configs([n], request_timeout=left)[n] for n in nodes]
-            entries = [self._wait(each, left).get(OFFSETS_RETENTION) for each in asked]
-            minutes = [float(entry.value) for entry in entries if entry and entry.value]
-            return min(minutes) * 60 if minutes else None
-
+        what = "see the configuration of the brokers"
         try:
-            return self._ask("see the configuration of the brokers", attempt, HINT_TIMEOUT_S)
+            found = self.ask(
+                what,
+                lambda left: self.wait(self.admin.describe_cluster(request_timeout=left), left),
+                HINT_TIMEOUT_S,
+            )
+            config = self._config(
+                what, ResourceType.BROKER, str(found.controller.id), HINT_TIMEOUT_S
+            )
         except Refused:
             return None
+        minutes = config.get(OFFSETS_RETENTION)
+        return float(minutes) * 60 if minutes else None
 
     def alter_committed(
         self,
@@ -261,11 +317,9 @@ class Cluster:
         def attempt(left: float) -> None:
             self._insist_on_answers(left)
             request = ConsumerGroupTopicPartitions(group, places)
-            asked = self._connection.admin.alter_consumer_group_offsets(
-                [request], request_timeout=left
-            )
+            asked = self.admin.alter_consumer_group_offsets([request], request_timeout=left)
             try:
-                for place in self._wait(asked[group], left).topic_partitions or ():
+                for place in self.wait(asked[group], left).topic_partitions or ():
                     if place.error is not None:
                         raise KafkaException(place.error)
             except KafkaException as error:
@@ -273,37 +327,7 @@ class Cluster:
                     raise
                 raise self._no_commit(group, topic, error.args[0]) from error
 
-        self._ask(f"commit for group {group}", attempt, timeout_s)
-
-    def groups_with_offsets(
-        self, topic: str, partitions: Iterable[int], near: str = ""
-    ) -> tuple[str, ...]:
-        """Some groups that have a committed offset on this topic: a hint, quick, not thorough.
-
-        Those with names like ``near`` are looked at first.
-        """
-        numbers = tuple(partitions)
-        until = time.monotonic() + HINT_TIMEOUT_S
-        found: list[str] = []
-        try:
-            listed = self._wait(
-                self._connection.admin.list_consumer_groups(request_timeout=HINT_TIMEOUT_S),
-                HINT_TIMEOUT_S,
-            )
-            names = sorted(
-                (group.group_id for group in listed.valid),
-                key=lambda name: SequenceMatcher(None, name, near).quick_ratio(),
-                reverse=True,
-            )
-            for name in names[:HINT_GROUPS_TRIED]:
-                left = until - time.monotonic()
-                if len(found) == HINT_GROUPS or left <= 0:
-                    break
-                if any(o is not None for o in self.committed(name, topic, numbers, left).values()):
-                    found.append(name)
-        except (KafkaException, Refused):
-            pass  # a hint is not worth an error
-        return tuple(found)
+        self.ask(f"commit for group {group}", attempt, timeout_s)
 
     def log_bounds(
         self, topic: str, partitions: Iterable[int], isolation: str
@@ -322,51 +346,63 @@ class Cluster:
 
     def offset_at(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
         """By partition, what the broker takes for the first record of a time or later; None for
-        none. On a compacted topic that may be wrong: see kafka/times.py."""
+        none.
+
+        On a compacted topic that may be wrong: the time of a record that compaction removed stays
+        in the index, and the broker looks only into the first segment whose index reaches it.
+        """
         specs = {n: OffsetSpec.for_timestamp(time_ms) for n, time_ms in times_ms.items()}
         found = self._offsets(topic, specs, "read_uncommitted")
         return {number: None if offset < 0 else offset for number, (offset, _) in found.items()}
 
     def delete_group(self, name: str, timeout_s: float | None = None) -> None:
         """Remove an empty group; nothing happens when it does not exist."""
+        self.find(
+            f"remove group {name}",
+            lambda left: self.wait(
+                self.admin.delete_consumer_groups([name], request_timeout=left)[name], left
+            ),
+            {KafkaError.GROUP_ID_NOT_FOUND},
+            timeout_s,
+            needs=("DELETE", f"group {name}"),
+        )
 
-        def attempt(left: float) -> None:
-            asked = self._connection.admin.delete_consumer_groups([name], request_timeout=left)
-            try:
-                self._wait(asked[name], left)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
-                    raise
+    def _config(
+        self, what: str, kind: ResourceType, name: str, timeout_s: float | None = None
+    ) -> dict[str, str]:
+        resource = ConfigResource(kind, name)
 
-        self._ask(f"remove group {name}", attempt, timeout_s, needs=("DELETE", f"group {name}"))
+        def attempt(left: float) -> dict[str, str]:
+            asked = self.admin.describe_configs([resource], request_timeout=left)
+            entries = self.wait(asked[resource], left).values()
+            return {entry.name: entry.value for entry in entries if entry.value is not None}
+
+        return self.ask(what, attempt, timeout_s)
 
     def _offsets(
         self, topic: str, specs: Mapping[int, OffsetSpec], isolation: str
     ) -> dict[int, tuple[int, int | None]]:
         def attempt(left: float) -> dict[int, tuple[int, int | None]]:
-            asked = self._connection.admin.list_offsets(
+            asked = self.admin.list_offsets(
                 {TopicPartition(topic, number): spec for number, spec in specs.items()},
                 isolation_level=_ISOLATION[isolation],
                 request_timeout=left,
             )
-            found = {place.partition: self._wait(one, left) for place, one in asked.items()}
+            found = {place.partition: self.wait(one, left) for place, one in asked.items()}
             return {number: (one.offset, one.leader_epoch) for number, one in found.items()}
 
         if not specs:
             return {}
-        try:
-            needs: tuple[Right, str] = ("DESCRIBE", f"topic {topic}")
-            return self._ask(f"read the offsets of topic {topic}", attempt, needs=needs)
-        except Refused as error:
-            cause = error.__cause__
-            if isinstance(cause, KafkaException) and cause.args[0].code() in NO_TOPIC:
-                raise TopicMissing(f"topic {topic} or a partition of it does not exist") from None
-            raise
+        needs: tuple[Right, str] = ("DESCRIBE", f"topic {topic}")
+        found = self.find(f"read the offsets of topic {topic}", attempt, NO_TOPIC, needs=needs)
+        if found is None:
+            raise TopicMissing(f"topic {topic} or a partition of it does not exist")
+        return found
 
     def _insist_on_answers(self, left: float) -> None:
         # A question to a coordinator that is open when a broker comes back may end the process
         # (librdkafka issue 4605). So none is put to a cluster that doesn't answer any other.
-        self._wait(self._connection.admin.describe_cluster(request_timeout=left), left)
+        self.wait(self.admin.describe_cluster(request_timeout=left), left)
 
     def _no_commit(self, group: str, topic: str, answer: KafkaError) -> Refused:
         code, said = answer.code(), self.settings.redact(answer.str())
@@ -389,19 +425,14 @@ class Cluster:
 
     def _topic_names(self) -> list[str]:
         try:
-            return list(map(str, self._connection.admin.list_topics(timeout=HINT_TIMEOUT_S).topics))
+            return list(map(str, self.admin.list_topics(timeout=HINT_TIMEOUT_S).topics))
         except KafkaException:
             return []  # only a hint
 
 
-def _member(member: Any) -> Member:
-    return Member(
-        member.member_id,
-        member.client_id,
-        member.host.lstrip("/"),
-        member.group_instance_id,
-        tuple(sorted((tp.topic, tp.partition) for tp in member.assignment.topic_partitions)),
-    )
+def limit(value: str | None) -> int | None:
+    """A limit of a configuration as a number; None without one, which Kafka writes as -1."""
+    return None if value is None or int(value) < 0 else int(value)
 
 
 def _insist(operations: Sequence[Any] | None, what: str, right: Right, resource: str) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent import futures
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -29,9 +29,15 @@ T = TypeVar("T")
 
 
 class Connection:
-    """One client for questions; what it is asked, it asks again until time is up.
+    """One client for questions, which it asks again until time is up; a context manager.
 
     A coordinator that loads or moves and a broken connection are no errors: they pass.
+
+    Attributes:
+        settings: how it connects.
+        timeout_s: how long an answer is waited for, unless a question says otherwise.
+        admin: the client, for the questions that only one module asks.
+        cluster_id: the cluster's id, as it was when this connected.
     """
 
     def __init__(self, settings: ClientSettings, timeout_s: float = TIMEOUT_S) -> None:
@@ -46,26 +52,31 @@ class Connection:
             raise settings.rejected(error) from None
 
     @classmethod
-    def open(cls, settings: ClientSettings, timeout_s: float = TIMEOUT_S) -> Connection:
-        """Reach the cluster and learn its id.
+    def connect(cls, settings: ClientSettings, timeout_s: float = TIMEOUT_S) -> Self:
+        """Reach the cluster, and find out why if that fails.
 
         Raises:
-            BrokerUnreachable: as ``Cluster.connect``.
+            BrokerUnreachable: within ``timeout_s``, and earlier when waiting would not help. Its
+                text tells apart an unknown host, a port where nothing listens, a login that was
+                not accepted, and TLS.
             UsageError: when librdkafka rejects the settings.
         """
-        connection = cls(settings, timeout_s)
-        connection.cluster_id = connection.ask(
+        made = cls(settings, timeout_s)
+        found = made.ask(
             "look at the cluster",
-            lambda left: (
-                connection.wait(
-                    connection.admin.describe_cluster(request_timeout=left), left
-                ).cluster_id
-            ),
+            lambda left: made.wait(made.admin.describe_cluster(request_timeout=left), left),
         )
-        return connection
+        made.cluster_id = found.cluster_id
+        return made
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
-        """Let the client's last words be heard; the client goes with its last reference."""
+        """Report the client's last complaints; the client goes with its last reference."""
         self.admin.poll(0)
 
     def ask(
@@ -110,15 +121,35 @@ class Connection:
             time.sleep(backoff_s)
             backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
 
+    def find(
+        self,
+        what: str,
+        attempt: Callable[[float], T],
+        absent: Container[int],
+        timeout_s: float | None = None,
+        *,
+        needs: tuple[Right, str] = ("DESCRIBE", "the cluster"),
+    ) -> T | None:
+        """As ``ask``; None when Kafka answers with one of the codes ``absent``."""
+
+        def tried(left: float) -> T | None:
+            try:
+                return attempt(left)
+            except KafkaException as error:
+                if error.args[0].code() in absent:
+                    return None
+                raise
+
+        return self.ask(what, tried, timeout_s, needs=needs)
+
     def wait(self, future: futures.Future[T], timeout_s: float) -> T:
         """The result of a request that was given ``timeout_s``.
 
-        Meanwhile the client gets to say what it complains about, and what waiting won't mend ends
-        it early.
+        Meanwhile the client reports its complaints; one that waiting won't fix ends it early.
 
         Raises:
-            BrokerUnreachable: when the login is rejected; at first contact also when there is
-                nobody to log in to.
+            BrokerUnreachable: when the login is rejected; at first contact also when no
+                broker is there.
             KafkaException: what came instead of a result.
         """
         begun = time.monotonic()

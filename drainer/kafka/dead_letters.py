@@ -78,9 +78,7 @@ class DeadLetterTopic:
         since_s = self._moved_s
         if since_s is None or self._clock() - since_s < SILENCE_S:
             return None
-        errors = [c for c in self._log.since(since_s) if c.code is not None]
-        told = [c for c in errors if c.code != KafkaError._ALL_BROKERS_DOWN] or errors
-        why = told[-1].text if told else "the broker does not acknowledge them"
+        why = self._log.trouble_since(since_s) or "the broker does not acknowledge them"
         return f"dead letters wait to be written to {self.topic}: {why}"
 
     def send(self, letter: DeadLetter, told: Told) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 from confluent_kafka.cimpl import NewTopic
 
 from drainer.errors import BrokerUnreachable, Refused, RightMissing, TopicMissing
 from drainer.kafka.answers import granting
-from drainer.kafka.cluster import Cluster
-from drainer.kafka.config import limit, topic_config
+from drainer.kafka.cluster import Cluster, limit
 
 # A letter must not vanish before somebody read it, and not make way for another of its sub-key.
 CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
@@ -72,7 +71,7 @@ def look_at_dead_letter_topic(
         raise
     except Refused as error:  # Kafka does not take the name
         raise Refused(str(error), hint=otherwise) from error
-    config = topic_config(cluster, name)
+    config = cluster.topic_config(name)
     if "compact" in config.get("cleanup.policy", ""):
         raise Refused(
             f"{name} is compacted: of the dead letters of one sub-key only the last would stay",
@@ -101,20 +100,16 @@ def make_dead_letter_topic(cluster: Cluster, name: str, partitions: int) -> None
 
 
 def _create(cluster: Cluster, name: str, partitions: int, *, only_look: bool) -> None:
-    connection = cluster.connection
     new = NewTopic(name, num_partitions=partitions, config=CONFIG)
 
-    def attempt(left: float) -> None:
-        asked = connection.admin.create_topics([new], request_timeout=left, validate_only=only_look)
-        try:
-            connection.wait(asked[name], left)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
+    def attempt(left: float) -> object:
+        asked = cluster.admin.create_topics([new], request_timeout=left, validate_only=only_look)
+        return cluster.wait(asked[name], left)
 
     what, resource = f"make the dead-letter topic {name}", f"topic {name}"
     try:
-        connection.ask(what, attempt, needs=("CREATE", resource))
+        there = {KafkaError.TOPIC_ALREADY_EXISTS}
+        cluster.find(what, attempt, there, needs=("CREATE", resource))
     except RightMissing as error:
         hint = f"{granting('CREATE and WRITE', resource)}, have it made, or {_CHOOSE}"
         raise RightMissing(str(error), hint=hint) from error

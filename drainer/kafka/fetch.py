@@ -2,47 +2,75 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import groupby
-from math import ceil, inf
-
-import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
 
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError, Interrupted, RecordsDeleted
-from drainer.kafka.answers import NO_TOPIC, PASSING, rejected_login
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.log import ClientLog
-from drainer.kafka.loss import Connect, check_topic, made_again, out_of_range, unreadable
-from drainer.kafka.prefetch import fetch_bounds
-from drainer.kafka.queue import BatchQueue
-from drainer.kafka.record import Batch, beside_value
+from drainer.kafka.loss import Connect
+from drainer.kafka.reader import RangeReader
+from drainer.kafka.record import Batch
 from drainer.kafka.settings import ClientSettings
-from drainer.message import Origin
 from drainer.policy.rate_cap import RateLimiter
 
-BATCH_MESSAGES = 2000  # at most; the gain above is nil and the pause for the drain grows
-FIRST_BATCH_MESSAGES = 16  # until it is known how large messages are
 BATCHES_IN_QUEUE = 4  # at least that many fit into the queue, unless messages are huge
-CONSUME_S = 0.02  # consume() waits that long for a batch that stays short
 ROOM_WAIT_S = 0.1
 BALANCE_EVERY_S = 0.01
 DRY_S = 1.0
-SILENCE_CHECK_S = 1.0
-SILENCE_S = 3.0  # below its end, a partition always has something to say
 STOP_TIMEOUT_S = 2.0
-PACE_WAIT_S = 0.02  # what comes in that time at a pace is fetched at once
-AHEAD_S = 0.5  # of a pace that the client may read ahead: it does that at full speed
-RECORD_BYTES = 250  # the objects of one record beside its key and value
 
-POLL_INTERVAL_MS = 24 * 60 * 60 * 1000
 
-_ERROR = confluent_kafka.Message.error
-_PARTITION = confluent_kafka.Message.partition
+class BatchQueue:
+    """A line of batches for each partition, in turns, from one thread that puts to one that takes.
 
-_Record = confluent_kafka.Message
+    Needs no lock for that: each counter is written by one thread only. A partition that the drain
+    passes over does not stand before the others.
+    """
+
+    def __init__(self, partitions: Iterable[int]) -> None:
+        self._lines: dict[int, deque[Batch]] = {p: deque() for p in partitions}
+        self._turns = deque(self._lines)
+        self._put = dict.fromkeys(self._lines, 0)
+        self._taken = dict.fromkeys(self._lines, 0)
+        self._all_put = self._all_taken = 0
+
+    def put(self, batch: Batch) -> bool:
+        """Queues a batch; whether it is the first in its partition's line."""
+        partition = batch.origin.partition
+        line = self._lines[partition]
+        self._all_put += batch.bytes
+        self._put[partition] += batch.bytes
+        line.append(batch)
+        # Looked at after it was put there: a drain that saw the line empty before is notified.
+        return len(line) == 1
+
+    def take(self, passed_over: Callable[[int], bool]) -> Batch | None:
+        """The next batch of the next partition that has one and is not passed over."""
+        for _ in range(len(self._turns)):
+            partition = self._turns[0]
+            self._turns.rotate(-1)
+            line = self._lines[partition]
+            if line and not passed_over(partition):
+                batch = line.popleft()
+                self._all_taken += batch.bytes
+                self._taken[partition] += batch.bytes
+                return batch
+        return None
+
+    def holds(self, partition: int) -> bool:
+        """Whether anything of a partition waits."""
+        return bool(self._lines[partition])
+
+    def bytes_of(self, partition: int) -> int:
+        """What waits of a partition."""
+        return self._put[partition] - self._taken[partition]
+
+    @property
+    def bytes(self) -> int:
+        """What waits in all."""
+        return self._all_put - self._all_taken
 
 
 class FetchThread:
@@ -54,9 +82,9 @@ class FetchThread:
     Args:
         settings: how to connect.
         group: the drained group, for the broker's quotas and rights only.
-        origins: the partitions, all of one topic.
-        starts: by partition, the first offset to read.
-        ends: by partition, the offset to stop before.
+        topic: its name.
+        topic_id: its id.
+        ranges: by partition, the offsets ``[start, end)`` to read.
         queue_bytes: what may wait in the queue; one batch is always let in. Of several partitions,
             half of that waits, and up to as much again of those that are passed over.
         prefetch_bytes: what the client may hold beside the queue.
@@ -77,9 +105,9 @@ class FetchThread:
         self,
         settings: ClientSettings,
         group: str,
-        origins: Mapping[int, Origin],
-        starts: Mapping[int, int],
-        ends: Mapping[int, int],
+        topic: str,
+        topic_id: str,
+        ranges: Mapping[int, tuple[int, int]],
         *,
         queue_bytes: int,
         prefetch_bytes: int,
@@ -90,38 +118,36 @@ class FetchThread:
         connect: Connect = Cluster.connect,
         runtime: Runtime = THIS_PROCESS,
     ) -> None:
-        self._settings = settings
-        self._connect = connect
         self._clock = runtime.monotonic
-        self._group = group
-        self._origins = dict(origins)
-        self._topic = next((o.topic for o in origins.values()), "")
-        self._ends = dict(ends)
+        self._ranges = ranges
         self._queue_bytes = max(2, queue_bytes)  # one batch is always let in
-        self._prefetch_bytes = prefetch_bytes
         self._load = partition_load
         self._load_bytes = load_bytes
         self._notify = notify
-        self._pace = pace
-        self._open = {p: start for p, start in starts.items() if start < ends[p]}  # positions
-        self._paused: dict[int, float] = {}  # since when nothing of it waits
-        self._queue = BatchQueue(origins)
+        self._queue = BatchQueue(ranges)
         self._room = runtime.event()
         self._stopping = False
         self._ended = False
-        self._batch_messages = FIRST_BATCH_MESSAGES
-        self._balanced_s = self._checked_s = 0.0
-        self.starved_since_s: float | None = None  # monotonic; None while records flow
-        self._gone: RecordsDeleted | None = None  # told when what was read before is taken
-        self._said: str | None = None  # by an error that came instead of data
-        self._log = ClientLog(settings.redact)
+        self._balanced_s = 0.0
+        self._gone: RecordsDeleted | None = None  # reported when what was read before is taken
         self._thread = runtime.thread(target=self._run, name="drainer-fetch", daemon=True)
+        self._make_reader: Callable[[], RangeReader] = lambda: RangeReader(
+            settings,
+            topic,
+            topic_id,
+            group,
+            prefetch_bytes=prefetch_bytes,
+            batch_bytes=self._queue_bytes // BATCHES_IN_QUEUE,
+            pace=pace,
+            connect=connect,
+            clock=runtime.monotonic,
+        )
         self.failure: DrainerError | None = None
 
     @property
     def done(self) -> bool:
         """Whether all partitions are read to their ends, and all of that is in the queue."""
-        return self._ended and not self._open and self.failure is None
+        return self._ended and not self._reader.open and self.failure is None
 
     @property
     def queued_bytes(self) -> int:
@@ -131,7 +157,7 @@ class FetchThread:
     @property
     def paused(self) -> frozenset[int]:
         """The partitions that hold more than their share."""
-        return frozenset(self._paused)
+        return frozenset(self._reader.paused)
 
     @property
     def trouble(self) -> str | None:
@@ -139,16 +165,7 @@ class FetchThread:
         flow."""
         if self._gone is not None:
             return f"nothing more is read: {self._gone}"
-        since_s = self.starved_since_s
-        if since_s is None:
-            return None
-        errors = [c for c in self._log.since(since_s) if c.code is not None]
-        if errors:
-            told = [c for c in errors if c.code != KafkaError._ALL_BROKERS_DOWN] or errors
-            return told[-1].text
-        if self._said is None and self._clock() - since_s > SILENCE_S:
-            return "the broker does not answer"
-        return self._said
+        return self._reader.trouble
 
     def start(self) -> None:
         """Begin to read.
@@ -156,16 +173,7 @@ class FetchThread:
         Raises:
             UsageError: when librdkafka rejects the settings.
         """
-        settings = self._settings
-        conf = settings.fetch_conf(
-            self._log,
-            self._group,
-            max_poll_interval_ms=POLL_INTERVAL_MS,
-            # librdkafka goes on reading when a topic is recreated, but for this line of its log.
-            debug=",".join(filter(None, [settings.properties.get("debug"), "metadata"])),
-            **fetch_bounds(self._ahead_bytes(), settings.properties),
-        )
-        self._consumer = settings.consumer(conf)
+        self._reader = self._make_reader()
         self._thread.start()
 
     def next_batch(self) -> Batch | None:
@@ -188,73 +196,36 @@ class FetchThread:
 
     def _run(self) -> None:
         try:
-            self._read()
-        except KafkaException as error:
-            self.failure = unreadable(self._settings, self._topic, error.args[0])
+            with self._reader:
+                self._read()
         except RecordsDeleted as error:
             self._gone = error
             self._wait_until_taken()  # what waits may be gone by the next time
             self.failure = error
         except DrainerError as error:
             self.failure = error
-        except Exception as error:  # nobody would hear it here
+        except Exception as error:  # it would be lost here
             self.failure = Interrupted(
                 f"the fetch thread failed: {type(error).__name__}: {error}",
                 hint="this is a bug of drainer: report it; nothing is lost, resume with the plan",
                 cause=error,
             )
-        try:
-            self._consumer.close()
         finally:
             self._ended = True
             self._notify()
 
     def _read(self) -> None:
-        consume = self._consumer.consume
-        topic_id = next((origin.topic_id for origin in self._origins.values()), "")
-        self._consumer.assign([self._place(p, offset) for p, offset in self._open.items()])
-        while self._open and not self._stopping:
+        reader = self._reader
+        reader.assign(self._ranges)
+        while reader.open and not self._stopping:
             self._balance()
             if not self._has_room():
-                self.starved_since_s = None
+                reader.starved_since_s = None
                 self._wait_for_room()
                 continue
-            left = sum(self._ends[p] - offset for p, offset in self._open.items())
-            asked_s = self._clock()
-            most = min(self._batch_messages, left)
-            if self._pace is not None:
-                most = min(most, self._pace.allowed(asked_s))
-                if not most:
-                    self._wait_for_pace(self._pace, asked_s)
-                    continue
-            # It waits for all that it is asked for: ask for no more than there can be.
-            records = consume(most, CONSUME_S)
-            if self._log.topic_ids.get(self._topic, topic_id) != topic_id:
-                raise made_again(next(iter(self._origins.values())))
-            if records:
-                self.starved_since_s = self._said = None
-                self._take_in(records)
-            elif len(self._paused) == len(self._open):
-                self.starved_since_s = None
-            else:
-                self.starved_since_s = self.starved_since_s or asked_s
-                self._look_into_silence()
-                if rejected := rejected_login(self._log.since(self.starved_since_s)):
-                    answer = KafkaError(KafkaError._AUTHENTICATION, rejected.text)
-                    raise unreadable(self._settings, self._topic, answer)
-
-    def _look_into_silence(self) -> None:
-        # When its topic is deleted, librdkafka goes quiet (issue 4836).
-        now = self._clock()
-        since_s = self.starved_since_s or now
-        if now - max(since_s, self._checked_s) < SILENCE_CHECK_S:
-            return
-        # Otherwise it is known why, and to ask while brokers are away may end the process.
-        if not self._log.since(since_s):
-            ends = {p: self._ends[p] for p in self._open}
-            origin = next(iter(self._origins.values()))
-            check_topic(self._settings, origin, self._connect, SILENCE_CHECK_S, ends)
-        self._checked_s = self._clock()
+            for batch in reader.poll():
+                if self._queue.put(batch):
+                    self._notify()
 
     def _wait_for_room(self) -> None:
         self._room.clear()
@@ -262,158 +233,41 @@ class FetchThread:
             self._room.wait(ROOM_WAIT_S)
 
     def _wait_until_taken(self) -> None:
-        while not self._stopping and any(map(self._queue.holds, self._origins)):
+        while not self._stopping and any(map(self._queue.holds, self._ranges)):
             self._room.clear()
             self._room.wait(ROOM_WAIT_S)
 
-    def _wait_for_pace(self, pace: RateLimiter, now_s: float) -> None:
-        self.starved_since_s = None
-        some = ceil(PACE_WAIT_S * pace.messages_per_s)
-        time.sleep(min(pace.next_s(now_s, some), ROOM_WAIT_S))
-
-    def _ahead_bytes(self) -> int:
-        if self._pace is None:
-            return self._prefetch_bytes
-        return min(self._prefetch_bytes, ceil(AHEAD_S * self._pace.bytes_per_s))
-
     def _has_room(self) -> bool:
         # What waits of paused partitions does not keep the others out.
-        if len(self._origins) == 1:
+        if len(self._ranges) == 1:
             return self.queued_bytes < self._queue_bytes
-        held = sum(self._queue.bytes_of(partition) for partition in self._paused)
+        held = sum(self._queue.bytes_of(partition) for partition in self._reader.paused)
         return self.queued_bytes - held < self._queue_bytes // 2
 
-    def _take_in(self, records: Sequence[_Record]) -> None:
-        taken, size = 0, 0
-        for run in self._runs(records):
-            if isinstance(run, _Record):
-                self._heed(run)
-            else:
-                taken += len(run)
-                size += self._accept(run)
-        if taken:
-            if self._pace is not None:
-                self._pace.came(self._clock(), taken, size - RECORD_BYTES * taken)
-            batch_bytes = self._queue_bytes // BATCHES_IN_QUEUE
-            fitting = batch_bytes * taken // size if size else BATCH_MESSAGES
-            self._batch_messages = max(1, min(BATCH_MESSAGES, 2 * self._batch_messages, fitting))
-
-    def _runs(self, records: Sequence[_Record]) -> Iterator[Sequence[_Record] | _Record]:
-        # Records of one partition that follow each other; what is an error comes by itself.
-        if any(map(_ERROR, records)):
-            good: list[_Record] = []
-            for record in records:
-                if record.error() is None:
-                    good.append(record)
-                    continue
-                if good:
-                    yield from self._runs(good)
-                    good = []
-                yield record
-            if good:
-                yield from self._runs(good)
-        elif len(self._origins) == 1:
-            yield records
-        else:
-            for _, run in groupby(records, _PARTITION):
-                yield list(run)
-
-    def _accept(self, run: Sequence[_Record]) -> int:
-        partition, last = _place_of(run[-1])
-        if partition not in self._open:
-            return 0  # it reached its end earlier in this batch
-        end = self._ends[partition]
-        if last >= end:
-            run = [record for record in run if _place_of(record)[1] < end]
-        beside = beside_value(run)
-        size = sum(map(len, run)) + (RECORD_BYTES + beside) * len(run)
-        self._advance(partition, last + 1, run, size, beside, told=last + 1 >= end)
-        return size
-
-    def _advance(
-        self,
-        partition: int,
-        position: int,
-        run: Sequence[_Record] = (),
-        size: int = 0,
-        beside: int = 0,
-        *,
-        told: bool,
-    ) -> None:
-        end = self._ends[partition]
-        if position < end:
-            self._open[partition] = position
-        else:
-            del self._open[partition]
-            self._paused.pop(partition, None)
-            if self._open:
-                self._consumer.incremental_unassign([self._place(partition)])
-        reached = {partition: min(position, end)} if told else {}
-        if self._queue.put(Batch(self._origins[partition], run, reached, size, beside)):
-            self._notify()
-
     def _balance(self) -> None:
-        now = self._clock()
-        if (len(self._open) < 2 and not self._paused) or now - self._balanced_s < BALANCE_EVERY_S:
+        now, reader, queue = self._clock(), self._reader, self._queue
+        if (len(reader.open) < 2 and not reader.paused) or now - self._balanced_s < BALANCE_EVERY_S:
             return
         self._balanced_s = now
-        if len(self._open) < 2:
-            over, under = [], list(self._paused)
-        else:
+        over: list[int] = []
+        under = list(reader.paused)
+        if len(reader.open) > 1:
             load = self._share_of(self._load_bytes)
             queued = self._share_of(self._queue_bytes // 2)
-            used = {
-                p: max(self._load(p) / load, self._queue.bytes_of(p) / queued) for p in self._open
-            }
-            over = [p for p in used if used[p] > 1 and p not in self._paused]
-            self._paused.update({p: now for p in self._paused if self._queue.holds(p)})
+            used = {p: max(self._load(p) / load, queue.bytes_of(p) / queued) for p in reader.open}
+            over = [p for p in used if used[p] > 1 and p not in reader.paused]
+            reader.paused.update({p: now for p in reader.paused if queue.holds(p)})
             under = [
                 p
-                for p, dry_s in self._paused.items()
+                for p, dry_s in reader.paused.items()
                 if used[p] <= 0.5 or (used[p] <= 1 and now - dry_s > DRY_S)
             ]
         if over:
-            self._consumer.pause([self._place(p) for p in over])
-            self._paused.update(dict.fromkeys(over, now))
+            reader.pause(over)
         if under:
-            self._consumer.resume([self._place(p) for p in under])
-            for p in under:
-                del self._paused[p]
+            reader.resume(under)
 
     def _share_of(self, size: int) -> float:
         # More than an equal part, for the partitions are not equally busy, but never all of it.
-        count = sum(1 for p in self._origins if p in self._open or self._queue.holds(p))
+        count = sum(1 for p in self._ranges if p in self._reader.open or self._queue.holds(p))
         return inf if count < 2 else max(1.0, 2 * size / (count + 1))
-
-    def _heed(self, message: _Record) -> None:
-        # What came in place of a record: the end of the log for now, or an error.
-        answer = message.error()
-        assert answer is not None
-        code = answer.code()
-        partition, offset = _place_of(message)
-        if partition not in self._open and code != KafkaError._ALL_BROKERS_DOWN:
-            return
-        if code == KafkaError._PARTITION_EOF:
-            if offset > self._open[partition]:
-                self._advance(partition, offset, told=True)
-        elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
-            said = self._settings.redact(answer.str())
-            origin, position = self._origins[partition], self._open[partition]
-            raise out_of_range(self._settings, origin, position, said, self._connect)
-        elif code in NO_TOPIC:
-            check_topic(self._settings, self._origins[partition], self._connect)
-            self._said = answer.str()  # it is there: the brokers have not all heard of it
-        elif code in PASSING:
-            self._said = self._settings.redact(answer.str())
-        else:
-            raise unreadable(self._settings, f"{self._topic}/{partition}", answer)
-
-    def _place(
-        self, partition: int, offset: int = confluent_kafka.OFFSET_INVALID
-    ) -> TopicPartition:
-        return TopicPartition(self._topic, partition, offset)
-
-
-def _place_of(record: _Record) -> tuple[int, int]:
-    partition, offset = record.partition(), record.offset()
-    return -1 if partition is None else partition, -1 if offset is None else offset

@@ -19,8 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from drainer.errors import BrokerUnreachable, DrainerError, LockHeld, LockLost, Refused
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, may_not, unreachable
-from drainer.kafka.cluster import Cluster
-from drainer.kafka.group import GroupInfo
+from drainer.kafka.cluster import Cluster, GroupInfo
 from drainer.kafka.log import ClientLog
 from drainer.uptime import uptime_s
 

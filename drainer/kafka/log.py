@@ -69,6 +69,13 @@ class ClientLog(logging.Handler):
         """The complaints from a time of the monotonic clock on."""
         return [complaint for complaint in self.complaints if complaint.at_s >= at_s]
 
+    def trouble_since(self, at_s: float) -> str | None:
+        """The latest error from then on; that all brokers are down only when nothing else is
+        known."""
+        errors = [complaint for complaint in self.since(at_s) if complaint.code is not None]
+        telling = [c for c in errors if c.code != KafkaError._ALL_BROKERS_DOWN] or errors
+        return telling[-1].text if telling else None
+
     def properties(self) -> dict[str, Any]:
         """What goes into the configuration of a client that shall complain here."""
         logger = logging.Logger("librdkafka")  # of its own, unknown to the program's logging

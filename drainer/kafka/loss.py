@@ -30,24 +30,24 @@ from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
 
-FETCH_WAIT_MS = 10
 CONSUME_S = 0.05
+PREFETCH_BYTES = 1024 * 1024  # thrown away
 
 _CUT_HINT = (
     "find out which records its brokers lost; what is left, a new drain takes with another --plan,"
     " once the group's offset is in the log again"
 )
 
-
 Connect = Callable[[ClientSettings, float], Cluster]
 
 
 def check_topic(
     settings: ClientSettings,
-    origin: Origin,
+    topic: str,
+    topic_id: str,
     connect: Connect,
-    timeout_s: float = TIMEOUT_S,
-    ends: Mapping[int, int] | None = None,
+    timeout_s: float,
+    ends: Mapping[int, int],
 ) -> None:
     """Make sure that the topic is there and the same, as far as the cluster says so now.
 
@@ -60,33 +60,32 @@ def check_topic(
     """
     try:
         with connect(settings, timeout_s) as cluster:
-            found = cluster.topic(origin.topic)
-            logs = cluster.log_bounds(origin.topic, ends or (), settings.isolation)
+            found = cluster.topic(topic)
+            logs = cluster.log_bounds(topic, ends, settings.isolation)
     except TopicMissing:
         raise TopicGone(
-            f"topic {origin.topic} was deleted while it was drained",
+            f"topic {topic} was deleted while it was read",
             hint="its backlog is gone with it; this drain can't go on",
         ) from None
     except BrokerUnreachable:
         return  # an error that comes again is looked into again
     except Refused as error:
         raise Interrupted(str(error), hint=error.hint) from error
-    if found.topic_id != origin.topic_id:
-        raise made_again(origin)
-    for number, end in (ends or {}).items():
+    if found.topic_id != topic_id:
+        raise recreated(topic)
+    for number, end in ends.items():
         if logs[number].end < end:
             raise LogCut(
-                f"{origin.topic}/{number} lost records: its log ends at {logs[number].end} now, and"
-                f" this drain was planned up to {end}; it was cut, as an unclean leader election"
-                " does",
+                f"{topic}/{number} lost records: its log ends at {logs[number].end} now, and was to"
+                f" be read up to {end}; it was cut, as an unclean leader election does",
                 hint=_CUT_HINT,
             )
 
 
-def made_again(origin: Origin) -> TopicGone:
+def recreated(topic: str) -> TopicGone:
     """The error for a topic of the same name with another id."""
     return TopicGone(
-        f"topic {origin.topic} was deleted and recreated while it was drained",
+        f"topic {topic} was deleted and recreated while it was read",
         hint="the new one holds other records; this drain can't go on",
     )
 
@@ -108,7 +107,7 @@ def cut_logs(
     if not left:
         return found
     begun_s = time.monotonic()
-    consumer = settings.consumer(settings.fetch_conf(log, reader, fetch_wait_max_ms=FETCH_WAIT_MS))
+    consumer = settings.consumer(settings.fetch_conf(log, reader, PREFETCH_BYTES))
     try:
         places = [TopicPartition(topic, n, end, leader_epoch=e) for n, (end, e) in ends.items()]
         consumer.assign(places)
@@ -136,13 +135,13 @@ def out_of_range(
     """The error for an offset that the partition does not hold any more, or never did."""
     place = f"{origin.topic}/{origin.partition}"
     try:
-        check_topic(settings, origin, connect)
+        check_topic(settings, origin.topic, origin.topic_id, connect, TIMEOUT_S, {})
         with connect(settings, TIMEOUT_S) as cluster:
             numbers = [origin.partition]
             log = cluster.log_bounds(origin.topic, numbers, "read_uncommitted")[origin.partition]
     except TopicGone as gone:
         return gone
-    except Refused as error:
+    except (Refused, Interrupted) as error:
         return Interrupted(
             f"{place} has no record at offset {position}, and what became of it can't be asked:"
             f" {error}",
@@ -164,11 +163,10 @@ def out_of_range(
 
 def unreadable(settings: ClientSettings, place: str, answer: KafkaError) -> Interrupted:
     """The error for an answer that reading again won't change."""
-    hint = "mend the cause, then resume with the plan"
+    hint = "fix the cause first"
     if answer.code() in FORBIDDEN:
-        topic = place.partition("/")[0]
-        hint = f"{granting('READ', f'topic {topic}')}, then resume with the plan"
+        hint = granting("READ", f"topic {place.partition('/')[0]}")
     elif answer.code() in REJECTED:
-        hint = "check the login (sasl.*) of the properties, then resume with the plan"
+        hint = "check the login (sasl.*) of the properties"
     said = settings.redact(answer.str())
     return Interrupted(f"can't read {place} any further: {said}", hint=hint)

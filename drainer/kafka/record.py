@@ -1,8 +1,8 @@
-"""What a fetch hands over: batches of records of one partition, wrapped when they are wanted."""
+"""Batches of records of one partition: wrapped as messages when wanted, or as columns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from operator import methodcaller
@@ -20,27 +20,32 @@ _Headers = list[tuple[str, bytes | None]]
 _read_headers = methodcaller("headers")
 _UNREADABLE: Any = ()  # is put in the place of the broken list
 
+_Record = confluent_kafka.Message
+_Column = Callable[[Origin, Sequence[_Record]], list[Any]]
+
+_TIMESTAMP_TYPES = {
+    confluent_kafka.TIMESTAMP_CREATE_TIME: "CreateTime",
+    confluent_kafka.TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime",
+}
+
 
 class KafkaMessage(Message):
     """A message as it came from Kafka; timestamp and headers are read when asked for."""
 
     __slots__ = ("_record",)
 
-    def __init__(self, origin: Origin, record: confluent_kafka.Message, beside: int) -> None:
+    def __init__(self, origin: Origin, record: _Record, beside: int) -> None:
         # Not super().__init__: this runs for every message.
         self.origin = origin
         self.offset = record.offset()  # type: ignore[assignment]  # a record has one
         self.key = record.key()
         self.value = record.value()
         self.size = len(record) + beside
-        self._record: confluent_kafka.Message | None = record
+        self._record: _Record | None = record
 
     @property
     def timestamp(self) -> int | None:
-        if self._record is None:
-            return None
-        kind, timestamp_ms = self._record.timestamp()
-        return None if kind == confluent_kafka.TIMESTAMP_NOT_AVAILABLE else timestamp_ms
+        return None if self._record is None else _timestamp(self._record)
 
     @property
     def headers(self) -> Sequence[tuple[str, bytes | None]]:
@@ -70,7 +75,7 @@ class Batch:
     """
 
     origin: Origin
-    records: Sequence[confluent_kafka.Message]
+    records: Sequence[_Record]
     reached: dict[int, int]
     bytes: int
     beside: int = 0
@@ -88,7 +93,18 @@ class Batch:
         return map(KafkaMessage, repeat(self.origin), self.records, repeat(self.beside))
 
 
-def beside_value(records: Sequence[confluent_kafka.Message]) -> int:
+def columns(
+    origin: Origin, records: Sequence[_Record], names: Iterable[str]
+) -> dict[str, list[Any]]:
+    """Properties of records of one partition, by name; COLUMN_NAMES has all.
+
+    ``timestamp`` is in milliseconds since 1970 (UTC) or None, ``timestamp_type`` is the topic's
+    ``message.timestamp.type`` or None, ``headers`` are lists of (name, bytes or None) pairs.
+    """
+    return {name: _COLUMNS[name](origin, records) for name in names}
+
+
+def beside_value(records: Sequence[_Record]) -> int:
     """How many bytes a record has beside its value: the most that three of these have.
 
     To look at the headers of each would take longer than all the rest.
@@ -99,13 +115,13 @@ def beside_value(records: Sequence[confluent_kafka.Message]) -> int:
     return max(map(_key_and_headers, sample))
 
 
-def _key_and_headers(record: confluent_kafka.Message) -> int:
+def _key_and_headers(record: _Record) -> int:
     headers = _headers_of(record) or []
     named = sum(len(name) + len(value or b"") for name, value in headers)
     return len(record.key() or b"") + named
 
 
-def _headers_of(record: confluent_kafka.Message) -> _Headers | None:
+def _headers_of(record: _Record) -> _Headers | None:
     # None when they can't be read.
     try:
         found = _read_headers(record)
@@ -113,3 +129,26 @@ def _headers_of(record: confluent_kafka.Message) -> _Headers | None:
         record.set_headers(_UNREADABLE)
         return None
     return None if found is _UNREADABLE else cast(_Headers, found or [])
+
+
+def _timestamp(record: _Record) -> int | None:
+    kind, timestamp_ms = record.timestamp()
+    return timestamp_ms if kind in _TIMESTAMP_TYPES else None
+
+
+# What is called for each record is the client's own function where that can be: a wrapper of ours
+# would take as long again.
+_COLUMNS: Mapping[str, _Column] = {
+    "topic": lambda origin, records: [origin.topic] * len(records),
+    "partition": lambda origin, records: [origin.partition] * len(records),
+    "offset": lambda _, records: list(map(_Record.offset, records)),
+    "timestamp": lambda _, records: list(map(_timestamp, records)),
+    "timestamp_type": lambda _, records: [
+        _TIMESTAMP_TYPES.get(record.timestamp()[0]) for record in records
+    ],
+    "key": lambda _, records: list(map(_Record.key, records)),
+    "value": lambda _, records: list(map(_Record.value, records)),
+    "headers": lambda _, records: [headers or [] for headers in map(_Record.headers, records)],
+    "leader_epoch": lambda _, records: list(map(_Record.leader_epoch, records)),
+}
+COLUMN_NAMES = tuple(_COLUMNS)

@@ -1,29 +1,26 @@
-"""A sample of a topic's messages, read evenly over its logs; joins no group and commits nothing."""
+"""A sample of a backlog's messages, read evenly over it; joins no group and commits nothing."""
 
 from __future__ import annotations
 
 import random
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from drainer.errors import TopicMissing
 from drainer.kafka.backlog import Backlog
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.record import KafkaMessage
-from drainer.kafka.spans import Span, SpanReader
+from drainer.kafka.spans import Span, read_spans
 from drainer.message import Message
 
 WINDOWS, WINDOWS_MOST = 10, 50  # a partition is looked at in so many places, evenly apart
-WINDOW_MESSAGES = 250  # a larger sample has more windows rather than longer ones
+WINDOW_OFFSETS = 250  # a larger sample has more windows rather than longer ones
 WINDOWS_OF_ALL = 400  # each is a fetch, most of which is thrown away
 READER = "drainer-sample"
 PREFETCH_BYTES = 1024 * 1024  # what is read ahead of a window is thrown away
 SAMPLE_BYTES = 256 * 1024 * 1024
 ENOUGH = 0.7  # of the messages that were asked for; with fewer, holes are made up for
-
-Range = tuple[int, int]  # offsets [start, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +49,7 @@ class Sample:
 
     topic: str
     topic_id: str
-    ranges: Mapping[int, Range]
+    ranges: Mapping[int, tuple[int, int]]
     windows: Sequence[Window]
     read_s: float
     read_bytes: int
@@ -81,60 +78,36 @@ class Sample:
         return sum(window.end - window.start for window in self.windows) >= self.offsets
 
 
-def take_sample(
-    cluster: Cluster, topic: str, partitions: Iterable[int] | None, most: int, seed: int
-) -> Sample:
-    """Reads up to ``most`` messages: fewer when there are not as many, or they are huge.
-
-    Raises:
-        TopicMissing: when the topic or a partition does not exist.
-        BrokerUnreachable: when nothing arrives for a while.
-        Refused: when the topic may not be read, or its log changes while it is.
-    """
-    info = cluster.topic(topic)
-    numbers = tuple(info.partitions) if partitions is None else tuple(sorted(set(partitions)))
-    if missing := [number for number in numbers if number not in info.partitions]:
-        raise TopicMissing(
-            f"{topic}/{missing[0]} does not exist",
-            hint=f"topic {topic} has partitions {info.partitions[0]} to {info.partitions[-1]}",
-        )
-    logs = cluster.log_bounds(topic, numbers, cluster.settings.isolation)
-    ranges = {number: (log.start, log.end) for number, log in logs.items()}
-    return _read(cluster, topic, info.topic_id, ranges, windows_over(ranges, most, seed))
-
-
 def sample_backlog(cluster: Cluster, backlog: Backlog, most: int, seed: int = 0) -> Sample:
     """Reads about ``most`` messages of a backlog; every message has the same chance to be read.
 
     For that a window is a number of offsets and not of messages: where a log has holes, it gives
-    fewer. When too few come in all, as many more offsets are read. Raises as ``take_sample``.
+    fewer. When too few come in all, as many more offsets are read. Fewer come, too, when there are
+    not as many, or they are huge.
+
+    Raises:
+        BrokerUnreachable: when nothing arrives for a while.
+        Refused: when the topic may not be read, or its log changes while it is.
     """
-    ranges = {number: (part.start, part.end) for number, part in backlog.partitions.items()}
-
-    def draw(offsets: int) -> Sample:
-        windows = [
-            replace(window, end=window.start + window.most)
-            for window in windows_over(ranges, offsets, seed)
-            if window.most is not None
-        ]
-        return _read(cluster, backlog.topic, backlog.topic_id, ranges, windows)
-
-    sample = draw(most)
+    sample = _draw(cluster, backlog, most, seed)
     found = len(sample.messages)
     if found < ENOUGH * most and not sample.whole and sample.read_bytes < ENOUGH * SAMPLE_BYTES:
-        sample = draw(most * most // max(1, found))
+        sample = _draw(cluster, backlog, most * most // max(1, found), seed)
     return sample
 
 
-def windows_over(ranges: Mapping[int, Range], most: int, seed: int) -> list[Span]:
-    """Windows over all ranges, with ``most`` messages in all; each range has a share by its length.
+def windows_over(
+    ranges: Mapping[int, tuple[int, int]], most: int, seed: int
+) -> list[tuple[int, int, int]]:
+    """Windows ``(partition, start, end)`` over all ranges, of ``most`` offsets in all; each range
+    has a share by its length.
 
     A range that is no longer than its share is one window. The seed moves windows within their
     part.
     """
     lengths = {number: end - start for number, (start, end) in ranges.items() if end > start}
     chance = random.Random(seed)
-    windows: list[Span] = []
+    windows: list[tuple[int, int, int]] = []
     left, offsets_left = most, sum(lengths.values())
     for number, length in sorted(lengths.items(), key=lambda item: item[1]):
         # The short ones first: of what they don't need the long ones have more. At least one each.
@@ -142,12 +115,12 @@ def windows_over(ranges: Mapping[int, Range], most: int, seed: int) -> list[Span
         left, offsets_left = left - share, offsets_left - length
         start, end = ranges[number]
         if share == length:
-            windows.append(Span(number, start, end, share))
+            windows.append((number, start, end))
             continue
         count = min(
             share,
             WINDOWS_MOST,
-            max(WINDOWS, share // WINDOW_MESSAGES),
+            max(WINDOWS, share // WINDOW_OFFSETS),
             max(1, WINDOWS_OF_ALL // len(lengths)),
         )
         edges = [start + length * part // count for part in range(count + 1)]
@@ -155,25 +128,24 @@ def windows_over(ranges: Mapping[int, Range], most: int, seed: int) -> list[Span
             size = share * (part + 1) // count - share * part // count
             room = edges[part + 1] - edges[part] - size
             at = edges[part] + (chance.randint(0, room) if room > 0 else 0)
-            windows.append(Span(number, at, edges[part + 1], size))
-    return sorted(windows, key=lambda window: (window.partition, window.start))
+            windows.append((number, at, at + size))
+    return sorted(windows)
 
 
-def _read(
-    cluster: Cluster, topic: str, topic_id: str, ranges: Mapping[int, Range], spans: Sequence[Span]
-) -> Sample:
-    if not spans:
-        return Sample(topic, topic_id, ranges, (), 0.0, 0)
+def _draw(cluster: Cluster, backlog: Backlog, most: int, seed: int) -> Sample:
+    ranges = {number: (part.start, part.end) for number, part in backlog.partitions.items()}
+    windows = windows_over(ranges, most, seed)
     # Of huge messages each window has fewer.
-    bounded = [replace(span, most_bytes=SAMPLE_BYTES // len(spans)) for span in spans]
-    found: dict[Span, list[KafkaMessage]] = {span: [] for span in bounded}
-    reached = {span: span.start for span in bounded}
+    most_bytes = SAMPLE_BYTES // max(1, len(windows))
+    spans = [Span(*window, most_bytes=most_bytes) for window in windows]
+    found: dict[Span, list[KafkaMessage]] = {span: [] for span in spans}
+    reached = {span: span.start for span in spans}
+    topic, topic_id = backlog.topic, backlog.topic_id
     begun_s = time.monotonic()
-    with SpanReader(cluster.settings, topic, topic_id, READER, PREFETCH_BYTES) as reader:
-        for stretch in reader.read(bounded):
-            found[stretch.span] += stretch.messages
-            reached[stretch.span] = stretch.reached
-        read_s = time.monotonic() - begun_s
-    windows = [Window(span.partition, span.start, reached[span], found[span]) for span in bounded]
+    for batch in read_spans(cluster.settings, topic, topic_id, READER, spans, PREFETCH_BYTES):
+        found[batch.span] += batch.messages
+        reached[batch.span] = batch.reached
+    read_s = time.monotonic() - begun_s
+    read = [Window(span.partition, span.start, reached[span], found[span]) for span in spans]
     read_bytes = sum(message.size for messages in found.values() for message in messages)
-    return Sample(topic, topic_id, ranges, windows, read_s, read_bytes)
+    return Sample(topic, topic_id, ranges, read, read_s, read_bytes)

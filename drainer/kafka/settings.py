@@ -21,6 +21,11 @@ ISOLATION = "isolation.level"
 ISOLATIONS: tuple[Isolation, ...] = ("read_committed", "read_uncommitted")
 REDACTED = "***"
 
+KIB, MIB = 1024, 1024 * 1024
+FETCH_PARTITION_BYTES_MAX = 8 * MIB
+FETCH_BYTES_MAX = 50 * MIB
+PREFETCH_RECORD_BYTES = 512
+
 # Why each of these is drainer's to set.
 _FROM_COMMAND = "the group is named on the command line"
 _NOT_A_MEMBER = "a drain never joins the group that it drains"
@@ -221,10 +226,29 @@ class ClientSettings:
             **log.properties(),
         }
 
-    def fetch_conf(self, log: ClientLog, group: str, **owned: str | int | bool) -> dict[str, Any]:
-        """A consumer that reads what it is told to: no member, no commit, no jump of its own."""
+    def fetch_conf(
+        self, log: ClientLog, group: str, prefetch_bytes: int, **owned: str | int | bool
+    ) -> dict[str, Any]:
+        """A consumer that reads what it is told to: no member, no commit, no jump of its own.
+
+        It reads about ``prefetch_bytes`` ahead. It may overshoot by one fetch, which is a quarter
+        of that at most (but a record always fits).
+        """
+        partition_bytes = min(max(prefetch_bytes // 4, 64 * KIB), FETCH_PARTITION_BYTES_MAX)
+        fetch_bytes = min(max(prefetch_bytes // 4, partition_bytes, MIB), FETCH_BYTES_MAX)
         return self.conf(
             log,
+            # Off by default in librdkafka, on in Java: a damaged record must not be handled. It
+            # costs a sixth of the speed.
+            check_crcs=self.properties.get("check.crcs", True),
+            queued_max_messages_kbytes=max(1, prefetch_bytes // KIB),
+            # It counts no overhead in bytes; so bound the number too.
+            queued_min_messages=min(100_000, max(100, prefetch_bytes // PREFETCH_RECORD_BYTES)),
+            max_partition_fetch_bytes=partition_bytes,
+            fetch_max_bytes=fetch_bytes,
+            # How long it rests once it has read far enough ahead. Its default of a second starves
+            # a fast drain: 0.3M instead of 2M records/s.
+            fetch_queue_backoff_ms=5,
             group_id=group,
             enable_auto_commit=False,
             enable_auto_offset_store=False,
@@ -286,7 +310,7 @@ class ClientSettings:
                 f'{places[ISOLATION]}: {ISOLATION} is "{level}"',
                 hint=f"use {ISOLATIONS[0]} or {ISOLATIONS[1]}",
             )
-        conf = self.fetch_conf(ClientLog(self.redact), "drainer")
+        conf = self.fetch_conf(ClientLog(self.redact), "drainer", MIB)
         del conf[BOOTSTRAP]  # so that it does not connect
         try:
             Consumer(conf).close()

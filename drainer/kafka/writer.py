@@ -15,8 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from drainer.errors import RecordNotWritten, TopicMissing
 from drainer.handler import Fatal, Retry
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, REJECTED, granting
-from drainer.kafka.cluster import Cluster
-from drainer.kafka.config import limit, topic_config
+from drainer.kafka.cluster import Cluster, limit
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
 from drainer.policy.rate_cap import CapCurve, RateLimiter
@@ -62,7 +61,7 @@ class TopicWriter:
                     hint="make it first, with the partitions and the retention that it shall have",
                 ) from error
             self.partitions = len(found.partitions)
-            most = limit(topic_config(cluster, topic).get("max.message.bytes"))
+            most = limit(cluster.topic_config(topic).get("max.message.bytes"))
         # A batch that is too large is refused as a whole, with records that would have fit.
         batch_bytes = min(BATCH_BYTES, max(1, most // 2)) if most else BATCH_BYTES
         conf = settings.produce_conf(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from drainer.errors import NotADeadLetter, TopicMissing
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.record import KafkaMessage
-from drainer.kafka.spans import Span, SpanReader
+from drainer.kafka.spans import Span, first_messages, read_spans
 from drainer.letters.overview import LetterSurvey, Overview
 from drainer.policy.dead_letter import Letter, LetterFilter, read_letter
 from drainer.policy.redrive import RedriveProgress
@@ -32,9 +32,8 @@ def read_letters(
     if spans is None:
         bounds = cluster.log_bounds(topic, found.partitions, cluster.settings.isolation)
         spans = [Span(number, log.start, log.end) for number, log in bounds.items()]
-    with SpanReader(cluster.settings, topic, found.topic_id, READER) as reader:
-        for stretch in reader.read(spans):
-            yield from stretch.messages
+    for batch in read_spans(cluster.settings, topic, found.topic_id, READER, spans):
+        yield from batch.messages
 
 
 def letter_at(cluster: Cluster, topic: str, partition: int, offset: int) -> KafkaMessage:
@@ -44,11 +43,10 @@ def letter_at(cluster: Cluster, topic: str, partition: int, offset: int) -> Kafk
         raise TopicMissing(f"topic {topic} has no partition {partition}")
     log = cluster.log_bounds(topic, [partition], cluster.settings.isolation)[partition]
     if log.start <= offset < log.end:
-        with SpanReader(cluster.settings, topic, found.topic_id, READER) as reader:
-            for stretch in reader.read([Span(partition, offset, log.end, most=1)]):
-                for message in stretch.messages:
-                    if message.offset == offset:
-                        return message
+        ranges = {partition: (offset, offset + 1)}
+        letters = first_messages(cluster.settings, topic, found.topic_id, READER, ranges)
+        if partition in letters:
+            return letters[partition]
     raise NotADeadLetter(
         f"there is no record at {topic}/{partition}/{offset}",
         hint=f"partition {partition} holds offsets {log.start} to {log.end - 1}, with holes or not"

@@ -16,9 +16,8 @@ from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress, Range, RangeSet, join_ranges
 from drainer.engine.settings import LocalSettings
 from drainer.errors import PlanRefused, Refused
-from drainer.kafka.cluster import Cluster
+from drainer.kafka.cluster import Cluster, LogBounds
 from drainer.kafka.spans import Span
-from drainer.kafka.topic import LogBounds
 from drainer.letters.reading import read_letters
 from drainer.loader import LoadedHandler
 from drainer.operations.resume import prepare_resume

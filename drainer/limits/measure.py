@@ -94,7 +94,7 @@ def prepare_limits(
     with file.held():  # now, and not when all was asked and answered
         pass
     brokers = len(brokers_of(cluster))
-    limits = Limits(cluster.cluster_id(), brokers, at.timestamp(), settings)
+    limits = Limits(cluster.cluster_id, brokers, at.timestamp(), settings)
     if on_disk is not None:
         limits = _resumed(on_disk, limits, out)
     live = LiveTraffic()

@@ -22,10 +22,10 @@ from drainer.errors import (
     PlanRefused,
     Refused,
 )
+from drainer.kafka.backlog import held_back
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.commit import Committer
 from drainer.kafka.lock import GroupLock
-from drainer.kafka.transactions import held_back
 from drainer.operations.engine import HeldDrain
 from drainer.operations.examine import added_partitions
 from drainer.operations.group import check_inactive, holding

@@ -18,7 +18,6 @@ from drainer.kafka.commit import Committer
 from drainer.kafka.fetch import FetchThread
 from drainer.kafka.writer import Writers
 from drainer.loader import LoadedHandler
-from drainer.message import Origin
 from drainer.operations.policy import LetterWriter
 from drainer.policy.rate_cap import RateLimiter
 from drainer.store.plan_file import PlanFile
@@ -75,9 +74,9 @@ class InProcess:
             thread = FetchThread(
                 settings,
                 group=plan.group,
-                origins={n: Origin(plan.topic, plan.topic_id, n) for n in unfetched},
-                starts={n: ledger.watermark for n, ledger in unfetched.items()},
-                ends={n: ledger.end for n, ledger in unfetched.items()},
+                topic=plan.topic,
+                topic_id=plan.topic_id,
+                ranges={n: (each.watermark, each.end) for n, each in unfetched.items()},
                 queue_bytes=running.buffer_bytes // 4,
                 prefetch_bytes=running.buffer_bytes // 4,
                 partition_load=lambda number: unfetched[number].pending_bytes,

@@ -113,7 +113,7 @@ def _undo(loaded: LoadedPlan) -> str:
 
 
 def _cluster(cluster: Cluster, loaded: LoadedPlan) -> None:
-    found = cluster.cluster_id()
+    found = cluster.cluster_id
     if found != loaded.plan.cluster_id:
         raise PlanRefused(
             f"the plan is of another cluster: {loaded.plan.cluster_id}, and this one is {found}",

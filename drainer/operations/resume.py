@@ -13,8 +13,8 @@ from drainer.engine.preview import PartitionAction
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.settings import LocalSettings
 from drainer.errors import PlanRefused
+from drainer.kafka.backlog import held_back
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.transactions import held_back
 from drainer.loader import LoadedHandler, load_handler
 from drainer.mask import mask_text
 from drainer.operations.examine import changes, examine, group_offsets, insist

@@ -18,17 +18,16 @@ from drainer.engine.status import PartitionResult, Summary
 from drainer.errors import EXIT_DONE, PlanRefused
 from drainer.escape import command
 from drainer.kafka.backlog import (
+    COMMITTED_OR_EARLIEST,
+    OF_GROUPS,
     Backlog,
-    Committed,
-    Otherwise,
     PartitionBacklog,
     freeze,
     parse_from,
     parse_until,
 )
-from drainer.kafka.cluster import Cluster
+from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.lock import lock_group
-from drainer.kafka.topic import TopicInfo
 from drainer.loader import LoadedHandler
 from drainer.operations.engine import IN_PROCESS, Engine
 from drainer.operations.group import check_inactive
@@ -99,7 +98,7 @@ def prepare(
         _check_committed(cluster, path, seen)
     group_state = check_inactive(cluster, request.group)
     redrives = request.redrive is not None
-    from_ = Committed(Otherwise.EARLIEST) if redrives else parse_from(request.from_)
+    from_ = COMMITTED_OR_EARLIEST if redrives else parse_from(request.from_)
     backlog = freeze(
         cluster,
         request.topic,
@@ -138,7 +137,7 @@ def prepare(
         "the whole backlog is still in the log",
         f"{path.absolute().parent} can be written",
     ]
-    if isinstance(from_, Committed):
+    if from_ in OF_GROUPS:
         checks.append("it begins at the committed offset, and repeats what was finished above it")
     return safe(
         cluster,

@@ -7,8 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from drainer.kafka.columns import columns
-from drainer.kafka.record import Batch
+from drainer.kafka.record import Batch, columns
 
 BATCH_BYTES = 4 * 1024 * 1024
 MILLISECONDS = pa.timestamp("ms", "UTC")

@@ -13,8 +13,7 @@ from pyspark import TaskContext
 
 from drainer.errors import Refused, StateRefused
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.loss import made_again
-from drainer.message import Origin
+from drainer.kafka.loss import recreated
 from drainer.spark.failure import carrying
 from drainer.spark.python_worker import HandlerSpec, python_worker
 from drainer.spark.rows import ROW_SCHEMA
@@ -45,7 +44,7 @@ class Checking:
                 pass
             with Cluster.connect(spec.client) as cluster:
                 if cluster.topic(spec.topic).topic_id != self.topic_id:
-                    raise made_again(Origin(spec.topic, self.topic_id, 0))
+                    raise recreated(spec.topic)
             name = state.probe(spec.epoch)
         row = dict.fromkeys(ROW_SCHEMA.names) | {"claim": 0, "value": name.encode()}
         yield pa.RecordBatch.from_pylist([row] * len(numbers), schema=ROW_SCHEMA)

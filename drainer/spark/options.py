@@ -14,7 +14,7 @@ import orjson
 from pyspark import SparkFiles
 
 from drainer.errors import UsageError
-from drainer.kafka.backlog import From, Until, parse_from, parse_until
+from drainer.kafka.backlog import Bound, parse_from, parse_until
 from drainer.kafka.settings import ISOLATION, ISOLATIONS, ClientSettings
 
 NAMES = (
@@ -57,8 +57,8 @@ class ReadOptions:
     bootstrap_servers: str | None
     client_config: str | None
     partitions: tuple[int, ...]
-    from_: From
-    until: Until
+    from_: Bound
+    until: Bound
     ranges: Mapping[int, tuple[int, int]] | None = field(default=None)
     group: str | None = None
     isolation: str | None = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from drainer.core.listed import listed
 from drainer.core.progress import cut
 from drainer.errors import RecordsDeleted, Refused, TopicMissing
-from drainer.kafka.backlog import Committed, freeze
+from drainer.kafka.backlog import OF_GROUPS, freeze
 from drainer.kafka.cluster import Cluster
 from drainer.message import Origin
 from drainer.spark.options import ReadOptions
@@ -44,7 +44,7 @@ def plan_ranges(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
 
 def _frozen(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
     # A group with another start would be kept from going back; to read is to go anywhere.
-    group = options.group if isinstance(options.from_, Committed) else None
+    group = options.group if options.from_ in OF_GROUPS else None
     backlog = freeze(
         cluster, options.topic, group, options.partitions or None, options.from_, options.until
     )

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 
 from drainer.errors import UsageError
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.stream import read_range
+from drainer.kafka.spans import read_range
 from drainer.spark.arrow import record_batches
 from drainer.spark.options import ReadOptions
 from drainer.spark.ranges import OffsetRange, plan_ranges

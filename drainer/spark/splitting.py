@@ -12,7 +12,7 @@ from drainer.core.identity import identify
 from drainer.core.order import Order
 from drainer.core.plan import ALL
 from drainer.core.progress import Partial, Progress, RangeSet, checksum_keys, ranges_of
-from drainer.kafka.stream import read_range
+from drainer.kafka.spans import read_range
 from drainer.loader import split_failed
 from drainer.message import Message, Origin, SubMessage
 from drainer.policy.rate_cap import RateLimiter

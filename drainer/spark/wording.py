@@ -14,9 +14,7 @@ _WORDS = (
     ("--from ", "from="),
     ("--until ", "until="),
     ("with --partition", "with partitions="),
-    (", then resume with the plan", ", then run it again"),
     ("; this drain can't go on", ""),
-    ("while it was drained", "while it was read"),
     ("where shall the drain start", "where shall it start"),
 )
 

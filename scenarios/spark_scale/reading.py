@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
-from drainer.kafka.stream import read_range
+from drainer.kafka.spans import read_range
 from drainer.message import Origin
 from drainer.sandbox import Broker
 from drainer.spark import register, spark_session

@@ -112,14 +112,12 @@ def times_on_a_compacted_topic(stage: Stage) -> str:
                 "the broker names no record of minute 10 or later",
             )
         at = f"@{datetime.fromtimestamp(at_ms / 1000, UTC).isoformat()}"
-        what = ["-b", bootstrap, "--topic", topic, "--handler", "count", "--yes", "--json"]
-        later = _answer(stage.drainer("run", *what, "--group", "a", "--from", at), 0)
-        options = ["--group", "b", "--from", "earliest", "--until", at]
-        earlier = _answer(stage.drainer("run", *what, *options), 0)
-    counts = [answer["messages"]["done"] for answer in (later, earlier)]
-    insist(counts == [8, 6], f"drained {counts[0]} from that time on, {counts[1]} until it")
-    insist(earlier["partitions"]["0"]["committed"] == 7, "--until went past the time")
-    return "8 records from that time on and 6 before it, though the broker names none"
+        what = ["-b", bootstrap, "--topic", topic, "--handler", "count", "--yes", "--group", "a"]
+        for options in (["--from", at], ["--from", "earliest", "--until", at]):
+            done = stage.drainer("run", *what, *options)
+            insist(done.returncode == 3, f"{options}: exit {done.returncode}")
+            insist("compacted" in done.stderr, "it does not say why")
+    return "refused: brokers name wrong offsets for times on a compacted topic"
 
 
 @case(

@@ -270,7 +270,7 @@ def grant(broker: Broker, user: str, rights: Sequence[Right]) -> None:
         for right in rights
     ]
     with Cluster.connect(ClientSettings.load(broker.bootstrap_servers)) as cluster:
-        for future in cluster.connection.admin.create_acls(bindings).values():
+        for future in cluster.admin.create_acls(bindings).values():
             future.result(WAIT_S)
     seen = [right for right in rights if right.operation != "CREATE"]
     with login(broker, user) as cluster:
@@ -293,7 +293,7 @@ def take(broker: Broker, name: str | None = None) -> None:
         AclPermissionType.ANY,
     )
     with Cluster.connect(ClientSettings.load(broker.bootstrap_servers)) as cluster:
-        cluster.connection.admin.delete_acls([taken])[taken].result(WAIT_S)
+        cluster.admin.delete_acls([taken])[taken].result(WAIT_S)
 
 
 @contextmanager

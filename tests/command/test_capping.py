@@ -26,7 +26,7 @@ TIGHT = {SIZE: 1_250.0}  # 1,000/s of it are safe
 @pytest.fixture
 def write(command: Command, cluster: Cluster) -> Path:
     """Limits of this cluster that hold a drain back."""
-    return put(command, "limits.json", TIGHT, cluster.cluster_id())
+    return put(command, "limits.json", TIGHT, cluster.cluster_id)
 
 
 def put(command: Command, name: str, rates: dict[int, float], cluster_id: str) -> Path:
@@ -97,7 +97,7 @@ def test_a_resume_keeps_them_takes_others_or_none(
     kept = PlanFile(plan).load().plan.limits
     assert kept is not None
     assert kept.cap(SIZE).messages_per_s == 1_000
-    other = put(command, "other.json", ROOMY, cluster.cluster_id())
+    other = put(command, "other.json", ROOMY, cluster.cluster_id)
 
     def shown(*more: str) -> str:
         words = [str(plan), "--yes", *command.options(gate=command.gate), *more]

@@ -65,7 +65,7 @@ def test_the_checks_of_split_call_no_handle_and_touch_no_group(
     assert f"{2 * COUNT} sub-messages" in outcome.err
     assert "✓ certified on this sample: 6 checks passed, 6 not checked" in outcome.err
     assert not certify.calls.exists()
-    assert cluster.groups_with_offsets(topic.name, [0]) == ()
+    assert cluster.committed("drainer-sample", topic.name, [0]) == {0: None}
 
 
 def test_as_json_it_is_one_object_with_every_finding(certify: Certify, topic: Topic) -> None:

@@ -11,7 +11,6 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
 from drainer.kafka.record import KafkaMessage
 from drainer.kafka.settings import ClientSettings
-from drainer.message import Origin
 from kafka.topic import WAIT_S
 
 MIB = 1024 * 1024
@@ -38,17 +37,19 @@ class Reader:
     group: str = "readers"
     messages: list[KafkaMessage] = field(default_factory=list)
     positions: dict[int, int] = field(default_factory=dict)
+    topic_id: str = ""
 
     def __post_init__(self) -> None:
         self._news = threading.Event()
-        with Cluster.connect(self.settings) as cluster:
-            topic_id = cluster.topic(self.topic).topic_id
+        if not self.topic_id:
+            with Cluster.connect(self.settings) as cluster:
+                self.topic_id = cluster.topic(self.topic).topic_id
         self.fetch = FetchThread(
             self.settings,
             self.group,
-            {p: Origin(self.topic, topic_id, p) for p in self.spans},
-            {p: start for p, (start, _) in self.spans.items()},
-            {p: end for p, (_, end) in self.spans.items()},
+            self.topic,
+            self.topic_id,
+            self.spans,
             queue_bytes=self.bounds.queue_bytes,
             prefetch_bytes=self.bounds.prefetch_bytes,
             partition_load=lambda partition: self.loads.get(partition, 0),
@@ -72,7 +73,7 @@ class Reader:
 
     @property
     def complete(self) -> bool:
-        """Whether every partition is told to be read to its end."""
+        """Whether every partition is known to be read to its end."""
         return all(
             self.positions.get(partition, start) >= end
             for partition, (start, end) in self.spans.items()
@@ -98,14 +99,6 @@ class Reader:
                 raise self.fetch.failure
             assert time.monotonic() < deadline, f"read {len(self.messages)}, {self.positions}"
         return self
-
-
-def read(settings: ClientSettings, topic: str, start: int, end: int) -> tuple[list[str], list[int]]:
-    """The values and offsets of a span of partition 0."""
-    with Reader(settings, topic, {0: (start, end)}) as reader:
-        reader.read()
-        assert reader.positions == {0: end}
-        return reader.values, reader.offsets()
 
 
 def numbered(count: int, size: int = 0) -> Iterable[str]:

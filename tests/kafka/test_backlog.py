@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import pytest
 
 from drainer.errors import OffsetMissing, Refused, TopicMissing, UsageError
 from drainer.kafka.backlog import (
-    AtOffset,
-    AtTime,
+    COMMITTED_OR_EARLIEST,
+    COMMITTED_OR_END,
+    EARLIEST,
     Backlog,
-    Committed,
-    Earliest,
-    End,
-    Otherwise,
+    Bound,
     freeze,
     parse_from,
     parse_until,
@@ -22,6 +20,8 @@ from drainer.kafka.backlog import (
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from kafka.topic import Topic
+
+NOON_MS = 1_772_366_400_000
 
 
 @pytest.fixture
@@ -40,87 +40,78 @@ def span(backlog: Backlog, partition: int = 0) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("text", "parsed"),
     [
-        ("committed", Committed()),
-        ("committed-or-earliest", Committed(Otherwise.EARLIEST)),
-        ("committed-or-end", Committed(Otherwise.END)),
-        ("earliest", Earliest()),
-        ("12", AtOffset(12)),
-        ("@2026-11-20T18:00Z", AtTime(1795197600000)),
-        ("@2026-11-20T19:00+01:00", AtTime(1795197600000)),
+        ("committed", Bound("committed")),
+        ("committed-or-earliest", COMMITTED_OR_EARLIEST),
+        ("committed-or-end", COMMITTED_OR_END),
+        (" earliest ", EARLIEST),
+        ("12", Bound(offset=12)),
+        ("@2026-11-20T18:00Z", Bound(time_ms=1795197600000)),
+        ("@2026-11-20T19:00+01:00", Bound(time_ms=1795197600000)),
     ],
 )
-def test_a_start_is_a_word_an_offset_or_a_time(text: str, parsed: object) -> None:
+def test_a_start_is_a_word_an_offset_or_a_time(text: str, parsed: Bound) -> None:
     assert parse_from(text) == parsed
+    assert parse_from(str(parsed)) == parsed
 
 
 def test_a_time_without_a_zone_is_local() -> None:
     moment = datetime(2026, 11, 20, 18, 0).astimezone()
-    assert parse_until("@2026-11-20T18:00") == AtTime(round(moment.timestamp() * 1000))
-    assert parse_until("end") == End()
+    assert parse_until("@2026-11-20T18:00") == Bound(time_ms=round(moment.timestamp() * 1000))
 
 
 @pytest.mark.parametrize("text", ["", "latest", "-1", "@", "@yesterday", "1.5", "@1900-01-01"])
 def test_what_is_none_of_them_is_a_usage_error(text: str) -> None:
-    with pytest.raises(UsageError, match="neither"):
-        parse_from(text)
-    with pytest.raises(UsageError, match="neither"):
-        parse_until(text)
+    for parse in (parse_from, parse_until):
+        with pytest.raises(UsageError, match="neither"):
+            parse(text)
 
 
-def test_it_spans_from_the_committed_offset_to_the_end(
+def test_it_spans_from_the_committed_offset_to_the_end_of_now(
     cluster: Cluster, topic: Topic, group: str
 ) -> None:
     cluster.alter_committed(group, topic.name, {0: 4})
     backlog = freeze(cluster, topic.name, group)
+    topic.produce("klm")
     assert span(backlog) == (4, 10)
     assert backlog.partitions[0].committed == 4
-    assert backlog.cluster_id == cluster.cluster_id()
+    assert backlog.cluster_id == cluster.cluster_id
     assert backlog.topic_id == cluster.topic(topic.name).topic_id
     assert backlog.offsets == 6
     assert backlog.partitions[0].skipped_before == 0
 
-
-def test_what_comes_later_is_not_part_of_it(cluster: Cluster, topic: Topic, group: str) -> None:
-    backlog = freeze(cluster, topic.name, group, from_=Earliest())
-    topic.produce("klm")
-    assert span(backlog) == (0, 10)
+    ahead = freeze(cluster, topic.name, group, from_=Bound(offset=7), until=Bound(offset=12))
+    assert span(ahead) == (7, 12)
+    assert ahead.partitions[0].skipped_before == 3
+    assert span(freeze(cluster, topic.name, group, until=Bound(offset=1))) == (4, 4)
+    with pytest.raises(Refused, match="beyond the end"):
+        freeze(cluster, topic.name, group, until=Bound(offset=14))
+    for start in (EARLIEST, Bound(offset=3)):
+        with pytest.raises(Refused, match="backwards"):
+            freeze(cluster, topic.name, group, from_=start)
+    with pytest.raises(TopicMissing, match=f"{topic.name}/5"):
+        freeze(cluster, topic.name, group, [5])
 
 
 def test_without_a_committed_offset_the_start_is_never_guessed(
-    cluster: Cluster, topic: Topic, group: str
-) -> None:
-    cluster.alter_committed(f"{group}-other", topic.name, {0: 4})
-    with pytest.raises(OffsetMissing, match="no committed offset") as raised:
-        freeze(cluster, topic.name, group)
-    assert "committed-or-earliest" in (raised.value.hint or "")
-    assert f"{group}-other" in str(raised.value)
-
-
-def test_partitions_without_a_committed_offset_are_named(
     cluster: Cluster, bootstrap: str, topic_name: str, group: str
 ) -> None:
-    topic = Topic(bootstrap, topic_name, partitions=3)
-    topic.produce("ab", partition=0)
-    topic.produce("ab", partition=1)
-    cluster.alter_committed(group, topic_name, {0: 1})
-    with pytest.raises(OffsetMissing, match=rf"on 1 of 3 partitions \({topic_name}/1\)"):
+    topic = Topic(bootstrap, topic_name, partitions=20)
+    for partition in range(20):
+        topic.produce("ab", partition=partition)
+    with pytest.raises(OffsetMissing, match=f"no committed offset on {topic_name}") as raised:
         freeze(cluster, topic_name, group)
-    backlog = freeze(cluster, topic_name, group, [0, 2])
-    assert span(backlog, 0) == (1, 2)
-    assert span(backlog, 2) == (0, 0)  # an empty one needs no offset
+    assert "committed-or-earliest" in (raised.value.hint or "")
+    cluster.alter_committed(f"{group}-v2", topic_name, {0: 1})
+    with pytest.raises(OffsetMissing, match=f"groups of a like name: {group}-v2"):
+        freeze(cluster, topic_name, group)
 
-
-def test_records_deleted_before_the_start_are_refused_and_counted(
-    cluster: Cluster, topic: Topic, group: str
-) -> None:
-    cluster.alter_committed(group, topic.name, {0: 2})
-    topic.delete_before(6)
-    with pytest.raises(Refused, match="up to 4 records") as raised:
-        freeze(cluster, topic.name, group)
-    assert "--from committed-or-earliest" in (raised.value.hint or "")
-    assert span(freeze(cluster, topic.name, group, from_=Earliest())) == (6, 10)
-    with pytest.raises(Refused, match="up to 4 records"):
-        freeze(cluster, topic.name, group, from_=Committed(Otherwise.END))
+    cluster.alter_committed(group, topic_name, {0: 1})
+    with pytest.raises(OffsetMissing, match=rf"19 of 20 .*{topic_name}/5 and 14 more"):
+        freeze(cluster, topic_name, group)
+    with pytest.raises(UsageError, match="2 partitions"):
+        freeze(cluster, topic_name, group, [0, 1], Bound(offset=1))
+    with pytest.raises(UsageError, match="no group"):
+        freeze(cluster, topic_name, None)
 
 
 def test_a_group_that_committed_on_some_partitions_begins_elsewhere_as_it_is_said(
@@ -133,12 +124,14 @@ def test_a_group_that_committed_on_some_partitions_begins_elsewhere_as_it_is_sai
     topic.delete_before(1, partition=2)
     cluster.alter_committed(group, topic_name, {0: 3, 1: 1, **dict.fromkeys(range(50, 100), 0)})
 
-    begun = freeze(cluster, topic_name, group, from_=Committed(Otherwise.EARLIEST))
+    begun = freeze(cluster, topic_name, group, from_=COMMITTED_OR_EARLIEST)
     looked = freeze(cluster, topic_name, group, to_look=True)
-    ended = freeze(cluster, topic_name, group, [0, 2, 150], from_=Committed(Otherwise.END))
+    ended = freeze(cluster, topic_name, group, [0, 2, 150], from_=COMMITTED_OR_END)
+    empty = freeze(cluster, topic_name, group, [0, 3])
 
     assert [span(begun, number) for number in (0, 1, 2, 150)] == [(3, 5), (2, 5), (1, 5), (0, 5)]
     assert [span(ended, number) for number in (0, 2, 150)] == [(3, 5), (5, 5), (5, 5)]
+    assert span(empty, 3) == (0, 0), "an empty one needs no offset"
     assert begun == looked
     lost, without = begun.remarks
     assert lost.endswith(f"{topic_name}/1 (offsets 1 to 1)")
@@ -146,18 +139,22 @@ def test_a_group_that_committed_on_some_partitions_begins_elsewhere_as_it_is_sai
     assert without.endswith("the backlog begins at the earliest record there")
 
 
-def test_a_long_list_of_partitions_is_shortened(
-    cluster: Cluster, bootstrap: str, topic_name: str, group: str
+def test_records_deleted_before_the_start_are_refused_and_counted(
+    cluster: Cluster, topic: Topic, group: str
 ) -> None:
-    topic = Topic(bootstrap, topic_name, partitions=20)
-    for partition in range(20):
-        topic.produce("a", partition=partition)
-    cluster.alter_committed(group, topic_name, {0: 0})
-    with pytest.raises(OffsetMissing, match=f"{topic_name}/5 and 14 more"):
-        freeze(cluster, topic_name, group)
+    cluster.alter_committed(group, topic.name, {0: 2})
+    topic.delete_before(6)
+    for start in (Bound("committed"), COMMITTED_OR_END):
+        with pytest.raises(Refused, match="up to 4 records") as raised:
+            freeze(cluster, topic.name, group, from_=start)
+        assert "--from committed-or-earliest" in (raised.value.hint or "")
+    assert span(freeze(cluster, topic.name, group, from_=EARLIEST)) == (6, 10)
+    for offset in (11, 2):
+        with pytest.raises(Refused, match="holds offsets 6 to 10"):
+            freeze(cluster, topic.name, group, from_=Bound(offset=offset))
 
 
-def test_an_offset_beyond_the_log_tells_of_another_topic(
+def test_an_offset_beyond_the_log_is_of_another_topic(
     cluster: Cluster, topic: Topic, group: str
 ) -> None:
     cluster.alter_committed(group, topic.name, {0: 11})
@@ -165,71 +162,45 @@ def test_an_offset_beyond_the_log_tells_of_another_topic(
         freeze(cluster, topic.name, group)
 
 
-@pytest.mark.parametrize("start", [Earliest(), AtOffset(3)])
-def test_a_group_is_never_moved_backwards(
-    cluster: Cluster, topic: Topic, group: str, start: Earliest | AtOffset
-) -> None:
-    cluster.alter_committed(group, topic.name, {0: 4})
-    with pytest.raises(Refused, match="backwards"):
-        freeze(cluster, topic.name, group, from_=start)
-
-
-def test_skipping_ahead_is_allowed_and_shown(cluster: Cluster, topic: Topic, group: str) -> None:
-    cluster.alter_committed(group, topic.name, {0: 4})
-    backlog = freeze(cluster, topic.name, group, from_=AtOffset(7))
-    assert span(backlog) == (7, 10)
-    assert backlog.partitions[0].skipped_before == 3
-
-
-@pytest.mark.parametrize("start", [AtOffset(11), AtOffset(2)])
-def test_a_start_outside_of_the_log_is_refused(
-    cluster: Cluster, topic: Topic, group: str, start: AtOffset
-) -> None:
-    topic.delete_before(5)
-    with pytest.raises(Refused, match="holds offsets 5 to 10"):
-        freeze(cluster, topic.name, group, from_=start)
-
-
-def test_it_may_end_earlier_but_not_later(cluster: Cluster, topic: Topic, group: str) -> None:
-    cluster.alter_committed(group, topic.name, {0: 4})
-    assert span(freeze(cluster, topic.name, group, until=AtOffset(6))) == (4, 6)
-    assert span(freeze(cluster, topic.name, group, until=AtOffset(1))) == (4, 4)
-    with pytest.raises(Refused, match="beyond the end"):
-        freeze(cluster, topic.name, group, until=AtOffset(11))
-
-
-def test_times_are_looked_up_in_the_log(cluster: Cluster, topic: Topic, group: str) -> None:
-    now = datetime.now(UTC)
-    past, future = (
-        AtTime(round((now + timedelta(hours=hours)).timestamp() * 1000)) for hours in (-1, 1)
-    )
-    assert span(freeze(cluster, topic.name, group, from_=past, until=future)) == (0, 10)
-    assert span(freeze(cluster, topic.name, group, from_=future)) == (10, 10)
-    assert span(freeze(cluster, topic.name, group, from_=past, until=past)) == (0, 0)
-
-
-def test_one_offset_is_not_the_offset_of_several_partitions(
-    cluster: Cluster, bootstrap: str, topic_name: str, group: str
-) -> None:
-    Topic(bootstrap, topic_name, partitions=2).produce("ab")
-    with pytest.raises(UsageError, match="2 partitions"):
-        freeze(cluster, topic_name, group, from_=AtOffset(1))
-    assert span(freeze(cluster, topic_name, group, [0], AtOffset(1))) == (1, 2)
-
-
-def test_a_partition_that_does_not_exist_is_refused(
-    cluster: Cluster, topic: Topic, group: str
-) -> None:
-    with pytest.raises(TopicMissing, match=f"{topic.name}/5"):
-        freeze(cluster, topic.name, group, [5], Earliest())
-
-
 def test_an_open_transaction_ends_it_unless_uncommitted_records_are_wanted(
     cluster: Cluster, bootstrap: str, topic: Topic, group: str
 ) -> None:
     producer = topic.open_transaction("kl")
-    assert span(freeze(cluster, topic.name, group, from_=Earliest())) == (0, 10)
+    backlog = freeze(cluster, topic.name, group, from_=EARLIEST)
+    assert span(backlog) == (0, 10)
+    [held] = backlog.held
+    assert (held.offset, held.offsets) == (10, 2)
+    assert held.since_ms is not None
     level = ["isolation.level=read_uncommitted"]
     with Cluster.connect(ClientSettings.load(bootstrap, None, level)) as uncommitted:
-        assert span(freeze(uncommitted, topic.name, group, from_=Earliest())) == (0, 12)
+        assert span(freeze(uncommitted, topic.name, group, from_=EARLIEST)) == (0, 12)
     producer.abort_transaction()
+
+
+def test_a_time_is_the_first_record_by_offset_that_is_as_late(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    topic = Topic(bootstrap, topic_name, partitions=3)
+    topic.stamp([("k", NOON_MS + n) for n in (5, 1, 3, 9, 2)])
+    topic.stamp([("k", NOON_MS + n) for n in (5, 6)], partition=1)
+    for later, first in ((0, 0), (5, 0), (6, 3), (9, 3), (10, 5)):
+        at = Bound(time_ms=NOON_MS + later)
+        assert span(freeze(cluster, topic_name, None, [0], at)) == (first, 5)
+        assert span(freeze(cluster, topic_name, None, [0], EARLIEST, at)) == (0, first)
+    found = freeze(cluster, topic_name, None, from_=Bound(time_ms=NOON_MS + 6))
+    assert [span(found, number)[0] for number in range(3)] == [3, 1, 0]
+
+    producer = topic.open_transaction("a", partition=1)  # of now, and not shown yet
+    assert span(freeze(cluster, topic_name, None, [1], Bound(time_ms=NOON_MS + 7)), 1) == (2, 2)
+    producer.abort_transaction()
+
+
+def test_a_time_on_a_compacted_topic_is_refused(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    """What compaction removed stays in the index by time, and brokers name wrong offsets."""
+    Topic(bootstrap, topic_name, config={"cleanup.policy": "compact,delete"})
+    for bounds in ((Bound(time_ms=NOON_MS), parse_until("end")), (EARLIEST, Bound(time_ms=1))):
+        with pytest.raises(Refused, match="is compacted") as raised:
+            freeze(cluster, topic_name, None, None, *bounds)
+        assert "name an offset" in (raised.value.hint or "")

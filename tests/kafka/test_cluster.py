@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import Future
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +11,7 @@ from drainer.errors import BrokerUnreachable, TopicMissing
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
-from kafka.topic import PASSWORD, USER, WAIT_S, Topic, eventually
+from kafka.topic import PASSWORD, USER, Topic, eventually
 
 AT_MOST_S = 10.5
 SASL = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", f"sasl.username={USER}")
@@ -58,7 +56,7 @@ def test_the_right_password_gets_in(broker: Broker) -> None:
         broker.sasl_bootstrap_servers, None, [*SASL, f"sasl.password={PASSWORD}"]
     )
     with Cluster.connect(settings) as cluster:
-        assert cluster.cluster_id()
+        assert cluster.cluster_id
 
 
 def test_a_frozen_broker_is_told_within_the_time_given(own_broker: Broker) -> None:
@@ -113,15 +111,6 @@ def test_a_live_member_makes_a_group_active_and_is_named(
     assert cluster.group(f"g-{topic_name}").state == "empty"
 
 
-def test_groups_with_offsets_are_found_for_hints(
-    cluster: Cluster, bootstrap: str, topic_name: str
-) -> None:
-    Topic(bootstrap, topic_name).produce("abc")
-    cluster.alter_committed(f"g-{topic_name}", topic_name, {0: 2})
-    found = cluster.groups_with_offsets(topic_name, [0], near=f"g-{topic_name}")
-    assert found == (f"g-{topic_name}",)
-
-
 def test_an_empty_group_can_be_removed(cluster: Cluster, bootstrap: str, topic_name: str) -> None:
     Topic(bootstrap, topic_name).produce("abc")
     cluster.alter_committed(f"g-{topic_name}", topic_name, {0: 2})
@@ -142,14 +131,5 @@ def test_a_coordinator_that_has_only_begun_is_waited_for(
                 assert cluster.committed(f"g-{number}", "nothing", [0]) == {0: None}
 
 
-def test_each_of_several_brokers_is_asked_how_long_offsets_are_kept(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The sandbox has one broker, so it is named twice.
-    admin = cluster.connection.admin
-    (node,) = admin.describe_cluster().result(WAIT_S).nodes
-    found: Future[SimpleNamespace] = Future()
-    found.set_result(SimpleNamespace(nodes=[node, node]))
-    monkeypatch.setattr(admin, "describe_cluster", lambda **_: found)
-
+def test_the_broker_says_how_long_offsets_are_kept(cluster: Cluster) -> None:
     assert cluster.offsets_kept_s() == 7 * 24 * 3600

@@ -10,7 +10,6 @@ import pytest
 from confluent_kafka import Producer
 
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.config import topic_config
 from drainer.limits.kafka.topic import (
     assignment,
     create_test_topic,
@@ -62,7 +61,7 @@ def test_a_test_topic_is_found_again_and_removed_and_a_stranger_s_is_not(
     create_test_topic(cluster, name, 3, 2_000_000)
 
     assert cluster.topic(name).partitions == (0, 1, 2)
-    assert int(topic_config(cluster, name)["max.message.bytes"]) > 2_000_000
+    assert int(cluster.topic_config(name)["max.message.bytes"]) > 2_000_000
     found = find_test_topics(cluster)
     assert name in found
     assert stranger.name not in found

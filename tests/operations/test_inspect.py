@@ -15,8 +15,7 @@ from drainer.handler import Handler
 from drainer.insight.ages import step_for
 from drainer.insight.inspect import InspectRequest, inspect
 from drainer.insight.view.inspect import hot_row, warnings
-from drainer.kafka.cluster import Cluster
-from drainer.kafka.topic import TopicInfo
+from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.loader import LoadedHandler, as_handler
 from drainer.message import Message, SubMessage
 from kafka.topic import Topic
@@ -373,7 +372,7 @@ def test_without_committed_offsets_it_is_counted_from_the_earliest_record_and_sa
     )
 
     assert (none.messages, some.messages, said.messages) == (30, 26, 2)
-    assert f"(groups with offsets on it: other-{topic_name})" in warnings(none)[0]
+    assert f"no committed offset on {topic_name}" in warnings(none)[0]
     assert f"on 8 of 10 partitions ({topic_name}/2, " in warnings(some)[0]
     assert warnings(some)[0].endswith(
         f"{topic_name}/6 and 3 more): the backlog begins at the earliest record there"

@@ -11,14 +11,12 @@ from confluent_kafka import Message as Answer
 
 from drainer.errors import BrokerUnreachable, DrainerError, TopicMissing
 from drainer.kafka.answers import Right
-from drainer.kafka.cluster import Cluster
-from drainer.kafka.group import GroupInfo, Member
+from drainer.kafka.cluster import Cluster, GroupInfo, LogBounds, Member, TopicInfo
 from drainer.kafka.settings import ClientSettings
-from drainer.kafka.topic import LogBounds, TopicInfo
 from simulation.backlog import GROUP, TOPIC, TOPIC_ID, Backlog
 from simulation.world import World
 
-STRANGER = Member("consumer-1-abc", "consumer-1", "10.0.0.7", None, ((TOPIC, 0),))
+STRANGER = Member("consumer-1-abc", "consumer-1", "10.0.0.7")
 CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
 ANSWER_S = 5.0  # how long an answer is waited for that does not come
 FETCH_MOST = 16
@@ -121,6 +119,8 @@ class SimCluster(Cluster):
     def __init__(self, broker: Broker, settings: ClientSettings) -> None:
         self.broker = broker
         self.settings = settings
+        self.cluster_id = CLUSTER_ID
+        self.admin: Any = SimAdmin(broker)
 
     def connect(  # type: ignore[override]
         self, settings: ClientSettings, timeout_s: float = ANSWER_S
@@ -131,12 +131,16 @@ class SimCluster(Cluster):
     def close(self) -> None:
         """There is no connection."""
 
-    def cluster_id(self) -> str:
-        return CLUSTER_ID
+    def ask(self, what: str, attempt: Callable[[float], Any], *_: Any, **named: Any) -> Any:
+        self.broker.ask(what)
+        return attempt(ANSWER_S)
 
-    @property
-    def connection(self) -> Any:
-        return SimConnection(self.broker)
+    def wait(self, future: Any, timeout_s: float) -> Any:
+        return future
+
+    def topic_config(self, name: str) -> dict[str, str]:
+        self.broker.ask("configuration")
+        return {}
 
     def topic(self, name: str, right: Right = "READ") -> TopicInfo:
         self.broker.ask("topic")
@@ -183,10 +187,8 @@ class SimCluster(Cluster):
             raise BrokerUnreachable("the commit of group billing got no answer")
         broker.world.step("ask after the commit")
 
-    def groups_with_offsets(
-        self, topic: str, partitions: Iterable[int], near: str = ""
-    ) -> tuple[str, ...]:
-        return ()
+    def near_groups(self, name: str) -> list[str]:
+        return []
 
     def log_bounds(
         self, topic: str, partitions: Iterable[int], isolation: str
@@ -204,26 +206,15 @@ class SimCluster(Cluster):
         self.broker.seen = self.broker.seen or what
 
 
-class SimConnection:
-    """What makes the dead-letter topic, and knows its configuration; an administrator, too."""
+class SimAdmin:
+    """What makes the dead-letter topic."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self.admin = self
-
-    def ask(self, what: str, attempt: Callable[[float], Any], **_: object) -> Any:
-        self._broker.ask(what)
-        return attempt(ANSWER_S)
-
-    def wait(self, answer: Any, _: float) -> Any:
-        return answer
 
     def create_topics(self, new: Sequence[Any], *, validate_only: bool, **_: object) -> Any:
         self._broker.dead_letter_topic |= not validate_only
         return {each.topic: None for each in new}
-
-    def describe_configs(self, resources: Sequence[Any], **_: object) -> Any:
-        return {each: {} for each in resources}
 
 
 class SimConsumer:

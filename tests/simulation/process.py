@@ -15,7 +15,7 @@ from drainer.engine import threads
 from drainer.engine.ports import Source
 from drainer.engine.runtime import Runtime
 from drainer.errors import Refused
-from drainer.kafka import transactions
+from drainer.kafka import backlog
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, SubMessage
 from drainer.operations import start
@@ -143,7 +143,7 @@ class SimSettings(ClientSettings):
     it: Any = None
 
     def consumer(self, conf: Mapping[str, Any]) -> Any:
-        if conf["group.id"] == transactions.READER:
+        if conf["group.id"] == backlog.READER:
             raise Refused("nobody asks since when a transaction is open")
         return SimConsumer(self.it.broker, self.it.process.pause, conf)
 

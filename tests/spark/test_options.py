@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from drainer.errors import UsageError
-from drainer.kafka.backlog import AtOffset, AtTime, Committed, Earliest, End
+from drainer.kafka.backlog import COMMITTED, EARLIEST, END, Bound
 from drainer.message import Origin
 from drainer.spark.options import ReadOptions
 from drainer.spark.ranges import OffsetRange
 
 
 def test_without_a_group_the_start_is_the_first_record_else_its_committed_offset() -> None:
-    assert ReadOptions.parse({"topic": "t"}).from_ == Earliest()
-    assert ReadOptions.parse({"topic": "t", "group": "g"}).from_ == Committed()
-    assert ReadOptions.parse({"topic": "t", "group": "g", "from": "7"}).from_ == AtOffset(7)
+    assert ReadOptions.parse({"topic": "t"}).from_ == EARLIEST
+    assert ReadOptions.parse({"topic": "t", "group": "g"}).from_ == COMMITTED
+    assert ReadOptions.parse({"topic": "t", "group": "g", "from": "7"}).from_ == Bound(offset=7)
 
 
 def test_every_option_is_understood_whatever_its_case() -> None:
@@ -33,8 +33,8 @@ def test_every_option_is_understood_whatever_its_case() -> None:
     )
 
     assert said.partitions == (0, 2)
-    assert said.from_ == AtTime(1795197600000)
-    assert said.until == End()
+    assert said.from_ == Bound(time_ms=1795197600000)
+    assert said.until == END
     assert said.tasks == 4
     assert said.settings().isolation == "read_uncommitted"
     assert said.settings().bootstrap_servers == "a:1"

@@ -11,8 +11,7 @@ from drainer.insight.statistics.contents import Bin, ContentsMeter
 from drainer.insight.statistics.retention_forecast import Doom, Retention
 from drainer.insight.statistics.skew import SkewMeter
 from drainer.insight.view.inspect import inspection_page, show_inspection, warnings
-from drainer.kafka.group import GroupInfo, Member
-from drainer.kafka.topic import Replicas
+from drainer.kafka.cluster import GroupInfo, Member, Replicas
 from drainer.message import Message, Origin, SubMessage
 from drainer.view.page import Edges, Page
 
@@ -140,7 +139,7 @@ def test_of_many_partitions_the_worst_come_first() -> None:
 
 
 def test_members_of_an_active_group_are_named() -> None:
-    member = Member("id-1", "indexer-7", "10.0.0.1", None, ())
+    member = Member("id-1", "indexer-7", "10.0.0.1")
     page = page_of(group=GroupInfo("indexer", "stable", "classic", (member,)))
 
     assert "indexer-7 on 10.0.0.1; a drain needs it empty" in told(page)["group"]

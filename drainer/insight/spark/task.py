@@ -19,7 +19,7 @@ from drainer.insight.statistics.skew import SplitTotals, key_text
 from drainer.insight.statistics.tally import Named, Tally
 from drainer.kafka.record import KafkaMessage
 from drainer.kafka.settings import ClientSettings
-from drainer.kafka.stream import read_range
+from drainer.kafka.spans import read_range
 from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
 from drainer.policy.rules.rule_filter import RuleFilter, limit_text

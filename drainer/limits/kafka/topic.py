@@ -108,17 +108,16 @@ def create_test_topic(
     }
     spread = assignment(partitions, brokers, replicas)
     new = NewTopic(name, num_partitions=partitions, replica_assignment=spread, config=config)
-    connection = cluster.connection
 
     def attempt(left: float) -> None:
-        asked = connection.admin.create_topics([new], request_timeout=left)
+        asked = cluster.admin.create_topics([new], request_timeout=left)
         # The answer may have been lost, and nobody else has this name.
         with _ignoring({KafkaError.TOPIC_ALREADY_EXISTS}):
-            connection.wait(asked[name], left)
+            cluster.wait(asked[name], left)
 
     with _needing("CREATE"):
-        connection.ask(f"create the test topic {name}", attempt)
-    until_s = time.monotonic() + connection.timeout_s
+        cluster.ask(f"create the test topic {name}", attempt)
+    until_s = time.monotonic() + cluster.timeout_s
     while (
         len(cluster.topic(name, "DESCRIBE").partitions) < partitions and time.monotonic() < until_s
     ):
@@ -150,16 +149,15 @@ def delete_test_topics(cluster: Cluster, names: Collection[str]) -> None:
         BrokerUnreachable: when no answer came.
     """
     _insist_on_test_topics(names)
-    connection = cluster.connection
 
     def delete(name: str, left: float) -> None:
-        asked = connection.admin.delete_topics([name], request_timeout=left)
+        asked = cluster.admin.delete_topics([name], request_timeout=left)
         with _ignoring(NO_TOPIC):
-            connection.wait(asked[name], left)
+            cluster.wait(asked[name], left)
 
     with _needing("DELETE"):
         for name in names:
-            connection.ask(f"delete the test topic {name}", partial(delete, name))
+            cluster.ask(f"delete the test topic {name}", partial(delete, name))
 
 
 def live_traffic(cluster: Cluster, look_s: float = LOOK_S) -> LiveTraffic:
@@ -195,10 +193,7 @@ def _moving(cluster: Cluster, partitions: Mapping[str, int], look_s: float) -> d
 
 
 def _metadata(cluster: Cluster) -> Any:
-    connection = cluster.connection
-    return connection.ask(
-        "list the topics", lambda left: connection.admin.list_topics(timeout=left)
-    )
+    return cluster.ask("list the topics", lambda left: cluster.admin.list_topics(timeout=left))
 
 
 def _topics(cluster: Cluster) -> dict[str, int]:
@@ -206,29 +201,27 @@ def _topics(cluster: Cluster) -> dict[str, int]:
 
 
 def _groups(cluster: Cluster) -> list[tuple[str, ConsumerGroupState]]:
-    connection = cluster.connection
 
     def attempt(left: float) -> list[tuple[str, ConsumerGroupState]]:
-        asked = connection.admin.list_consumer_groups(request_timeout=left)
-        return [(each.group_id, each.state) for each in connection.wait(asked, left).valid]
+        asked = cluster.admin.list_consumer_groups(request_timeout=left)
+        return [(each.group_id, each.state) for each in cluster.wait(asked, left).valid]
 
-    return connection.ask("list the groups", attempt)
+    return cluster.ask("list the groups", attempt)
 
 
 def _ends(cluster: Cluster, partitions: Mapping[str, int]) -> dict[tuple[str, int], int]:
-    connection = cluster.connection
     places = [TopicPartition(name, n) for name, count in partitions.items() for n in range(count)]
 
     def attempt(left: float) -> dict[tuple[str, int], int]:
-        asked = connection.admin.list_offsets(dict.fromkeys(places, LATEST), request_timeout=left)
+        asked = cluster.admin.list_offsets(dict.fromkeys(places, LATEST), request_timeout=left)
         found = {}
         for place, one in asked.items():
             # Without a leader nothing is written to it; and it may be deleted meanwhile.
             with _ignoring(_NO_ANSWER):
-                found[place.topic, place.partition] = connection.wait(one, left).offset
+                found[place.topic, place.partition] = cluster.wait(one, left).offset
         return found
 
-    return connection.ask("read the ends of all logs", attempt) if places else {}
+    return cluster.ask("read the ends of all logs", attempt) if places else {}
 
 
 @contextmanager

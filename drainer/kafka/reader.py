@@ -1,0 +1,301 @@
+"""Reading ranges of a topic's partitions: exactly their records, or an error that says why not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import groupby
+from math import ceil
+from typing import Self
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from drainer.errors import BrokerUnreachable
+from drainer.kafka.answers import NO_TOPIC, PASSING_TO_READERS, rejected_login
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.log import ClientLog
+from drainer.kafka.loss import Connect, check_topic, out_of_range, recreated, unreadable
+from drainer.kafka.record import Batch, beside_value
+from drainer.kafka.settings import ClientSettings
+from drainer.message import Origin
+from drainer.policy.rate_cap import RateLimiter
+
+BATCH_MESSAGES = 2000  # at most; the gain above is nil and the pause for the drain grows
+FIRST_BATCH_MESSAGES = 16  # until it is known how large messages are
+CONSUME_S = 0.02  # consume() waits that long for a batch that stays short
+SILENCE_CHECK_S = 1.0
+SILENCE_S = 3.0  # below its end, a partition always has something to say
+PACE_WAIT_S = 0.02  # what comes in that time at a pace is fetched at once
+PACE_WAIT_MOST_S = 0.1
+AHEAD_S = 0.5  # of a pace that the client may read ahead: it does that at full speed
+RECORD_BYTES = 250  # the objects of one record beside its key and value
+POLL_INTERVAL_MS = 24 * 60 * 60 * 1000
+# By default a fetch that reached the log's end waits half a second for more, and whatever is read
+# next waits behind it.
+FETCH_WAIT_MS = 10
+
+_ERROR = confluent_kafka.Message.error
+_PARTITION = confluent_kafka.Message.partition
+
+_Record = confluent_kafka.Message
+
+
+class RangeReader:
+    """A consumer that reads what it is told to, joins no group, and commits nothing.
+
+    A context manager, for one thread; ``starved_since_s`` and ``trouble`` are for any.
+
+    Args:
+        settings: how to connect.
+        topic: its name.
+        topic_id: its id; another one under this name is not read.
+        reader: the name of a group that the broker sees, for its quotas and rights.
+        prefetch_bytes: what the client may hold beside a batch.
+        batch_bytes: what a batch should have at most; one record is read in any case.
+        pace: holds the reading to a cap.
+        connect: makes a connection, to look what became of what can't be read.
+        clock: monotonic, in seconds.
+
+    Raises UsageError when librdkafka rejects the settings.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        topic: str,
+        topic_id: str,
+        reader: str,
+        *,
+        prefetch_bytes: int,
+        batch_bytes: int,
+        pace: RateLimiter | None = None,
+        connect: Connect = Cluster.connect,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._topic_id = topic_id
+        self._batch_bytes = batch_bytes
+        self._pace = pace
+        self._connect = connect
+        self._clock = clock
+        self._log = ClientLog(settings.redact)
+        self._origins: dict[int, Origin] = {}
+        self._ends: dict[int, int] = {}
+        self._batch_messages = FIRST_BATCH_MESSAGES
+        self._checked_s = 0.0
+        self._said: str | None = None  # by an error that came instead of data
+        self.open: dict[int, int] = {}  # the next offset of each partition that is not at its end
+        self.paused: dict[int, float] = {}  # by when they were, or something else happened to them
+        self.starved_since_s: float | None = None  # None while records flow
+        ahead_bytes = prefetch_bytes
+        if pace is not None:
+            ahead_bytes = min(prefetch_bytes, ceil(AHEAD_S * pace.bytes_per_s))
+        self._consumer = settings.consumer(
+            settings.fetch_conf(
+                self._log,
+                reader,
+                ahead_bytes,
+                max_poll_interval_ms=POLL_INTERVAL_MS,
+                fetch_wait_max_ms=FETCH_WAIT_MS,
+                # librdkafka goes on reading when a topic is recreated, but for this line of its
+                # log.
+                debug=",".join(filter(None, [settings.properties.get("debug"), "metadata"])),
+            )
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(KafkaException):
+            self._consumer.close()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing arrives; None while records flow."""
+        since_s = self.starved_since_s
+        if since_s is None:
+            return None
+        if said := self._log.trouble_since(since_s):
+            return said
+        if self._said is None and self._clock() - since_s > SILENCE_S:
+            return "the broker does not answer"
+        return self._said
+
+    def assign(self, ranges: Mapping[int, tuple[int, int]]) -> None:
+        """Read these offsets ``[start, end)`` by partition, and nothing else from now on."""
+        self._origins = {n: Origin(self._topic, self._topic_id, n) for n in ranges}
+        self._ends = {number: end for number, (_, end) in ranges.items()}
+        self.open = {number: start for number, (start, end) in ranges.items() if start < end}
+        self._consumer.assign([self._place(n, offset) for n, offset in self.open.items()])
+
+    def leave(self, partition: int) -> None:
+        """Read no more of a partition."""
+        del self.open[partition]
+        self.paused.pop(partition, None)
+        if self.open:  # it would read on
+            self._consumer.incremental_unassign([self._place(partition)])
+
+    def pause(self, partitions: Sequence[int]) -> None:
+        """Pass these over; what was read ahead of them is read again later."""
+        self._consumer.pause([self._place(number) for number in partitions])
+        self.paused.update(dict.fromkeys(partitions, self._clock()))
+
+    def resume(self, partitions: Sequence[int]) -> None:
+        """Read on."""
+        self._consumer.resume([self._place(number) for number in partitions])
+        for number in partitions:
+            del self.paused[number]
+
+    def poll(self, most: int = BATCH_MESSAGES) -> Iterator[Batch]:
+        """The next batches, of up to ``most`` records in all; none when none came soon.
+
+        Raises:
+            RecordsDeleted: when retention takes records of a range before they were read.
+            LogCut: when a log ends before its range.
+            TopicGone: when the topic was deleted or recreated.
+            Interrupted: when it can't be read for another reason.
+        """
+        asked_s = self._clock()
+        # It waits for all that it is asked for: ask for no more than there can be.
+        left = sum(self._ends[number] - offset for number, offset in self.open.items())
+        most = min(most, self._batch_messages, left)
+        if self._pace is not None:
+            most = min(most, self._pace.allowed(asked_s))
+            if not most:
+                self._wait_for_pace(self._pace, asked_s)
+                return
+        try:
+            records = self._consumer.consume(most, CONSUME_S)
+        except KafkaException as error:
+            raise unreadable(self._settings, self._topic, error.args[0]) from None
+        if self._log.topic_ids.get(self._topic, self._topic_id) != self._topic_id:
+            raise recreated(self._topic)
+        if records:
+            self.starved_since_s = self._said = None
+            taken = size = 0
+            for batch in self._batches(records):
+                taken += len(batch)
+                size += batch.bytes
+                yield batch
+            if taken:
+                self._learn(taken, size)
+        elif len(self.paused) == len(self.open):
+            self.starved_since_s = None
+        else:
+            self.starved_since_s = self.starved_since_s or asked_s
+            self._look_into_silence(self.starved_since_s)
+
+    def insist_on_news(self, silence_s: float) -> None:
+        """Raises BrokerUnreachable when nothing has come for so long."""
+        since_s = self.starved_since_s
+        if since_s is None or self._clock() - since_s <= silence_s:
+            return
+        number, offset = min(self.open.items())
+        raise BrokerUnreachable(
+            f"{self._topic}/{number} can't be read any further: nothing came from offset {offset}"
+            f" on in {silence_s:.3g} s, though it held records up to {self._ends[number]}:"
+            f" {self.trouble or 'the log may have been cut'}",
+            hint="is the leader of this partition up? Then try again",
+        )
+
+    def _look_into_silence(self, since_s: float) -> None:
+        if rejected := rejected_login(self._log.since(since_s)):
+            answer = KafkaError(KafkaError._AUTHENTICATION, rejected.text)
+            raise unreadable(self._settings, self._topic, answer)
+        # When its topic is deleted, librdkafka goes quiet (issue 4836).
+        if self._clock() - max(since_s, self._checked_s) < SILENCE_CHECK_S:
+            return
+        # Otherwise it is known why, and to ask while brokers are away may end the process.
+        if not self._log.since(since_s):
+            self._check_topic({number: self._ends[number] for number in self.open})
+        self._checked_s = self._clock()
+
+    def _check_topic(self, ends: Mapping[int, int]) -> None:
+        check_topic(
+            self._settings, self._topic, self._topic_id, self._connect, SILENCE_CHECK_S, ends
+        )
+
+    def _wait_for_pace(self, pace: RateLimiter, now_s: float) -> None:
+        self.starved_since_s = None
+        some = ceil(PACE_WAIT_S * pace.messages_per_s)
+        time.sleep(min(pace.next_s(now_s, some), PACE_WAIT_MOST_S))
+
+    def _learn(self, taken: int, size: int) -> None:
+        if self._pace is not None:
+            self._pace.came(self._clock(), taken, size - RECORD_BYTES * taken)
+        fitting = self._batch_bytes * taken // size
+        self._batch_messages = max(1, min(BATCH_MESSAGES, 2 * self._batch_messages, fitting))
+
+    def _batches(self, records: Sequence[_Record]) -> Iterator[Batch]:
+        # Of records of one partition that follow each other; what is an error comes by itself.
+        if any(map(_ERROR, records)):
+            for failed, run in groupby(records, lambda record: record.error() is not None):
+                if failed:
+                    for record in run:
+                        yield from self._note(record)
+                else:
+                    yield from self._batches(list(run))
+        elif len(self._ends) == 1:
+            yield from self._accept(records)
+        else:
+            for _, run in groupby(records, _PARTITION):
+                yield from self._accept(list(run))
+
+    def _accept(self, run: Sequence[_Record]) -> Iterator[Batch]:
+        partition, last = _place_of(run[-1])
+        if partition not in self.open:
+            return  # it reached its end earlier in this batch
+        end = self._ends[partition]
+        if last >= end:
+            run = [record for record in run if _place_of(record)[1] < end]
+        beside = beside_value(run)
+        size = sum(map(len, run)) + (RECORD_BYTES + beside) * len(run)
+        reached = self._advance(partition, last + 1)
+        origin = self._origins[partition]
+        yield Batch(origin, run, {partition: end} if reached == end else {}, size, beside)
+
+    def _advance(self, partition: int, position: int) -> int:
+        end = self._ends[partition]
+        if position >= end:
+            self.leave(partition)
+            return end
+        self.open[partition] = position
+        return position
+
+    def _note(self, message: _Record) -> Iterator[Batch]:
+        # What came in place of a record: the end of the log for now, or an error.
+        answer = message.error()
+        assert answer is not None
+        code = answer.code()
+        partition, offset = _place_of(message)
+        if partition not in self.open and code != KafkaError._ALL_BROKERS_DOWN:
+            return
+        if code == KafkaError._PARTITION_EOF:
+            if offset > self.open[partition]:
+                reached = {partition: self._advance(partition, offset)}
+                yield Batch(self._origins[partition], (), reached, 0)
+        elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
+            said = self._settings.redact(answer.str())
+            origin, position = self._origins[partition], self.open[partition]
+            raise out_of_range(self._settings, origin, position, said, self._connect)
+        elif code in NO_TOPIC:
+            self._check_topic({})
+            self._said = answer.str()  # it is there: the brokers have not all heard of it
+        elif code in PASSING_TO_READERS:
+            self._said = self._settings.redact(answer.str())
+        else:
+            raise unreadable(self._settings, f"{self._topic}/{partition}", answer)
+
+    def _place(
+        self, partition: int, offset: int = confluent_kafka.OFFSET_INVALID
+    ) -> TopicPartition:
+        return TopicPartition(self._topic, partition, offset)
+
+
+def _place_of(record: _Record) -> tuple[int, int]:
+    partition, offset = record.partition(), record.offset()
+    return -1 if partition is None else partition, -1 if offset is None else offset

@@ -1,0 +1,254 @@
+"""What is read of a range: exactly its records, or an error; never a part that looks like all."""
+
+from __future__ import annotations
+
+import tracemalloc
+from itertools import pairwise
+
+import pytest
+from confluent_kafka import Producer
+
+from core.limit_samples import limits
+from drainer.errors import BrokerUnreachable, RecordsDeleted, Refused, TopicGone, TopicMissing
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.record import beside_value
+from drainer.kafka.settings import ClientSettings
+from drainer.kafka.spans import Span, first_messages, read_range, read_spans
+from drainer.message import Message, Origin
+from drainer.policy.rate_cap import RateLimiter
+from kafka.reader import numbered
+from kafka.topic import Topic, eventually
+
+
+@pytest.fixture
+def topic(bootstrap: str, topic_name: str) -> Topic:
+    return Topic(bootstrap, topic_name)
+
+
+def origin_of(cluster: Cluster, topic: Topic) -> Origin:
+    return Origin(topic.name, cluster.topic(topic.name).topic_id, 0)
+
+
+def messages(
+    cluster: Cluster, topic: Topic, start: int, end: int, pace: RateLimiter | None = None
+) -> list[Message]:
+    stream = read_range(
+        cluster.settings, origin_of(cluster, topic), start, end, reader="a-test", pace=pace
+    )
+    return [message for batch in stream for message in batch.messages]
+
+
+def by_span(cluster: Cluster, topic: Topic, spans: list[Span]) -> dict[Span, list[int]]:
+    """The offsets of each, all of which come to their ends once."""
+    found: dict[Span, list[int]] = {span: [] for span in spans}
+    done: set[Span] = set()
+    topic_id = cluster.topic(topic.name).topic_id
+    for batch in read_spans(cluster.settings, topic.name, topic_id, "a-test", spans):
+        assert batch.span not in done
+        found[batch.span] += [message.offset for message in batch.messages]
+        if batch.done:
+            done.add(batch.span)
+            assert batch.reached == batch.span.end or batch.span.most or batch.span.most_bytes
+    assert done == {span for span in spans if span.start < span.end}
+    return found
+
+
+def test_a_message_is_what_was_produced_and_counts_with_its_key_and_headers(
+    cluster: Cluster, topic: Topic
+) -> None:
+    producer = Producer({"bootstrap.servers": topic.bootstrap})
+    producer.produce(topic.name, b"v", b"k", headers=[("h", b"1"), ("n", None)], timestamp=1234567)
+    producer.produce(topic.name, None, None)
+    producer.produce(topic.name, b"v", b"key")
+    producer.produce(topic.name, b"v", headers=[("h", b"1234")])
+    producer.flush()
+    first, second, *_ = found = messages(cluster, topic, 0, 4)
+    assert (first.key, first.value, first.offset, first.partition) == (b"k", b"v", 0, 0)
+    assert first.timestamp == 1234567
+    assert list(first.headers) == [("h", b"1"), ("n", None)]
+    assert str(first) == f"{topic.name}/0/0"
+    assert (second.key, second.value, list(second.headers)) == (None, None, [])
+    # To look at each would take too long; the memory is rather taken for more than for less.
+    assert beside_value(topic.read_all(4)[1:]) == 5
+    assert {message.size - len(message.value or b"") for message in found} == {5}
+    assert beside_value([]) == 0
+
+
+def test_whatever_holes_a_log_has_every_range_of_it_gives_the_records_that_are_shown(
+    cluster: Cluster, topic: Topic, bootstrap: str
+) -> None:
+    topic.transact("xxx", commit=False)  # and a marker at 3
+    topic.produce("ab")
+    topic.transact("xx", commit=False)
+    topic.transact("cd", commit=True)
+    topic.produce("e")
+    topic.transact("xx", commit=False)
+    open_one = topic.open_transaction("gh")
+    shown = [4, 5, 9, 10, 12]
+    end = 16
+    spans = [Span(0, start, stop) for start in range(end) for stop in range(start, end + 1, 5)]
+
+    assert by_span(cluster, topic, spans) == {
+        span: [offset for offset in shown if span.start <= offset < span.end] for span in spans
+    }
+    for start, stop in ((0, end), (0, 4), (11, 12), (6, 9), (13, end), (7, 7)):
+        read = [message.offset for message in messages(cluster, topic, start, stop)]
+        assert read == [offset for offset in shown if start <= offset < stop]
+    level = ["isolation.level=read_uncommitted"]
+    with Cluster.connect(ClientSettings.load(bootstrap, None, level)) as uncommitted:
+        read = [message.offset for message in messages(uncommitted, topic, 0, 18)]
+    assert read == [0, 1, 2, *shown[:2], 6, 7, 9, 10, 12, 13, 14, 16, 17]
+    open_one.abort_transaction()
+
+
+def test_a_compacted_topic_is_read_to_its_end(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    compact = {
+        "cleanup.policy": "compact",
+        "segment.ms": "100",
+        "min.cleanable.dirty.ratio": "0.01",
+    }
+    topic = Topic(bootstrap, topic_name, config=compact)
+    for round_ in range(3):
+        topic.produce(["old"], key=b"first")
+        topic.produce(numbered(50), key=b"hot")
+        topic.produce([f"kept-{round_}"], key=b"%d" % round_)
+    end = cluster.log_bounds(topic_name, [0], "read_committed")[0].end
+
+    def compacted() -> bool:
+        topic.produce(["roll"], key=b"roll")  # a segment is closed by the next one
+        return len(messages(cluster, topic, 0, end)) <= 60
+
+    eventually(compacted, "the cleaner has been here", 30)
+    found = messages(cluster, topic, 0, end)
+    offsets = [message.offset for message in found]
+    assert offsets[0] > 0
+    assert any(behind - before > 1 for before, behind in pairwise(offsets))
+    assert {b"kept-%d" % n for n in range(3)} <= {message.value for message in found}
+
+
+def test_spans_of_one_partition_and_of_others_are_each_read_to_their_bounds(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    topic = Topic(bootstrap, topic_name, partitions=2)
+    for partition in (0, 1):
+        topic.produce([str(n) for n in range(3000)], partition=partition)
+    spans = [
+        Span(0, 10, 20),
+        Span(0, 2000, 2900, most=7),
+        Span(0, 15, 1500),
+        Span(1, 2999, 3000),
+        Span(1, 5, 5),
+        Span(1, 100, 3000, most_bytes=9),
+    ]
+
+    assert by_span(cluster, topic, spans) == {
+        spans[0]: list(range(10, 20)),
+        spans[1]: list(range(2000, 2007)),
+        spans[2]: list(range(15, 1500)),
+        spans[3]: [2999],
+        spans[4]: [],
+        spans[5]: [100, 101, 102],  # three digits each
+    }
+    topic_id = cluster.topic(topic_name).topic_id
+    ranges = {0: (7, 3000), 1: (3, 3)}
+    firsts = first_messages(cluster.settings, topic_name, topic_id, "a-test", ranges)
+    assert {number: message.offset for number, message in firsts.items()} == {0: 7}
+
+
+def test_what_is_deleted_before_it_is_read_is_an_error_and_no_gap(
+    cluster: Cluster, topic: Topic
+) -> None:
+    topic.produce(numbered(60, size=900_000))
+    stream = read_range(cluster.settings, origin_of(cluster, topic), 0, 60, reader="a-test")
+    read = [message.offset for message in next(stream).messages]
+    topic.delete_before(59)
+
+    with pytest.raises(RecordsDeleted, match=f"{topic.name}/0 before they were read"):
+        read.extend(message.offset for batch in stream for message in batch.messages)
+    assert read == list(range(len(read)))
+    with pytest.raises(Refused, match=f"{topic.name}/0 before they were read") as raised:
+        by_span(cluster, topic, [Span(0, 0, 60)])
+    assert "resume" not in (raised.value.hint or "")
+
+
+def test_a_log_that_ends_before_the_range_is_an_error_and_no_end(
+    cluster: Cluster, topic: Topic
+) -> None:
+    topic.produce("abc")
+    origin = origin_of(cluster, topic)
+
+    with pytest.raises(BrokerUnreachable, match=f"{topic.name}/0 can't .* from offset 3 on"):
+        list(read_range(cluster.settings, origin, 0, 10, reader="a-test", silence_s=0.2))
+
+
+def test_a_topic_that_was_recreated_is_not_read(cluster: Cluster, topic: Topic) -> None:
+    topic.produce("abc")
+    origin = origin_of(cluster, topic)
+    topic.delete()
+    with pytest.raises(TopicMissing, match=topic.name):
+        next(read_range(cluster.settings, origin, 0, 3, reader="a-test"))
+    topic.create()
+    topic.produce("xyz")
+
+    with pytest.raises(TopicGone, match=f"{topic.name} was deleted and recreated"):
+        next(read_range(cluster.settings, origin, 0, 3, reader="a-test"))
+
+
+def test_no_broker_is_reported_before_the_first_record() -> None:
+    nowhere = ClientSettings.load("127.0.0.1:1")
+
+    with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1"):
+        next(read_range(nowhere, Origin("orders", "id", 0), 0, 3, reader="a-test"))
+
+
+def test_a_message_that_is_let_go_holds_nothing_of_its_record(
+    cluster: Cluster, topic: Topic
+) -> None:
+    count, size = 20, 500_000
+    topic.produce(numbered(count, size=size))
+    tracemalloc.start()
+    try:
+        found = messages(cluster, topic, 0, count)
+        held = tracemalloc.get_traced_memory()[0]
+        for message in found:
+            message.let_go()
+        left = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+    assert held > count * size, "they were there"
+    assert left < size
+    assert [message.offset for message in found] == list(range(count))
+    assert (found[0].value, found[0].headers, found[0].timestamp) == (None, (), None)
+
+
+class Counted(RateLimiter):
+    """Allows for seven at a time, each second time that it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(limits({100: 1_000_000.0}))
+        self.asked = 0
+        self.came_in: list[tuple[int, int]] = []
+
+    def allowed(self, now_s: float) -> int:
+        self.asked += 1
+        return 7 * (self.asked % 2)
+
+    def next_s(self, now_s: float, messages: int = 1) -> float:
+        return 0.0
+
+    def came(self, now_s: float, messages: int, size: int) -> None:
+        self.came_in.append((messages, size))
+
+
+def test_a_pace_is_kept_and_gets_the_bytes_of_keys_and_values(
+    cluster: Cluster, topic: Topic
+) -> None:
+    topic.produce(["x" * 90] * 500, key=b"0123456789")
+    pace = Counted()
+    assert [m.offset for m in messages(cluster, topic, 0, 500, pace)] == list(range(500))
+    assert max(count for count, _ in pace.came_in) <= 7
+    assert sum(count for count, _ in pace.came_in) == 500
+    assert {size / count for count, size in pace.came_in} == {100}
