@@ -111,12 +111,6 @@ class Dispatcher:
         return sum(ledger.resting for ledger in self.ledgers.values())
 
     @property
-    def given_up(self) -> int:
-        """Sub-messages that were given up in this run."""
-        ended = (Outcome.DEAD, Outcome.FAILED)
-        return sum(ledger.subs_otherwise[o] for ledger in self.ledgers.values() for o in ended)
-
-    @property
     def pending_bytes(self) -> int:
         """An estimate of the memory that delivered and unfinished messages take."""
         return sum(ledger.pending_bytes for ledger in self.ledgers.values())

@@ -16,9 +16,8 @@ from drainer.core.merge import StateReference
 from drainer.core.parked import ParkedLanes
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Progress
+from drainer.engine.loop import spawn
 from drainer.engine.runtime import Runtime
-from drainer.engine.status import RuleStatus
-from drainer.engine.tasks import spawn
 from drainer.errors import (
     CommitDelayed,
     DrainerError,
@@ -111,22 +110,6 @@ class Account(Protocol):
     def ruled(self) -> RuleAccount: ...
 
 
-class Measured(Protocol):
-    """What is known of this run."""
-
-    @property
-    def elapsed_s(self) -> float: ...
-
-    @property
-    def rate_average(self) -> float:
-        """Sub-messages per second."""
-
-    def overall(self) -> Latency | None:
-        """The handler's."""
-
-    def rules(self) -> RuleStatus: ...
-
-
 class Checkpointer:
     """Owns the plan of a running drain.
 
@@ -139,7 +122,7 @@ class Checkpointer:
         plan: OffsetPlan,
         file: PlanStore,
         account: Account,
-        measured: Measured,
+        latency: Callable[[], Latency | None],
         committer: Committer,
         interval_s: float,
         lock: Lock,
@@ -154,8 +137,8 @@ class Checkpointer:
         self.written = plan
         self._file = file
         self._account = account
-        self._measured = measured
-        self._latency_before = plan.latency  # of former runs
+        self._latency = latency  # the handler's, in this run
+        self._latency_before = plan.latency  # in former runs
         self._committer = committer
         self._interval_s = interval_s
         self._journal_interval_s = journal_interval_s
@@ -207,7 +190,7 @@ class Checkpointer:
             claims=self._account.claims(),
             parked=tuple(sorted(self._account.parked)),
             parked_lanes=self._account.parked_lanes,
-            latency=merge_latencies((self._latency_before, self._measured.overall())),
+            latency=merge_latencies((self._latency_before, self._latency())),
             ruled=self._account.ruled(),
             state=self._account.state,
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from drainer.engine.tasks import spawn
+from drainer.engine.loop import CANCEL_S, spawn
 from drainer.engine.workers import (
     Broken,
     Judge,
@@ -22,7 +22,6 @@ from drainer.errors import HandleFailed
 from drainer.message import SubMessage
 
 SLICE_S = 0.01  # how long handlers that never wait may keep the event loop to themselves
-CANCEL_S = 0.5  # how long cancelled handlers may take
 CANCELS_MOST = 3  # for one attempt, a timeout between two
 
 
@@ -77,6 +76,7 @@ class AsyncWorkers:
             self._watcher = spawn(self._watch(), "timeouts", self._broken)
 
     def use(self, starter: Starter) -> None:
+        """Asks it for work from now on."""
         self._starter = starter
         self._lanes = starter.lanes
         self._take = starter.take
@@ -86,9 +86,11 @@ class AsyncWorkers:
 
     @property
     def idle(self) -> int:
+        """How many find nothing to do. One that waits for the event loop is at work."""
         return len(self._sleepers)
 
     def limit(self, most: int) -> None:
+        """How many may be at work from now on. Those above it end what they are at."""
         if self._stopping:
             return
         self._concurrency = most
@@ -105,16 +107,19 @@ class AsyncWorkers:
         self._choose_next()
 
     def wake(self) -> None:
+        """Lanes have become ready."""
         for _ in range(min(self._starter.ready, len(self._sleepers))):
             sleeper = self._sleepers.popleft()
             if not sleeper.done():
                 sleeper.set_result(None)
 
     def begin_no_more(self) -> None:
+        """From here on nothing goes to the handler that is not in it."""
         self._stopping = True
         self._next = self._finish_only
 
     async def drain(self) -> None:
+        """Returns when no call is in flight any longer."""
         for sleeper in (*self._sleepers, *self._resting):
             _wake(sleeper)
         if self._tasks:
@@ -122,6 +127,7 @@ class AsyncWorkers:
         self._watch_no_more()
 
     async def abandon(self) -> None:
+        """Ends now; what is in the handler stays unfinished."""
         self._abandoned = True
         self._watch_no_more()
         # One that swallows the cancellation returns as if all were well: who knows what it did.

@@ -33,7 +33,6 @@ from drainer.policy.failures import (
     FailurePolicy,
     FailureSettings,
     Fate,
-    OnFailure,
 )
 from drainer.policy.retries import Retries
 
@@ -157,21 +156,16 @@ class Failures:
 
     def _in_outage(self) -> str:
         settings = self._settings
-        if self._policy.patience_s(self._done) > settings.max_doubt_s:
-            what = "the downstream is failing: nothing new is started until it answers"
-            most = f"{settings.max_outage_s:g} s at most (--max-outage)"
-        else:
-            what = (
-                "nothing succeeds, because of the messages or the downstream: too few fail to tell"
-            )
-            then = {
-                OnFailure.HALT: "the drain halts",
-                OnFailure.DEAD_LETTER: "they become dead letters",
-                OnFailure.PARK: "their lanes are parked",
-                OnFailure.SKIP: "they are skipped",
-            }[settings.on_failure]
-            most = f"{settings.max_doubt_s:g} s at most, then {then} (--max-doubt)"
-        return f"{what}; one sub-message at a time is tried, for {most}: {self._outage}"
+        outage = self._policy.patience_s(self._done) > settings.max_doubt_s
+        what = (
+            "the downstream is failing" if outage else "nothing succeeds, and too few fail to tell"
+        )
+        most_s = settings.max_outage_s if outage else settings.max_doubt_s
+        return (
+            f"{what}: nothing new is started until it answers; one sub-message at a time is tried,"
+            f" for {most_s:g} s at most ({'--max-outage' if outage else '--max-doubt'}):"
+            f" {self._outage}"
+        )
 
     def status(self) -> FailureStatus:
         return FailureStatus(

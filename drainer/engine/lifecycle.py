@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
+from drainer.core.latency import Latency
 from drainer.core.plan import OffsetPlan
-from drainer.engine.checkpointer import Account, Checkpointer, Committer, Lock, Measured, PlanStore
-from drainer.engine.outcome import concluded, last_offsets, partition_results, reason_told
+from drainer.engine.checkpointer import Account, Checkpointer, Committer, Lock, PlanStore
+from drainer.engine.loop import spawn
+from drainer.engine.outcome import concluded
 from drainer.engine.runtime import Runtime
 from drainer.engine.settings import LocalSettings
-from drainer.engine.status import FailureStatus, Status, Summary
-from drainer.engine.tasks import spawn
+from drainer.engine.status import FailureStatus, PartitionResult, Status, Summary
 from drainer.errors import (
     DrainerError,
     GroupJoined,
@@ -24,27 +26,11 @@ from drainer.errors import (
     TopicGone,
     both,
 )
+from drainer.loader import describe
 
 STATUS_INTERVAL_S = 0.5
 
 NOT_OURS = (OffsetMoved, GroupJoined, LockLost, TopicGone)  # then nothing may be committed
-
-
-class Outside(Protocol):
-    """What the life of a drain needs from outside."""
-
-    @property
-    def committer(self) -> Committer: ...
-
-    @property
-    def lock(self) -> Lock: ...
-
-    @property
-    def read_committed(self) -> Callable[[], Mapping[int, int | None]]:
-        """Gives the group's offsets; it may raise DrainerError."""
-
-    @property
-    def runtime(self) -> Runtime: ...
 
 
 class Work(Protocol):
@@ -67,14 +53,7 @@ class Work(Protocol):
     def account(self) -> Account: ...
 
     @property
-    def measures(self) -> Measured: ...
-
-    @property
     def doubtful(self) -> bool: ...
-
-    @property
-    def given_up(self) -> int:
-        """Sub-messages given up in this run."""
 
     async def prepare(self) -> None:
         """Before requests to stop are listened to. Raises Refused when it can't begin."""
@@ -108,6 +87,9 @@ class Work(Protocol):
 
     def failure_status(self) -> FailureStatus: ...
 
+    def latency(self) -> Latency | None:
+        """The handler's, in this run."""
+
     def status(self, plan: OffsetPlan) -> Status:
         """A moment of it, with what only this engine knows."""
 
@@ -120,6 +102,7 @@ class Lifecycle:
 
     ``observe`` is shown the status about twice a second. ``give_up`` is called, from another
     thread, when the event loop is blocked and a second signal asks to stop at once.
+    ``read_committed`` gives the group's offsets; it may raise DrainerError.
 
     Attributes:
         forced: set when a person wants to wait no longer.
@@ -135,7 +118,10 @@ class Lifecycle:
         plan: OffsetPlan,
         file: PlanStore,
         settings: LocalSettings,
-        outside: Outside,
+        committer: Committer,
+        lock: Lock,
+        read_committed: Callable[[], Mapping[int, int | None]],
+        runtime: Runtime,
         observe: Callable[[Status], None],
         give_up: Callable[[], None],
     ) -> None:
@@ -143,7 +129,10 @@ class Lifecycle:
         self._plan = plan
         self._file = file
         self._settings = settings
-        self._outside = outside
+        self._committer = committer
+        self._lock = lock
+        self._read_committed = read_committed
+        self._runtime = runtime
         self._observe = observe
         self._give_up = give_up
         self._asked: Signalled | None = None
@@ -160,7 +149,7 @@ class Lifecycle:
         self.ended: asyncio.Future[BaseException | None] = loop.create_future()
         self.forced = asyncio.Event()
         await self._work.prepare()
-        with self._outside.runtime.stop_signals(loop, self._signalled, self._give_up):
+        with self._runtime.stop_signals(loop, self._signalled, self._give_up):
             self.listens = True
             await self._work.begin()
             watch = spawn(self._watch(), "watch", self.end)
@@ -175,12 +164,12 @@ class Lifecycle:
             self._plan,
             self._file,
             self._work.account,
-            self._work.measures,
-            self._outside.committer,
+            self._work.latency,
+            self._committer,
             self._settings.plan_interval_s,
-            self._outside.lock,
+            self._lock,
             failed=self.end,
-            runtime=self._outside.runtime,
+            runtime=self._runtime,
             journal_interval_s=self._settings.journal_interval_s,
         )
         return self.checkpointer
@@ -194,7 +183,7 @@ class Lifecycle:
 
     async def _watch(self) -> None:
         """Looks after what lives elsewhere, and shows the status."""
-        clock, lock = self._outside.runtime.monotonic, self._outside.lock
+        clock, lock = self._runtime.monotonic, self._lock
         due = 0.0
         while True:
             if lock.lost is not None:
@@ -228,7 +217,7 @@ class Lifecycle:
         cause = await self._work.close(cause)
         if self.forced.is_set():
             cause = cause or self._asked  # what is not committed now is not done
-        lost = self._outside.lock.lost  # maybe only now: the first reason hides it
+        lost = self._lock.lost  # maybe only now: the first reason hides it
         ours = lost is None and not isinstance(cause, NOT_OURS) and not self._work.doubtful
         try:
             await self.checkpointer.finish(
@@ -243,47 +232,63 @@ class Lifecycle:
     def _status(self) -> Status:
         checkpointer = self.checkpointer
         status = self._work.status(checkpointer.plan)
+        cause = self.ended.result() if self.ended.done() else None
+        stopping = None
+        if cause is not None:
+            stopping = str(cause) if isinstance(cause, DrainerError) else describe(cause)
         return replace(
             status,
-            plan_age_s=self._outside.runtime.monotonic() - checkpointer.written_at,
-            stopping=reason_told(self.ended),
+            plan_age_s=self._runtime.monotonic() - checkpointer.written_at,
+            stopping=stopping,
             trouble=status.trouble or checkpointer.trouble,
             failures=self._work.failure_status(),
         )
 
     async def _summary(self, cause: BaseException | None) -> Summary:
-        self._observe(self._status())
+        status = self._status()
+        self._observe(status)
         work, plan = self._work, self.checkpointer.plan
-        committed = await last_offsets(
-            plan,
-            self._outside.read_committed,
-            self._outside.runtime.blocking_call,
-            ask=not self.forced.is_set(),
-        )
+        committed: Mapping[int, int | None] = {n: p.committed for n, p in plan.partitions.items()}
+        if not self.forced.is_set():
+            with suppress(DrainerError):  # as the plan knows them, if no broker answers
+                committed = await self._runtime.blocking_call(self._read_committed)
+        watermarks = work.account.watermarks
         messages, subs = work.account.counts()
-        status, code, told = concluded(
+        ended, code, told = concluded(
             cause,
             messages,
             subs,
             # What died in former runs of a redrive is among its letters again.
-            gave_up=work.given_up if plan.redrive else subs.given_up,
+            gave_up=status.failures.given_up if plan.redrive else subs.given_up,
             lost=bool(plan.lost) and not plan.redrive,
         )
         return work.sum_up(
             Summary(
-                status=status,
+                status=ended,
                 exit_code=code,
-                elapsed_s=work.measures.elapsed_s,
+                elapsed_s=status.elapsed_s,
                 messages=messages,
                 sub_messages=subs,
-                partitions=partition_results(plan, work.account.watermarks, committed),
+                partitions={
+                    n: PartitionResult(
+                        part.start,
+                        part.end,
+                        watermarks[n],
+                        committed.get(n),
+                        part.lost,
+                        plan.finished_above(n),
+                    )
+                    for n, part in plan.partitions.items()
+                },
                 plan=str(self._file.path),
-                sub_messages_per_s=work.measures.rate_average,
+                sub_messages_per_s=status.rate_average,
                 cause=told,
-                failures=work.failure_status(),
+                failures=status.failures,
                 parked=work.account.parked_lanes,
-                latency=work.measures.overall(),
-                rules=work.measures.rules(),
+                latency=status.latency,
+                auto=status.auto,
+                blocked_by=status.blocked_by,
+                rules=status.rules,
             )
         )
 

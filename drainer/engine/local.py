@@ -16,27 +16,26 @@ from typing import Any, cast
 from drainer.core.claims import Absent
 from drainer.core.dispatch import Dispatcher
 from drainer.core.lanes import look_ahead
+from drainer.core.latency import Latency
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan
-from drainer.engine.capping import cap_status
 from drainer.engine.checkpointer import PlanStore
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.failures import Failures
 from drainer.engine.latencies import Latencies
 from drainer.engine.lifecycle import Lifecycle
 from drainer.engine.limiter import Limiter
-from drainer.engine.loop import event_loop
+from drainer.engine.loop import event_loop, spawn
 from drainer.engine.meter import Meter
 from drainer.engine.outcome import judged_before, not_closed
 from drainer.engine.ports import Ports
 from drainer.engine.pump import Pump
+from drainer.engine.rates import cap_status
 from drainer.engine.settings import LocalSettings
-from drainer.engine.status import AutoStatus, FailureStatus, Status, Summary
-from drainer.engine.tasks import spawn
+from drainer.engine.status import FailureStatus, Status, Summary
 from drainer.engine.threads import ThreadWorkers
 from drainer.engine.watchdog import Watchdog
-from drainer.engine.workers import Workers
 from drainer.errors import DrainerError, HandleFailed, RecordsDeleted, ThreadsOverdue, both
 from drainer.handler import Context
 from drainer.loader import LoadedHandler, describe
@@ -74,7 +73,18 @@ class LocalDrain:
         self._ports = ports
         self._runtime = ports.runtime
         self._in_thread = ports.runtime.blocking_call
-        self._life = Lifecycle(self, plan, file, settings, ports, observe, give_up)
+        self._life = Lifecycle(
+            self,
+            plan,
+            file,
+            settings,
+            ports.committer,
+            ports.lock,
+            ports.read_committed,
+            ports.runtime,
+            observe,
+            give_up,
+        )
         progress = plan.claims[ALL]
         self.dispatcher = Dispatcher(
             {n: Ledger(p.start, p.end, progress[n]) for n, p in plan.partitions.items()},
@@ -96,13 +106,8 @@ class LocalDrain:
     def account(self) -> Dispatcher:
         return self.dispatcher
 
-    @property
-    def measures(self) -> Meter:
-        return self._meter
-
-    @property
-    def given_up(self) -> int:
-        return self.dispatcher.given_up
+    def latency(self) -> Latency | None:
+        return self._meter.overall()
 
     def run(self) -> Summary:
         """Drains until it ends, one way or another.
@@ -172,10 +177,11 @@ class LocalDrain:
             before=judged_before(self._plan),
         )
         checkpointer = self._life.keep()
-        make_workers: Callable[..., Workers] = partial(ThreadWorkers, runtime=self._runtime)
+        make_workers: Callable[..., AsyncWorkers | ThreadWorkers]
+        make_workers = partial(ThreadWorkers, runtime=self._runtime)
         if self._handler.is_async:
             make_workers = partial(AsyncWorkers, held=checkpointer.keep_up, clock=clock)
-        self._workers: Workers = make_workers(
+        self._workers = make_workers(
             failures.starter,
             cast(Any, self._handler.handle_bundle if bundling else self._handler.handle),
             first,
@@ -273,7 +279,7 @@ class LocalDrain:
         return replace(
             status,
             trouble=self._source.trouble or self._failures.trouble,
-            auto=self._auto(),
+            auto=None if self._limiter is None else self._limiter.status(),
             blocked_by=self._watchdog.blocked_by,
             read_cap=cap_status(self._ports.read_pace, status.elapsed_s),
             write_cap=cap_status(self._ports.write_pace, status.elapsed_s),
@@ -282,14 +288,9 @@ class LocalDrain:
     def sum_up(self, summary: Summary) -> Summary:
         return replace(
             summary,
-            auto=self._auto(),
-            blocked_by=self._watchdog.blocked_by,
             read_cap=cap_status(self._ports.read_pace, summary.elapsed_s, over=True),
             write_cap=cap_status(self._ports.write_pace, summary.elapsed_s, over=True),
         )
-
-    def _auto(self) -> AutoStatus | None:
-        return None if self._limiter is None else self._limiter.status()
 
     def _note(self) -> None:
         with suppress(DrainerError):

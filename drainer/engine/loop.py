@@ -1,18 +1,18 @@
-"""The event loop of a drain, and an interpreter that is set up for it."""
+"""The event loop of a drain, its tasks, and an interpreter that is set up for it."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
-
-from drainer.engine.coroutines import CANCEL_S
 
 new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
 with suppress(ImportError):  # not on every platform; the standard loop does the same, slower
     from uvloop import new_event_loop
+
+CANCEL_S = 0.5  # how long cancelled tasks and handlers may take
 
 # Objects live as long as their message; the default looks at the young ones every 700 of them.
 GC_THRESHOLD = (100_000, 20, 100)
@@ -56,3 +56,17 @@ def hurried_interpreter() -> Iterator[None]:
     finally:
         gc.set_threshold(*threshold)
         sys.setswitchinterval(interval)
+
+
+def spawn(
+    work: Coroutine[object, object, None], name: str, failed: Callable[[BaseException], None]
+) -> asyncio.Task[None]:
+    """Runs ``work`` as a task; an exception that ends it is passed to ``failed``."""
+    task = asyncio.create_task(work, name=name)
+
+    def tell(ended: asyncio.Task[None]) -> None:
+        if not ended.cancelled() and (error := ended.exception()) is not None:
+            failed(error)
+
+    task.add_done_callback(tell)
+    return task

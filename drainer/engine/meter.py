@@ -34,15 +34,6 @@ class Measures(ABC):
         self._plan_path = plan_path
         self._rates = Rates(finished, clock)
 
-    @property
-    def elapsed_s(self) -> float:
-        return self._rates.elapsed_s
-
-    @property
-    def rate_average(self) -> float:
-        """Sub-messages per second of this run."""
-        return self._rates.average(self.counts()[1])
-
     @abstractmethod
     def counts(self) -> tuple[Counts, Counts]:
         """The account of messages and of sub-messages."""

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 
-from drainer.blocking import BlockingCall
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts
-from drainer.engine.status import PartitionResult
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
     EXIT_DONE,
@@ -21,7 +16,6 @@ from drainer.errors import (
     LanesParked,
     account_wrong,
 )
-from drainer.loader import describe
 
 _STATUS_OF = {
     EXIT_DONE: "done",
@@ -56,46 +50,6 @@ def judged_before(plan: OffsetPlan) -> Counts:
         return Counts()
     _, subs = plan.counts()
     return replace(subs, dead=subs.dead - sum(plan.ruled.dead_by.values()))
-
-
-def partition_results(
-    plan: OffsetPlan, watermarks: Mapping[int, int], committed: Mapping[int, int | None]
-) -> dict[int, PartitionResult]:
-    """How each partition ended, by the plan as it was written last and the group as it stands."""
-    return {
-        number: PartitionResult(
-            part.start,
-            part.end,
-            watermarks[number],
-            committed.get(number),
-            part.lost,
-            plan.finished_above(number),
-        )
-        for number, part in plan.partitions.items()
-    }
-
-
-def reason_told(ended: asyncio.Future[BaseException | None]) -> str | None:
-    """Why a drain is stopping; None while it isn't, or when all is done."""
-    cause = ended.result() if ended.done() else None
-    if cause is None:
-        return None
-    return str(cause) if isinstance(cause, DrainerError) else describe(cause)
-
-
-async def last_offsets(
-    plan: OffsetPlan,
-    read_committed: Callable[[], Mapping[int, int | None]],
-    in_thread: BlockingCall,
-    *,
-    ask: bool,
-) -> Mapping[int, int | None]:
-    """The group's offsets at the end; those that the plan knows when nobody is to be asked, or
-    nobody answers."""
-    if ask:
-        with suppress(DrainerError):
-            return await in_thread(read_committed)
-    return {number: part.committed for number, part in plan.partitions.items()}
 
 
 def lanes_parked(lanes: int, *, read: bool, behind_letters: bool) -> Halted:

@@ -1,13 +1,16 @@
-"""The rates of a drain: how fast its accounts grow, now and over the run."""
+"""The rates of a drain: how fast its accounts grow, and how that stands to the brokers' caps."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import monotonic
 
 from drainer.core.progress import Counts
+from drainer.engine.status import CapStatus
 from drainer.policy.outlook import lane_time_s
+from drainer.policy.rate_cap import Cap, RateLimiter
 
 WINDOW_S = 5.0  # what "now" means for the rate
 ETA_WINDOW_S = 30.0  # calmer: an estimate that jumps is no help
@@ -37,14 +40,6 @@ class Rates:
         self._started = clock()
         self._samples: deque[tuple[float, int, int]] = deque()
 
-    @property
-    def elapsed_s(self) -> float:
-        return self._clock() - self._started
-
-    def average(self, subs: Counts) -> float:
-        """Sub-messages per second of this run."""
-        return self._average(subs, self.elapsed_s)
-
     def look(
         self, messages: Counts, subs: Counts, unread: int, running: int, hottest: int
     ) -> Moment:
@@ -61,13 +56,33 @@ class Rates:
         lane_s = lane_time_s(running, rate_now, hottest)
         if eta_s is not None and lane_s is not None:
             eta_s = max(eta_s, lane_s)  # what waits in one lane goes one by one
-        return Moment(now, elapsed_s, rate_now, self._average(subs, elapsed_s), eta_s)
-
-    def _average(self, subs: Counts, elapsed_s: float) -> float:
-        return (subs.finished - self._finished_before) / max(elapsed_s, 1e-9)
+        average = (subs.finished - self._finished_before) / max(elapsed_s, 1e-9)
+        return Moment(now, elapsed_s, rate_now, average, eta_s)
 
     def _rate(self, now: float, window_s: float, count: int, column: int) -> float:
         for sample in self._samples:
             if sample[0] >= now - window_s:
                 return (count - sample[column]) / max(now - sample[0], 1e-9)
         return 0.0
+
+
+def cap_status(
+    pace: RateLimiter | None, elapsed_s: float, *, over: bool = False
+) -> CapStatus | None:
+    """Of a flow of this process, or of all that has flowed once it is ``over``; None when it is not
+    capped, or nothing has flowed."""
+    if pace is None or not pace.flowed:
+        return None
+    cap = pace.overall if over else pace.cap
+    return capped(cap, pace.flowed, elapsed_s, binds=pace.binds(monotonic()))
+
+
+def capped(cap: Cap, flowed: float, elapsed_s: float, *, binds: bool) -> CapStatus:
+    """Of a flow of which so many messages have come."""
+    return CapStatus(
+        messages_per_s=cap.messages_per_s,
+        bytes_per_s=cap.bytes_per_s,
+        message_bytes=cap.message_bytes,
+        average_per_s=flowed / elapsed_s if elapsed_s > 0 else 0.0,
+        binds=binds,
+    )

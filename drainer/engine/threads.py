@@ -9,8 +9,8 @@ from contextlib import suppress
 from queue import Empty
 from typing import Any
 
+from drainer.engine.loop import spawn
 from drainer.engine.runtime import THIS_PROCESS, Runtime
-from drainer.engine.tasks import spawn
 from drainer.engine.workers import (
     Broken,
     Judge,

@@ -1,8 +1,9 @@
 """What workers are: they take sub-messages from the dispatcher and give them to the handler.
 
 Long-lived, and no task or future per sub-message: coroutines on the event loop for an async
-handler (``coroutines.py``), threads for a plain one (``threads.py``). The dispatcher has one owner,
-the event loop; threads get their sub-messages from it and hand them back to it in batches.
+handler (``coroutines.py``), threads for a plain one (``threads.py``), with the same methods. The
+dispatcher has one owner, the event loop; threads get their sub-messages from it and hand them back
+to it in batches.
 """
 
 from __future__ import annotations
@@ -61,34 +62,6 @@ class Judge(Protocol):
 
     def stuck(self, since_s: float) -> None:
         """All threads are overdue since then."""
-
-
-class Workers(Protocol):
-    """What an engine asks of its workers, whatever they are made of."""
-
-    def start(self) -> None: ...
-
-    def use(self, starter: Starter) -> None:
-        """Whom to ask for work from now on."""
-
-    @property
-    def idle(self) -> int:
-        """How many find nothing to do. One that waits for the event loop is at work."""
-
-    def limit(self, most: int) -> None:
-        """How many may be at work from now on. Those above it end what they are at."""
-
-    def wake(self) -> None:
-        """Tells that lanes have become ready."""
-
-    def begin_no_more(self) -> None:
-        """From here on nothing goes to the handler that is not in it."""
-
-    async def drain(self) -> None:
-        """Returns when nothing is in the handler any longer."""
-
-    async def abandon(self) -> None:
-        """Ends now; what is in the handler stays unfinished."""
 
 
 def watch_interval_s(timeout_s: float) -> float:

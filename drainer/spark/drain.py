@@ -13,13 +13,13 @@ from dataclasses import replace
 from time import monotonic
 
 from drainer.blocking import blocking_call
+from drainer.core.latency import Latency
 from drainer.core.plan import OffsetPlan
 from drainer.engine.lifecycle import Lifecycle
-from drainer.engine.loop import event_loop
+from drainer.engine.loop import event_loop, spawn
 from drainer.engine.outcome import not_closed
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import CapStatus, FailureStatus, Status, Summary
-from drainer.engine.tasks import spawn
 from drainer.errors import DrainerError, Interrupted, Refused, Signalled, both
 from drainer.operations.engine import HeldDrain
 from drainer.policy.concurrency import Concurrency
@@ -55,7 +55,16 @@ class SparkDrain:
         self._running = held.running
         self._spark = settings
         self._life = Lifecycle(
-            self, held.plan, held.file, held.running, held, held.observe, held.give_up
+            self,
+            held.plan,
+            held.file,
+            held.running,
+            held.committer,
+            held.lock,
+            held.read_committed,
+            held.runtime,
+            held.observe,
+            held.give_up,
         )
         self._at_rest = False  # all tasks have ended, and told all of it
 
@@ -148,17 +157,12 @@ class SparkDrain:
     def account(self) -> Aggregation:
         return self._aggregation
 
-    @property
-    def measures(self) -> TaskMonitor:
-        return self._monitor
+    def latency(self) -> Latency | None:
+        return self._monitor.overall()
 
     @property
     def doubtful(self) -> bool:
         return self._aggregation.doubtful
-
-    @property
-    def given_up(self) -> int:
-        return self._monitor.given_up
 
     async def prepare(self) -> None:
         self._hearing = asyncio.Lock()

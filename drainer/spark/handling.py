@@ -7,8 +7,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import nullcontext, suppress
+from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import orjson
 import pyarrow as pa
@@ -18,7 +19,6 @@ from drainer.core.codec import builtins
 from drainer.core.dispatch import Dispatcher
 from drainer.core.merge import Record
 from drainer.core.plan import ALL, OffsetPlan
-from drainer.engine.guard import guarded
 from drainer.engine.local import LocalDrain
 from drainer.engine.loop import hurried_interpreter
 from drainer.engine.ports import Ports
@@ -26,6 +26,8 @@ from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, Interrupted, LanesParked
+from drainer.handler import Retry
+from drainer.loader import LoadedHandler
 from drainer.message import Message, SubMessage
 from drainer.operations.policy import LetterWriter
 from drainer.spark.attempt import Attempt
@@ -41,6 +43,7 @@ AHEAD_BYTES = 8 * 1024 * 1024  # that are taken from Spark before the engine wan
 WAIT_S = 0.1
 NEVER_S = 1e7  # between two plans of a task: its records are all that anybody reads
 STOP_S = 1.0
+ASK_AGAIN_S = 0.1  # after the fence was not sure
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,3 +318,21 @@ def _outcome(
         "parked_lanes": summary.parked.as_json(),
         "status": status,
     }
+
+
+def guarded(handler: LoadedHandler, may_begin: Callable[[], bool]) -> LoadedHandler:
+    """The same handler, which gets nothing while ``may_begin`` says no; it gets it later.
+
+    An engine looks at its lock twenty times a second. A process that stood still would begin
+    something between waking up and the next look; ``Fence.sure`` knows better.
+    """
+    handle, handle_bundle = handler.handle, handler.handle_bundle
+    guarding = copy(handler)
+    # Without a coroutine around each call: a backlog has millions of them.
+    guarding.handle = lambda sub: handle(sub) if may_begin() else _not_now()
+    guarding.handle_bundle = lambda bundle: handle_bundle(bundle) if may_begin() else _not_now()
+    return guarding
+
+
+def _not_now() -> NoReturn:
+    raise Retry("another attempt may be at work", after=ASK_AGAIN_S)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from random import Random
 
 import pytest
-from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of, random_log, split_specs, tick
+from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of, split_specs, tick
 
 from drainer.engine.local import LocalDrain
 from drainer.engine.settings import LocalSettings
@@ -18,7 +16,7 @@ from drainer.message import Message, SubMessage
 from drainer.policy.concurrency import Concurrency
 from drainer.policy.concurrency_limit import ConcurrencyLimit
 from drainer.policy.concurrency_trial import Interval
-from drainer.policy.failures import FailureSettings, OnFailure
+from drainer.policy.failures import FailureSettings
 
 MOST = 40
 AUTO = LocalSettings(concurrency=Concurrency.auto(MOST), plan_interval_s=0.02)
@@ -89,24 +87,6 @@ def handler_of(kind: Kind, step: Callable[[], None]) -> OnTheLoop | OnThreads:
     return OnTheLoop(on_the_loop) if kind is OnTheLoop else OnThreads(lambda sub: step())
 
 
-@pytest.mark.parametrize("seed", range(8))
-@both_kinds
-def test_order_and_account_hold_while_the_limit_goes_up_and_down(
-    kind: Kind, seed: int, script: Script, tmp_path: Path
-) -> None:
-    random = Random(seed)
-    script(*(random.randint(1, MOST) for _ in range(200)))
-    logs = {number: random_log(random, 150, "abcdefgh") for number in range(3)}
-    rehearsal = Rehearsal(tmp_path, logs, AUTO)
-    handler = handler_of(kind, lambda: None)
-
-    summary = rehearsal.drain(handler)
-
-    assert summary.exit_code == 0
-    assert handler.account.breaches == []
-    assert sorted(handler.account.began) == sorted(rehearsal.places)
-
-
 def test_no_more_begin_than_the_limit_of_the_moment(script: Script, tmp_path: Path) -> None:
     made = script(*([40] * 20 + [3] * 20) * 50)
     running, most = 0, dict.fromkeys((3, 20, 40), 0)
@@ -148,27 +128,6 @@ def test_threads_are_made_and_ended_with_the_limit(script: Script, tmp_path: Pat
     assert summary.exit_code == 0
     assert 20 < most <= 40
     assert late == 2
-
-
-def test_a_worker_that_came_later_is_timed_out_too(script: Script, tmp_path: Path) -> None:
-    script(4)
-    hung: list[SubMessage] = []
-
-    async def hang(sub: SubMessage) -> None:
-        if len(hung) < 4:
-            hung.append(sub)
-            await asyncio.sleep(60)
-
-    rehearsal = Rehearsal(
-        tmp_path,
-        {0: log_of(*([f"k{n}"] for n in range(50)))},
-        LocalSettings(concurrency=Concurrency(1, 4, 4, is_auto=True)),
-        failures=FailureSettings(retries=0, timeout_s=0.05, on_failure=OnFailure.SKIP),
-    )
-    summary = rehearsal.drain(OnTheLoop(hang))
-
-    assert len(hung) == 4
-    assert summary.sub_messages.failed == summary.failures.timeouts == 4
 
 
 @both_kinds

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,7 +16,7 @@ from drainer.engine.failures import Failures
 from drainer.engine.local import LocalDrain
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status
-from drainer.handler import Retry, Skip
+from drainer.handler import Skip
 from drainer.message import Barrier, SubMessage
 from drainer.policy import breaker
 from drainer.policy.failures import FailureSettings, OnFailure
@@ -92,23 +91,6 @@ def test_a_hot_row_takes_a_few_calls_when_it_is_folded(tmp_path: Path) -> None:
     assert not handler.account.breaches
 
 
-def test_a_folded_call_that_fails_ends_with_the_bad_one_alone(tmp_path: Path) -> None:
-    handler = Folding(poison(77))
-    rehearsal = Rehearsal(
-        tmp_path,
-        {0: HOT},
-        failures=replace(QUICK, on_failure=OnFailure.DEAD_LETTER, max_doubt_s=0),
-    )
-    summary = rehearsal.drain(handler)
-
-    assert summary.exit_code == 6
-    assert (summary.sub_messages.done, summary.sub_messages.dead) == (299, 1)
-    assert rehearsal.letters.written == [(0, 77, 0)]
-    alone = [call for call in handler.calls if [s.message.offset for s in call] == [77]]
-    assert len(alone) == 1 + QUICK.retries, "what failed in company was no attempt of its own"
-    assert not handler.account.breaches
-
-
 @kinds
 def test_the_bad_ones_of_a_batch_are_found_and_the_others_are_done(
     kind: type[Together], tmp_path: Path
@@ -122,23 +104,6 @@ def test_the_bad_ones_of_a_batch_are_found_and_the_others_are_done(
     assert summary.exit_code == 6
     assert sorted(rehearsal.letters.written) == [(0, 3, 0), (0, 55, 0)]
     assert summary.sub_messages.done == 98
-    assert not handler.account.breaches
-
-
-def test_a_call_that_takes_too_long_is_cancelled_and_split(tmp_path: Path) -> None:
-    class Hanging(Together):
-        async def handle_batch(self, subs: Sequence[SubMessage]) -> None:
-            if any(sub.message.offset == 5 and sub.attempt < 4 for sub in subs):
-                await asyncio.Event().wait()
-            self.note(subs)
-
-    handler = Hanging()
-    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=replace(QUICK, timeout_s=0.05))
-    summary = rehearsal.drain(handler)
-
-    assert summary.exit_code == 0
-    assert summary.sub_messages.done == 100
-    assert summary.failures.timeouts == 3
     assert not handler.account.breaches
 
 
@@ -172,22 +137,6 @@ def test_threads_that_are_overdue_keep_all_their_lanes(tmp_path: Path) -> None:
     assert summary.exit_code == 0
     assert summary.sub_messages.done == 10_100
     assert not handler.account.breaches
-
-
-def test_a_batch_that_asks_for_later_is_tried_again_and_no_failure(tmp_path: Path) -> None:
-    asked = Counter[int]()
-
-    def step(subs: Sequence[SubMessage]) -> None:
-        for sub in subs:
-            if sub.message.offset == 7 and not asked[7]:
-                asked[7] += 1
-                raise Retry("not now", after=0.01)
-
-    summary = Rehearsal(tmp_path, {0: LOG}).drain(BatchesOnTheLoop(step))
-
-    assert summary.exit_code == 0
-    assert summary.failures.failures == 0
-    assert summary.sub_messages.done == 100
 
 
 def test_other_partitions_are_handled_beside_a_barrier(tmp_path: Path) -> None:

@@ -69,20 +69,3 @@ def test_claims_stay_in_the_plan_until_one_process_is_past_them(rehearsal: Rehea
         Counts(MESSAGES, MESSAGES),
         Counts(3 * MESSAGES, 3 * MESSAGES),
     )
-
-
-def test_a_killed_run_leaves_the_claims_beside_its_journal(rehearsal: Rehearsal) -> None:
-    """Its journal tells of "all"; what claims had finished is as it was."""
-    plan = left(rehearsal).settled()
-    rehearsal.file.write(plan)
-    rehearsal.file.start_journal(plan.drain_id, plan.generation)
-    rehearsal.file.append({0: Progress(8, messages=Counts(8, 8), sub_messages=Counts(60, 60))})
-    rehearsal.file.release()
-    rehearsal.finished_ever |= {place for place in ALL_PLACES if place[1] < 8}
-    handler = OnTheLoop()
-
-    assert rehearsal.drain(handler).exit_code == 0
-
-    assert sorted(handler.account.finished) == sorted(
-        place for place in ALL_PLACES - FINISHED if place[1] >= 8
-    )

@@ -18,13 +18,12 @@ from drainer.engine import pump
 from drainer.engine.outcome import concluded
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status
-from drainer.errors import AccountWrong, DrainerError, LockLost, Signalled, account_wrong, both
+from drainer.errors import AccountWrong
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
-from drainer.policy.failures import AfterDead, FailureSettings, OnFailure
+from drainer.policy.failures import FailureSettings, OnFailure
 
 QUICK = FailureSettings(retry_delay_s=0.001, retry_max_delay_s=0.004, max_doubt_s=0)
-BARRIER = {0: log_of(["a"], ["b", None, "c"], ["a"], start=5), 1: log_of(["d"])}
 
 
 def poison(*offsets: int) -> Callable[[SubMessage], Any]:
@@ -36,18 +35,6 @@ def poison(*offsets: int) -> Callable[[SubMessage], Any]:
     return step
 
 
-@pytest.mark.parametrize("beside", [Signalled("stopped"), LockLost("the lock is gone")])
-def test_an_account_that_does_not_add_up_is_told_whatever_happens_beside_it(
-    beside: DrainerError,
-) -> None:
-    wrong = account_wrong("3 read, 2 done")
-
-    for told in (both(beside, wrong), both(wrong, beside)):
-        assert isinstance(told, AccountWrong)
-        assert str(wrong) in str(told)
-        assert str(beside) in str(told)
-
-
 def test_a_drain_that_is_done_is_failed_when_its_account_does_not_add_up() -> None:
     right, wrong = Counts(3, 3), Counts(3, 2)
     assert concluded(None, right, right, gave_up=0, lost=False) == ("done", 0, None)
@@ -55,35 +42,6 @@ def test_a_drain_that_is_done_is_failed_when_its_account_does_not_add_up() -> No
         status, code, cause = concluded(None, *counts, gave_up=0, lost=False)
         assert isinstance(cause, AccountWrong)
         assert (status, code) == ("failed", cause.exit_code)
-
-
-def test_a_parked_barrier_parks_its_partition_and_the_drain_halts(tmp_path: Path) -> None:
-    rehearsal = Rehearsal(tmp_path, BARRIER, failures=replace(QUICK, on_failure=OnFailure.PARK))
-    handler = OnTheLoop(poison(6))
-    summary = rehearsal.drain(handler)
-
-    assert (summary.exit_code, summary.status) == (5, "halted")
-    assert set(handler.account.finished) == {(0, 5, 0), (0, 6, 0), (1, 0, 0)}
-    assert summary.failures.parked_lanes == 1
-    assert summary.conserved
-    mended = OnTheLoop()
-    assert rehearsal.drain(mended).exit_code == 0
-    assert mended.account.began == [(0, 6, 1), (0, 6, 2), (0, 7, 0)]
-
-
-def test_what_follows_a_dead_barrier_is_parked_if_asked_until_it_is_no_longer(
-    tmp_path: Path,
-) -> None:
-    settings = replace(QUICK, on_failure=OnFailure.DEAD_LETTER, after_dead=AfterDead.PARK)
-    rehearsal = Rehearsal(tmp_path, BARRIER, failures=settings)
-    summary = rehearsal.drain(OnTheLoop(poison(6)))
-
-    assert (summary.exit_code, summary.sub_messages.dead) == (5, 1)
-    assert rehearsal.places - rehearsal.finished_by_the_plan() == {(0, 6, 2), (0, 7, 0)}
-    assert rehearsal.file.load().plan.parked == ("partition 0",)
-    again = OnTheLoop()
-    assert rehearsal.drain(again).exit_code == 5
-    assert not again.account.began
 
 
 LATE = FailureSettings(timeout_s=0.05, max_outage_s=3600)

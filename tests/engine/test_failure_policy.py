@@ -57,31 +57,6 @@ def places(*offsets: int) -> set[Place]:
 
 
 @both_kinds
-def test_a_failure_that_passes_is_retried_before_its_lane_goes_on(
-    kind: Kind, tmp_path: Path
-) -> None:
-    attempts: list[tuple[int, int]] = []
-
-    def step(sub: SubMessage) -> None:
-        if sub.message.offset == 13:
-            attempts.append((sub.message.offset, sub.attempt))
-            if sub.attempt <= 2:
-                raise OSError("try again")
-
-    handler = handler_of(kind, step)
-    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=QUICK)
-
-    summary = rehearsal.drain(handler)
-
-    assert summary.exit_code == 0
-    assert attempts == [(13, 1), (13, 2), (13, 3)]
-    assert not handler.account.breaches
-    assert summary.sub_messages.done == 100
-    assert (summary.failures.failures, summary.failures.retries) == (2, 2)
-    assert summary.failures.errors == (("OSError: try again", 2),)
-
-
-@both_kinds
 def test_dead_letters_are_counted_and_their_lanes_go_on(kind: Kind, tmp_path: Path) -> None:
     rehearsal = Rehearsal(
         tmp_path, {0: LOG}, failures=_with(on_failure=OnFailure.DEAD_LETTER, retries=1)
@@ -150,19 +125,6 @@ def test_letters_under_way_are_not_waited_for_once_the_group_is_another_s(
     assert rehearsal.drain(handler_of(OnTheLoop, poison(13))).exit_code == 4
 
     assert rehearsal.letters.closed_within_s == [grace_s]
-
-
-def test_a_letter_that_can_not_be_written_stops_the_drain(tmp_path: Path) -> None:
-    rehearsal = Rehearsal(
-        tmp_path, {0: LOG}, failures=_with(on_failure=OnFailure.DEAD_LETTER, retries=0)
-    )
-    rehearsal.letters.failure = Interrupted("the topic is full", hint="make room")
-    summary = rehearsal.drain(handler_of(OnTheLoop, poison(13)))
-
-    assert summary.exit_code == 4
-    assert summary.error == "the topic is full"
-    assert summary.sub_messages.dead == 0
-    assert (0, 13, 0) not in rehearsal.finished_by_the_plan()
 
 
 @both_kinds
@@ -380,35 +342,6 @@ def test_an_outage_that_lasts_too_long_halts(tmp_path: Path) -> None:
     assert "--max-outage" in (summary.error or "")
     assert "--no-breaker" in (summary.hint or "")
     assert summary.sub_messages.done == 500
-
-
-def test_a_drain_in_which_nothing_succeeds_halts_instead_of_waiting(tmp_path: Path) -> None:
-    def step(sub: SubMessage) -> None:
-        raise ConnectionError("refused")
-
-    rehearsal = Rehearsal(
-        tmp_path, {0: WIDE}, failures=_with(on_failure=OnFailure.DEAD_LETTER, retries=3)
-    )
-    summary = rehearsal.drain(handler_of(OnTheLoop, step))
-    assert summary.exit_code == 5
-    assert "nothing has succeeded" in (summary.error or "")
-    assert not rehearsal.letters.written
-
-
-@both_kinds
-def test_a_rate_spreads_the_starts(kind: Kind, tmp_path: Path) -> None:
-    starts: list[float] = []
-
-    def step(sub: SubMessage) -> None:
-        starts.append(time.monotonic())
-
-    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=_with(rate=200.0))
-    summary = rehearsal.drain(handler_of(kind, step))
-
-    assert summary.exit_code == 0
-    assert len(starts) == 100
-    for first, later in zip(starts, starts[60:], strict=False):
-        assert later - first > 0.2, "60 starts take 0.3 s at this rate, less a burst of ten"
 
 
 def test_nothing_is_started_while_the_lock_is_not_confirmed(tmp_path: Path) -> None:

@@ -51,25 +51,6 @@ def failing(kind: type[OnTheLoop | OnThreads], error: BaseException, at: int) ->
     return OnTheLoop(fail) if kind is OnTheLoop else OnThreads(fail_on_a_thread)
 
 
-@both_kinds
-def test_a_resume_after_a_failure_handles_exactly_what_is_unfinished(
-    kind: type[OnTheLoop | OnThreads], tmp_path: Path
-) -> None:
-    rehearsal = Rehearsal(tmp_path, {0: WIDE})
-    broken = failing(kind, ValueError("no"), at=50)
-    rehearsal.drain(broken)
-    mended = kind()
-
-    summary = rehearsal.drain(mended)
-
-    assert summary.exit_code == 0
-    assert set(mended.account.began) == rehearsal.places - set(broken.account.finished)
-    assert len(mended.account.began) == len(set(mended.account.began))
-    assert summary.sub_messages.done == len(rehearsal.places)
-    assert summary.messages.done == 200
-    assert rehearsal.group.committed == {0: 200}
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -172,24 +153,6 @@ def test_a_split_that_changes_its_mind_is_found_out_at_the_resume(tmp_path: Path
     mended = OnTheLoop()
     assert rehearsal.drain(mended).exit_code == 0
     assert mended.account.began == [(0, 1, 1)]
-
-
-def test_a_split_that_yields_one_object_again_and_again_does_not_hang(tmp_path: Path) -> None:
-    only = SubMessage("a")
-    rehearsal = Rehearsal(tmp_path, {0: log_of(*[["a"]] * 20)})
-
-    class Frugal(OnTheLoop):
-        def split(self, message: Message) -> Iterable[SubMessage]:
-            return [only]
-
-        async def handle(self, sub: SubMessage) -> None:
-            self.account.finished.append(place_of(sub))
-            await tick()
-
-    summary = rehearsal.drain(Frugal())
-
-    assert summary.exit_code == 5
-    assert "orders/0/" in (summary.error or "")
 
 
 async def forgotten(sub: SubMessage) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from made_up_kafka import Log, OnTheLoop, Rehearsal
 
-from drainer.engine.latencies import JUDGE_S, RECENT_S, SPARSE, Latencies
+from drainer.engine.latencies import JUDGE_S, RECENT_S, Latencies
 from drainer.engine.settings import LocalSettings
 from drainer.message import SubMessage
 from drainer.policy.failures import FailureSettings
@@ -72,29 +72,14 @@ def test_a_hundred_slow_ones_are_all_measured(latencies: Latencies, clock: Clock
     assert overall.p50_s == pytest.approx(0.5, abs=0.011)
 
 
-def test_of_many_one_in_thirty_two_is_measured_and_stands_for_all(
-    latencies: Latencies, clock: Clock
-) -> None:
-    at_full_speed(latencies, clock)
-    worker = Worker(latencies)
-    for _ in range(400_000):
-        worker.handles(0.001)
-
-    overall = latencies.overall()
-
-    assert overall is not None
-    assert worker.measured == pytest.approx(400_000 / SPARSE, rel=0.05)
-    assert overall.count == pytest.approx(420_000, rel=0.05)
-
-
-@pytest.mark.parametrize("period", [2, 5, 8, 16, 31, 32, 64, 128])
+@pytest.mark.parametrize("period", [8, 32])
 def test_no_rhythm_of_the_backlog_hides_the_slow_ones(
     latencies: Latencies, clock: Clock, period: int
 ) -> None:
     at_full_speed(latencies, clock)
     before = latencies.overall()
     worker = Worker(latencies)
-    for n in range(640_000):
+    for n in range(128_000):
         worker.handles(1.0 if n % period == 0 else 0.0)
 
     overall = latencies.overall()
@@ -102,7 +87,7 @@ def test_no_rhythm_of_the_backlog_hides_the_slow_ones(
     assert before is not None
     assert overall is not None
     seconds = overall.mean_s * overall.count
-    assert seconds == pytest.approx(640_000 / period, rel=0.2)
+    assert seconds == pytest.approx(128_000 / period, rel=0.2)
 
 
 def test_a_slow_hour_weighs_no_more_than_what_was_handled_in_it(
@@ -198,25 +183,3 @@ def test_an_attempt_that_was_cancelled_for_its_time_has_no_latency(tmp_path: Pat
     assert summary.latency is not None
     assert summary.latency.count == 3
     assert summary.latency.longest_s < 0.05
-
-
-def test_the_plan_has_the_latencies_of_all_runs(tmp_path: Path) -> None:
-    async def halt(sub: SubMessage) -> None:
-        if sub.key == "k30":
-            raise ValueError("stop here")
-
-    rehearsal = Rehearsal(
-        tmp_path,
-        backlog([f"k{n}" for n in range(60)]),
-        LocalSettings(concurrency=1, plan_interval_s=0.05),
-        failures=FailureSettings(retries=0),
-    )
-    first = rehearsal.drain(OnTheLoop(halt))
-    second = rehearsal.drain(OnTheLoop())
-
-    plan = rehearsal.file.load().plan
-    assert first.latency is not None
-    assert second.latency is not None
-    assert plan.latency is not None
-    assert 0 < first.latency.count < 60
-    assert first.latency.count + second.latency.count == plan.latency.count == 60

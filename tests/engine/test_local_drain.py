@@ -7,23 +7,20 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from random import Random
 
 import pytest
 from made_up_kafka import (
-    Log,
     OnTheLoop,
     OnThreads,
     Rehearsal,
     Spec,
     log_of,
-    random_log,
 )
 
 from drainer.core.progress import Progress
 from drainer.engine import coroutines, lifecycle
 from drainer.engine.settings import LocalSettings
-from drainer.handler import Context, Handler
+from drainer.handler import Context
 from drainer.message import SubMessage
 from drainer.policy.rules.settings import RuleAccount
 from drainer.store.plan_file import PlanFile
@@ -52,36 +49,6 @@ def test_a_drain_handles_everything_once_and_commits_its_end(
     assert {n: part.committed for n, part in summary.partitions.items()} == {0: 500, 3: 12}
     assert (handler.opened, handler.closed) == (1, 1)
     assert rehearsal.source.stopped
-
-
-@pytest.mark.parametrize("seed", range(6))
-@both_kinds
-def test_order_holds_per_sub_key_whatever_the_handlers_take(
-    kind: type[OnTheLoop | OnThreads], seed: int, tmp_path: Path
-) -> None:
-    random = Random(seed)
-
-    async def some_time(sub: SubMessage) -> None:
-        for _ in range(random.randrange(3)):
-            await asyncio.sleep(random.choice([0, 0, 0.0005, 0.002]))
-
-    def some_time_on_a_thread(sub: SubMessage) -> None:
-        time.sleep(random.choice([0, 0, 0.0005, 0.002]))
-
-    rehearsal = Rehearsal(
-        tmp_path,
-        {number: random_log(random, 150, "abcdefgh") for number in range(3)},
-        LocalSettings(concurrency=random.choice([2, 5, 40]), plan_interval_s=0.01),
-        source_options={"batch": random.choice([1, 7, 100])},
-    )
-    handler = OnTheLoop(some_time) if kind is OnTheLoop else OnThreads(some_time_on_a_thread)
-
-    summary = rehearsal.drain(handler)
-
-    assert handler.account.breaches == []
-    assert sorted(handler.account.began) == sorted(rehearsal.places)
-    assert summary.exit_code == 0
-    assert rehearsal.group.committed == {n: log.end for n, log in rehearsal.logs.items()}
 
 
 AT_ONCE = [f"k{n}" for n in range(8)]
@@ -118,57 +85,6 @@ def test_all_that_a_finish_makes_ready_starts_at_once(
     summary = rehearsal.drain(handler)
 
     assert (summary.exit_code, summary.failures.failures) == (0, 0)
-
-
-@both_kinds
-def test_a_backlog_that_ends_on_a_hole_still_completes(
-    kind: type[OnTheLoop | OnThreads], tmp_path: Path
-) -> None:
-    rehearsal = Rehearsal(
-        tmp_path, {0: log_of(["a"], ["b"], holes=1000), 1: Log({}, 5, 9), 2: Log({7: ["a"]}, 0, 9)}
-    )
-
-    summary = rehearsal.drain(kind())
-
-    assert summary.exit_code == 0
-    assert rehearsal.group.committed == {0: 1002, 1: 9, 2: 9}
-    assert summary.messages.read == 3, "holes are no messages"
-
-
-def test_a_handler_without_split_gets_the_message_itself(tmp_path: Path) -> None:
-    seen = []
-
-    class Whole(OnTheLoop):
-        split = Handler.split
-
-        async def handle(self, sub: SubMessage) -> None:
-            seen.append((sub.key, sub.payload, sub.id))
-            self.account.finished.append((0, sub.message.offset, sub.index))
-
-    summary = Rehearsal(tmp_path, {0: log_of(["a"], ["b"])}).drain(Whole())
-
-    assert summary.exit_code == 0
-    assert sorted(seen) == [
-        (b"key", b'["a"]', "topic-id:0:0:0"),
-        (b"key", b'["b"]', "topic-id:0:1:0"),
-    ]
-
-
-def test_handlers_that_never_wait_let_the_plan_be_written(tmp_path: Path) -> None:
-    rehearsal = Rehearsal(
-        tmp_path,
-        {0: log_of(*([f"k{n % 5}"] for n in range(150_000)))},
-        LocalSettings(concurrency=4, plan_interval_s=0.01),
-        source_options={"batch": 2000},
-    )
-
-    class Idle(OnTheLoop):
-        async def handle(self, sub: SubMessage) -> None:
-            self.account.finished.append((0, sub.message.offset, sub.index))
-
-    rehearsal.drain(Idle())
-
-    assert rehearsal.group.tries >= 2, "only once all was over"
 
 
 @pytest.mark.parametrize("waits", [False, True])

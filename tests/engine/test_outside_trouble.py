@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -19,13 +17,11 @@ from made_up_kafka import (
     OnTheLoop,
     OnThreads,
     Rehearsal,
-    Slice,
     log_of,
     place_of,
     tick,
 )
 
-from drainer.core.plan import OffsetPlan
 from drainer.engine import checkpointer, lifecycle
 from drainer.engine.local import LocalDrain
 from drainer.engine.settings import LocalSettings
@@ -162,31 +158,6 @@ def test_a_commit_that_never_settles_says_how_to_commit_later(
     resumes(rehearsal, handler)
 
 
-def test_a_lost_answer_to_a_commit_that_arrived_is_no_trouble_at_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What kafka/commit.py reports when it finds what it wrote in vain before."""
-    monkeypatch.setattr(checkpointer, "COMMIT_PAUSE_S", 0.001)
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
-    commit = rehearsal.group.commit
-    lost = False
-
-    def lose_the_first(offsets: dict[int, int], expected: dict[int, set[int | None]]) -> object:
-        nonlocal lost
-        if lost:
-            return commit(offsets, {0: {rehearsal.group.committed[0]}})
-        lost = True
-        commit(offsets, expected)
-        raise CommitDelayed("the answer was lost")
-
-    rehearsal.group.commit = lose_the_first  # type: ignore[assignment, method-assign]
-
-    summary = rehearsal.drain(OnTheLoop())
-
-    assert summary.exit_code == 0
-    assert rehearsal.file.load().plan.partitions[0].committed == 300
-
-
 @pytest.mark.parametrize("error", [OffsetMoved, GroupJoined, TopicGone, LockLost])
 @both_kinds
 def test_nothing_is_committed_once_the_group_is_not_ours(
@@ -236,26 +207,6 @@ def paced(kind: type[OnTheLoop | OnThreads], told: threading.Event | None = None
     return OnTheLoop(pause) if kind is OnTheLoop else OnThreads(pause_on_a_thread)
 
 
-@both_kinds
-def test_a_lost_lock_stops_the_drain_without_a_commit(
-    kind: type[OnTheLoop | OnThreads], tmp_path: Path
-) -> None:
-    settings = LocalSettings(concurrency=8, plan_interval_s=60)
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, settings)
-
-    def lose(status: Status) -> None:
-        rehearsal.lock.lost = LockLost("another drain has the lock", hint="see which")
-
-    rehearsal.observe = lose
-    handler = paced(kind)
-
-    summary = rehearsal.drain(handler)
-
-    assert (summary.exit_code, summary.error) == (4, "another drain has the lock")
-    assert rehearsal.group.tries == 0
-    resumes(rehearsal, handler)
-
-
 @pytest.mark.parametrize("first", ["done", "failed"])
 def test_a_lock_lost_while_the_drain_is_ending_still_prevents_the_commit(
     first: str, tmp_path: Path
@@ -276,52 +227,6 @@ def test_a_lock_lost_while_the_drain_is_ending_still_prevents_the_commit(
 
     assert rehearsal.group.tries == 0, "committed without the lock"
     assert summary.exit_code == (4 if first == "done" else 5)
-
-
-@both_kinds
-def test_a_lock_lost_during_the_grace_prevents_every_commit_from_then_on(
-    kind: type[OnTheLoop | OnThreads], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = LocalSettings(concurrency=8, plan_interval_s=0.02, grace_s=0.4)
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, settings)
-    interrupted, leave = threading.Event(), threading.Event()
-    tries_then: list[int] = []
-
-    def interrupt(sub: SubMessage) -> bool:
-        if place_of(sub) == (0, 40, 0):
-            os.kill(os.getpid(), signal.SIGINT)
-            interrupted.set()
-        return interrupted.is_set()
-
-    async def stay(sub: SubMessage) -> None:
-        if interrupt(sub):
-            await asyncio.Event().wait()
-        await tick()
-
-    def stay_on_a_thread(sub: SubMessage) -> None:
-        if interrupt(sub):
-            leave.wait()
-        time.sleep(0.0005)
-
-    whole = PlanFile.write
-
-    def lose_and_write(self: PlanFile, plan: OffsetPlan) -> None:
-        if interrupted.is_set() and rehearsal.lock.lost is None:
-            rehearsal.lock.lost = LockLost("another drain has the lock")
-            tries_then.append(rehearsal.group.tries)
-        whole(self, plan)
-
-    monkeypatch.setattr(PlanFile, "write", lose_and_write)
-    handler = OnTheLoop(stay) if kind is OnTheLoop else OnThreads(stay_on_a_thread)
-
-    summary = rehearsal.drain(handler)
-
-    assert summary.exit_code == 4
-    assert tries_then == [rehearsal.group.tries], "committed without the lock"
-    assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
-    monkeypatch.undo()
-    resumes(rehearsal, handler)
-    leave.set()
 
 
 def test_a_lock_lost_between_the_tries_of_the_last_commit_ends_them(
@@ -369,31 +274,6 @@ def test_nothing_is_committed_while_the_lock_is_not_confirmed(
     assert summary.sub_messages.done == len(rehearsal.places)
     assert rehearsal.file.load().plan.complete
     resumes(rehearsal, handler)
-
-
-def test_commits_go_on_once_the_lock_is_confirmed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
-    settled = asyncio.Event()
-    tries_then: list[int] = []
-
-    def look(status: Status) -> None:
-        if "not confirmed" in (status.trouble or ""):
-            tries_then.append(rehearsal.group.tries)
-            rehearsal.lock.unsure_since_s = None
-        elif status.partitions[0].committed is not None:
-            settled.set()
-
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, observe=look)
-    rehearsal.prepare = lambda drain: setattr(rehearsal.lock, "unsure_since_s", 1.0)
-
-    summary = rehearsal.drain(only_the_last_waits_for(settled))
-
-    assert tries_then[0] == 0, "committed while it was not confirmed"
-    assert summary.exit_code == 0
-    assert rehearsal.group.committed == FINISHED
-    assert rehearsal.statuses[-1].trouble is None
 
 
 def test_a_source_that_fails_ends_the_drain_with_its_reason(tmp_path: Path) -> None:
@@ -466,63 +346,6 @@ def test_offsets_that_can_not_be_read_back_are_told_as_this_drain_knows_them(
 
 
 # A disk that is full.
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 128 KiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", folder],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip(f"can't mount a small file system: {mounted.stderr.decode().strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", folder], check=True)
-
-
-def fill(folder: Path) -> None:
-    """Takes all the space that is left."""
-    file = os.open(folder / "filler", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-    for size in (4096, 1):
-        try:
-            while os.write(file, bytes(size)):
-                pass
-        except OSError:
-            continue
-    os.close(file)
-
-
-@both_kinds
-def test_a_disk_that_fills_up_ends_the_drain_and_loses_nothing(
-    kind: type[OnTheLoop | OnThreads], small_disk: Path
-) -> None:
-    async def fill_it(sub: SubMessage) -> None:
-        if place_of(sub) == (0, 100, 0):
-            fill(small_disk)
-        await asyncio.sleep(0.005)
-
-    def fill_it_on_a_thread(sub: SubMessage) -> None:
-        if place_of(sub) == (0, 100, 0):
-            fill(small_disk)
-        time.sleep(0.005)
-
-    rehearsal = Rehearsal(small_disk, {0: BACKLOG})
-    handler = OnTheLoop(fill_it) if kind is OnTheLoop else OnThreads(fill_it_on_a_thread)
-
-    summary = rehearsal.drain(handler)
-
-    assert (summary.status, summary.exit_code) == ("interrupted", 4)
-    assert "No space left on device" in (summary.error or "")
-    assert "make room" in (summary.hint or "")
-    assert summary.conserved
-    (small_disk / "filler").unlink()
-    known = rehearsal.finished_by_the_plan()
-    resumes(rehearsal, handler)
-    assert known, "all of the work before the disk was full was forgotten"
 
 
 def full_at_write(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -659,30 +482,6 @@ def test_a_plan_that_can_not_be_written_at_the_end_is_told_beside_the_handler_s_
     resumes(rehearsal, handler)
 
 
-@both_kinds
-def test_a_moved_group_at_the_end_is_told_beside_the_interruption(
-    kind: type[OnTheLoop | OnThreads], tmp_path: Path
-) -> None:
-    settings = LocalSettings(concurrency=8, plan_interval_s=60)
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, settings)
-    rehearsal.group.trouble = lambda: OffsetMoved("the group is at 7", hint="find out who")
-
-    def interrupt(status: Status) -> None:
-        if status.stopping is None:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    rehearsal.observe = interrupt
-    handler = paced(kind)
-
-    summary = rehearsal.drain(handler)
-
-    assert (summary.status, summary.exit_code) == ("failed", 8)
-    assert "SIGINT" in (summary.error or "")
-    assert "the group is at 7" in (summary.error or "")
-    assert summary.hint == "find out who"
-    resumes(rehearsal, handler)
-
-
 def test_the_plan_holds_what_was_committed_before_another_moved_the_group(tmp_path: Path) -> None:
     """Or a resume could take the other's offset for one of its own."""
 
@@ -724,32 +523,6 @@ def test_an_error_in_the_view_ends_the_drain_loudly_with_the_plan_saved(
 
 
 @both_kinds
-def test_a_bug_when_something_finishes_ends_the_drain_loudly(
-    kind: type[OnTheLoop | OnThreads], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def prepare(drain: LocalDrain) -> None:
-        dispatcher = drain.dispatcher
-        name = "finish_and_take" if kind is OnTheLoop else "finish"
-        whole = getattr(dispatcher, name)
-
-        def broken(sub: SubMessage) -> object:
-            if sub.message.offset == 40:
-                raise IndexError("a bug in the core")
-            return whole(sub)
-
-        monkeypatch.setattr(dispatcher, name, broken)
-
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, prepare=prepare)
-    rehearsal.settings = LocalSettings(concurrency=4, grace_s=0.2)
-    handler = kind()
-
-    with pytest.raises(IndexError, match="a bug in the core"):
-        rehearsal.drain(handler)
-
-    resumes(rehearsal, handler)
-
-
-@both_kinds
 def test_a_bug_when_a_message_is_delivered_loses_no_message(
     kind: type[OnTheLoop | OnThreads], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -771,42 +544,4 @@ def test_a_bug_when_a_message_is_delivered_loses_no_message(
         rehearsal.drain(handler)
 
     assert (rehearsal.group.committed[0] or 0) <= 40
-    resumes(rehearsal, handler)
-
-
-def test_a_source_that_raises_ends_the_drain_loudly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, source_options={"batch": 30})
-
-    def broken() -> Iterator[Slice]:
-        raise IndexError("a bug in the fetcher")
-        yield
-
-    def break_it(status: Status) -> None:
-        monkeypatch.setattr(rehearsal.source, "_batches", broken())
-
-    rehearsal.observe = break_it
-    handler = OnTheLoop()
-
-    with pytest.raises(IndexError, match="a bug in the fetcher"):
-        rehearsal.drain(handler)
-
-    resumes(rehearsal, handler)
-
-
-def test_a_committer_that_raises_what_nobody_thought_of_ends_the_drain_loudly(
-    tmp_path: Path,
-) -> None:
-    def fail() -> DrainerError | None:
-        raise IndexError("a bug in the committer")
-
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
-    rehearsal.group.trouble = fail
-    handler = paced(OnTheLoop)
-
-    with pytest.raises(IndexError, match="a bug in the committer"):
-        rehearsal.drain(handler)
-
-    assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
     resumes(rehearsal, handler)

@@ -23,7 +23,6 @@ from made_up_kafka import (
 
 from drainer.core.claims import ALL
 from drainer.core.progress import Counts, Progress
-from drainer.engine.guard import guarded
 from drainer.engine.local import LocalDrain
 from drainer.engine.ports import Ports
 from drainer.engine.status import Summary
@@ -34,6 +33,7 @@ from drainer.message import SubMessage
 from drainer.policy.failures import FailureSettings
 from drainer.spark.attempt import Attempt, Control
 from drainer.spark.fence import Fence
+from drainer.spark.handling import guarded
 from drainer.spark.state import State
 
 LOGS = {0: log_of(*(["a", f"b{n % 7}", f"c{n}"] for n in range(40)), start=100, holes=2)}

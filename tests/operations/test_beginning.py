@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from drainer.core.plan import ALL
 from drainer.engine import checkpointer
 from drainer.engine.settings import LocalSettings
 from drainer.errors import (
@@ -26,7 +25,7 @@ from drainer.operations.plan import commit_moves, move
 from drainer.operations.resume import prepare_resume
 from drainer.policy.failures import FailureSettings, OnFailure
 from drainer.store.plan_file import PlanFile
-from operations.conftest import MESSAGES, REFERENCE, Story, finished
+from operations.conftest import MESSAGES, REFERENCE, Story
 
 
 class WillNotOpen(Handler):
@@ -91,33 +90,6 @@ def finish_without_a_commit(story: Story, monkeypatch: pytest.MonkeyPatch) -> Re
     return handler
 
 
-@pytest.mark.parametrize("group_at", [None, 5])
-def test_a_finished_drain_that_was_never_committed_is_not_begun_anew(
-    group_at: int | None, story: Story, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if group_at is not None:
-        story.put_group(group_at)
-    handler = Remembers()
-    plan = story.prepared(handler).plan
-    claims = {ALL: {0: finished(MESSAGES)}}
-    story.file.write(plan)
-    story.file.hold()
-    story.file.start_journal(plan.drain_id, plan.generation)
-    story.file.append(claims[ALL])  # it died before its plan and the group heard of it
-    story.file.release()
-    left = story.left
-
-    with pytest.raises(
-        PlanRefused, match=f"finished partition 0 up to offset {MESSAGES}"
-    ) as caught:
-        story.drain(story.prepared(handler))
-
-    assert f"drainer plan commit {story.file.path}" in (caught.value.hint or "")
-    assert handler.handled == []
-    assert story.left == left
-    assert story.committed == group_at
-
-
 def test_plan_commit_is_the_way_out_for_a_drain_that_was_never_committed(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,24 +144,6 @@ def test_a_finished_plan_stays_when_the_lock_is_another_drains(
     assert story.file.load().plan.drain_id == first
 
 
-def test_a_finished_plan_stays_when_it_can_not_be_set_aside(
-    story: Story, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = finish_a_drain(story)
-    prepared = story.prepared()
-
-    def refuse(self: object, target: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(type(story.file.path), "rename", refuse)
-        with pytest.raises(PlanRefused, match="Permission denied"):
-            story.drain(prepared)
-
-    assert story.left == ["orders.plan.json"]
-    assert story.file.load().plan.drain_id == first
-
-
 def test_a_disk_without_room_for_the_first_plan_is_refused(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,18 +182,6 @@ def test_a_plan_that_went_on_before_the_yes_is_not_resumed_from_what_was_shown(
         story.drain(prepared)
 
     assert story.committed == MESSAGES
-
-
-def test_a_finished_plan_that_changed_before_the_yes_is_not_set_aside(story: Story) -> None:
-    finish_a_drain(story)
-    prepared = story.prepared()
-    assert story.drain(story.prepared()).exit_code == 0
-    left = story.left
-
-    with pytest.raises(PlanRefused, match="has changed"):
-        story.drain(prepared)
-
-    assert story.left == left
 
 
 def test_a_resume_that_writes_no_dead_letters_does_not_forget_where_they_lie(

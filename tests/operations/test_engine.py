@@ -71,23 +71,28 @@ def java(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
     return there
 
 
+@pytest.mark.parametrize(
+    ("asked", "barred", "name", "why"),
+    [
+        (EngineRequest(EngineName.PROCESS), None, "process", "as --engine says"),
+        (EngineRequest(EngineName.SPARK), None, "spark", "as --engine says"),
+        (BY_MASTER, None, "spark", "a master is named"),
+        (BY_MASTER, BARRED, "process", "a master is named, but it can't be"),
+    ],
+)
+def test_an_engine_or_a_master_that_is_named_is_taken_without_an_estimate(
+    asked: EngineRequest, barred: Refused | None, name: str, why: str
+) -> None:
+    engine = choose_engine(asked, barred, nobody_looks)
+
+    assert (engine.name, engine.why) == (name, why)
+
+
 def test_without_a_master_or_an_estimate_it_is_the_process() -> None:
     engine = choose_engine(EngineRequest(), None, lambda: "")
 
     assert (engine.name, engine.why) == ("process", "no Spark master is named")
-
-
-def test_a_master_that_is_named_is_taken_without_an_estimate() -> None:
-    engine = choose_engine(BY_MASTER, None, nobody_looks)
-
-    assert (engine.name, engine.why) == ("spark", "a master is named")
-
-
-@pytest.mark.parametrize("name", [EngineName.PROCESS, EngineName.SPARK])
-def test_an_engine_that_is_named_is_taken_without_an_estimate(name: EngineName) -> None:
-    engine = choose_engine(EngineRequest(name), None, nobody_looks)
-
-    assert (engine.name, engine.why) == (name.value, "as --engine says")
+    assert choose_engine(EngineRequest(), BARRED, nobody_looks).name == "process"
 
 
 def test_spark_without_java_is_refused_when_it_was_asked_for(java: Callable[[bool], None]) -> None:
@@ -102,70 +107,39 @@ def test_what_can_t_be_is_refused_when_it_was_asked_for_by_name() -> None:
         choose_engine(ON_SPARK, BARRED, nobody_looks)
 
 
-def test_what_can_t_be_is_done_in_the_process_when_only_a_master_is_named() -> None:
-    engine = choose_engine(BY_MASTER, BARRED, nobody_looks)
+@pytest.mark.parametrize(
+    ("bound", "seconds", "bounds", "name", "says"),
+    [
+        # 1,040 s of work on four cores, of which each has 40% left.
+        (CPU, 1_000.0, {SPLIT: 40.0, CONCURRENCY: 100.0}, "spark", "about 10 min 50 s with Spark"),
+        (SPLIT, 1_000.0, {CPU: 200.0}, "spark", "this process is the limit"),
+        (CPU, 1_000.0, {LANE: 990.0}, "process", "which is not worth it"),
+        (CPU, 80.0, {}, "process", "which is not worth it"),
+        (LANE, 9_000.0, {CPU: 8_000.0}, "process", "and not this process"),
+        (RATE, 9_000.0, {CPU: 8_000.0}, "process", "and not this process"),
+        (NOTHING, 0.0, {}, "process", "there is nothing to handle"),
+    ],
+)
+def test_an_estimate_takes_spark_when_the_process_is_the_limit_and_it_is_worth_it(
+    bound: str, seconds: float, bounds: dict[str, float], name: str, says: str
+) -> None:
+    chosen_name, why = by_estimate(found(bound, seconds, **{bound: seconds, **bounds}))
 
-    assert engine.name == "process"
-    assert engine.why == "a master is named, but it can't be"
-    assert choose_engine(EngineRequest(), BARRED, nobody_looks).name == "process"
-
-
-def test_an_estimate_that_finds_the_process_full_takes_spark_and_says_what_for() -> None:
-    name, why = by_estimate(found(CPU, 1_000.0, **{CPU: 1_000.0, SPLIT: 40.0, CONCURRENCY: 100.0}))
-
-    assert name == "spark"
-    # 1,040 s of work on four cores, of which each has 40% left.
-    assert why == (
-        "the estimate below says that this process is the limit: 16 min 40 s, and about 10 min 50 s"
-        " with Spark on 4 cores"
-    )
-
-
-def test_splitting_that_fills_the_process_takes_spark_too() -> None:
-    assert by_estimate(found(SPLIT, 1_000.0, **{CPU: 200.0, SPLIT: 1_000.0}))[0] == "spark"
-
-
-@pytest.mark.parametrize("bound", [CONCURRENCY, LANE, RATE, "fetch", "order"])
-def test_another_limit_than_the_process_leaves_it_there_and_is_named(bound: str) -> None:
-    name, why = by_estimate(found(bound, 9_000.0, **{bound: 9_000.0, CPU: 8_000.0}))
-
-    assert name == "process"
-    assert why.endswith(f"{bound} is the limit, and not this process")
+    assert chosen_name == name
+    assert says in why
 
 
-def test_what_would_bind_on_spark_is_part_of_the_comparison() -> None:
-    bounds = {CPU: 1_000.0, LANE: 990.0}
-
-    assert by_estimate(found(CPU, 1_000.0, **bounds))[0] == "process"
-
-
-def test_a_minute_is_not_saved_by_a_short_drain() -> None:
-    name, why = by_estimate(found(CPU, 80.0, **{CPU: 80.0}))
-
-    assert name == "process"
-    assert why.endswith("which is not worth it")
-
-
-def test_one_core_has_no_use_for_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chosen, "cores", lambda: 1)
-    name, why = by_estimate(found(CPU, 9_000.0, **{CPU: 9_000.0}))
-
-    assert name == "process"
-    assert "no other core" in why
-
-
-def test_an_estimate_for_spark_without_java_stays_in_the_process(
-    java: Callable[[bool], None],
+def test_an_estimate_for_spark_without_java_or_another_core_stays_in_the_process(
+    java: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     java(False)
-    name, why = by_estimate(found(CPU, 9_000.0, **{CPU: 9_000.0}))
-
-    assert name == "process"
-    assert why.endswith("but Spark needs Java, and none was found")
-
-
-def test_an_empty_backlog_has_no_limit() -> None:
-    assert by_estimate(found(NOTHING, 0.0))[1].endswith("there is nothing to handle")
+    assert by_estimate(found(CPU, 9_000.0, **{CPU: 9_000.0})) == (
+        "process",
+        "the estimate below says that this process is the limit: 150 min 0 s, and about 93 min 45 s"
+        " with Spark on 4 cores, but Spark needs Java, and none was found",
+    )
+    monkeypatch.setattr(chosen, "cores", lambda: 1)
+    assert "no other core" in by_estimate(found(CPU, 9_000.0, **{CPU: 9_000.0}))[1]
 
 
 def test_asking_says_what_it_took() -> None:
