@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from drainer.core.bundles import Bundling
-from drainer.core.codec import JsonRecord
+from drainer.core.codec import JsonRecord, builtins
 from drainer.core.transaction import HeldBack, held_json
 from drainer.policy.concurrency import Concurrency
 from drainer.policy.failures import FailureSettings
@@ -105,46 +106,15 @@ class Preview:
         """The size of the backlog in offsets; holes make the count of messages smaller."""
         return sum(part.offsets for part in self.partitions)
 
-    def as_json(self) -> dict[str, object]:
-        return {
-            "topic": self.topic,
-            "topic_id": self.topic_id,
-            "cluster_id": self.cluster_id,
-            "group": self.group,
-            "group_state": self.group_state,
-            "handler": self.handler,
+    def as_json(self) -> dict[str, Any]:
+        """The object that ``--json`` prints for a dry run."""
+        apart = ("plan_path", "bundling", "concurrency", "held", "bootstrap_servers")
+        plain = {each.name: getattr(self, each.name) for each in fields(self)}
+        return builtins({name: value for name, value in plain.items() if name not in apart}) | {
+            "partitions": {str(part.partition): builtins(part) for part in self.partitions},
             "bundling": None if self.bundling is None else self.bundling.as_json(),
-            "order": self.order,
             "concurrency": self.concurrency.as_json(),
-            "isolation": self.isolation,
             "plan": str(self.plan_path),
-            "resumes": self.resumes,
             "offsets": self.offsets,
             "held_back": held_json(self.held),
-            "partitions": {
-                str(part.partition): {
-                    "start": part.start,
-                    "end": part.end,
-                    "committed": part.committed,
-                }
-                for part in self.partitions
-            },
-            "checks": list(self.checks),
-            "warnings": list(self.warnings),
-            "failures": self.failures.as_json(),
-            "makes_topic": self.makes_topic,
-            "redrive": None if self.redrive is None else self.redrive.as_json(),
-            "rules": self.rules.as_json(),
-            "engine": self.engine.as_json(),
-            "cap": None if self.cap is None else cap_json(self.cap),
         }
-
-
-def cap_json(cap: Cap) -> dict[str, object]:
-    """A cap as ``--json`` tells it."""
-    return {
-        "messages_per_s": round(cap.messages_per_s, 1),
-        "bytes_per_s": round(cap.bytes_per_s),
-        "message_bytes": round(cap.message_bytes),
-        "source": cap.source,
-    }

@@ -281,18 +281,9 @@ def _new_plan(
 
 def _check_path(path: Path, request: Request, topic_id: str) -> LoadedPlan | None:
     """The plan of a finished drain that may be set aside, if there is one at this path."""
-    try:
-        is_folder = path.parent.is_dir()
-    except PermissionError:
-        is_folder = True  # maybe; it can't be written to
-    if not is_folder:
+    if not (os.access(path.parent, os.W_OK | os.X_OK) and path.parent.is_dir()):
         raise PlanRefused(
-            f"there is no folder {path.parent} for the plan",
-            hint="make it, or name another with --plan",
-        )
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise PlanRefused(
-            f"the plan can't be written in {path.parent}: permission denied",
+            f"the plan can't be written in {path.parent}: not a folder, or no permission",
             hint="name a folder that you can write to with --plan",
         )
     if not path.exists():

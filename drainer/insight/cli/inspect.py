@@ -8,7 +8,8 @@ from drainer.cli.connecting import Kafka, connect
 from drainer.cli.engines import Engines
 from drainer.cli.groups import command, only, option, options, without
 from drainer.cli.options import How, HowLong, Limits, Report, Rules, What
-from drainer.engine.preview import EngineName, cap_json
+from drainer.core.codec import builtins
+from drainer.engine.preview import EngineName
 from drainer.engine.status import RuleStatus
 from drainer.errors import Refused, UsageError
 from drainer.insight.cli.estimating import ask, estimate_seconds
@@ -190,6 +191,6 @@ def inspect(
         told: dict[str, object] = {"undecided": dict(status.undecided), "why": dict(status.why)}
         told["drain_seconds"] = seconds
         if cap is not None:
-            told["cap"] = cap_json(cap)
+            told["cap"] = builtins(cap)
         terminal.data({**found.as_json(), **told})
     write_inspection_report(terminal, report, found, seconds)
