@@ -43,9 +43,9 @@ def test_a_dry_run_as_json_is_one_object_with_the_backlog_and_the_checks(
     assert answer["status"] == "dry-run"
     assert answer["exit_code"] == 0
     assert answer["offsets"] == 200
-    assert answer["partitions"] == {
-        "0": {"start": 100, "end": 300, "committed": 100},
-        "1": {"start": 300, "end": 300, "committed": 300},
+    assert {n: (part["start"], part["end"]) for n, part in answer["partitions"].items()} == {
+        "0": (100, 300),
+        "1": (300, 300),
     }
     assert len(answer["checks"]) >= 4
     assert committed(cluster, topic) == {0: 100, 1: 300}
