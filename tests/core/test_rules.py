@@ -175,7 +175,7 @@ def test_above_the_limit_a_letter_is_dead_once_it_is_safe() -> None:
     dispatcher.finish_apart(given_up[0], Outcome.DEAD)
     assert isinstance(take(dispatcher), Barrier)
     assert dispatcher.ruled().dead_by == {LIMIT: 1}
-    assert dispatcher.given_up == 1
+    assert dispatcher.counts()[1].dead == 1
 
 
 keys_of_messages = st.lists(
