@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from drainer.core.codec import builtins
 from drainer.core.order import Order
 from drainer.engine.loop import hurried_interpreter
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.forecast import Forecast, Setting, forecast, least_concurrency
 from drainer.insight.forecast.workload import Hottest, Workload
 from drainer.insight.measurement import Measured, Say, Teller
-from drainer.insight.retention import Doomed
+from drainer.insight.retention import Expiry
 from drainer.insight.splitting import Skipped
 from drainer.kafka.backlog import Backlog
 from drainer.mask import key_repr, masking
@@ -83,7 +84,7 @@ class Estimate:
         verdict: on the deadline; None when there is none.
         notes: what it can't know here, a sentence each.
         skipped: what rules leave out, which is no part of the workload; None without rules.
-        doomed: the head of the backlog that retention deletes first; None when that can't be told.
+        expiry: the head of the backlog that retention deletes first; None when that can't be told.
     """
 
     topic: str
@@ -96,12 +97,12 @@ class Estimate:
     verdict: DeadlineVerdict | None
     notes: tuple[str, ...] = ()
     skipped: Skipped | None = None
-    doomed: Doomed | None = None
+    expiry: Expiry | None = None
 
     @property
     def too_late(self) -> bool:
         """Whether retention may delete the head of the backlog before the drain ends."""
-        return self.doomed is not None and self.doomed.in_s < self.asked.seconds
+        return self.expiry is not None and self.expiry.in_s < self.asked.seconds
 
     @property
     def asked(self) -> Forecast:
@@ -121,8 +122,8 @@ class Estimate:
             "sampled_messages": workload.sampled_messages,
             "latency": {**question.latency.as_json(), "source": question.latency_source},
             "retention": None
-            if self.doomed is None
-            else {**self.doomed.as_json(), "sooner_than_the_drain": self.too_late},
+            if self.expiry is None
+            else {**builtins(self.expiry), "sooner_than_the_drain": self.too_late},
             "rules": None if self.skipped is None else self.skipped.as_json(),
             "bundling": None if bundling is None else bundling.as_json(),
             "costs": {
@@ -194,7 +195,7 @@ def estimate(
         verdict=verdict,
         notes=(*backlog.remarks, *_notes(workload)),
         skipped=measured.skipped,
-        doomed=measured.doomed,
+        expiry=measured.expiry,
     )
 
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
 
 from drainer.errors import UsageError
-from drainer.insight.ages import age_bins
-from drainer.insight.inspection import Inspection, PartitionInspection, ReadExtent
+from drainer.insight.inspection import Bin, Inspection, PartitionInspection, ReadExtent
 from drainer.insight.retention import READER, Outlook, outlook
-from drainer.insight.statistics.contents import NO_KEY, Contents
-from drainer.insight.statistics.sketch import Share
-from drainer.insight.statistics.skew import Rule, Skew
-from drainer.insight.survey import Survey, Surveyed
+from drainer.insight.survey import NO_RULES, Survey
 from drainer.kafka.backlog import (
     Backlog,
     PartitionBacklog,
@@ -22,23 +19,30 @@ from drainer.kafka.backlog import (
     parse_until,
 )
 from drainer.kafka.cluster import Cluster, Replicas, TopicInfo, limit
-from drainer.kafka.sample import Sample, sample_backlog
+from drainer.kafka.sample import sample_backlog
 from drainer.kafka.spans import Span, read_spans
 from drainer.loader import LoadedHandler
-from drainer.mask import mask_text
+from drainer.policy.rules.settings import RuleSettings
 
 SAMPLE_MESSAGES, SAMPLE_MOST = 20_000, 500_000  # a sample lies in memory, half a KiB a message
+AGE_BINS = 12  # at most
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+STEPS_S = (
+    *(1, 2, 5, 10, 15, 30),
+    *(_MINUTE * n for n in (1, 2, 5, 10, 15, 30)),
+    *(_HOUR * n for n in (1, 2, 3, 6, 12)),
+    *(_DAY * n for n in (1, 2, 7, 14, 30)),
+)
 
 Progress = Callable[[int, int], None]  # (offsets that are behind it, offsets in all)
-SurveyAll = Callable[[Backlog, Progress], tuple[Surveyed, float]]  # and how long reading took, in s
+SurveyAll = Callable[[Backlog, Progress], Survey]
 
 
 @dataclass(frozen=True, slots=True)
 class InspectRequest:
     """What is to be inspected. No partitions means all of them.
 
-    ``messages`` is how many to read, None for all. ``rule`` names what would leave a sub-message
-    out.
+    ``messages`` is how many to read, None for all. ``rules`` are what would leave sub-messages out.
     """
 
     topic: str
@@ -49,7 +53,7 @@ class InspectRequest:
     until: str = "end"
     messages: int | None = SAMPLE_MESSAGES
     seed: int = 0
-    rule: Rule | None = None
+    rules: RuleSettings = NO_RULES
 
 
 def inspect(
@@ -67,7 +71,7 @@ def inspect(
         Refused: when nothing of it can be read.
         UsageError: when ``from_`` or ``until`` make no sense.
     """
-    if look.rule is not None and look.handler is None:
+    if look.rules and look.handler is None:
         raise UsageError(
             "rules are asked about sub-messages, and only a handler's split makes them",
             hint="name it with --handler; count has the default one, a sub-message a message",
@@ -100,30 +104,16 @@ def inspect(
         handler=look.handler.absolute_reference if look.handler else None,
         taken_ms=taken_ms,
         partitions=tuple(of(number) for number in sorted(set(asked))),
-        ages=() if oldest_ms is None else age_bins(cluster, backlog, oldest_ms, taken_ms),
+        ages=() if oldest_ms is None else _ages(cluster, backlog, oldest_ms, taken_ms),
         retention=ahead.retention,
         min_in_sync=limit(config.get("min.insync.replicas")),
         reading=reading,
-        contents=_masked_contents(survey.contents(fraction, taken_ms)),
-        skew=_masked_skew(survey.skew(fraction)),
+        contents=survey.contents(fraction),
+        skew=survey.skew(fraction),
         failures=survey.failures,
+        rule_status=survey.rule_status,
         remarks=backlog.remarks,
         held=backlog.held,
-    )
-
-
-def _masked_contents(found: Contents) -> Contents:
-    return replace(found, hottest_keys=_masked(found.hottest_keys))
-
-
-def _masked_skew(found: Skew | None) -> Skew | None:
-    return None if found is None else replace(found, hottest=_masked(found.hottest))
-
-
-def _masked(shares: Sequence[Share]) -> tuple[Share, ...]:
-    return tuple(
-        share if share.name == NO_KEY else replace(share, name=mask_text(share.name))
-        for share in shares
     )
 
 
@@ -133,40 +123,32 @@ def _read(
     look: InspectRequest,
     progress: Progress,
     survey_all: SurveyAll | None,
-) -> tuple[Surveyed, ReadExtent]:
+) -> tuple[Survey, ReadExtent]:
     full = look.messages is None
-    survey: Surveyed
+    survey = Survey(look.handler, look.rules)
     if survey_all is not None:
-        survey, read_s = survey_all(backlog, progress)
+        survey = survey_all(backlog, progress)
     elif look.messages is None:
-        survey, read_s = _read_all(cluster, backlog, look, progress)
+        _read_all(cluster, backlog, survey, progress)
     else:
         sample = sample_backlog(cluster, backlog, look.messages, look.seed)
-        survey, read_s, full = _surveyed(sample, look), sample.read_s, sample.whole
+        for window in sample.windows:
+            survey.take(window.partition, window.messages, window.end - window.start)
+            survey.end_window()
+        survey.read_s, full = sample.read_s, sample.whole
     return survey, ReadExtent(
         full=full,
         offsets=survey.offsets,
         windows=survey.windows,
         seed=look.seed,
-        read_s=read_s,
+        read_s=survey.read_s,
         bytes=survey.bytes,
         split_s=survey.split_s,
         tasks=survey.tasks,
     )
 
 
-def _surveyed(sample: Sample, look: InspectRequest) -> Survey:
-    survey = Survey(look.handler, look.rule)
-    for window in sample.windows:
-        survey.take(window.partition, window.messages, window.end - window.start)
-        survey.end_window()
-    return survey
-
-
-def _read_all(
-    cluster: Cluster, backlog: Backlog, look: InspectRequest, progress: Progress
-) -> tuple[Survey, float]:
-    survey = Survey(look.handler, look.rule)
+def _read_all(cluster: Cluster, backlog: Backlog, survey: Survey, progress: Progress) -> None:
     begun_s = time.monotonic()
     reached = {number: part.start for number, part in backlog.partitions.items()}
     spans = [Span(n, part.start, part.end) for n, part in backlog.partitions.items()]
@@ -176,7 +158,7 @@ def _read_all(
         reached[number] = batch.reached
         progress(survey.offsets, backlog.offsets)
     survey.end_window()
-    return survey, time.monotonic() - begun_s - survey.split_s
+    survey.read_s = time.monotonic() - begun_s - survey.split_s
 
 
 def _offline(topic: TopicInfo, number: int) -> PartitionInspection:
@@ -184,12 +166,10 @@ def _offline(topic: TopicInfo, number: int) -> PartitionInspection:
 
 
 def _inspected(
-    topic: TopicInfo, part: PartitionBacklog, survey: Surveyed, ahead: Outlook
+    topic: TopicInfo, part: PartitionBacklog, survey: Survey, ahead: Outlook
 ) -> PartitionInspection:
     number = part.partition
     bytes_of_offset = survey.density(number) * survey.mean_bytes(number)
-    head = ahead.heads.get(number)
-    head_ms = None if head is None else head.timestamp
     return PartitionInspection(
         partition=number,
         leader=topic.leaders.get(number, ""),
@@ -202,9 +182,42 @@ def _inspected(
         messages=round(part.offsets * survey.density(number)),
         bytes=round(part.offsets * bytes_of_offset),
         lost=0 if part.committed is None else max(0, part.log_start - part.committed),
-        head_offset=None if head is None else head.offset,
-        head_ms=head_ms,
-        age_s=None if head_ms is None else max(0.0, (ahead.taken_ms - head_ms) / 1000),
+        age_s=ahead.age_s(number),
         arrivals_per_s=ahead.arrivals_per_s(part),
-        doom=ahead.doom(part, bytes_of_offset),
+        expiry=ahead.expiry(part, bytes_of_offset),
     )
+
+
+def _ages(cluster: Cluster, backlog: Backlog, oldest_ms: int, now_ms: int) -> tuple[Bin, ...]:
+    """The share of the backlog's offsets by age in seconds, the youngest first.
+
+    Kafka tells the first offset that is no older than a time. It is exact where timestamps rise
+    with the offsets; where they don't, an offset counts as old as what stands before it.
+    """
+    if not backlog.offsets:
+        return ()
+    span_s = max(0, now_ms - oldest_ms) / 1000
+    step_s = step_for(span_s)
+    count = max(1, ceil(span_s / step_s))
+    shares = [0.0]
+    for part in range(1, count):
+        at_ms = now_ms - part * step_s * 1000
+        found = cluster.offset_at(backlog.topic, dict.fromkeys(backlog.partitions, at_ms))
+        younger = 0
+        for number, bounds in backlog.partitions.items():
+            first = found[number]
+            younger += 0 if first is None else max(0, bounds.end - max(first, bounds.start))
+        shares.append(max(shares[-1], younger / backlog.offsets))
+    shares.append(1.0)
+    return tuple(
+        Bin(part * step_s, (part + 1) * step_s, shares[part + 1] - shares[part])
+        for part in range(count)
+    )
+
+
+def step_for(span_s: float) -> int:
+    """The width of bins that a person likes to read, so that no more than ``AGE_BINS`` hold it."""
+    for step in STEPS_S:
+        if step * AGE_BINS >= span_s:
+            return step
+    return ceil(span_s / AGE_BINS / STEPS_S[-1]) * STEPS_S[-1]

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from drainer.core.codec import builtins
 from drainer.core.transaction import HeldBack, held_json
-from drainer.engine.preview import PROCESS, SPARK
+from drainer.engine.status import RuleStatus
 from drainer.errors import EXIT_DONE
-from drainer.insight.retention import ARRIVALS_S, Doomed
-from drainer.insight.statistics.contents import Bin, Contents
-from drainer.insight.statistics.retention_forecast import Doom, Retention
-from drainer.insight.statistics.sketch import Mean, Share
-from drainer.insight.statistics.skew import Skew
+from drainer.insight.retention import ARRIVALS_S, Expiry, Retention, earliest
+from drainer.insight.sketch import Mean, Share
+from drainer.insight.survey import Contents, Skew, SplitFailures
 from drainer.kafka.cluster import GroupInfo, Replicas
 
 HOT_SHARE = 0.01  # of a sub-key: with a concurrency of 100, from there on its lane is what binds
 HOT_MESSAGES = 20  # read of it, or it may be chance
+
+
+# What --json has of an inspection beside its fields.
+_FIGURES = (
+    *("offsets", "messages", "bytes", "bytes_error", "sub_messages", "lost", "hot", "age_s"),
+    *("arrivals_per_s", "arrivals_s", "expiry", "retention_s"),
+    *("offline", "under_min_in_sync", "under_replicated"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """The share of a backlog's offsets that are ``low`` to ``high`` seconds old."""
+
+    low: float
+    high: float
+    share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +50,9 @@ class PartitionInspection:
         messages: how many of the offsets are messages.
         bytes: keys and values of those.
         lost: offsets that were deleted before the group handled them.
-        head_offset: of the oldest unprocessed message; None when there is none.
-        head_ms: its timestamp, milliseconds since 1970; None when it has none.
-        age_s: how old that is.
+        age_s: how old the oldest unprocessed message is; None when it has no timestamp.
         arrivals_per_s: offsets added a second, over the last ``ARRIVALS_S`` seconds.
-        doom: when retention may delete the head at the earliest; None when it won't, or that
+        expiry: when retention may delete the head at the earliest; None when it won't, or that
             can't be told.
     """
 
@@ -53,11 +67,9 @@ class PartitionInspection:
     messages: int = 0
     bytes: int = 0
     lost: int = 0
-    head_offset: int | None = None
-    head_ms: int | None = None
     age_s: float | None = None
     arrivals_per_s: float = 0.0
-    doom: Doom | None = None
+    expiry: Expiry | None = None
 
     @property
     def offline(self) -> bool:
@@ -71,34 +83,6 @@ class PartitionInspection:
     @property
     def under_replicated(self) -> bool:
         return len(self.replicas.in_sync) < len(self.replicas.all)
-
-    @property
-    def arrivals_s(self) -> float | None:
-        """How long its messages took to arrive, at that rate."""
-        return self.offsets / self.arrivals_per_s if self.arrivals_per_s else None
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "leader": self.leader or None,
-            "replicas": list(self.replicas.all),
-            "in_sync_replicas": list(self.replicas.in_sync),
-            "start": self.start,
-            "end": self.end,
-            "committed": self.committed,
-            "log_start": self.log_start,
-            "log_end": self.log_end,
-            "offsets": self.offsets,
-            "messages": self.messages,
-            "bytes": self.bytes,
-            "lost": self.lost,
-            "head_offset": self.head_offset,
-            "head_ms": self.head_ms,
-            "age_s": self.age_s,
-            "arrivals_per_s": self.arrivals_per_s,
-            "arrivals_s": self.arrivals_s,
-            "retention_s": self.doom.in_s if self.doom else None,
-            "retention_by": self.doom.by if self.doom else None,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,31 +109,6 @@ class ReadExtent:
     split_s: float
     tasks: int | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "full": self.full,
-            "offsets": self.offsets,
-            "windows": self.windows,
-            "seed": self.seed,
-            "read_s": self.read_s,
-            "bytes": self.bytes,
-            "split_s": self.split_s,
-            "engine": PROCESS if self.tasks is None else SPARK,
-            "tasks": self.tasks,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class SplitFailures:
-    """Messages that ``split`` did not take: a drain would halt at the first of them."""
-
-    messages: int
-    first: str
-    hint: str | None
-
-    def as_json(self) -> dict[str, Any]:
-        return {"messages": self.messages, "first": self.first, "hint": self.hint}
-
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
@@ -168,9 +127,9 @@ class Inspection:
         min_in_sync: min.insync.replicas; None when the user may not see it.
         reading: what was read to know what follows.
         contents: of the messages that were read.
-        mean_bytes: of a message.
         skew: with a handler, how the work is spread.
         failures: of ``split``; None when there were none.
+        rule_status: what rules could not be told of.
         remarks: on its bounds: what is lost, what is assumed, what is held back.
         held: what open transactions keep behind its end.
     """
@@ -190,6 +149,7 @@ class Inspection:
     contents: Contents
     skew: Skew | None
     failures: SplitFailures | None
+    rule_status: RuleStatus = field(default_factory=RuleStatus)
     remarks: tuple[str, ...] = ()
     held: tuple[HeldBack, ...] = ()
 
@@ -211,7 +171,7 @@ class Inspection:
     @property
     def bytes_error(self) -> float | None:
         """How far ``bytes`` may be off (95%); None when that is not known."""
-        error = self.contents.mean_bytes.error
+        error = self.contents.sizes.mean.error
         return None if error is None else error * self.messages
 
     @property
@@ -245,39 +205,39 @@ class Inspection:
         return self.offsets / self.arrivals_per_s if self.arrivals_per_s else None
 
     @property
-    def doomed(self) -> PartitionInspection | None:
-        """The partition whose head retention may delete first; None when that can't be told."""
-        known = [part for part in self.partitions if part.doom is not None]
-        return min(known, key=lambda part: part.doom.in_s if part.doom else 0.0, default=None)
-
-    @property
-    def head_doomed(self) -> Doomed | None:
-        """The same, in the form that an estimate has it in."""
-        part = self.doomed
-        if part is None or part.doom is None or part.head_offset is None:
-            return None
-        return Doomed(part.partition, part.head_offset, part.doom.in_s, part.doom.by)
+    def expiry(self) -> Expiry | None:
+        """The head that retention may delete first; None when that can't be told."""
+        return earliest(part.expiry for part in self.partitions)
 
     @property
     def retention_s(self) -> float | None:
         """Seconds until retention may delete the head of the backlog, at the earliest."""
-        return self.doomed.doom.in_s if self.doomed and self.doomed.doom else None
+        return None if self.expiry is None else self.expiry.in_s
 
     @property
-    def offline(self) -> list[PartitionInspection]:
-        return [part for part in self.partitions if part.offline]
+    def offline(self) -> list[int]:
+        """Partitions without a leader."""
+        return [part.partition for part in self.partitions if part.offline]
 
     @property
-    def under_min_in_sync(self) -> list[PartitionInspection]:
+    def under_min_in_sync(self) -> list[int]:
         """Partitions that take no writes with acks=all."""
         least = self.min_in_sync or 0
-        return [p for p in self.partitions if not p.offline and len(p.replicas.in_sync) < least]
+        return [
+            part.partition
+            for part in self.partitions
+            if not part.offline and len(part.replicas.in_sync) < least
+        ]
 
     @property
-    def under_replicated(self) -> list[PartitionInspection]:
-        """Those that are, and still take writes."""
-        worse = {part.partition for part in (*self.offline, *self.under_min_in_sync)}
-        return [p for p in self.partitions if p.under_replicated and p.partition not in worse]
+    def under_replicated(self) -> list[int]:
+        """Partitions that are, and still take writes."""
+        worse = {*self.offline, *self.under_min_in_sync}
+        return [
+            part.partition
+            for part in self.partitions
+            if part.under_replicated and part.partition not in worse
+        ]
 
     @property
     def hot(self) -> Share | None:
@@ -288,48 +248,17 @@ class Inspection:
         return hottest
 
     def as_json(self) -> dict[str, Any]:
+        """What ``--json`` prints: the fields by their names, partitions by number, and figures."""
+        fields = builtins(self)
+        del fields["rule_status"]
         return {
             "status": "ok",
             "exit_code": EXIT_DONE,
-            "topic": self.topic,
-            "topic_id": self.topic_id,
-            "cluster_id": self.cluster_id,
-            "group": {
-                "name": self.group.name,
-                "state": self.group.state,
-                "kind": self.group.kind,
-                "active": self.group.active,
-                "members": [
-                    {"id": m.id, "client_id": m.client_id, "host": m.host}
-                    for m in self.group.members
-                ],
-            },
-            "isolation": self.isolation,
-            "handler": self.handler,
-            "taken_ms": self.taken_ms,
-            "offsets": self.offsets,
-            "messages": self.messages,
-            "bytes": self.bytes,
-            "bytes_error": self.bytes_error,
-            "sub_messages": self.sub_messages.as_json() if self.sub_messages else None,
-            "lost": self.lost,
-            "remarks": list(self.remarks),
-            "held_back": held_json(self.held),
-            "age_s": self.age_s,
-            "ages_s": [part.as_json() for part in self.ages],
-            "arrivals_per_s": self.arrivals_per_s,
+            **fields,
+            **{name: builtins(getattr(self, name)) for name in _FIGURES},
+            "held": held_json(self.held),
             "arrivals_over_s": ARRIVALS_S,
-            "arrivals_s": self.arrivals_s,
-            "retention": self.retention.as_json(),
-            "retention_s": self.retention_s,
-            "min_in_sync_replicas": self.min_in_sync,
-            "offline": [part.partition for part in self.offline],
-            "under_min_in_sync": [part.partition for part in self.under_min_in_sync],
-            "under_replicated": [part.partition for part in self.under_replicated],
-            "hot": self.hot.as_json() if self.hot else None,
-            "partitions": {str(part.partition): part.as_json() for part in self.partitions},
-            "reading": self.reading.as_json(),
-            "contents": self.contents.as_json(),
-            "skew": self.skew.as_json() if self.skew else None,
-            "split_failures": self.failures.as_json() if self.failures else None,
+            "undecided": dict(self.rule_status.undecided),
+            "why": dict(self.rule_status.why),
+            "partitions": builtins({part.partition: part for part in self.partitions}),
         }

@@ -12,7 +12,7 @@ from drainer.handler import Context
 from drainer.insight.calibration import Real, calibrate
 from drainer.insight.forecast.simulate import Costs
 from drainer.insight.forecast.workload import Keys, Workload
-from drainer.insight.retention import Doomed, first_doomed
+from drainer.insight.retention import Expiry, first_expiry
 from drainer.insight.splitting import Skipped, Splitter, split_sample
 from drainer.kafka.backlog import Backlog, freeze, parse_from, parse_until
 from drainer.kafka.cluster import Cluster
@@ -43,7 +43,7 @@ class Measured:
     late_s: float = 0.0  # how much later than asked the event loop wakes who waits
     bundling: Bundling | None = None  # of the handler
     skipped: Skipped | None = None  # by rules, when there are any; not in the workload
-    doomed: Doomed | None = None  # the head that retention deletes first
+    expiry: Expiry | None = None  # the head that retention deletes first
     message_bytes: float = 0.0  # of one message, on average: key, value and headers
 
 
@@ -106,7 +106,7 @@ def look_at(
         finally:
             splitter.close()
     tell("looking when retention reaches it")
-    doomed = first_doomed(cluster, backlog, sample.bytes_of_offset())
+    expiry = first_expiry(cluster, backlog, sample.bytes_of_offset())
     message_s = split.split_s + wrap_s
     in_each_s = message_s / max(1.0, split.fan_out)
     costs = Costs(
@@ -125,7 +125,7 @@ def look_at(
         calibrated.late_s,
         bundling,
         split.skipped,
-        doomed,
+        expiry,
         sample.read_bytes / len(sample.messages),
     )
 

@@ -1,12 +1,14 @@
-"""When retention reaches the head of a backlog, by what the topic is configured to and receives."""
+"""When retention may delete the head of a backlog, at the earliest.
+
+By what the topic is configured to and receives: no client is told where segments end.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from drainer.insight.statistics.retention_forecast import Doom, Retention, doom
 from drainer.kafka.backlog import Backlog, PartitionBacklog
 from drainer.kafka.cluster import Cluster, limit
 from drainer.kafka.spans import first_messages
@@ -14,6 +16,80 @@ from drainer.message import Message
 
 ARRIVALS_S = 300
 READER = "drainer-inspect"
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What a topic does with old records.
+
+    Attributes:
+        policy: ``delete``, ``compact`` or both; empty when the user may not see the configuration.
+        ms: records older than this are deleted; None for never.
+        bytes: a partition keeps this much; None for all.
+    """
+
+    policy: str
+    ms: int | None
+    bytes: int | None
+
+    @property
+    def deletes(self) -> bool:
+        """Whether records go by age or size."""
+        limited = self.ms is not None or self.bytes is not None
+        return "delete" in self.policy and limited
+
+    @property
+    def compacts(self) -> bool:
+        """Whether a record goes when a later one has its key."""
+        return "compact" in self.policy
+
+    def deletes_in(
+        self,
+        *,
+        age_s: float | None,
+        bytes_behind: float,
+        bytes_per_s: float,
+    ) -> tuple[float, str] | None:
+        """Seconds until a record may be deleted, and the setting that does it; None for never.
+
+        It is a lower bound. Kafka deletes whole segments: by age once the newest record of the
+        segment is too old, by size once what follows the segment is enough. Both come later than
+        what is assumed here, that the record is the last one of its segment. And it looks every
+        log.retention.check.interval.ms only.
+
+        Args:
+            age_s: of the record; None when it has no timestamp.
+            bytes_behind: what the log holds from the record on.
+            bytes_per_s: what is added to the log.
+        """
+        if not self.deletes:
+            return None
+        found: list[tuple[float, str]] = []
+        if self.ms is not None and age_s is not None:
+            found.append((max(0.0, self.ms / 1000 - age_s), "retention.ms"))
+        if self.bytes is not None:
+            room = self.bytes - bytes_behind
+            if room <= 0:
+                found.append((0.0, "retention.bytes"))
+            elif bytes_per_s > 0:
+                found.append((room / bytes_per_s, "retention.bytes"))
+        return min(found, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """When retention may delete the head of a partition's backlog: which message, and why.
+
+    Attributes:
+        partition, offset: of the message.
+        in_s: seconds from now, 0 when it may happen at any moment.
+        by: the setting that does it.
+    """
+
+    partition: int
+    offset: int
+    in_s: float
+    by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,36 +114,24 @@ class Outlook:
         before = self.before[part.partition]
         return 0.0 if before is None else max(0, part.log_end - before) / ARRIVALS_S
 
-    def doom(self, part: PartitionBacklog, bytes_of_offset: float) -> Doom | None:
+    def age_s(self, partition: int) -> float | None:
+        """Of the head of a partition's backlog; None without a head, or a timestamp."""
+        head = self.heads.get(partition)
+        if head is None or head.timestamp is None:
+            return None
+        return max(0.0, (self.taken_ms - head.timestamp) / 1000)
+
+    def expiry(self, part: PartitionBacklog, bytes_of_offset: float) -> Expiry | None:
         """When the head of a partition's backlog may go at the earliest."""
         head = self.heads.get(part.partition)
         if head is None:
             return None
-        return doom(
-            self.retention,
-            now_ms=self.taken_ms,
-            timestamp_ms=head.timestamp,
+        found = self.retention.deletes_in(
+            age_s=self.age_s(part.partition),
             bytes_behind=(part.log_end - head.offset) * bytes_of_offset,
             bytes_per_s=self.arrivals_per_s(part) * bytes_of_offset,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Doomed:
-    """The head of a backlog that goes first: which message, when, and by which setting."""
-
-    partition: int
-    offset: int
-    in_s: float
-    by: str
-
-    def as_json(self) -> dict[str, object]:
-        return {
-            "seconds": round(self.in_s, 1),
-            "by": self.by,
-            "partition": self.partition,
-            "offset": self.offset,
-        }
+        return None if found is None else Expiry(part.partition, head.offset, *found)
 
 
 def outlook(cluster: Cluster, backlog: Backlog, config: Mapping[str, str]) -> Outlook:
@@ -87,19 +151,22 @@ def outlook(cluster: Cluster, backlog: Backlog, config: Mapping[str, str]) -> Ou
     )
 
 
-def first_doomed(
+def first_expiry(
     cluster: Cluster, backlog: Backlog, bytes_of_offset: Mapping[int, float]
-) -> Doomed | None:
+) -> Expiry | None:
     """The partition's head that retention may delete first; None when that can't be told."""
     if not backlog.offsets:
         return None
     found = outlook(cluster, backlog, cluster.topic_config(backlog.topic))
-    doomed = [
-        Doomed(number, found.heads[number].offset, end.in_s, end.by)
+    return earliest(
+        found.expiry(part, bytes_of_offset.get(number, 0.0))
         for number, part in backlog.partitions.items()
-        if (end := found.doom(part, bytes_of_offset.get(number, 0.0))) is not None
-    ]
-    return min(doomed, key=lambda each: each.in_s, default=None)
+    )
+
+
+def earliest(expiries: Iterable[Expiry | None]) -> Expiry | None:
+    """The one that comes first; None without any."""
+    return min(filter(None, expiries), key=lambda each: each.in_s, default=None)
 
 
 def _heads(cluster: Cluster, backlog: Backlog) -> Mapping[int, Message]:

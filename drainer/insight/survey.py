@@ -1,77 +1,126 @@
-"""A survey of messages as they are read: what they are like, and what they split into."""
+"""A survey of messages as they are read: what they are like, and what they split into.
+
+It takes messages in windows and is finished once. Several of them, of other parts of a backlog and
+from other processes, make one. Its memory is bounded, whatever there is to be counted.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+from zlib import crc32
 
-from drainer.errors import SplitFailed
-from drainer.insight.inspection import SplitFailures
+from drainer.core.identity import identify
+from drainer.engine.status import RuleStatus
+from drainer.errors import Refused, SplitFailed
+from drainer.insight.kind import kinds_of
+from drainer.insight.sketch import Amounts, Distinct, Heavy, Share, Spread
 from drainer.insight.splitting import split_one
-from drainer.insight.statistics.contents import Contents, ContentsMeter
-from drainer.insight.statistics.skew import Rule, Skew, SkewMeter
 from drainer.loader import LoadedHandler
-from drainer.message import Message
+from drainer.mask import mask_text
+from drainer.message import Barrier, Message, SubMessage
+from drainer.policy.rules.rule_filter import TOO_MANY_KEYS, RuleFilter
+from drainer.policy.rules.settings import RuleSettings
+
+SHOWN = 10
+NO_KEY = "no key"
+LONGEST_MESSAGE_KEY = 256  # bytes that are shown; a checksum stands for the rest
+LONGEST_SUB_KEY = 256  # characters of its repr; both ends of a longer one are kept
+NO_RULES = RuleSettings()
 
 
-class Surveyed(Protocol):
-    """What came of reading a backlog, whoever read it."""
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What was found of the messages that were read.
 
-    @property
-    def tasks(self) -> int | None:
-        """How many read it on Spark; None for this process."""
+    Attributes:
+        messages: how many.
+        bytes: their keys and values.
+        tombstones: messages without a value.
+        sizes: of a message, in bytes.
+        message_keys: how many different ones came.
+        hottest_keys: those with the most messages.
+    """
 
-    @property
-    def windows(self) -> int:
-        """In how many places."""
+    messages: int
+    bytes: int
+    tombstones: int
+    sizes: Spread
+    message_keys: Distinct
+    hottest_keys: tuple[Share, ...]
 
-    @property
-    def offsets(self) -> int:
-        """How many offsets were read."""
 
-    @property
-    def bytes(self) -> int:
-        """Keys and values of what was taken."""
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """How the sub-messages of what was read are spread. Shares are of all sub-messages.
 
-    @property
-    def split_s(self) -> float:
-        """How long splitting took, added up over all that did it."""
+    A sub-message with several sub-keys counts for each of them, so those shares may add up to more
+    than 1.
 
-    @property
-    def failures(self) -> SplitFailures | None:
-        """None when there were none."""
+    Attributes:
+        messages: how many were split.
+        sub_messages: what they split into, barriers included.
+        barriers: how many of those run alone.
+        empty: messages that split into nothing.
+        fan_out: sub-messages per message.
+        sub_keys: how many different ones came in what was read.
+        hottest: the sub-keys with the most sub-messages, by Python's repr; the hottest first.
+        kinds: of operations, the most frequent first.
+        rules: what each rule would leave out.
+    """
 
-    def density(self, partition: int) -> float:
-        """Messages per offset, of the partition if anything of it was read, else of all."""
+    messages: int
+    sub_messages: int
+    barriers: int
+    empty: int
+    fan_out: Spread
+    sub_keys: Distinct
+    hottest: tuple[Share, ...]
+    kinds: tuple[Share, ...]
+    rules: tuple[Share, ...]
 
-    def mean_bytes(self, partition: int) -> float:
-        """Of a message, likewise."""
 
-    def contents(self, fraction: float, now_ms: int) -> Contents:
-        """Of all that was taken, when that is such a part of the backlog."""
+@dataclass(frozen=True, slots=True)
+class SplitFailures:
+    """Messages that ``split`` did not take: a drain would halt at the first of them."""
 
-    def skew(self, fraction: float) -> Skew | None:
-        """The same; None without a handler."""
+    messages: int
+    first: str
+    hint: str | None
 
 
 class Survey:
-    """Takes messages in windows; ``end_window`` after each of them.
+    """The survey of what ``take`` was given; ``end_window`` after each window, the last one too.
 
-    The handler's ``split`` is called, and nothing else of it. What it raises is counted and told.
+    The handler's ``split`` is called, and nothing else of it; what it raises is counted. It can be
+    pickled: then it takes no more messages.
+
+    Attributes:
+        windows: in how many places was read.
+        tasks: how many read it on Spark; None for this process.
+        read_s: how long reading took, as whoever read it says.
+        split_s: how long splitting took, added up over all that did it.
     """
 
-    def __init__(self, handler: LoadedHandler | None, rule: Rule | None) -> None:
-        self._split = handler.split if handler is not None else None
-        self._contents = ContentsMeter()
-        self._skew = SkewMeter(rule) if handler is not None else None
+    def __init__(self, handler: LoadedHandler | None, rules: RuleSettings = NO_RULES) -> None:
+        self._splits = handler is not None
+        self._split = None if handler is None else handler.split
+        self._rule_filter = rule_filter = RuleFilter(rules)
+        self._asks = bool(rules)
+        self._undecided, self._why = rule_filter.undecided, rule_filter.why_undecided
         self._messages, self._offsets, self._bytes = Counter[int](), Counter[int](), Counter[int]()
-        self._failed = 0
-        self._first: SplitFailed | None = None
-        self.tasks: int | None = None
+        self._counts = Counter[str]()
+        self._first: tuple[tuple[int, int], str, str | None] | None = None  # its place before it
+        self._sizes, self._fan_outs = Amounts(), Amounts()
+        self._keys, self._sub_keys = Heavy(message_key_text), Heavy(sub_key_text)
+        self._kinds, self._rules = Heavy(str), Heavy(str)
         self.windows = 0
-        self.split_s = 0.0
+        self.tasks: int | None = None
+        self.read_s = self.split_s = 0.0
 
     @property
     def offsets(self) -> int:
@@ -84,27 +133,48 @@ class Survey:
         return self._bytes.total()
 
     def take(self, partition: int, messages: Sequence[Message], offsets: int) -> None:
-        """Messages of a partition, which are all that these many offsets hold."""
+        """Messages of a partition, which are all that these many offsets hold.
+
+        Raises Refused when there are too many sub-keys for a limit to count.
+        """
+        sizes = [message.size for message in messages]
         self._offsets[partition] += offsets
         self._messages[partition] += len(messages)
-        self._bytes[partition] += sum(message.size for message in messages)
-        self._contents.take(messages)
-        if self._skew is not None:
+        self._bytes[partition] += sum(sizes)
+        self._sizes.add(sizes)
+        self._keys.add([message.key for message in messages])
+        self._counts["tombstones"] += sum(message.value is None for message in messages)
+        if self._splits:
             begun_s = time.perf_counter()
             for message in messages:
                 try:
-                    self._skew.take(message, split_one(self._split, message))
+                    self._take_apart(message)
                 except SplitFailed as error:
-                    self._failed += 1
-                    self._first = self._first or error
+                    self._counts["failed"] += 1
+                    place = (message.partition, message.offset)
+                    self._first = self._first or (place, str(error), error.hint)
             self.split_s += time.perf_counter() - begun_s
 
     def end_window(self) -> None:
         """What comes from now on lies somewhere else."""
         self.windows += 1
-        self._contents.end_cluster()
-        if self._skew is not None:
-            self._skew.end_cluster()
+        for part in self._parts():
+            part.end_cluster()
+
+    def merge(self, other: Survey) -> None:
+        """What the other found is in this one from now on."""
+        for mine, others in zip(self._parts(), other._parts(), strict=True):
+            mine.merge(others)  # type: ignore[arg-type]
+        for name in ("_messages", "_offsets", "_bytes", "_counts", "_undecided"):
+            getattr(self, name).update(getattr(other, name))
+        self._splits = self._splits or other._splits
+        self._why = {**other._why, **self._why}
+        self._first = min(filter(None, (self._first, other._first)), default=None)
+        self.windows += other.windows
+        self.split_s += other.split_s
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_split": None, "_rule_filter": None}
 
     def density(self, partition: int) -> float:
         """Messages per offset, of the partition if anything of it was read, else of all."""
@@ -114,20 +184,98 @@ class Survey:
         """Of a message, likewise."""
         return _per(self._bytes, self._messages, partition, 0.0)
 
-    def contents(self, fraction: float, now_ms: int) -> Contents:
-        """Of all that was taken, when that is such a part of the backlog."""
-        return self._contents.contents(fraction, now_ms)
+    def contents(self, fraction: float) -> Contents:
+        """Of all that was taken, when that is such a part of the backlog (0 to 1)."""
+        return Contents(
+            messages=self._messages.total(),
+            bytes=self.bytes,
+            tombstones=self._counts["tombstones"],
+            sizes=self._sizes.spread(fraction),
+            message_keys=self._keys.distinct,
+            hottest_keys=_masked(self._keys.most(SHOWN, self._sizes.counts, fraction)),
+        )
 
     def skew(self, fraction: float) -> Skew | None:
         """The same; None without a handler."""
-        return None if self._skew is None else self._skew.skew(fraction)
+        if not self._splits:
+            return None
+        fan_outs = self._fan_outs
+        subs = fan_outs.sums
+        return Skew(
+            messages=fan_outs.count,
+            sub_messages=fan_outs.total,
+            barriers=self._counts["barriers"],
+            empty=self._counts["empty"],
+            fan_out=fan_outs.spread(fraction),
+            sub_keys=self._sub_keys.distinct,
+            hottest=_masked(self._sub_keys.most(SHOWN, subs, fraction)),
+            kinds=self._kinds.most(SHOWN, subs, fraction),
+            rules=self._rules.most(SHOWN, subs, fraction),
+        )
 
     @property
     def failures(self) -> SplitFailures | None:
         """None when there were none."""
         if self._first is None:
             return None
-        return SplitFailures(self._failed, str(self._first), self._first.hint)
+        _, text, hint = self._first
+        return SplitFailures(self._counts["failed"], text, hint)
+
+    @property
+    def rule_status(self) -> RuleStatus:
+        """What rules could not be told of."""
+        return RuleStatus(undecided=dict(self._undecided), why=dict(self._why))
+
+    def _parts(self) -> tuple[Amounts | Heavy, ...]:
+        return (
+            *(self._sizes, self._fan_outs),
+            *(self._keys, self._sub_keys, self._kinds, self._rules),
+        )
+
+    def _take_apart(self, message: Message) -> None:
+        """Raises SplitFailed, and counts nothing of it, where a drain would halt at it."""
+        subs = split_one(self._split, message)
+        keys: Sequence[Hashable] = identify(message, subs)
+        if [sub for sub in subs if sub.keys is not None or type(sub) is not SubMessage]:
+            laned = [sub for sub in subs if not isinstance(sub, Barrier)]
+            self._counts["barriers"] += len(subs) - len(laned)
+            of_each = [(sub.key,) if sub.keys is None else sub.keys for sub in laned]
+            keys = list(chain.from_iterable(of_each))
+        self._fan_outs.add([len(subs)])
+        self._counts["empty"] += not subs
+        self._sub_keys.add(keys)
+        self._kinds.add(kinds_of(message, subs))
+        if self._asks:
+            self._rules.add(filter(None, map(self._rule_filter.skips, subs)))
+            if self._rule_filter.full:
+                raise Refused(TOO_MANY_KEYS, hint="Leave it out: a drain with it would halt.")
+
+
+def message_key_text(key: bytes | None) -> str:
+    """A message key as it is counted and shown."""
+    if key is None:
+        return NO_KEY
+    text = key[:LONGEST_MESSAGE_KEY].decode("utf-8", "backslashreplace")
+    return f"{text}…{crc32(key):08x}" if len(key) > LONGEST_MESSAGE_KEY else text
+
+
+def sub_key_text(key: Hashable) -> str:
+    """A sub-key's repr, by which it is counted; a very long one loses its middle."""
+    try:
+        text = repr(key)
+    except Exception:  # it may be the user's own code
+        text = f"<{type(key).__name__}>"
+    if len(text) <= LONGEST_SUB_KEY:
+        return text
+    mark = crc32(text.encode("utf-8", "backslashreplace"))
+    return f"{text[: LONGEST_SUB_KEY // 2]}…{mark:08x}…{text[-LONGEST_SUB_KEY // 4 :]}"
+
+
+def _masked(shares: Sequence[Share]) -> tuple[Share, ...]:
+    return tuple(
+        share if share.name == NO_KEY else replace(share, name=mask_text(share.name))
+        for share in shares
+    )
 
 
 def _per(parts: Counter[int], wholes: Counter[int], number: int, otherwise: float) -> float:

@@ -7,7 +7,7 @@ from enum import Enum, StrEnum
 
 import pytest
 
-from drainer.insight.statistics.kind import BARRIER, UNKNOWN, kinds_of
+from drainer.insight.kind import BARRIER, UNKNOWN, kinds_of
 from drainer.message import Barrier, Message, Origin, SubMessage
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,14 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from drainer.engine.status import RuleStatus
 from drainer.errors import Refused, TopicGone, UsageError
 from drainer.insight.inspect import InspectRequest, Progress, inspect
 from drainer.insight.inspection import Inspection
-from drainer.insight.spark.survey import SparkSurvey, survey_on_spark
-from drainer.insight.spark.task import Connection
+from drainer.insight.on_spark import MERGED_BY, Connection, survey_on_spark
+from drainer.insight.survey import NO_RULES, Survey
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler, load_handler
-from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.settings import RuleSettings, SkipRule
 from drainer.sandbox import Broker
 from kafka.reader import numbered
@@ -69,7 +66,7 @@ class DiesOnce(Documents):
 """
 
 # What tells when it was looked, or how long that took.
-_OF_THE_MOMENT = {"taken_ms", "age_s", "ages_s", "reading"}
+_OF_THE_MOMENT = {"taken_ms", "age_s", "ages", "reading"}
 
 
 @pytest.fixture
@@ -93,51 +90,33 @@ class Looks:
         self._spark = spark
         self._cluster = cluster
         self._topic = topic
-        self.status = RuleStatus()
         self.seen: list[tuple[int, int]] = []
 
     def on_spark(
         self,
         reference: str | None,
         tasks: int | None = None,
-        rules: RuleSettings | None = None,
+        rules: RuleSettings = NO_RULES,
         connection: Connection | None = None,
     ) -> Inspection:
-        handler = load_handler(reference) if reference else None
-        bootstrap = self._cluster.settings.bootstrap_servers
+        look = self._request(reference, rules)
+        connection = connection or Connection(self._cluster.settings.bootstrap_servers)
 
-        def survey(backlog: Any, progress: Progress) -> tuple[SparkSurvey, float]:
-            found = survey_on_spark(
-                self._spark,
-                backlog,
-                connection or Connection(bootstrap),
-                handler,
-                rules or RuleSettings(),
-                tasks,
-                progress,
-            )
-            self.status = found.rule_status
-            return found, found.read_s
+        def survey(backlog: Any, progress: Progress) -> Survey:
+            return survey_on_spark(self._spark, backlog, connection, look, tasks, progress)
 
-        look = InspectRequest(self._topic, "nobody", handler, from_="earliest", messages=None)
         return inspect(
             self._cluster, look, lambda done, total: self.seen.append((done, total)), survey
         )
 
-    def in_process(self, reference: str | None, rules: RuleSettings | None = None) -> Inspection:
+    def in_process(self, reference: str | None, rules: RuleSettings = NO_RULES) -> Inspection:
+        return inspect(self._cluster, self._request(reference, rules))
+
+    def _request(self, reference: str | None, rules: RuleSettings) -> InspectRequest:
         handler = load_handler(reference) if reference else None
-        rule_filter = RuleFilter(rules or RuleSettings())
-        look = InspectRequest(
-            self._topic,
-            "nobody",
-            handler,
-            from_="earliest",
-            messages=None,
-            rule=rule_filter.skips if rules else None,
+        return InspectRequest(
+            self._topic, "no-one", handler, from_="earliest", messages=None, rules=rules
         )
-        found = inspect(self._cluster, look)
-        self.status = RuleStatus.of(rule_filter)
-        return found
 
 
 @pytest.fixture
@@ -146,26 +125,12 @@ def looks(spark: SparkSession, cluster: Cluster, topic_name: str) -> Looks:
 
 
 def facts(found: Inspection) -> dict[str, Any]:
-    """All that does not depend on when it was looked; ages as the times that they are of."""
+    """All that does not depend on when it was looked."""
     body = found.as_json()
-    ages = body["contents"].pop("ages_s")
-    times = {name: round(found.taken_ms - age * 1000) for name, age in (ages or {}).items()}
     for part in body["partitions"].values():
         part.pop("age_s")
     kept = {name: value for name, value in body.items() if name not in _OF_THE_MOMENT}
-    return {**kept, "times": times, "read": (found.reading.full, found.reading.offsets)}
-
-
-def same_but_for_estimates(ours: Inspection, theirs: Inspection) -> None:
-    """What one process knows exactly is equal; what it estimates is within its bounds."""
-    exact, known = facts(ours), facts(theirs)
-    for side in ("contents", "skew"):
-        for name in ("message_keys", "sub_keys"):
-            if known[side] is not None and name in known[side]:
-                found, bounds = exact[side].pop(name), known[side].pop(name)
-                assert found["low"] == found["estimate"] == found["high"]
-                assert bounds["low"] <= found["estimate"] <= bounds["high"]
-    assert exact == known
+    return {**kept, "read": (found.reading.full, found.reading.offsets)}
 
 
 def zipf(count: int, seed: int = 7) -> list[str]:
@@ -192,7 +157,7 @@ def test_a_hot_row_among_many_is_found_alike_across_partitions_holes_and_cuts(
 
     ours, theirs = looks.on_spark(reference, tasks=7), looks.in_process(reference)
 
-    same_but_for_estimates(ours, theirs)
+    assert facts(ours) == facts(theirs)
     assert ours.skew is not None
     assert ours.skew.sub_messages == 3 * 1250
     assert ours.hot is not None
@@ -219,7 +184,7 @@ def test_what_is_unusual_is_counted_alike(
 
     ours, theirs = looks.on_spark(reference, tasks=3), looks.in_process(reference)
 
-    same_but_for_estimates(ours, theirs)
+    assert facts(ours) == facts(theirs)
     assert ours.skew is not None
     assert ours.skew.sub_keys.estimate == len(odd) + 2  # and a, b
     assert (ours.skew.barriers, ours.skew.empty) == (9, 9)
@@ -230,83 +195,40 @@ def test_what_is_unusual_is_counted_alike(
     assert ours.contents.tombstones == 1
 
 
-def test_without_a_handler_there_is_no_skew_and_all_the_rest(
+def test_of_more_tasks_than_the_driver_takes_and_of_none_it_is_the_same(
     looks: Looks, bootstrap: str, topic_name: str
 ) -> None:
     topic = Topic(bootstrap, topic_name)
-    for number in range(40):
-        topic.produce(["v" * number], key=f"k{number % 13}".encode())
+    empty = looks.on_spark("count")
+    assert facts(empty) == facts(looks.in_process("count"))
+    assert empty.reading.tasks == 0
+    topic.produce(zipf(40))
 
-    ours, theirs = looks.on_spark(None), looks.in_process(None)
+    ours, theirs = looks.on_spark(None, tasks=MERGED_BY + 1), looks.in_process(None)
 
-    same_but_for_estimates(ours, theirs)
+    assert facts(ours) == facts(theirs)
     assert ours.skew is None
-    assert len(ours.contents.hottest_keys) == 10
-    assert ours.reading.tasks == 1  # more would not pay
+    assert ours.reading.tasks == MERGED_BY + 1
 
 
-def test_no_backlog_needs_no_task(looks: Looks, bootstrap: str, topic_name: str) -> None:
-    Topic(bootstrap, topic_name)
-
-    ours, theirs = looks.on_spark("count"), looks.in_process("count")
-
-    same_but_for_estimates(ours, theirs)
-    assert ours.reading.tasks == 0
-
-
-def test_rules_leave_out_what_they_would_and_a_limit_counts_across_tasks(
+def test_rules_leave_out_what_they_would(
     looks: Looks, bootstrap: str, topic_name: str, reference: str
 ) -> None:
     Topic(bootstrap, topic_name).produce([*zipf(200), '["barrier", {"keys": ["d1"]}]'])
     rules = RuleSettings(
         (
             SkipRule("of-a", "payload.kind == 'a'", ("hot",)),
-            SkipRule("untold", "payload.size > 3"),
+            SkipRule("unknown", "payload.size > 3"),
         ),
-        limit_per_key=20,
     )
 
-    ours = looks.on_spark(reference, 5, rules)
-    undecided = looks.status
-    theirs = looks.in_process(reference, rules)
+    ours, theirs = looks.on_spark(reference, 5, rules), looks.in_process(reference, rules)
 
-    same_but_for_estimates(ours, theirs)
-    assert ours.skew is not None
-    assert {share.name for share in ours.skew.rules} == {"of-a", "limit-per-key"}
-    assert undecided.undecided == looks.status.undecided
-    assert undecided.why == looks.status.why
-    assert undecided.undecided["untold"] > 0
-
-
-def test_a_limit_and_several_sub_keys_at_once_are_for_one_process(
-    looks: Looks, bootstrap: str, topic_name: str, reference: str
-) -> None:
-    Topic(bootstrap, topic_name).produce(['[{"keys": ["a", "b"]}]'])
-
-    with pytest.raises(Refused, match="several sub-keys") as raised:
-        looks.on_spark(reference, 1, RuleSettings(limit_per_key=3))
-
-    assert "--engine process" in (raised.value.hint or "")
-
-
-@pytest.mark.long
-def test_more_sub_keys_than_a_process_counts_exactly_are_counted_exactly(
-    looks: Looks, bootstrap: str, topic_name: str, reference: str
-) -> None:
-    values = [
-        json.dumps([{"doc": f"d{n}-{m}"} for m in range(100)] + [{"doc": f"e{n % 3}"}] * (n % 3))
-        for n in range(1200)
-    ]
-    Topic(bootstrap, topic_name).produce(values)
-    exact = Counter(repr(op["doc"]) for value in values for op in json.loads(value))
-
-    ours = looks.on_spark(reference, tasks=2)
-
-    assert ours.skew is not None
-    assert ours.skew.sub_keys.estimate == ours.skew.sub_keys.low == len(exact) == 120_002
-    top = [(share.name, share.count) for share in ours.skew.hottest]
-    assert top == sorted(exact.items(), key=lambda item: (-item[1], item[0]))[:10]
-    assert ours.skew.curve[-1] == (10_000, (1200 + 9998) / exact.total())
+    ours_by, theirs_by = facts(ours), facts(theirs)
+    assert ours_by.pop("why").keys() == theirs_by.pop("why").keys() == {"unknown"}
+    assert ours_by == theirs_by
+    assert ours_by["undecided"]["unknown"] > 0
+    assert [share["name"] for share in ours_by["skew"]["rules"]] == ["of-a"]
 
 
 def test_a_task_that_is_tried_again_counts_once(
@@ -336,11 +258,12 @@ def test_what_a_task_raises_comes_out_as_it_is(
         handler: LoadedHandler | None = None,
         meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
-        def survey(backlog: Any, progress: Progress) -> tuple[SparkSurvey, float]:
-            meanwhile()
-            return survey_on_spark(spark, backlog, connection, handler, RuleSettings()), 0.0
+        looked = InspectRequest(topic_name, "no-one", handler, from_="earliest", messages=None)
 
-        looked = InspectRequest(topic_name, "nobody", from_="earliest", messages=None)
+        def survey(backlog: Any, progress: Progress) -> Survey:
+            meanwhile()
+            return survey_on_spark(spark, backlog, connection, looked)
+
         inspect(cluster, looked, survey_all=survey)
 
     def again() -> None:

@@ -13,7 +13,7 @@ from drainer.insight.estimate import DeadlineVerdict, Estimate, Question
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.forecast import CONCURRENCY, CPU, LANE, Forecast, Setting
 from drainer.insight.forecast.workload import Hottest, Keys, Neighbours, Workload
-from drainer.insight.retention import Doomed
+from drainer.insight.retention import Expiry
 from drainer.insight.splitting import Skipped
 from drainer.insight.view.estimate import estimate_page
 from drainer.message import SubMessage
@@ -109,8 +109,8 @@ def test_an_empty_backlog_is_told_and_nothing_is_drawn() -> None:
 
 def test_retention_that_is_quicker_and_what_rules_skip_are_told() -> None:
     skipped = Skipped(1_000, {"e-mails": 300, "tests": 100})
-    doomed = Doomed(3, 77, 60.0, "retention.ms")
-    page = estimate_page(estimate(skipped=skipped, doomed=doomed))
+    expiry = Expiry(3, 77, 60.0, "retention.ms")
+    page = estimate_page(estimate(skipped=skipped, expiry=expiry))
     assert "in 1m 00s, and draining it takes" in page.warnings[0]
     assert "offset 77 of partition 3" in page.warnings[0]
     assert told(page)["left out"].splitlines() == [
@@ -118,4 +118,4 @@ def test_retention_that_is_quicker_and_what_rules_skip_are_told() -> None:
         "~300 by e-mails",
         "~100 by tests",
     ]
-    assert estimate_page(estimate(doomed=doomed), warned=True).warnings == ()
+    assert estimate_page(estimate(expiry=expiry), warned=True).warnings == ()

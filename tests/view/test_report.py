@@ -161,7 +161,7 @@ def test_all_facts_are_on_the_page(written: tuple[Page, str]) -> None:
 def test_every_chart_is_read_out_and_no_two_ids_are_alike(written: tuple[Page, str]) -> None:
     page, text = written
     charts = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
-    assert len(charts) == len(plots(page)) > 1
+    assert len(charts) == len(plots(page)) > 0
     for chart in charts:
         root = ET.fromstring(chart)
         title, desc = root[0], root[1]

@@ -41,7 +41,7 @@ from drainer.insight.view.estimate import (
     show_way_on,
     write_estimate_report,
 )
-from drainer.insight.view.retention import doomed_warning
+from drainer.insight.view.retention import expiry_warning
 from drainer.kafka.backlog import Backlog, remaining
 from drainer.kafka.cluster import Cluster
 from drainer.loader import writes_records
@@ -231,7 +231,7 @@ def estimate_dry_run(
         return action, {"estimate": None}
     if engines.is_open:
         action = settled("" if found is None else Looked(found.asked, "the estimate below"))
-    too_near = doomed_warning(measured.doomed, None if found is None else found.asked.seconds)
+    too_near = expiry_warning(measured.expiry, None if found is None else found.asked.seconds)
     if too_near is not None:
         action = replace(action, warnings=(too_near, *action.warnings))
     show_preview(terminal, action)

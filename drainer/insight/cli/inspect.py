@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import Annotated
 
 from drainer.cli.connecting import Kafka, connect
 from drainer.cli.engines import Engines
@@ -10,10 +11,9 @@ from drainer.cli.groups import command, only, option, options, without
 from drainer.cli.options import How, HowLong, Limits, Report, Rules, What
 from drainer.core.codec import builtins
 from drainer.engine.preview import EngineName
-from drainer.engine.status import RuleStatus
-from drainer.errors import Refused, UsageError
+from drainer.errors import UsageError
 from drainer.insight.cli.estimating import ask, estimate_seconds
-from drainer.insight.inspect import SAMPLE_MESSAGES, SAMPLE_MOST, InspectRequest
+from drainer.insight.inspect import SAMPLE_MESSAGES, SAMPLE_MOST, InspectRequest, SurveyAll
 from drainer.insight.inspect import inspect as look_at
 from drainer.insight.view.inspect import (
     show_inspection,
@@ -22,15 +22,11 @@ from drainer.insight.view.inspect import (
 )
 from drainer.insight.view.reading import ReadingView
 from drainer.loader import load_handler
-from drainer.message import SubMessage
 from drainer.operations.start import Request
-from drainer.policy.rules.rule_filter import TOO_MANY_KEYS, RuleFilter
+from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.spark.settings import EVERY_CORE, SparkLook, java_for_spark
 from drainer.view.preview import show_cap
 from drainer.view.terminal import Terminal
-
-if TYPE_CHECKING:
-    from drainer.insight.spark.inspect import OnSpark
 
 
 @options("What to drain")
@@ -129,13 +125,12 @@ def inspect(
         raise UsageError(
             "what a limit would leave out shows only when all is read", hint="add --full"
         )
-    rule_filter = RuleFilter(asked)
-
-    def rule(sub: SubMessage) -> str | None:
-        if rule_filter.full:
-            raise Refused(TOO_MANY_KEYS, hint="Leave it out: a drain with it would halt.")
-        return rule_filter.skips(sub)
-
+    if asked.limit_per_key is not None and spark is not None:
+        raise UsageError(
+            "what a limit leaves out depends on the order, and tasks of Spark read side by side",
+            hint="Add --engine process.",
+        )
+    RuleFilter(asked)  # a rule that can't be understood is refused before anything is read
     look = InspectRequest(
         topic=what.topic,
         group=what.group,
@@ -145,7 +140,7 @@ def inspect(
         until=what.until,
         messages=None if reading.full else reading.sample,
         seed=reading.seed,
-        rule=rule if asked else None,
+        rules=asked,
     )
     asking = ask(how_long, how.settings(), None)
     if asking.latency is not None and look.handler is None:
@@ -154,15 +149,15 @@ def inspect(
             hint="name it with --handler; count has the default one, a sub-message a message",
         )
     settings = kafka.settings()
-    survey_all: OnSpark | None = None
+    survey_all: SurveyAll | None = None
     if spark is not None:
         # PySpark is imported only where it is wanted: that takes its time.
-        from drainer.insight.spark import inspect as on_spark  # noqa: PLC0415
+        from drainer.insight.on_spark import Connection, survey_in_session  # noqa: PLC0415
 
         file = None if kafka.client_config is None else str(kafka.client_config.absolute())
-        connection = on_spark.Connection(kafka.bootstrap_server, file, kafka.client_properties)
-        survey_all = on_spark.OnSpark(
-            spark, connection, look.handler, asked, terminal.say, verbose=terminal.debug
+        connection = Connection(kafka.bootstrap_server, file, kafka.client_properties)
+        survey_all = partial(
+            survey_in_session, spark, connection, look, terminal.say, verbose=terminal.debug
         )
     with connect(settings) as cluster, ReadingView(terminal) as view:
         found = look_at(cluster, look, view.update, survey_all)
@@ -184,13 +179,9 @@ def inspect(
     if limits is not None and found.messages and found.bytes:
         cap = limits.cap(found.bytes / found.messages)
         show_cap(terminal, cap, found.messages)
-    status = RuleStatus.of(rule_filter) if survey_all is None else survey_all.rule_status
     if asked:
-        show_rules_asked(terminal, asked, found, status)
+        show_rules_asked(terminal, asked, found)
     if terminal.json:
-        told: dict[str, object] = {"undecided": dict(status.undecided), "why": dict(status.why)}
-        told["drain_seconds"] = seconds
-        if cap is not None:
-            told["cap"] = builtins(cap)
-        terminal.data({**found.as_json(), **told})
+        capped = {} if cap is None else {"cap": builtins(cap)}
+        terminal.data({**found.as_json(), "drain_seconds": seconds, **capped})
     write_inspection_report(terminal, report, found, seconds)

@@ -15,7 +15,7 @@ from drainer.insight.forecast import forecast as f
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.forecast import Forecast
 from drainer.insight.splitting import Skipped
-from drainer.insight.view.retention import doomed_warning
+from drainer.insight.view.retention import expiry_warning
 from drainer.view import figures
 from drainer.view.page import (
     BAD,
@@ -70,7 +70,7 @@ def write_estimate_report(terminal: Terminal, file: ReportFile | None, found: Es
 
 def estimate_page(found: Estimate, *, warned: bool = False) -> Page:
     """How long a drain will take, what binds, and what could be done."""
-    too_near = None if warned else doomed_warning(found.doomed, found.asked.seconds)
+    too_near = None if warned else expiry_warning(found.expiry, found.asked.seconds)
     empty = not found.workload.messages
     limit = None
     if found.verdict is not None and found.verdict.left_s > 0:

@@ -6,14 +6,11 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from drainer.core.listed import listed
-from drainer.engine.status import RuleStatus
 from drainer.insight.inspection import Inspection, PartitionInspection
+from drainer.insight.kind import UNKNOWN
 from drainer.insight.retention import ARRIVALS_S
-from drainer.insight.statistics.contents import Spread
-from drainer.insight.statistics.kind import UNKNOWN
-from drainer.insight.statistics.sketch import Share
-from drainer.insight.statistics.skew import Skew
-from drainer.insight.view.retention import doomed_warning
+from drainer.insight.sketch import Share
+from drainer.insight.view.retention import expiry_warning
 from drainer.policy.rules.settings import LIMIT, RuleSettings
 from drainer.view import figures
 from drainer.view.page import (
@@ -22,7 +19,6 @@ from drainer.view.page import (
     Card,
     Cell,
     Column,
-    Counts,
     Edges,
     Field,
     Item,
@@ -70,7 +66,7 @@ def inspection_page(found: Inspection, drained_in_s: float | None = None) -> Pag
             section("In words", (Field(*each) for each in fields(found))),
             section("Partitions", _partitions(found)),
             section("What it is made of", _made_of(found), _skew_fields(found)),
-            *_plots(found),
+            section("", _ages(found)),
             *_shares(found),
         ),
         subject=f"{found.topic}, for group {found.group.name}",
@@ -83,9 +79,7 @@ def inspection_page(found: Inspection, drained_in_s: float | None = None) -> Pag
     )
 
 
-def show_rules_asked(
-    terminal: Terminal, rules: RuleSettings, found: Inspection, status: RuleStatus
-) -> None:
+def show_rules_asked(terminal: Terminal, rules: RuleSettings, found: Inspection) -> None:
     """What each rule would leave out of the backlog."""
     skew, subs = found.skew, found.sub_messages
     if skew is None or subs is None:
@@ -103,7 +97,7 @@ def show_rules_asked(
             text = f"{_about(found)}{figures.about(share.share * subs.value)} of {of}"
             note = figures.share(share.share) + ("" if found.reading.full else f", {_off(share)}")
         terminal.items(Field("would skip", f"{text}, by {_short(name)}", note))
-    terminal.items(*undecided_lines(status))
+    terminal.items(*undecided_lines(found.rule_status))
 
 
 def warnings(found: Inspection, drained_in_s: float | None = None) -> list[str]:
@@ -112,7 +106,7 @@ def warnings(found: Inspection, drained_in_s: float | None = None) -> list[str]:
     Retention is too near when it is sooner than the drain would end, where that is known.
     """
     said: list[str] = []
-    if (too_near := doomed_warning(found.head_doomed, drained_in_s)) is not None:
+    if (too_near := expiry_warning(found.expiry, drained_in_s)) is not None:
         said.append(too_near)
     said += found.remarks
     if found.offline:
@@ -216,7 +210,7 @@ def _arrivals(found: Inspection) -> tuple[str, str]:
 
 def _retention(found: Inspection) -> tuple[str, str]:
     kept = found.retention
-    if not kept.known:
+    if not kept.policy:
         return figures.UNKNOWN, "this user may not see the topic's configuration"
     words = [kept.policy]
     if kept.deletes and kept.ms is not None:
@@ -296,7 +290,7 @@ def _row(part: PartitionInspection) -> tuple[str | Cell, ...]:
         figures.size(part.bytes),
         "" if part.age_s is None else figures.duration(part.age_s),
         figures.rate(part.arrivals_per_s),
-        "" if part.doom is None else figures.duration(part.doom.in_s),
+        "" if part.expiry is None else figures.duration(part.expiry.in_s),
         Cell(in_sync, Tone.WARN if part.under_replicated else Tone.PLAIN),
     )
 
@@ -306,14 +300,13 @@ def _committed(part: PartitionInspection) -> str:
 
 
 def _made_of(found: Inspection) -> Iterator[Field]:
-    contents = found.contents
-    if (sizes := contents.sizes) is not None:
-        spread = f"p50 {_size(sizes.p50)}, p99 {_size(sizes.p99)}, max {_size(sizes.most)}"
+    contents, size = found.contents, figures.size
+    if contents.messages:
+        sizes = contents.sizes
+        spread = f"p50 {size(sizes.p50)}, p99 {size(sizes.p99)}, max {size(sizes.max)}"
         yield Field("message size", spread, "keys and values")
     if contents.tombstones:
         yield Field("tombstones", figures.count(contents.tombstones), "of what was read")
-    if contents.undated:
-        yield Field("undated", figures.counted(contents.undated, "message"), "of what was read")
 
 
 def _skew_fields(found: Inspection) -> Iterator[Field]:
@@ -326,7 +319,7 @@ def _skew_fields(found: Inspection) -> Iterator[Field]:
         yield Field("sub-messages", f"{_about(found)}{count}{known}", "of the backlog")
     fan_out, error = skew.fan_out, skew.fan_out.mean.error
     mean = f"{fan_out.mean.value:,.1f}{f' ±{error:,.1f}' if error else ''} a message"
-    yield Field("fan-out", mean, f"p50 {fan_out.p50:,}, p99 {fan_out.p99:,}, max {fan_out.most:,}")
+    yield Field("fan-out", mean, f"p50 {fan_out.p50:,}, p99 {fan_out.p99:,}, max {fan_out.max:,}")
     if skew.empty:
         yield Field("empty", f"{figures.counted(skew.empty, 'message')} split into nothing")
     if skew.barriers:
@@ -342,17 +335,9 @@ def _skew_fields(found: Inspection) -> Iterator[Field]:
         yield Field("split takes", f"{each_us:,.0f} µs a message", "with the counting")
 
 
-def _plots(found: Inspection) -> Iterator[Section]:
-    contents, skew = found.contents, found.skew
-    if len(found.ages) > 1:
-        yield section("", _ages(found))
-    if contents.sizes is not None and len(contents.sizes.bins) > 1:
-        yield section("", _sizes(found, contents.sizes))
-    if skew is not None and len(skew.curve) > 1:
-        yield section("", _curve(skew))
-
-
-def _ages(found: Inspection) -> Plot:
+def _ages(found: Inspection) -> Plot | None:
+    if len(found.ages) < 2:
+        return None
     bins = found.ages[::-1]
     step = figures.plain_duration(bins[0].high - bins[0].low)
     # The youngest first, so up to where the half is reached.
@@ -372,36 +357,6 @@ def _ages(found: Inspection) -> Plot:
         ),
         [Series("offsets", [part.share * found.offsets for part in bins])],
         note="of all offsets",
-    )
-
-
-def _sizes(found: Inspection, sizes: Spread) -> Plot:
-    bins = sizes.bins
-    return Plot(
-        "sizes",
-        "Backlog by size of message",
-        f"Keys and values, each step twice the one before: half of the messages up to"
-        f" {_size(sizes.p50)}, 99% up to {_size(sizes.p99)}, the largest {_size(sizes.most)}.",
-        Edges([_size(bins[0].low), *(_size(part.high) for part in bins)], "bytes of a message"),
-        [Series("messages", [part.share * found.messages for part in bins])],
-    )
-
-
-def _curve(skew: Skew) -> Plot:
-    x = [count for count, _ in skew.curve]
-    keys = max(1, skew.sub_keys.estimate)
-    alike = [min(1.0, count / keys) for count in x]
-    return Plot(
-        "skew",
-        "Skew of the work",
-        f"The share of all sub-messages that the hottest sub-keys have together; the hottest alone"
-        f" has {figures.share(skew.curve[0][1])}. Were all alike, it would be the dashed line.",
-        Counts(x, "number of hottest sub-keys, logarithmic"),
-        [
-            Series("hottest sub-keys together", [share for _, share in skew.curve]),
-            Series("were all alike", alike, "c8", dashed=True),
-        ],
-        "share",
     )
 
 
@@ -448,14 +403,9 @@ def _about(found: Inspection) -> str:
     return "" if found.reading.full else "~"
 
 
-def _size(number: float) -> str:
-    return figures.size(round(number))
-
-
 def _short(name: str) -> str:
     return figures.shorten(name, NAME_WIDTH)
 
 
-def _list(parts: Sequence[PartitionInspection]) -> str:
-    names = listed([part.partition for part in parts])
-    return f"partition {names}" if len(parts) == 1 else f"partitions {names}"
+def _list(partitions: Sequence[int]) -> str:
+    return f"partition{'' if len(partitions) == 1 else 's'} {listed(partitions)}"

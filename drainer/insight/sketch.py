@@ -43,15 +43,6 @@ class Share:
     low: float
     high: float
 
-    def as_json(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "count": self.count,
-            "share": self.share,
-            "low": self.low,
-            "high": self.high,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class Distinct:
@@ -61,9 +52,6 @@ class Distinct:
     low: int
     high: int
 
-    def as_json(self) -> dict[str, int]:
-        return {"estimate": self.estimate, "low": self.low, "high": self.high}
-
 
 @dataclass(frozen=True, slots=True)
 class Mean:
@@ -72,8 +60,15 @@ class Mean:
     value: float
     error: float | None
 
-    def as_json(self) -> dict[str, float | None]:
-        return {"value": self.value, "error": self.error}
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How large numbers are: their mean, the middle one, one in a hundred, the largest."""
+
+    mean: Mean
+    p50: int
+    p99: int
+    max: int
 
 
 def ratio(
@@ -121,7 +116,8 @@ def encodable(text: str) -> str:
 class Heavy:
     """Counts things by what ``text`` says of them; knows those that came most, and how many differ.
 
-    Things are told apart by their text; those that are equal count as one, as lanes have it.
+    Things are told apart by their text; those that are equal count as one, as lanes have it, until
+    they go to the sketches. Memory is bounded. It can be pickled.
     """
 
     def __init__(self, text: Callable[[Any], str]) -> None:
@@ -129,7 +125,6 @@ class Heavy:
 
         self._text = text
         self._items = datasketches.frequent_strings_sketch(CAPACITY_LOG2)
-        self._no_false = datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES
         self._distinct = datasketches.hll_sketch(DISTINCT_LOG2, datasketches.HLL_8)
         self._tally: Counter[Hashable] = Counter()
         self._cluster: Counter[str] = Counter()
@@ -147,6 +142,29 @@ class Heavy:
         self._settle()
         self._clusters.append((dict(self._cluster), self._left_out))
         self._cluster, self._left_out = Counter(), 0
+
+    def merge(self, other: Heavy) -> None:
+        """What the other counted is counted here from now on; both have ended their clusters."""
+        import datasketches  # noqa: PLC0415
+
+        self._items.merge(other._items)
+        both = datasketches.hll_union(DISTINCT_LOG2)
+        both.update(self._distinct)
+        both.update(other._distinct)
+        self._distinct = both.get_result(datasketches.HLL_8)
+        self._clusters += other._clusters
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._settle()
+        sketches = bytes(self._items.serialize()), bytes(self._distinct.serialize_compact())
+        return {**self.__dict__, "_items": sketches[0], "_distinct": sketches[1]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        import datasketches  # noqa: PLC0415
+
+        self.__dict__.update(state)
+        self._items = datasketches.frequent_strings_sketch.deserialize(state["_items"])
+        self._distinct = datasketches.hll_sketch.deserialize(state["_distinct"])
 
     @property
     def distinct(self) -> Distinct:
@@ -166,7 +184,10 @@ class Heavy:
         whole = sum(wholes)
         if not whole:
             return ()
-        found = self._items.get_frequent_items(self._no_false)
+        import datasketches  # noqa: PLC0415
+
+        no_false = datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES
+        found = self._items.get_frequent_items(no_false)
         shares = []
         ranked = nsmallest(count, found, key=lambda item: (-item[2], item[0]))
         for name, _, low, high in ranked:
@@ -187,12 +208,6 @@ class Heavy:
             )
         return tuple(shares)
 
-    def curve(self, steps: Sequence[int], whole: int) -> tuple[tuple[int, float], ...]:
-        """The share of the whole that the hottest so many things have, for each of the steps."""
-        found = self._items.get_frequent_items(self._no_false)
-        lows = sorted((item[2] for item in found), reverse=True)
-        return tuple((step, sum(lows[:step]) / whole) for step in steps if step <= len(lows))
-
     def _settle(self) -> None:
         text, add, see = self._text, self._items.update, self._distinct.update
         cluster = self._cluster
@@ -208,61 +223,65 @@ class Heavy:
             self._cluster = Counter(dict(ranked[:REMEMBERED]))
 
 
-class Quantiles:
-    """Numbers, of which quantiles and a histogram are wanted."""
+class Amounts:
+    """Numbers that come in clusters: their mean, and how they are spread. It can be pickled.
+
+    ``counts`` and ``sums`` are by cluster, once it has ended.
+    """
 
     def __init__(self) -> None:
         import datasketches  # noqa: PLC0415
-        import numpy  # noqa: PLC0415
 
         self._sketch = datasketches.kll_doubles_sketch(QUANTILES_K)
-        self._array = numpy.array
         self._buffer: list[float] = []
+        self.count = self.total = 0
+        self.counts: list[int] = []
+        self.sums: list[int] = []
 
-    def add(self, number: float) -> None:
-        self._buffer.append(number)
+    def add(self, numbers: Sequence[int]) -> None:
+        self.count += len(numbers)
+        self.total += sum(numbers)
+        self._buffer += numbers
         if len(self._buffer) >= BUFFERED:
             self._settle()
 
-    def merge(self, other: Quantiles) -> None:
-        """The numbers of the other are among these from now on; the bound stays what it is."""
+    def end_cluster(self) -> None:
+        """What comes from now on is of another one."""
+        self.counts.append(self.count - sum(self.counts))
+        self.sums.append(self.total - sum(self.sums))
+
+    def merge(self, other: Amounts) -> None:
+        """The numbers of the other are among these from now on; both have ended their clusters."""
         self._settle()
         other._settle()
         self._sketch.merge(other._sketch)
+        self.count += other.count
+        self.total += other.total
+        self.counts += other.counts
+        self.sums += other.sums
 
-    def __getstate__(self) -> bytes:
+    def spread(self, fraction: float) -> Spread:
+        """All zeros without a number. ``fraction`` is how much was read."""
         self._settle()
-        return bytes(self._sketch.serialize())
+        mean, sketch = Mean(*ratio(self.sums, self.counts, fraction)), self._sketch
+        if sketch.is_empty():
+            return Spread(mean, 0, 0, 0)
+        p50, p99 = (round(sketch.get_quantile(rank)) for rank in (0.5, 0.99))
+        return Spread(mean, p50, p99, round(sketch.get_max_value()))
 
-    def __setstate__(self, state: bytes) -> None:
-        self.__init__()  # type: ignore[misc]  # the modules that it needs
-        self._sketch = type(self._sketch).deserialize(state)
-
-    @property
-    def empty(self) -> bool:
+    def __getstate__(self) -> dict[str, Any]:
         self._settle()
-        return bool(self._sketch.is_empty())
+        return {**self.__dict__, "_sketch": bytes(self._sketch.serialize())}
 
-    @property
-    def least(self) -> float:
-        self._settle()
-        return float(self._sketch.get_min_value())
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        import datasketches  # noqa: PLC0415
 
-    @property
-    def most(self) -> float:
-        self._settle()
-        return float(self._sketch.get_max_value())
-
-    def quantile(self, rank: float) -> float:
-        self._settle()
-        return float(self._sketch.get_quantile(rank))
-
-    def shares(self, edges: Sequence[float]) -> list[float]:
-        """The share of the numbers below the first edge, between the edges, and from the last."""
-        self._settle()
-        return [float(part) for part in self._sketch.get_pmf(list(edges))]
+        self.__dict__.update(state)
+        self._sketch = datasketches.kll_doubles_sketch.deserialize(state["_sketch"])
 
     def _settle(self) -> None:
         if self._buffer:
-            self._sketch.update(self._array(self._buffer, dtype=float))
+            import numpy  # noqa: PLC0415
+
+            self._sketch.update(numpy.array(self._buffer, dtype=float))
             self._buffer.clear()

@@ -1,1 +1,0 @@
-"""A whole backlog looked at by many tasks."""
