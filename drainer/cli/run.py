@@ -69,7 +69,7 @@ def run(
                 hint="add --dry-run, or leave the engine to --engine auto without a master",
             )
         estimated = dry_run or how_long.is_given
-        asking = wings.load(wings.Hook.ASK)(how_long, running, report) if estimated else None
+        question = wings.load(wings.Hook.ASK)(how_long, running) if estimated else None
         settings = kafka.settings()
         request = request_of(what, how, kafka, failing, rules, limits)
         with connect(settings) as cluster:
@@ -77,16 +77,16 @@ def run(
             if dry_run:
                 estimate = wings.load(wings.Hook.ESTIMATE_DRY_RUN)
                 action, found = estimate(
-                    *(terminal, cluster, prepared, request, asking, engines, asked)
+                    *(terminal, cluster, prepared, request, question, engines, asked, report)
                 )
                 tell_dry_run(terminal, action, found, report=report)
                 return EXIT_DONE
 
             def look() -> Any:
                 find = wings.load(wings.Hook.LOOK_FOR_ENGINE)
-                return find(terminal, cluster, prepared.plan, request, asking)
+                return find(terminal, cluster, prepared.plan, request, question)
 
-            looks = asking is not None and prepared.action.offsets
+            looks = question is not None and prepared.action.offsets
             prepared = engines.settle(prepared, asked, running, look if looks else None)
             return preview_and_drain(
                 *(context, terminal, cluster, prepared, running, metrics),

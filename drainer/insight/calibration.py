@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count, islice, pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -24,9 +24,9 @@ from drainer.engine.pump import Batch
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.settings import LocalSettings
 from drainer.errors import DrainerError
-from drainer.insight.first_messages import CanaryOver, FirstMessages
+from drainer.insight.canary import CanaryOver, FirstMessages
 from drainer.loader import LoadedHandler
-from drainer.message import Barrier, Message, Origin, SubMessage
+from drainer.message import Barrier, Message, SubMessage
 from drainer.store.plan_file import PlanFile
 
 SUB_MESSAGES = 30_000
@@ -36,7 +36,6 @@ TOGETHER = 50  # sub-messages in a call of a handler that folds
 IN_CALLS_MOST = 20_000  # sub-messages at once: what lies deeper has left the processor's caches
 ROUNDS = 4  # of as many as are in calls at once
 LATENCY_PER_WORKER_S = 10e-6  # so short that the process is what binds, and timers are still used
-BATCH_MESSAGES = 2000
 PARTS = 8  # the median of so many is not moved by what else the machine does in one
 LATE_SLEEP_S, LATE_SLEEPERS, LATE_FOR_S = 0.01, 10, 0.2
 LATE_MOST_S = 0.001  # the resolution of the event loop's timers
@@ -58,39 +57,40 @@ class Calibration:
     together_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Real:
-    """A backlog to calibrate on, which is read and split, and not handled.
-
-    ``ranges`` are its offsets by partition, ``open_source`` and ``split`` as the engine has them.
-    """
-
-    ranges: Mapping[int, tuple[int, int]]
-    open_source: Callable[[Dispatcher, Callable[[], None]], Source]
-    split: Callable[[Message], Iterable[SubMessage]] | None
-
-
 def calibrate(
+    ranges: Mapping[int, tuple[int, int]],
+    open_source: Callable[[Callable[[], None]], Source],
+    split: Callable[[Message], Iterable[SubMessage]] | None,
     *,
     fan_out: float,
     concurrency: int,
     is_async: bool,
-    real: Real | None = None,
     bundling: Bundling | None = None,
 ) -> Calibration:
-    """Drains messages of ``fan_out`` sub-messages with a handler that only sleeps.
+    """Drains the first messages of a backlog with a handler that only sleeps.
 
     So shortly that nothing but this process binds, and with each sub-message on a lane of its own.
-    Of the ``real`` backlog, when there is one that is long enough, the first messages; else of a
-    made-up one. Nothing is committed. Takes about half a second; with ``bundling`` as long again,
-    for calls with as many sub-messages as are in them then.
+    Nothing is committed. Takes about half a second; with ``bundling`` as long again, for calls with
+    as many sub-messages as are in them then.
+
+    Args:
+        ranges: the backlog's offsets by partition.
+        open_source: what reads it, as the engine has it; it gets what to call when something came.
+        split: of the handler; None for the default one.
+        fan_out: about how many sub-messages a message has.
+        concurrency, is_async, bundling: of the drain.
     """
     workers = min(CONCURRENCY_MOST, max(CONCURRENCY_LEAST, concurrency))
     if not is_async:
         workers = min(THREADS_MOST, concurrency)
     make = _OnTheLoop if is_async else _OnThreads
+
+    def drain(handler: _Sleeper, subs: int, workers: int, bundling: Bundling | None) -> None:
+        most = max(1, round(subs / max(1.0, fan_out)))
+        _drain(ranges, open_source, split, handler, most, workers, bundling)
+
     alone = make(workers * LATENCY_PER_WORKER_S)
-    _drain(alone, SUB_MESSAGES / max(1.0, fan_out), fan_out, workers, None, real)
+    drain(alone, SUB_MESSAGES, workers, None)
     found = Calibration(alone.each_s, _late_s() if is_async else 0.0)
     if bundling is not None:
         together = bundling.most if bundling.most > 1 else TOGETHER
@@ -98,36 +98,25 @@ def calibrate(
         in_calls = calls * together
         many = make(in_calls * LATENCY_PER_WORKER_S / 10)
         subs = max(SUB_MESSAGES, ROUNDS * in_calls)
-        _drain(many, subs / max(1.0, fan_out), fan_out, calls, Bundling(most=together), real)
+        drain(many, subs, calls, Bundling(most=together))
         found = replace(found, together_s=min(many.each_s, alone.each_s))
     return found
 
 
 def _drain(
+    ranges: Mapping[int, tuple[int, int]],
+    open_real: Callable[[Callable[[], None]], Source],
+    real_split: Callable[[Message], Iterable[SubMessage]] | None,
     handler: _Sleeper,
-    most: float,
-    fan_out: float,
+    messages: int,
     workers: int,
     bundling: Bundling | None,
-    real: Real | None,
 ) -> None:
-    ranges: Mapping[int, tuple[int, int]]
-    messages = max(1, round(most))
-    if real is not None and sum(end - start for start, end in real.ranges.values()) > messages:
-        found, ranges = real, real.ranges
-        split = None if real.split is None else partial(handler.split_apart, real.split)
+    split = None if real_split is None else partial(handler.split_apart, real_split)
 
-        def open_source(dispatcher: Dispatcher, notify: Callable[[], None]) -> Source:
-            source: Source = FirstMessages(
-                found.open_source(dispatcher, notify), messages, dispatcher
-            )
-            return source if split is not None else _Apart(source)
-    else:
-        ranges = {0: (0, messages)}
-        split = partial(handler.split_apart, partial(_made_up, max(1, round(fan_out))))
-
-        def open_source(dispatcher: Dispatcher, notify: Callable[[], None]) -> Source:
-            return _MadeUp(messages, notify)
+    def open_source(dispatcher: Dispatcher, notify: Callable[[], None]) -> Source:
+        source: Source = FirstMessages(open_real(notify), messages, dispatcher)
+        return source if split is not None else _Apart(source)
 
     loaded = LoadedHandler("calibration", handler)
     loaded.split, loaded.bundling = split, bundling
@@ -164,10 +153,6 @@ def _late_s() -> float:
     end_s = time.perf_counter() + LATE_FOR_S
     with event_loop() as loop:
         return loop.run_until_complete(together())
-
-
-def _made_up(fan_out: int, message: Message) -> list[SubMessage]:
-    return [SubMessage() for _ in range(fan_out)]
 
 
 class _Sleeper:
@@ -258,29 +243,6 @@ class _Apart:
         for message in messages:
             message.key = b"%d" % next(self._keys)
             yield message
-
-
-class _MadeUp:
-    """A source of messages without content."""
-
-    trouble: str | None = None
-    failure: DrainerError | None = None
-
-    def __init__(self, messages: int, notify: Callable[[], None]) -> None:
-        self._offsets = iter(range(messages))
-        self._notify = notify
-
-    def start(self) -> None:
-        self._notify()
-
-    def next_batch(self) -> Batch | None:
-        origin = Origin("", "", 0)
-        offsets = islice(self._offsets, BATCH_MESSAGES)
-        messages = [Message(origin, offset, None, None) for offset in offsets]
-        return _Batch(messages, {}) if messages else None
-
-    def stop(self) -> None:
-        pass
 
 
 class _Group:

@@ -1,19 +1,132 @@
-"""A canary: handles the first messages for real, and keeps the plan to go on from."""
+"""A canary: handles the first messages for real, and keeps the plan to resume from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Iterable, Iterator
+from copy import copy
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
 
+from drainer.core.dispatch import Dispatcher
+from drainer.engine.ports import Source
+from drainer.engine.pump import Batch
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
-from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, Refused
-from drainer.insight.first_messages import OVER, CanaryOver, FirstMessages, Timed
+from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, DrainerError, Interrupted, Refused
 from drainer.insight.forecast.distribution import Distribution
 from drainer.kafka.cluster import Cluster
+from drainer.loader import LoadedHandler
+from drainer.message import Message
 from drainer.operations.drain import drain
 from drainer.operations.engine import InProcess
 from drainer.operations.start import Prepared
+
+OVER = "the canary is over"
+TIMES_MOST = 100_000  # calls that are remembered
+
+
+class CanaryOver(Interrupted):
+    """Raised as the reason why a canary's drain ended: its messages are done."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    messages: Iterable[Message]
+    reached: dict[int, int] = field(default_factory=dict)
+
+
+class FirstMessages:
+    """A source that gives no more than so many messages, and ends the drain once they are done."""
+
+    def __init__(self, source: Source, most: int, dispatcher: Dispatcher) -> None:
+        self._source = source
+        self._left = self._most = most
+        self._dispatcher = dispatcher
+        self._delivered = False  # the last of them, too
+
+    @property
+    def trouble(self) -> str | None:
+        return self._source.trouble if self._left else None
+
+    @property
+    def failure(self) -> DrainerError | None:
+        if self._source.failure is not None:
+            return self._source.failure
+        if not self._all_done():
+            return None
+        return CanaryOver(
+            f"{OVER}: {self._most:,} messages are done",
+            hint="Resume the plan for the rest.",
+        )
+
+    def start(self) -> None:
+        self._source.start()
+
+    def next_batch(self) -> Batch | None:
+        if not self._left:
+            return None
+        batch = self._source.next_batch()
+        if batch is None:
+            return None
+        messages = list(islice(batch.messages, self._left))
+        if len(messages) < self._left:
+            self._left -= len(messages)
+            return _Part(messages, batch.reached)
+        # What was reached behind the ones that are left out is not reached now.
+        part = _Part(self._last(messages))
+        self._left = 0
+        return part
+
+    def stop(self) -> None:
+        self._source.stop()
+
+    def _last(self, messages: list[Message]) -> Iterator[Message]:
+        yield from messages
+        self._delivered = True
+
+    def _all_done(self) -> bool:
+        # Or nothing more can be done for them: what is parked stays pending.
+        lanes, rule_filter = self._dispatcher.lanes, self._dispatcher.rule_filter
+        waits = lanes.running or lanes.ready or lanes.held or rule_filter.under_way
+        return self._delivered and not waits
+
+
+class Timed:
+    """A handler whose calls are timed, failed attempts among them."""
+
+    def __init__(self, handler: LoadedHandler) -> None:
+        self.times_s: list[float] = []
+        self.handler = copy(handler)
+        self.handler.handle = self._timing(handler.handle)
+        self.handler.handle_bundle = self._timing(handler.handle_bundle)
+
+    @property
+    def latency(self) -> Distribution | None:
+        """None when nothing was handled."""
+        return Distribution.from_times(self.times_s) if self.times_s else None
+
+    def _timing(self, handle: Callable[..., Any]) -> Callable[..., Any]:
+        async def on_the_loop(work: Any) -> Any:
+            begun_s = time.perf_counter()
+            try:
+                return await handle(work)
+            finally:
+                self._note(time.perf_counter() - begun_s)
+
+        def plainly(work: Any) -> Any:
+            begun_s = time.perf_counter()
+            try:
+                return handle(work)
+            finally:
+                self._note(time.perf_counter() - begun_s)
+
+        return on_the_loop if self.handler.is_async else plainly
+
+    def _note(self, took_s: float) -> None:
+        if len(self.times_s) < TIMES_MOST:
+            self.times_s.append(took_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from drainer.core.codec import builtins
 from drainer.core.order import Order
 from drainer.engine.loop import hurried_interpreter
+from drainer.engine.settings import LocalSettings
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.forecast import Forecast, Setting, forecast, least_concurrency
-from drainer.insight.forecast.workload import Hottest, Workload
+from drainer.insight.forecast.workload import Workload
 from drainer.insight.measurement import Measured, Say, Teller
-from drainer.insight.retention import Expiry
-from drainer.insight.splitting import Skipped
 from drainer.kafka.backlog import Backlog
+from drainer.loader import writes_records
 from drainer.mask import key_repr, masking
-from drainer.policy.rate_cap import CapCurve
+from drainer.operations.start import Request
+from drainer.policy.concurrency import Concurrency
 
 TABLE = (0.1, 0.3, 1, 3, 10)  # of the concurrency that is asked for
 TABLE_MOST = 30_000  # sub-messages that are simulated for each of these, and for other orders
@@ -26,21 +27,21 @@ TYPICAL_S = (0.001, 0.01, 0.1)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is to be estimated, beside the backlog.
+    """What is asked about a drain, beside the request for it.
 
-    ``latency_source`` is where the latency is known from, in words.
+    Attributes:
+        latency: of a call of the handler; None while it is to be found out.
+        source: where the latency is known from, in words.
+        measured: whether it was measured in a drain, so that what the event loop adds is in it.
+        running: how the drain would run.
+        deadline: by when it has to end.
     """
 
-    latency: Distribution
-    latency_source: str
-    measured: bool  # in a drain, so that what the event loop adds is in it
-    order: Order
-    concurrency: int
-    buffer_bytes: int
-    rate: float | None = None
+    latency: Distribution | None = None
+    source: str = ""
+    measured: bool = False
+    running: LocalSettings = field(default_factory=LocalSettings)
     deadline: datetime | None = None
-    limits: CapCurve | None = None  # what the brokers bear
-    writes: bool = False  # whether the handler writes each sub-message to Kafka
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,96 +60,72 @@ class DeadlineVerdict:
     def met(self) -> bool:
         return self.margin_s >= 0
 
-    def as_json(self) -> dict[str, object]:
-        return {
-            "at": self.deadline.isoformat(timespec="seconds"),
-            "met": self.met,
-            "left_s": round(self.left_s, 1),
-            "margin_s": round(self.margin_s, 1),
-            "least_concurrency": self.least_concurrency,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """How long a drain will take.
 
     Attributes:
-        topic: its name.
-        group: whose backlog it is.
-        question: what was asked.
-        workload: what the backlog is made of.
-        setting: what it was simulated with: latency, and what the process itself costs.
+        request: for the drain.
+        question: what was asked about it.
+        measured: what the backlog is made of, and what it costs here.
+        setting: what it was simulated with.
         orders: by order, at the concurrency that was asked for.
         table: other concurrencies, rising, at the order that was asked for.
         verdict: on the deadline; None when there is none.
         notes: what it can't know here, a sentence each.
-        skipped: what rules leave out, which is no part of the workload; None without rules.
-        expiry: the head of the backlog that retention deletes first; None when that can't be told.
     """
 
-    topic: str
-    group: str
+    request: Request
     question: Question
-    workload: Workload
+    measured: Measured
     setting: Setting
     orders: dict[Order, Forecast]
     table: tuple[Forecast, ...]
     verdict: DeadlineVerdict | None
     notes: tuple[str, ...] = ()
-    skipped: Skipped | None = None
-    expiry: Expiry | None = None
 
     @property
-    def too_late(self) -> bool:
-        """Whether retention may delete the head of the backlog before the drain ends."""
-        return self.expiry is not None and self.expiry.in_s < self.asked.seconds
+    def workload(self) -> Workload:
+        return self.measured.workload
 
     @property
     def asked(self) -> Forecast:
         """The one for the order and the concurrency that were asked for."""
-        return self.orders[self.question.order]
+        return self.orders[self.request.order]
 
     def as_json(self) -> dict[str, object]:
         """What ``--json`` has as ``estimate``."""
-        question, workload, costs = self.question, self.workload, self.setting.costs
-        bundling = self.setting.bundling
+        workload, setting, expiry = self.workload, self.setting, self.measured.expiry
         return {
             **{order.value: forecast_json(each) for order, each in self.orders.items()},
-            "order": question.order.value,
-            "concurrency": question.concurrency,
+            "order": self.request.order.value,
+            "concurrency": self.asked.concurrency,
             "messages": workload.messages,
             "sub_messages": workload.sub_messages,
             "sampled_messages": workload.sampled_messages,
-            "latency": {**question.latency.as_json(), "source": question.latency_source},
+            "latency": {**setting.latency.as_json(), "source": self.question.source},
             "retention": None
-            if self.expiry is None
-            else {**builtins(self.expiry), "sooner_than_the_drain": self.too_late},
-            "rules": None if self.skipped is None else self.skipped.as_json(),
-            "bundling": None if bundling is None else bundling.as_json(),
-            "costs": {
-                "sub_message_s": costs.sub_message_s,
-                "together_s": costs.together_s,
-                "fold_s": costs.fold_s,
-                "message_s": costs.message_s,
-                "split_s": self.setting.split_s,
-                "fetch_s": costs.fetch_s,
-            },
-            "rate": question.rate,
-            "read_cap": self.setting.read_cap,
-            "write_cap": self.setting.write_cap,
-            "table": [
-                {"concurrency": each.concurrency, **forecast_json(each)} for each in self.table
-            ],
-            "deadline": None if self.verdict is None else self.verdict.as_json(),
+            if expiry is None
+            else {**builtins(expiry), "sooner_than_the_drain": expiry.in_s < self.asked.seconds},
+            "rules": skipped_json(self.measured),
+            "bundling": None if setting.bundling is None else setting.bundling.as_json(),
+            "costs": {**builtins(setting.costs), "split_s": setting.split_s},
+            "rate": setting.rate,
+            "read_cap": setting.read_cap,
+            "write_cap": setting.write_cap,
+            "table": [forecast_json(each) for each in self.table],
+            "deadline": None
+            if self.verdict is None
+            else {**builtins(self.verdict), "met": self.verdict.met},
             "notes": list(self.notes),
         }
 
 
 def estimate(
     backlog: Backlog,
-    group: str,
     measured: Measured,
+    request: Request,
     question: Question,
     now: datetime,
     say: Say = lambda text: None,
@@ -156,8 +133,8 @@ def estimate(
     """Simulates all that is asked; takes a few seconds."""
     tell = Teller(say)
     workload = measured.workload
-    setting = _setting(measured, question)
-    asked, order = question.concurrency, question.order
+    setting = _setting(measured, request, question)
+    asked, order = most_at_once(request, question.running), request.order
     found: dict[int, Forecast] = {}
 
     def at(concurrency: int) -> Forecast:
@@ -184,121 +161,82 @@ def estimate(
             verdict = DeadlineVerdict(
                 question.deadline, left_s, left_s - found[asked].seconds, least
             )
-    return Estimate(
-        topic=backlog.topic,
-        group=group,
-        question=question,
-        workload=workload,
-        setting=setting,
-        orders=orders,
-        table=rows,
-        verdict=verdict,
-        notes=(*backlog.remarks, *_notes(workload)),
-        skipped=measured.skipped,
-        expiry=measured.expiry,
-    )
+    notes = (*backlog.remarks, *_notes(workload, request))
+    return Estimate(request, question, measured, setting, orders, rows, verdict, notes)
 
 
-def drain_seconds(measured: Measured, question: Question) -> float:
-    """How long a drain takes as it is asked for, and nothing else of an estimate."""
-    setting = _setting(measured, question)
-    with hurried_interpreter():
-        found = forecast(measured.workload, setting, question.order, question.concurrency)
-    return found.seconds
-
-
-def what_binds(measured: Measured, question: Question) -> Forecast:
+def quick_forecast(measured: Measured, request: Request, question: Question) -> Forecast:
     """How long a drain takes as it is asked for and what binds, from a short simulation."""
-    setting = _setting(measured, question)
+    setting, workload = _setting(measured, request, question), measured.workload
+    most = most_at_once(request, question.running)
     with hurried_interpreter():
-        return forecast(
-            measured.workload, setting, question.order, question.concurrency, TABLE_MOST
-        )
+        return forecast(workload, setting, request.order, most, TABLE_MOST)
 
 
-def _setting(measured: Measured, question: Question) -> Setting:
+def forecast_typical(
+    measured: Measured, request: Request, question: Question
+) -> list[tuple[float, Forecast]]:
+    """The same with some latencies that handlers often have, in seconds."""
+    found = []
+    for latency_s in TYPICAL_S:
+        typical = replace(question, latency=Distribution.constant(latency_s), measured=True)
+        found.append((latency_s, quick_forecast(measured, request, typical)))
+    return found
+
+
+def most_at_once(request: Request, running: LocalSettings) -> int:
+    """The concurrency: where a drain that finds its own settles, only the drain knows."""
+    return Concurrency.of(running.concurrency).most_for(threads=not request.handler.is_async)
+
+
+def _setting(measured: Measured, request: Request, question: Question) -> Setting:
+    assert question.latency is not None
     # A latency that was measured has in it how late the event loop is.
     late_s = 0.0 if question.measured else measured.late_s
+    read_cap = write_cap = None
+    if request.limits is not None and measured.workload.messages:
+        message_bytes = max(1.0, measured.message_bytes)
+        read_cap = request.limits.cap(message_bytes).messages_per_s
+        if writes_records(request.handler):
+            # About as large as its share of the message.
+            part_bytes = max(1.0, message_bytes / max(1.0, measured.workload.fan_out))
+            write_cap = request.limits.cap(part_bytes).messages_per_s
     return Setting(
         latency=question.latency.later(late_s),
         costs=measured.costs,
         split_s=measured.split_s,
-        rate=question.rate,
-        buffer_bytes=question.buffer_bytes,
+        rate=request.failures.rate,
+        buffer_bytes=question.running.buffer_bytes,
         bundling=measured.bundling,
-        **_caps(measured, question.limits, writes=question.writes),
+        read_cap=read_cap,
+        write_cap=write_cap,
     )
 
 
-def _caps(measured: Measured, limits: CapCurve | None, *, writes: bool) -> dict[str, float]:
-    workload = measured.workload
-    if limits is None or not workload.messages:
-        return {}
-    found = {"read_cap": limits.cap(max(1.0, measured.message_bytes)).messages_per_s}
-    if writes:
-        # About as large as its share of the message.
-        part_bytes = measured.message_bytes / max(1.0, workload.fan_out)
-        found["write_cap"] = limits.cap(max(1.0, part_bytes)).messages_per_s
-    return found
-
-
-def estimate_typical(
-    measured: Measured,
-    order: Order,
-    concurrency: int,
-    buffer_bytes: int,
-    rate: float | None,
-    limits: CapCurve | None = None,
-    *,
-    writes: bool = False,
-) -> list[tuple[Distribution, Forecast]]:
-    """How long it would take with some latencies that handlers often have."""
-    found = []
-    with hurried_interpreter():
-        for latency_s in TYPICAL_S:
-            latency = Distribution.constant(latency_s)
-            setting = Setting(
-                latency,
-                measured.costs,
-                measured.split_s,
-                rate,
-                buffer_bytes,
-                measured.bundling,
-                **_caps(measured, limits, writes=writes),
-            )
-            made = forecast(measured.workload, setting, order, concurrency, TABLE_MOST)
-            found.append((latency, made))
-    return found
-
-
-def _notes(workload: Workload) -> list[str]:
+def _notes(workload: Workload, request: Request) -> list[str]:
     notes = ["retries, failures and a downstream that slows down under load are not in it"]
     if not workload.whole:
         notes.append(
             f"from {workload.sampled_messages:,} messages read evenly over the backlog, a sample"
         )
+        if request.rules.limit_per_key is not None:
+            notes.append("what --limit-per-key leaves out shows only in a whole backlog: it is in")
     return notes
 
 
 def forecast_json(found: Forecast) -> dict[str, object]:
     """A forecast in an answer of ``--json``."""
+    hottest, key = found.hottest, None
+    if hottest is not None:
+        plain = isinstance(hottest.key, str) and not masking()
+        key = hottest.key if plain else key_repr(hottest.key)
     return {
-        "seconds": round(found.seconds, 3),
-        "bound": found.bound,
-        "serial_seconds": round(found.serial_s, 3),
-        "calls": round(found.calls),
-        "folded": round(found.folded),
-        "hottest": _hottest_json(found.hottest),
-        "bounds": {name: round(seconds, 3) for name, seconds in found.bounds.items()},
+        **builtins(replace(found, hottest=None)),
+        "hottest": None if hottest is None else builtins(replace(hottest, key=key)),
     }
 
 
-def _hottest_json(hottest: Hottest | None) -> dict[str, object] | None:
-    if hottest is None:
-        return None
-    plain = isinstance(hottest.key, str) and not masking()
-    return {
-        "key": hottest.key if plain else key_repr(hottest.key),
-        "sub_messages": round(hottest.sub_messages),
-        "calls_least": round(hottest.calls),
-    }
+def skipped_json(measured: Measured) -> dict[str, object] | None:
+    """What rules leave out of the work, in an answer of ``--json``; None without rules."""
+    skipped = measured.skipped
+    return None if skipped is None else {**builtins(skipped), "skipped": skipped.total}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from drainer.core.bundles import Bundling
 from drainer.engine.loop import hurried_interpreter
 from drainer.handler import Context
-from drainer.insight.calibration import Real, calibrate
+from drainer.insight.calibration import calibrate
 from drainer.insight.forecast.simulate import Costs
 from drainer.insight.forecast.workload import Keys, Workload
 from drainer.insight.retention import Expiry, first_expiry
@@ -18,17 +18,14 @@ from drainer.kafka.backlog import Backlog, freeze, parse_from, parse_until
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
 from drainer.kafka.sample import sample_backlog
-from drainer.loader import LoadedHandler
 from drainer.operations.start import Request
-from drainer.policy.rules.settings import RuleSettings
 
 SAMPLED_MOST = 50_000  # messages
 WHOLE_MOST = 200_000  # messages of a backlog that is read as a whole
 PACE_S, PACE_MESSAGES = 0.3, 100_000  # how long to read on and on, to see how fast that goes
 FIRST_WAIT_S = 10.0
 FETCH_BYTES = 64 * 1024 * 1024  # a default drain's
-QUIET_S = 1.5  # how long nobody needs to be told what is being done
-NO_RULES = RuleSettings()
+QUIET_S = 1.5  # how long nothing needs to be reported
 
 Say = Callable[[str], None]
 
@@ -63,20 +60,18 @@ def backlog_of(cluster: Cluster, request: Request) -> Backlog:
 def look_at(
     cluster: Cluster,
     backlog: Backlog,
-    handler: LoadedHandler,
-    group: str,
-    *,
+    request: Request,
     concurrency: int,
-    options: Mapping[str, str] | None = None,
-    rules: RuleSettings = NO_RULES,
+    options: Mapping[str, str],
     say: Say = lambda text: None,
 ) -> Measured:
     """Samples and splits a backlog, and measures what fetch, split and engine cost here.
 
-    Nothing of it is handled, and no group is touched. What ``rules`` leave out is no part of the
+    Nothing of it is handled, and no group is touched. What rules leave out is not part of the
     workload. Raises Refused when the topic can't be read, or ``split`` or ``coalesce`` fails.
     """
     tell = Teller(say)
+    handler, group = request.handler, request.group
     tell("reading a sample of the backlog")
     most = WHOLE_MOST if backlog.offsets <= WHOLE_MOST else SAMPLED_MOST
     sample = sample_backlog(cluster, backlog, most)
@@ -84,23 +79,22 @@ def look_at(
         return Measured(Workload((), Keys()), Costs(), 0.0)
     with hurried_interpreter():
         tell("splitting it")
-        splitter = Splitter(handler, _context(backlog.topic, group, concurrency, options))
+        splitter = Splitter(
+            handler, Context(backlog.topic, group, "estimate", concurrency, dict(options))
+        )
         bundling = handler.bundling
         try:
-            split = split_sample(sample, splitter, handler, rules)
+            split = split_sample(sample, splitter, handler, request.rules)
             tell("measuring how fast it can be fetched")
             begin_s, fetch_s, wrap_s = _fetch_pace(cluster, backlog, group)
             tell("measuring what a sub-message costs on this machine")
-            real = Real(
-                {n: (part.start, part.end) for n, part in backlog.partitions.items()},
-                lambda dispatcher, notify: _fetch(cluster, backlog, group, notify),
-                None if handler.split is None else splitter,
-            )
             calibrated = calibrate(
+                {n: (part.start, part.end) for n, part in backlog.partitions.items()},
+                lambda notify: _fetch(cluster, backlog, group, notify),
+                None if handler.split is None else splitter,
                 fan_out=split.fan_out,
                 concurrency=concurrency,
                 is_async=handler.is_async,
-                real=real,
                 bundling=bundling,
             )
         finally:
@@ -182,12 +176,6 @@ def _fetch_pace(cluster: Cluster, backlog: Backlog, group: str) -> tuple[float, 
     if not count:
         return 0.0, 0.0, 0.0
     return first_s - begun_s, (last_s - first_s) / count, spent_s / count
-
-
-def _context(
-    topic: str, group: str, concurrency: int, options: Mapping[str, str] | None
-) -> Context:
-    return Context(topic, group, "estimate", concurrency, dict(options or {}))
 
 
 class Teller:

@@ -5,23 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from drainer.core.bundles import FOLD_MOST, Coalesce, fold
 from drainer.errors import HandleFailed, Refused, SplitFailed
 from drainer.handler import Context
-from drainer.insight.forecast.foldable import Foldable
-from drainer.insight.forecast.limited import limited
 from drainer.insight.forecast.workload import Keys, Neighbours, Workload
 from drainer.kafka.sample import Sample
 from drainer.loader import LoadedHandler, describe
-from drainer.message import Message, SubMessage
-from drainer.policy.rules.rule_filter import RuleFilter
+from drainer.message import Barrier, Message, SubMessage
+from drainer.policy.rules.rule_filter import TOO_MANY_KEYS, RuleFilter
 from drainer.policy.rules.settings import LIMIT, RuleSettings
 
 SPLIT_MOST = 1_000_000  # sub-messages
 FOLDED_MOST = 200_000  # where coalesce is asked, which keeps the last of each sub-key
-FAILURE_HINT = "a drain halts there: mend split, or see what is at that offset"
+FAILURE_HINT = "a drain halts there: fix split, or see what is at that offset"
 
 
 def split_one(
@@ -58,7 +57,7 @@ class Splitter:
                 asyncio.run(self._handler.open(self._context))
                 return self(message)
             raise Refused(
-                str(error), hint="mend the handler; nothing was handled or committed"
+                str(error), hint="Fix the handler; nothing was handled or committed"
             ) from error
 
     def close(self) -> None:
@@ -76,13 +75,6 @@ class Skipped:
     @property
     def total(self) -> int:
         return sum(self.by_rule.values())
-
-    def as_json(self) -> dict[str, object]:
-        return {
-            "sub_messages": self.sub_messages,
-            "skipped": self.total,
-            "by_rule": dict(self.by_rule),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +109,14 @@ def split_sample(
     for window in sample.windows:
         looked_at[window.partition] += window.end - window.start
     coalesce = handler.bundling.coalesce if handler.bundling is not None else None
-    foldable = None if coalesce is None else Foldable(coalesce)
+    foldable = None if coalesce is None else _Foldable(coalesce)
     most = SPLIT_MOST if foldable is None else FOLDED_MOST
     share = min(1.0, most / max(1.0, _first_fan_out(sample, split) * len(sample.messages)))
-    rule_filter = RuleFilter(replace(rules, limit_per_key=None)) if rules else None
+    limit = rules.limit_per_key if sample.whole and share == 1.0 else None
+    rule_filter = RuleFilter(replace(rules, limit_per_key=limit)) if rules else None
     skipped: dict[str, float] = {}
     keys, stretches = Keys(), []
-    spent_s = rules_s = fold_s = sub_messages = skipped_by_limit = 0.0
+    spent_s = rules_s = fold_s = sub_messages = 0.0
     messages_split = subs_split = 0
     for window in sample.windows:
         shapes = []
@@ -152,12 +145,8 @@ def split_sample(
         for name, number in here.items():
             skipped[name] = skipped.get(name, 0.0) + number * stand_for / len(messages)
         stretches.append(Neighbours(window.partition, shapes, stand_for))
-    if rules.limit_per_key is not None:
-        whole = sample.whole and share == 1.0
-        stretches, skipped_by_limit = limited(stretches, rules.limit_per_key, whole=whole)
-    by_rule = {rule.name: round(skipped.get(rule.name, 0.0)) for rule in rules.skip}
-    if rules.limit_per_key is not None:
-        by_rule[LIMIT] = round(skipped_by_limit)
+    names = [rule.name for rule in rules.skip] + ([] if limit is None else [LIMIT])
+    by_rule = {name: round(skipped.get(name, 0.0)) for name in names}
     return SplitSample(
         Workload(stretches, keys),
         spent_s / max(1, messages_split),
@@ -166,6 +155,40 @@ def split_sample(
         Skipped(round(sub_messages), by_rule) if rules else None,
         subs_split / max(1, messages_split),
     )
+
+
+class _Foldable:
+    """Asks ``coalesce`` about each sub-message and what is before it in the lane of its sub-key.
+
+    As in a drain whose lanes are so long that a call is offered as much as it may take.
+    """
+
+    def __init__(self, coalesce: Coalesce) -> None:
+        self._coalesce = coalesce
+        # By sub-key: the operation so far, the first sub-message in it, and how many they are.
+        self._ends: dict[Hashable, tuple[SubMessage, SubMessage, int]] = {}
+        self.asked = 0
+
+    def bits(self, message: Message, subs: Sequence[SubMessage]) -> int:
+        """The bits of those that are folded. Raises HandleFailed when ``coalesce`` fails."""
+        found = 0
+        for index, sub in enumerate(subs):
+            if isinstance(sub, Barrier) or sub.keys is not None:
+                continue
+            sub.message, sub.index = message, index
+            before = self._ends.get(sub.key)
+            into = None
+            if before is not None and before[2] < FOLD_MOST:
+                self.asked += 1
+                into = fold(self._coalesce, before[0], sub, before[1])
+            if into is None or before is None:
+                self._ends[sub.key] = (sub, sub, 1)
+                continue
+            if into.message is None:
+                into.message, into.index = message, index
+            found |= 1 << index
+            self._ends[sub.key] = (into, before[1], before[2] + 1)
+        return found
 
 
 def _passed(
@@ -179,10 +202,12 @@ def _passed(
             left.append(sub)
         else:
             skipped[name] += 1
+    if rule_filter.full:
+        raise Refused(TOO_MANY_KEYS, hint="Leave it out: a drain with it would halt.")
     return left
 
 
-def _folds(foldable: Foldable, message: Message, subs: Sequence[SubMessage]) -> int:
+def _folds(foldable: _Foldable, message: Message, subs: Sequence[SubMessage]) -> int:
     try:
         return foldable.bits(message, subs)
     except HandleFailed as error:

@@ -39,10 +39,10 @@ def test_it_tells_each_order_what_binds_it_and_the_serial_time(
     parallel, serial = found["sub-key"], found["partition"]
     assert 0.2 <= parallel["seconds"] < 10 * CEILING
     assert parallel["bound"] == "concurrency"
-    assert 0.02 <= parallel["serial_seconds"] < 0.03
+    assert 0.02 <= parallel["serial_s"] < 0.03
     assert 10 <= serial["seconds"] < 10 * CEILING
     assert serial["bound"] == found["key"]["bound"] == "hottest lane"
-    assert serial["serial_seconds"] == pytest.approx(10, rel=0.2)
+    assert serial["serial_s"] == pytest.approx(10, rel=0.2)
     assert [row["concurrency"] for row in found["table"]] == [5, 15, 50, 150, 500]
     assert found["table"][0]["seconds"] > found["table"][2]["seconds"]
     assert found["deadline"] is None
@@ -218,7 +218,7 @@ def test_what_rules_skip_is_no_part_of_the_work(command: Command, make_topic: Ma
         "by_rule": {"skip-key hot": 100},
     }
     assert found["sub_messages"] == 100
-    assert found["sub-key"]["serial_seconds"] < 0.03
+    assert found["sub-key"]["serial_s"] < 0.03
     limited = estimated(command, topic, "--latency", "20ms", "--limit-per-key", "7")
     assert limited["rules"]["by_rule"] == {"limit-per-key": 93}
     assert limited["sub-key"]["hottest"]["sub_messages"] == 7
@@ -251,7 +251,7 @@ def test_what_a_handler_folds_or_takes_at_once_is_in_the_estimate(
     what = ["--topic", topic.name, "--group", "g", "-b", topic.bootstrap, "--from", "earliest"]
     what += ["--latency", "20ms", "-c", "10"]
     plain = command("estimate", *what, "--handler", "count", "--json").answer["estimate"]
-    assert plain["sub-key"]["serial_seconds"] > 10  # all messages have the same key
+    assert plain["sub-key"]["serial_s"] > 10  # all messages have the same key
     folded = command("estimate", *what, "--handler", "folds.py:Folds", "--json").answer["estimate"]
     assert folded["sub-key"]["seconds"] < 1
     assert folded["sub-key"]["folded"] + folded["sub-key"]["calls"] == 500

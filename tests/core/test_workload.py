@@ -11,7 +11,6 @@ import pytest
 from drainer.core.bundles import Bundling
 from drainer.core.order import Order
 from drainer.insight.forecast.distribution import Distribution
-from drainer.insight.forecast.foldable import Foldable
 from drainer.insight.forecast.forecast import (
     CONCURRENCY,
     CPU,
@@ -21,7 +20,6 @@ from drainer.insight.forecast.forecast import (
     forecast,
     least_concurrency,
 )
-from drainer.insight.forecast.limited import limited
 from drainer.insight.forecast.simulate import Costs, simulate
 from drainer.insight.forecast.workload import Keys, Neighbours, Workload
 from drainer.message import Barrier, Message, SubMessage
@@ -170,33 +168,6 @@ def test_a_hot_row_that_is_folded_is_no_serial_bound() -> None:
     assert folded.folded + folded.calls == 10_000
     assert folded.hottest is not None
     assert folded.hottest.sub_messages == 10_000
-
-
-def test_a_limit_keeps_the_first_of_each_sub_key() -> None:
-    keys = Keys()
-    shapes = [
-        keys.shape(message_at(n, 0, b"one"), [SubMessage("hot"), SubMessage(n), Barrier()], 0b001)
-        for n in range(100)
-    ]
-    left, dropped = limited([Neighbours(0, shapes, 100)], 7, whole=True)
-    assert dropped == 93
-    assert [len(shape.lanes) for shape in left[0].shapes] == [3] * 7 + [2] * 93
-    assert [shape.folds for shape in left[0].shapes] == [1] * 7 + [0] * 93
-
-
-def test_coalesce_is_asked_in_the_lane_of_each_sub_key() -> None:
-    asked: list[tuple[object, object]] = []
-
-    def last_but_not_d(earlier: SubMessage, later: SubMessage) -> SubMessage | None:
-        asked.append((earlier.payload, later.payload))
-        return None if later.payload == "d" else SubMessage(later.key, later.payload)
-
-    foldable = Foldable(last_but_not_d)
-    first = [SubMessage("x", "a"), SubMessage("y", "b"), SubMessage("x", "c")]
-    second = [SubMessage("x", "d"), SubMessage("x", "e"), SubMessage(keys=["x"]), Barrier()]
-    assert foldable.bits(message_at(0), first) == 0b100
-    assert foldable.bits(message_at(1), second) == 0b10
-    assert asked == [("a", "c"), ("c", "d"), ("d", "e")]
 
 
 def test_what_is_plainly_serial_is_told_without_a_simulation_and_as_it_would_say() -> None:

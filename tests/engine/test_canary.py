@@ -8,14 +8,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from made_up_kafka import OnTheLoop, Rehearsal, log_of, tick
+from made_up_kafka import BacklogSource, OnTheLoop, Rehearsal, log_of, split_specs, tick
 
 from drainer.core.bundles import Bundle, Bundling
 from drainer.core.dispatch import Dispatcher
+from drainer.core.ledger import Ledger
 from drainer.engine.ports import Source
 from drainer.engine.status import Status
+from drainer.insight import calibration
 from drainer.insight.calibration import calibrate
-from drainer.insight.first_messages import CanaryOver, FirstMessages, Timed
+from drainer.insight.canary import CanaryOver, FirstMessages, Timed
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
 from drainer.policy.failures import FailureSettings, OnFailure
@@ -120,13 +122,21 @@ def test_calls_with_several_are_timed() -> None:
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-def test_a_sub_message_in_a_call_with_others_costs_something_and_no_more(is_async: bool) -> None:
-    found = calibrate(fan_out=5.0, concurrency=10, is_async=is_async, bundling=Bundling(most=9))
-    assert 1e-7 < found.together_s <= found.sub_message_s
-
-
-@pytest.mark.parametrize("is_async", [True, False])
-def test_the_engine_costs_something_and_not_much(is_async: bool) -> None:
-    found = calibrate(fan_out=5.0, concurrency=10, is_async=is_async)
-    assert 1e-7 < found.sub_message_s < 0.01
+@pytest.mark.parametrize("own_split", [True, False])
+def test_the_engine_costs_something_and_a_sub_message_among_others_no_more(
+    is_async: bool, own_split: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibration, "SUB_MESSAGES", 2_000)
+    logs = {0: log_of(*[["hot"] * 5 for _ in range(800 if own_split else 4000)])}
+    ledgers = {number: Ledger(log.start, log.end) for number, log in logs.items()}
+    found = calibrate(
+        {number: (log.start, log.end) for number, log in logs.items()},
+        lambda notify: BacklogSource(logs, Dispatcher(ledgers), notify),
+        split_specs if own_split else None,
+        fan_out=5.0 if own_split else 1.0,
+        concurrency=10,
+        is_async=is_async,
+        bundling=Bundling(most=9),
+    )
+    assert 1e-7 < found.together_s <= found.sub_message_s < 0.01
     assert 0 <= found.late_s <= 0.001

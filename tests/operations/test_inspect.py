@@ -390,4 +390,3 @@ def test_from_until_and_partition_choose_as_for_a_drain(
 
     (part,) = found.partitions
     assert (part.partition, part.start, part.end, found.messages) == (1, 5, 15, 10)
-    assert part.head_offset == 5

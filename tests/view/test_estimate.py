@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,11 +11,15 @@ from drainer.core.order import Order
 from drainer.insight.estimate import DeadlineVerdict, Estimate, Question
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.forecast import CONCURRENCY, CPU, LANE, Forecast, Setting
+from drainer.insight.forecast.simulate import Costs
 from drainer.insight.forecast.workload import Hottest, Keys, Neighbours, Workload
+from drainer.insight.measurement import Measured
 from drainer.insight.retention import Expiry
 from drainer.insight.splitting import Skipped
 from drainer.insight.view.estimate import estimate_page
+from drainer.loader import load_handler
 from drainer.message import SubMessage
+from drainer.operations.start import Request
 from drainer.view.page import Cell, Line, Tone
 
 from .facts import items, plots, row, tables, told
@@ -33,14 +36,20 @@ def forecast(order: Order, concurrency: int, seconds: float) -> Forecast:
     )
 
 
-def estimate(messages: int = 10, **changes: object) -> Estimate:
+def estimate(
+    messages: int = 10,
+    *,
+    skipped: Skipped | None = None,
+    expiry: Expiry | None = None,
+    verdict: DeadlineVerdict | None = None,
+) -> Estimate:
     keys = Keys()
     shapes = [keys.shape(message_at(n, 0, b"k"), [SubMessage("a")]) for n in range(messages)]
-    found = Estimate(
-        topic="orders",
-        group="indexer",
-        question=Question(TEN_MS, "--latency 10ms", False, Order.SUB_KEY, 100, 1 << 28),
-        workload=Workload([Neighbours(0, shapes, messages * 100_000)] if messages else [], keys),
+    workload = Workload([Neighbours(0, shapes, messages * 100_000)] if messages else [], keys)
+    return Estimate(
+        request=Request("orders", "indexer", load_handler("count")),
+        question=Question(TEN_MS, "--latency 10ms"),
+        measured=Measured(workload, Costs(), 0.0, skipped=skipped, expiry=expiry),
         setting=Setting(TEN_MS),
         orders={
             Order.SUB_KEY: forecast(Order.SUB_KEY, 100, 1_000.0),
@@ -51,10 +60,9 @@ def estimate(messages: int = 10, **changes: object) -> Estimate:
             forecast(Order.SUB_KEY, 100, 1_000.0),
             forecast(Order.SUB_KEY, 300, 900.0),
         ),
-        verdict=None,
+        verdict=verdict,
         notes=("retries are not in it",),
     )
-    return replace(found, **changes)  # type: ignore[arg-type]
 
 
 def by(left_s: float, margin_s: float, least: int | None) -> DeadlineVerdict:

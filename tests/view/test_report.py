@@ -83,9 +83,10 @@ def page_of(found: Summary | None = None, course: History | None = None, **chang
 
 
 def evil_estimate() -> Page:
-    question = replace(estimate().question, latency_source=EVIL)
-    found = estimate(topic=EVIL, group=EVIL, notes=(EVIL,), question=question)
-    return estimate_page(replace(found, verdict=by(3_600, 2_600, 28)))
+    found = estimate(verdict=by(3_600, 2_600, 28))
+    request = replace(found.request, topic=EVIL, group=EVIL)
+    question = replace(found.question, source=EVIL)
+    return estimate_page(replace(found, request=request, question=question, notes=(EVIL,)))
 
 
 def evil_inspection() -> Page:

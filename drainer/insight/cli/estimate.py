@@ -58,14 +58,14 @@ def estimate(
     - `drainer estimate --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --latency p50=8ms,p99=120ms -c 500 --deadline 08:00`
     - `drainer estimate --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --canary 1000`
     """  # noqa: E501 - an example has to be on one line to be copied
-    asking = ask(how_long, how.settings(), report)
-    if asking.latency is None and canary is None:
+    question = ask(how_long, how.settings())
+    if question.latency is None and canary is None:
         raise UsageError(
             "how long does the handler take for one sub-message?",
             hint="say --latency 10ms (or p50=8ms,p99=120ms), --latency-from PLAN of an earlier"
             " drain, or --canary 1000 to find out with the first 1,000 messages",
         )
-    if asking.latency is not None and canary is not None:
+    if question.latency is not None and canary is not None:
         raise UsageError(
             "--canary measures the latency that --latency or --latency-from give",
             hint="say one of them",
@@ -75,9 +75,10 @@ def estimate(
     with connect(settings) as cluster:
         if canary is not None:
             return send_canary_and_estimate(
-                context, terminal, cluster, request, asking, canary, yes
+                context, terminal, cluster, request, question, canary, report, yes=yes
             )
-        found = estimate_and_show(terminal, cluster, backlog_of(cluster, request), request, asking)
+        backlog = backlog_of(cluster, request)
+        found = estimate_and_show(terminal, cluster, backlog, request, question, report)
     if terminal.json:
         terminal.data({**head_of(request), "estimate": found.as_json()})
     return None

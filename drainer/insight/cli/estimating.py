@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -23,11 +23,12 @@ from drainer.insight.engine_choice import EngineRequest, Looked, too_few_to_ask
 from drainer.insight.estimate import (
     Estimate,
     Question,
-    drain_seconds,
     estimate,
-    estimate_typical,
     forecast_json,
-    what_binds,
+    forecast_typical,
+    most_at_once,
+    quick_forecast,
+    skipped_json,
 )
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.forecast import Forecast
@@ -36,17 +37,14 @@ from drainer.insight.measurement import Measured, backlog_of, look_at
 from drainer.insight.view.estimate import (
     show_canary,
     show_estimate,
-    show_skipped,
     show_typical,
     show_way_on,
     write_estimate_report,
 )
-from drainer.insight.view.retention import expiry_warning
+from drainer.insight.view.inspect import expiry_warning
 from drainer.kafka.backlog import Backlog, remaining
 from drainer.kafka.cluster import Cluster
-from drainer.loader import writes_records
 from drainer.operations.start import Prepared, Request, prepare
-from drainer.policy.concurrency import Concurrency
 from drainer.store.plan_file import PlanFile
 from drainer.view.live import progress_view
 from drainer.view.preview import show_preview
@@ -57,75 +55,62 @@ from drainer.view.terminal import Terminal
 NO_ESTIMATE = f"{NO_MASTER}, and there is no estimate to decide by"
 
 
-def _at_most(request: Request, running: LocalSettings) -> int:
-    # Where a drain settles that finds its own, only the drain knows: what it may become is told.
-    concurrency = Concurrency.of(running.concurrency)
-    return concurrency.most_for(threads=not request.handler.is_async)
-
-
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """What was asked, as it was understood; no latency when a canary is to find it out."""
-
-    latency: tuple[Distribution, str] | None
-    deadline: datetime | None
-    running: LocalSettings
-    measured: bool = False  # the latency, in a drain
-    report: ReportFile | None = None  # where the estimate is written to as well
-
-
-def ask(said: HowLong, running: LocalSettings, report: ReportFile | None) -> Asking:
-    """What was asked. Raises UsageError when both latencies were given, or one can't be
-    understood."""
+def ask(said: HowLong, running: LocalSettings) -> Question:
+    """What is asked, as it was typed. Raises UsageError when both latencies were given, or one
+    can't be understood."""
     if said.latency is not None and said.latency_from is not None:
         raise UsageError(
             "--latency and --latency-from both say how long the handler takes",
-            hint="say one of them",
+            hint="Give one of them.",
         )
-    latency = None
+    latency, source = None, ""
     if said.latency is not None:
-        latency = Distribution.parse(said.latency), f"--latency {said.latency}"
+        latency, source = Distribution.parse(said.latency), f"--latency {said.latency}"
     elif said.latency_from is not None:
-        latency = latency_from(said.latency_from), str(said.latency_from)
-    return Asking(latency, said.deadline, running, said.latency_from is not None, report)
+        latency, source = latency_from(said.latency_from), str(said.latency_from)
+    return Question(latency, source, said.latency_from is not None, running, said.deadline)
 
 
 def estimate_and_show(
-    terminal: Terminal, cluster: Cluster, backlog: Backlog, request: Request, asking: Asking
+    terminal: Terminal,
+    cluster: Cluster,
+    backlog: Backlog,
+    request: Request,
+    question: Question,
+    report: ReportFile | None,
 ) -> Estimate:
     """Samples the backlog, simulates, and shows what came of it. Raises Refused."""
-    measured = _measured(terminal, cluster, backlog, request, asking)
-    question = _question(request, asking)
-    found = estimate(backlog, request.group, measured, question, datetime.now(UTC), terminal.say)
+    measured = _measured(terminal, cluster, backlog, request, question)
+    found = estimate(backlog, measured, request, question, datetime.now(UTC), terminal.say)
     show_estimate(terminal, found)
-    write_estimate_report(terminal, asking.report, found)
+    write_estimate_report(terminal, report, found)
     return found
 
 
 def estimate_seconds(
-    terminal: Terminal, cluster: Cluster, request: Request, asking: Asking
+    terminal: Terminal, cluster: Cluster, request: Request, question: Question
 ) -> float | None:
     """How long a drain takes; None, once that is told, when nobody can say."""
     try:
         backlog = backlog_of(cluster, request)
-        measured = _measured(terminal, cluster, backlog, request, asking)
+        measured = _measured(terminal, cluster, backlog, request, question)
     except Refused as error:
         terminal.warn(f"no estimate: {error}")
         return None
-    return drain_seconds(measured, _question(request, asking))
+    return quick_forecast(measured, request, question).seconds
 
 
 def look_for_engine(
-    terminal: Terminal, cluster: Cluster, plan: OffsetPlan, request: Request, asking: Asking
+    terminal: Terminal, cluster: Cluster, plan: OffsetPlan, request: Request, question: Question
 ) -> Looked | str:
     """What an estimate says of this process as the engine, or why there is none."""
     begun_s = time.monotonic()
     try:
-        measured = _measured(terminal, cluster, remaining(cluster, plan), request, asking)
+        measured = _measured(terminal, cluster, remaining(cluster, plan), request, question)
     except Refused as error:
         terminal.warn(f"no estimate: {error}")
         return NO_ESTIMATE
-    found = what_binds(measured, _question(request, asking))
+    found = quick_forecast(measured, request, question)
     return Looked(found, "an estimate", time.monotonic() - begun_s)
 
 
@@ -148,40 +133,16 @@ def look_at_plan(
         limits=plan.limits,
     )
     latency = Distribution.from_percentiles(plan.latency.percentiles_s, plan.latency.mean_s)
-    asking = Asking((latency, "the plan"), None, running, measured=True)
-    return look_for_engine(terminal, cluster, plan, request, asking)
+    question = Question(latency, "the plan", measured=True, running=running)
+    return look_for_engine(terminal, cluster, plan, request, question)
 
 
 def _measured(
-    terminal: Terminal, cluster: Cluster, backlog: Backlog, request: Request, asking: Asking
+    terminal: Terminal, cluster: Cluster, backlog: Backlog, request: Request, question: Question
 ) -> Measured:
-    return look_at(
-        cluster,
-        backlog,
-        request.handler,
-        request.group,
-        concurrency=_at_most(request, asking.running),
-        options=asking.running.options,
-        rules=request.rules,
-        say=terminal.say,
-    )
-
-
-def _question(request: Request, asking: Asking) -> Question:
-    assert asking.latency is not None
-    latency, source = asking.latency
-    return Question(
-        latency=latency,
-        latency_source=source,
-        measured=asking.measured,
-        order=request.order,
-        concurrency=_at_most(request, asking.running),
-        buffer_bytes=asking.running.buffer_bytes,
-        rate=request.failures.rate,
-        deadline=asking.deadline,
-        limits=request.limits,
-        writes=writes_records(request.handler),
-    )
+    running = question.running
+    concurrency = most_at_once(request, running)
+    return look_at(cluster, backlog, request, concurrency, running.options, terminal.say)
 
 
 def estimate_dry_run(
@@ -189,9 +150,10 @@ def estimate_dry_run(
     cluster: Cluster,
     prepared: Prepared,
     request: Request,
-    asking: Asking,
+    question: Question,
     engines: Engines,
     asked: EngineRequest | None,
+    report: ReportFile | None,
 ) -> tuple[Preview, dict[str, object]]:
     """The preview and the estimate of a dry run; gives what its ``--json`` has of both.
 
@@ -202,28 +164,17 @@ def estimate_dry_run(
     found = None
 
     def settled(looked: Looked | str) -> Preview:
-        return engines.settle(prepared, asked, asking.running, lambda: looked).action
+        return engines.settle(prepared, asked, question.running, lambda: looked).action
 
     # What can't be is refused before anything is looked at.
     action = settled(NO_ESTIMATE)
-    typical: list[tuple[Distribution, Forecast]] = []
+    typical: list[tuple[float, Forecast]] = []
     try:
-        measured = _measured(terminal, cluster, backlog, request, asking)
-        if asking.latency is not None:
-            question = _question(request, asking)
-            found = estimate(
-                backlog, request.group, measured, question, datetime.now(UTC), terminal.say
-            )
+        measured = _measured(terminal, cluster, backlog, request, question)
+        if question.latency is None:
+            typical = forecast_typical(measured, request, question)
         else:
-            typical = estimate_typical(
-                measured,
-                request.order,
-                _at_most(request, asking.running),
-                asking.running.buffer_bytes,
-                request.failures.rate,
-                request.limits,
-                writes=writes_records(request.handler),
-            )
+            found = estimate(backlog, measured, request, question, datetime.now(UTC), terminal.say)
     except Refused as error:
         show_preview(terminal, action)
         terminal.say("")
@@ -240,16 +191,13 @@ def estimate_dry_run(
         terminal.warn("the times below are those of this process: for Spark there is no estimate")
     if found is not None:
         show_estimate(terminal, found, warned=True)
-        write_estimate_report(terminal, asking.report, found)
+        write_estimate_report(terminal, report, found)
         return action, {"estimate": found.as_json()}
-    show_skipped(terminal, measured.skipped, whole=measured.workload.whole)
-    show_typical(terminal, typical, asking.deadline)
+    show_typical(terminal, measured, typical, question.deadline)
     return action, {
         "estimate": None,
-        "rules_skip": None if measured.skipped is None else measured.skipped.as_json(),
-        "typical": [
-            {"latency_s": latency.mean_s, **forecast_json(each)} for latency, each in typical
-        ],
+        "rules_skip": skipped_json(measured),
+        "typical": [{"latency_s": latency_s, **forecast_json(each)} for latency_s, each in typical],
     }
 
 
@@ -258,19 +206,22 @@ def send_canary_and_estimate(
     terminal: Terminal,
     cluster: Cluster,
     request: Request,
-    asking: Asking,
+    question: Question,
     first: int,
+    report: ReportFile | None,
+    *,
     yes: bool,
 ) -> int:
     """Handles the first messages, once a person said yes, and estimates the rest from them.
 
     Gives the exit code.
     """
-    prepared = settle_cap(cluster, prepare(cluster, request, asking.running), request.limits)
+    prepared = settle_cap(cluster, prepare(cluster, request, question.running), request.limits)
     action = prepared.action
     if not action.offsets:
-        nothing = replace(asking, latency=(Distribution.constant(0.0), "nothing to handle"))
-        found = estimate_and_show(terminal, cluster, backlog_of(cluster, request), request, nothing)
+        nothing = replace(question, latency=Distribution.constant(0.0), source="nothing to handle")
+        backlog = backlog_of(cluster, request)
+        found = estimate_and_show(terminal, cluster, backlog, request, nothing, report)
         if terminal.json:
             terminal.data({**head_of(request), "canary": None, "estimate": found.as_json()})
         return EXIT_DONE
@@ -285,25 +236,24 @@ def send_canary_and_estimate(
     with progress_view(terminal) as view:
         give_up = partial(end_at_once, terminal, view, action.plan_path, resuming)
         canary = send_canary(
-            cluster, prepared, asking.running, first, view.update, terminal.say, give_up
+            cluster, prepared, question.running, first, view.update, terminal.say, give_up
         )
     summary = replace(canary.summary, resuming=resuming)
     if not canary.over:
         show_summary(terminal, summary)
-        if asking.report is not None:
+        if report is not None:
             terminal.warn("no report was written: the canary was stopped before its end")
         return summary.exit_code
     show_canary(terminal, summary)
-    latency = canary.latency or Distribution.constant(0.0)
-    source = f"a canary of {summary.messages.done:,} messages, {canary.calls:,} calls"
     plan = PlanFile(action.plan_path).load().plan
-    found = estimate_and_show(
-        terminal,
-        cluster,
-        remaining(cluster, plan),
-        request,
-        replace(asking, latency=(latency, source), measured=True),
+    known = replace(
+        question,
+        latency=canary.latency or Distribution.constant(0.0),
+        source=f"a canary of {summary.messages.done:,} messages, {canary.calls:,} calls",
+        measured=True,
     )
+    rest = remaining(cluster, plan)
+    found = estimate_and_show(terminal, cluster, rest, request, known, report)
     if not plan.complete:
         show_way_on(terminal, action.plan_path)
     if terminal.json:

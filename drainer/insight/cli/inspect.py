@@ -142,8 +142,8 @@ def inspect(
         seed=reading.seed,
         rules=asked,
     )
-    asking = ask(how_long, how.settings(), None)
-    if asking.latency is not None and look.handler is None:
+    question = ask(how_long, how.settings())
+    if question.latency is not None and look.handler is None:
         raise UsageError(
             "how long a drain takes shows only in what the handler's split makes",
             hint="name it with --handler; count has the default one, a sub-message a message",
@@ -162,7 +162,7 @@ def inspect(
     with connect(settings) as cluster, ReadingView(terminal) as view:
         found = look_at(cluster, look, view.update, survey_all)
         seconds = None
-        if asking.latency is not None and look.handler is not None and found.messages:
+        if question.latency is not None and look.handler is not None and found.messages:
             request = Request(
                 topic=what.topic,
                 group=what.group,
@@ -173,7 +173,7 @@ def inspect(
                 rules=asked,
                 limits=limits,
             )
-            seconds = estimate_seconds(terminal, cluster, request, asking)
+            seconds = estimate_seconds(terminal, cluster, request, question)
     show_inspection(terminal, found, seconds)
     cap = None
     if limits is not None and found.messages and found.bytes:

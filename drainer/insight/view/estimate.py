@@ -12,10 +12,9 @@ from drainer.engine.status import Summary
 from drainer.escape import command
 from drainer.insight.estimate import DeadlineVerdict, Estimate
 from drainer.insight.forecast import forecast as f
-from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.forecast import Forecast
-from drainer.insight.splitting import Skipped
-from drainer.insight.view.retention import expiry_warning
+from drainer.insight.measurement import Measured
+from drainer.insight.view.inspect import expiry_warning
 from drainer.view import figures
 from drainer.view.page import (
     BAD,
@@ -70,7 +69,7 @@ def write_estimate_report(terminal: Terminal, file: ReportFile | None, found: Es
 
 def estimate_page(found: Estimate, *, warned: bool = False) -> Page:
     """How long a drain will take, what binds, and what could be done."""
-    too_near = None if warned else expiry_warning(found.expiry, found.asked.seconds)
+    too_near = None if warned else expiry_warning(found.measured.expiry, found.asked.seconds)
     empty = not found.workload.messages
     limit = None
     if found.verdict is not None and found.verdict.left_s > 0:
@@ -78,7 +77,7 @@ def estimate_page(found: Estimate, *, warned: bool = False) -> Page:
             found.verdict.left_s, f"the deadline, in {figures.duration(found.verdict.left_s)}"
         )
     return Page(
-        f"Estimate: {found.topic} for {found.group}",
+        f"Estimate: {found.request.topic} for {found.request.group}",
         _headline(found),
         ()
         if empty
@@ -90,25 +89,26 @@ def estimate_page(found: Estimate, *, warned: bool = False) -> Page:
                 if found.verdict is None
                 else Field("deadline", f"{found.verdict.deadline:%Y-%m-%d %H:%M:%S %Z}"),
                 Field("bound by", binding(found, found.asked)),
-                _skipped(found.skipped, whole=found.workload.whole),
+                _skipped(found.measured),
             ),
             section("By order", _orders(found)),
             section("By concurrency", _table(found)),
             section("How long, and why", _plots(found, limit)),
             section("What it rests on", _grounds(found)),
         ),
-        subject=f"Draining {found.topic} for group {found.group}",
+        subject=f"Draining {found.request.topic} for group {found.request.group}",
         warnings=() if too_near is None else (too_near,),
         cards=() if empty else _cards(found),
         data={"estimate": found.as_json()},
     )
 
 
-def _skipped(skipped: Skipped | None, *, whole: bool) -> Field | None:
+def _skipped(measured: Measured) -> Field | None:
     """What the rules leave out of the work, and by rule when there are several."""
+    skipped = measured.skipped
     if skipped is None:
         return None
-    about = "" if whole else "~"
+    about = "" if measured.workload.whole else "~"
     of = f"{about}{figures.counted(skipped.sub_messages, 'sub-message')}"
     lines: tuple[str, ...] = ()
     if len(skipped.by_rule) > 1:
@@ -119,12 +119,6 @@ def _skipped(skipped: Skipped | None, *, whole: bool) -> Field | None:
         )
     text = f"the rules skip {about}{figures.count(skipped.total)} of {of}"
     return Field("left out", text, lines=lines)
-
-
-def show_skipped(terminal: Terminal, skipped: Skipped | None, *, whole: bool) -> None:
-    """What the rules leave out of the work, where there is no estimate."""
-    if (left_out := _skipped(skipped, whole=whole)) is not None:
-        terminal.items(left_out)
 
 
 def show_canary(terminal: Terminal, summary: Summary) -> None:
@@ -141,18 +135,21 @@ def show_canary(terminal: Terminal, summary: Summary) -> None:
 
 def show_typical(
     terminal: Terminal,
-    typical: Sequence[tuple[Distribution, Forecast]],
+    measured: Measured,
+    typical: Sequence[tuple[float, Forecast]],
     deadline: datetime | None,
 ) -> None:
-    """How long it would take with some latencies, and how to be told for the handler's own."""
+    """How long it would take with some latencies, and how to find out for the handler's own."""
+    if (left_out := _skipped(measured)) is not None:
+        terminal.items(left_out)
     concurrency = figures.count(typical[0][1].concurrency)
     rows = tuple(
         (
-            figures.duration(latency.mean_s),
+            figures.duration(latency_s),
             figures.duration(found.seconds),
             Cell(found.bound, Tone.QUIET),
         )
-        for latency, found in typical
+        for latency_s, found in typical
     )
     terminal.items(
         Line(f"How long it takes, {concurrency} at once", Tone.STRONG),
@@ -187,7 +184,7 @@ def binding(estimate: Estimate, found: Forecast) -> str:
             f" ({figures.percent(share)}){together}, one at a time"
         )
     if found.bound == f.RATE:
-        return f"--rate: {figures.rate(estimate.question.rate or 0)} a second"
+        return f"--rate: {figures.rate(estimate.setting.rate or 0)} a second"
     return _BINDING[found.bound]
 
 
@@ -223,7 +220,7 @@ def _verdict(estimate: Estimate, found: DeadlineVerdict) -> Line:
     least = found.least_concurrency
     if found.met:
         less = ""
-        if least is not None and least < estimate.question.concurrency:
+        if least is not None and least < estimate.asked.concurrency:
             less = f"; {figures.count(least)} at once would do"
         spare = f"with {figures.duration(found.margin_s)} to spare"
         return Line(f"drained {by}, {spare}{less}", Tone.GOOD, OK)
@@ -236,7 +233,7 @@ def _verdict(estimate: Estimate, found: DeadlineVerdict) -> Line:
 def _orders(estimate: Estimate) -> Table:
     rows = tuple(
         (
-            _asked(f"  {order.value} order", order is estimate.question.order),
+            _asked(f"  {order.value} order", order is estimate.request.order),
             figures.duration(found.seconds),
             figures.duration(found.serial_s),
             Cell(found.bound, Tone.QUIET),
@@ -256,7 +253,7 @@ def _table(estimate: Estimate) -> Table:
             Cell(found.bound, Tone.QUIET),
         )
         for found in estimate.table
-        for asked in [found.concurrency == estimate.question.concurrency]
+        for asked in [found.concurrency == estimate.asked.concurrency]
     )
     return Table(("at once", "takes", "", Column("bound by")), rows, shown=len(rows))
 
@@ -271,7 +268,7 @@ def _plots(found: Estimate, limit: Limit | None) -> Iterator[Plot]:
     yield Plot(
         "by-concurrency",
         "By concurrency",
-        f"How long it takes with so many at once, in {found.question.order.value} order; the least"
+        f"How long it takes with so many at once, in {found.request.order.value} order; the least"
         f" of these is {figures.duration(fastest.seconds)}, with"
         f" {figures.count(fastest.concurrency)}.",
         Counts([each.concurrency for each in found.table], "concurrency, logarithmic"),
@@ -313,25 +310,25 @@ def _durations(
 
 
 def _grounds(estimate: Estimate) -> list[Field]:
-    latency, costs = estimate.question.latency, estimate.setting.costs
+    setting = estimate.setting
+    latency, costs = setting.latency, setting.costs
     each_s = costs.sub_message_s + costs.message_s / max(1.0, estimate.workload.fan_out)
     lines = [
         Field(
             "latency",
             f"{_short(latency.mean_s)} on average, {_short(latency.quantile(0.99))} for one in a"
             " hundred",
-            estimate.question.latency_source,
+            estimate.question.source,
         ),
         Field("processor", f"{_short(each_s)} for each sub-message", "measured here, now"),
     ]
-    for what, cap in (("read", estimate.setting.read_cap), ("written", estimate.setting.write_cap)):
+    for what, cap in (("read", setting.read_cap), ("written", setting.write_cap)):
         if cap is not None:
             lines.append(Field("limits", f"{figures.rate(cap)} messages/s", f"{what} at most"))
-    question = estimate.question
-    lines.append(Field("buffer", figures.size(question.buffer_bytes), "read ahead at most"))
-    if question.rate:
-        lines.append(Field("rate", f"{figures.rate(question.rate)} sub-messages/s", "at most"))
-    asked, bundling = estimate.asked, estimate.setting.bundling
+    lines.append(Field("buffer", figures.size(setting.buffer_bytes), "read ahead at most"))
+    if setting.rate:
+        lines.append(Field("rate", f"{figures.rate(setting.rate)} sub-messages/s", "at most"))
+    asked, bundling = estimate.asked, setting.bundling
     if bundling is not None:
         folded = f"{figures.count(round(asked.folded))} folded into others"
         lines.append(

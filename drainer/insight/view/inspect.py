@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 from drainer.core.listed import listed
 from drainer.insight.inspection import Inspection, PartitionInspection
 from drainer.insight.kind import UNKNOWN
-from drainer.insight.retention import ARRIVALS_S
+from drainer.insight.retention import ARRIVALS_S, Expiry
 from drainer.insight.sketch import Share
-from drainer.insight.view.retention import expiry_warning
 from drainer.policy.rules.settings import LIMIT, RuleSettings
 from drainer.view import figures
 from drainer.view.page import (
@@ -36,6 +35,7 @@ from drainer.view.report.file import ReportFile, write_page
 from drainer.view.terminal import Terminal
 
 NAME_WIDTH, BAR_NAME_WIDTH = 40, 60  # characters of a sub-key; a terminal shortens those of bars
+NEAR_S = 24 * 3600  # where it is not known how long a drain takes
 LEAST_SHOWN = 0.0005  # of a share in the lists
 
 
@@ -122,6 +122,20 @@ def warnings(found: Inspection, drained_in_s: float | None = None) -> list[str]:
         many = figures.counted(found.failures.messages, "message")
         said.append(f"split did not take {many}: {found.failures.first}")
     return said
+
+
+def expiry_warning(expiry: Expiry | None, drained_in_s: float | None) -> str | None:
+    """That the head of a backlog may go before it is drained; None when there is time.
+
+    ``drained_in_s`` is how long a drain takes, when that is known.
+    """
+    if expiry is None or expiry.in_s >= (NEAR_S if drained_in_s is None else drained_in_s):
+        return None
+    when = f"in {figures.duration(expiry.in_s)}" if expiry.in_s > 0 else "at any moment"
+    words = f"retention may delete the head of the backlog {when}"
+    if drained_in_s is not None:
+        words += f", and draining it takes about {figures.duration(drained_in_s)}"
+    return f"{words}: {expiry.by}, offset {expiry.offset} of partition {expiry.partition}"
 
 
 def hot_row(found: Inspection) -> str | None:
