@@ -13,9 +13,9 @@ from drainer.certify.certify import (
     check_together,
 )
 from drainer.certify.finding import Finding, HandlerDoubt, LawBroken, Level
-from drainer.certify.search import Effort
 from drainer.certify.split import Figures
 from drainer.certify.subject import message, messages
+from drainer.certify.trial import Effort
 from drainer.wings import Extra, insist_on
 
 __all__ = [

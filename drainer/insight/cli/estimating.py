@@ -142,7 +142,7 @@ def _measured(
 ) -> Measured:
     running = question.running
     concurrency = most_at_once(request, running)
-    return look_at(cluster, backlog, request, concurrency, running.options, terminal.say)
+    return look_at(cluster, backlog, request, concurrency, running.options or {}, terminal.say)
 
 
 def estimate_dry_run(
