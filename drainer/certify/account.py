@@ -1,4 +1,7 @@
-"""What ``split`` made of messages, as text that any process writes alike, here and elsewhere."""
+"""What ``split`` made of messages, as text that any process writes alike, here and elsewhere.
+
+``python -m drainer.certify.account FOLDER AHEAD_S`` is the other process.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
-
-import orjson
 
 from drainer.certify.form import form_of
 from drainer.certify.subject import Subject, again, run, splitter
+from drainer.core.codec import decode, encode
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
-from drainer.errors import SplitFailed
+from drainer.errors import DrainerError, SplitFailed
 from drainer.loader import describe
 from drainer.message import Message, Origin, SubMessage
 
@@ -48,19 +49,17 @@ class NoAnswer(Exception):
     """Raised when another process could not give an account; the text says why."""
 
 
-def checked(message: Message, split: Callable[[Message], list[SubMessage]]) -> list[SubMessage]:
-    """The sub-messages of a message. Raises SplitFailed where a drain would halt."""
-    subs = split(message)
-    ledgers = {message.partition: Ledger(message.offset, message.offset + 1)}
-    Dispatcher(ledgers).deliver(message, subs)
-    return subs
-
-
-def account_of(message: Message, split: Callable[[Message], list[SubMessage]]) -> Account:
+def account_of(
+    message: Message, split: Callable[[Message], list[SubMessage]]
+) -> tuple[list[SubMessage], Account]:
+    """The sub-messages of a message, and the account of them."""
     try:
-        return [Entry.of(sub) for sub in checked(message, split)]
+        subs = split(message)
+        ledgers = {message.partition: Ledger(message.offset, message.offset + 1)}
+        Dispatcher(ledgers).deliver(message, subs)  # raises where a drain would halt
+        return subs, [Entry.of(sub) for sub in subs]
     except SplitFailed as error:
-        return str(error)
+        return [], str(error)
 
 
 def accounts_elsewhere(
@@ -93,7 +92,7 @@ def accounts_elsewhere(
         }
         try:
             ended = subprocess.run(
-                [sys.executable, "-m", "drainer.certify", name, str(ahead_s)],
+                [sys.executable, "-m", "drainer.certify.account", name, str(ahead_s)],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -107,17 +106,13 @@ def accounts_elsewhere(
         if not (folder / ANSWER).exists():
             said = ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"]
             raise NoAnswer(said[-1])
-        found = orjson.loads((folder / ANSWER).read_bytes())
-    return [
-        account if isinstance(account, str) else [Entry(*entry) for entry in account]
-        for account in found
-    ]
+        return decode((folder / ANSWER).read_bytes(), list[Account])
 
 
 async def _accounts(subject: Subject, sample: Sequence[Message]) -> list[Account]:
     async with subject.opened(sample) as handler:
         split = splitter(handler)
-        return [account_of(again(message), split) for message in sample]
+        return [account_of(again(message), split)[1] for message in sample]
 
 
 def answer(folder: Path, ahead_s: float) -> None:
@@ -133,10 +128,11 @@ def answer(folder: Path, ahead_s: float) -> None:
         for topic, topic_id, partition, *rest in raw
     ]
     accounts = run(_accounts(Subject(reference or source, options), sample))
-    told: list[Any] = [
-        account
-        if isinstance(account, str)
-        else [(entry.kind, entry.keys, entry.payload) for entry in account]
-        for account in accounts
-    ]
-    (folder / ANSWER).write_bytes(orjson.dumps(told))
+    (folder / ANSWER).write_bytes(encode(accounts))
+
+
+if __name__ == "__main__":
+    try:
+        answer(Path(sys.argv[1]), float(sys.argv[2]))
+    except DrainerError as error:
+        sys.exit(str(error))

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from drainer.certify import laws
 from drainer.certify.finding import Finding, LawBroken, Level, insist
 from drainer.certify.schedule import SampleWork
-from drainer.certify.search import NORMAL, Effort
-from drainer.certify.split import HASH_SEEDS, Figures, split_report
+from drainer.certify.split import PROBES, Figures, split_report
 from drainer.certify.subject import Source, Subject, again, run, splitter
-from drainer.certify.trial import HandlerTrial, StateOf
-from drainer.errors import SplitFailed
+from drainer.certify.trial import NORMAL, Effort, HandlerTrial, StateOf
+from drainer.core.codec import builtins
+from drainer.errors import EXIT_DONE, EXIT_HALTED, SplitFailed
 from drainer.message import Message
 
 HANDLE_CHECKS = ("handle", "state", "commutes", "overlaps", "idempotent", "rewind")
@@ -31,6 +31,17 @@ class Certificate:
     def broken(self) -> bool:
         """Whether a law does not hold; warnings and what was not checked don't count."""
         return any(finding.level is Level.BAD for finding in self.findings)
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_HALTED if self.broken else EXIT_DONE
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "status": "broken" if self.broken else "certified",
+            "exit_code": self.exit_code,
+            **builtins(self),
+        }
 
 
 def certify(
@@ -94,12 +105,12 @@ def check_split(
     messages: Sequence[Message],
     *,
     options: Mapping[str, str] | None = None,
-    processes: int = len(HASH_SEEDS),
+    processes: int = len(PROBES),
 ) -> None:
     """Insists that ``split`` is pure and deterministic, here and in other processes.
 
-    ``processes`` fresh ones are asked, each with other hashes of text, the second and third with
-    other clocks. ``handle`` is not called.
+    ``processes`` fresh ones are asked, each with other hashes of text, the third with
+    another clock. ``handle`` is not called.
 
     Raises:
         LawBroken: with the message and the sub-message where it is not. What is only doubtful is

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from drainer.certify.operation import Trying, certify_on, sample_of, state_function
+from drainer.certify.operation import certify_on, sample_of, state_function
 from drainer.certify.view import STAGES, show_certificate, show_sample
 from drainer.cli.answer import insist_on_yes
 from drainer.cli.connecting import Kafka
@@ -68,34 +68,36 @@ def certify(
     """
     insist_on(Extra.CERTIFY, "drainer certify")
     loaded = load_handler(handler)
-    trying = Trying(
-        topic=records.topic,
-        handler=loaded,
-        partitions=records.partitions,
-        messages=checking.sample,
-        seed=checking.seed,
-        state=state_function(loaded, checking.state, handle=checking.handle),
-        options=how.handler_options,
-    )
+    state = state_function(loaded, checking.state, handle=checking.handle)
     with kafka.connect() as cluster:
-        taken = sample_of(cluster, trying)
-    show_sample(
-        terminal,
-        loaded.reference,
-        trying.topic,
-        messages=len(taken.messages),
-        offsets=taken.offsets,
-        partitions=len(taken.ranges),
-        seed=trying.seed,
-    )
-    if trying.state is not None:
+        taken = sample_of(
+            cluster, records.topic, records.partitions, checking.sample, checking.seed
+        )
+    show_sample(terminal, loaded.reference, taken, checking.seed)
+    if state is not None:
         terminal.warn(
             "handle will be called for real with the sub-messages of these messages, thousands"
             " of times: it must not reach anything that matters"
         )
         insist_on_yes(terminal, f"Call the handle of {loaded.reference}?", yes=yes)
-    certified = certify_on(trying, taken, lambda stage: terminal.say(STAGES[stage]))
-    show_certificate(terminal, certified.certificate)
+    certificate = certify_on(
+        taken,
+        loaded,
+        state,
+        how.handler_options,
+        checking.seed,
+        lambda stage: terminal.say(STAGES[stage]),
+    )
+    show_certificate(terminal, certificate)
     if terminal.json:
-        terminal.data(certified.as_json())
-    return certified.exit_code
+        terminal.data(
+            {
+                **certificate.as_json(),
+                "handler": loaded.absolute_reference,
+                "topic": taken.topic,
+                "topic_id": taken.topic_id,
+                "partitions": list(taken.ranges),
+                "seed": checking.seed,
+            }
+        )
+    return certificate.exit_code

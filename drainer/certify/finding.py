@@ -33,14 +33,6 @@ class Finding:
     text: str
     hint: str | None = None
 
-    def as_json(self) -> dict[str, str | None]:
-        return {
-            "check": self.check,
-            "level": self.level.value,
-            "text": self.text,
-            "hint": self.hint,
-        }
-
 
 class LawBroken(AssertionError):
     """Raised when a handler breaks a law; ``finding`` says which, with a counter-example."""

@@ -1,13 +1,11 @@
-"""Values by their structure: text that is the same in every process, and what values share.
+"""Values by their structure: text that is the same in every process.
 
 ``repr`` and ``pickle`` won't do: sets have another order elsewhere, and objects another address.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
-from enum import Enum
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -68,28 +66,6 @@ def is_writable(payload: Any) -> bool:
     return encode_payload(payload)[1] is not Encoding.REPR
 
 
-def changeable_in(value: Any) -> Iterator[Any]:
-    """Everything in a value, itself included, that could be changed in place."""
-    stack, seen = [value], set()
-    while stack:
-        item = stack.pop()
-        kind = type(item)
-        if kind in _ATOMS or isinstance(item, (*_NAMED, Enum)) or id(item) in seen:
-            continue
-        seen.add(id(item))
-        if isinstance(item, dict):
-            stack.extend(item.values())
-        elif isinstance(item, (list, tuple, set, frozenset)):
-            stack.extend(item)
-        elif not isinstance(item, bytearray):
-            fields = getattr(item, "__dict__", None)
-            if not fields:
-                continue
-            stack.extend(fields.values())
-        if not isinstance(item, (tuple, frozenset)) and not _is_frozen(item):
-            yield item
-
-
 def difference(one: Any, other: Any, place: str = "") -> tuple[str, str, str]:
     """Where two values differ first (as in ``['a'].total``), and what is there in each."""
     if type(one) is type(other):
@@ -130,10 +106,3 @@ def short(value: Any, width: int = 200) -> str:
         text = f"<{type(value).__name__}>"
     half = (width - 1) // 2
     return text if len(text) <= width else f"{text[:half]}…{text[-half:]}"
-
-
-def _is_frozen(item: Any) -> bool:
-    if not dataclasses.is_dataclass(item):
-        return False
-    params: Any = getattr(type(item), "__dataclass_params__", None)
-    return bool(params and params.frozen)

@@ -7,9 +7,17 @@ from itertools import pairwise
 
 from drainer.certify.finding import Finding, Level
 from drainer.certify.schedule import Place, SampleWork, earliest, latest
-from drainer.certify.search import CounterExample, Draw, Effort, Parts, Search, narrowed
 from drainer.certify.subject import AT_ONCE
-from drainer.certify.trial import Ended, HandlerTrial
+from drainer.certify.trial import (
+    CounterExample,
+    Draw,
+    Effort,
+    Ended,
+    HandlerTrial,
+    Parts,
+    Search,
+    narrowed,
+)
 
 SWAPS_LOOKED_INTO = 10_000
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from drainer.certify.certify import Certificate
 from drainer.certify.finding import Finding, Level
 from drainer.certify.split import Figures
+from drainer.kafka.sample import Sample
 from drainer.view import figures
 from drainer.view.page import BAD, OK, WARN, Field, Line, Page, Tone, section
 from drainer.view.terminal import Terminal
@@ -26,21 +27,15 @@ STAGES = {
 }
 
 
-def show_sample(
-    terminal: Terminal,
-    handler: str,
-    topic: str,
-    *,
-    messages: int,
-    offsets: int,
-    partitions: int,
-    seed: int,
-) -> None:
+def show_sample(terminal: Terminal, handler: str, sample: Sample, seed: int) -> None:
     """What is about to be tried: so many messages, of logs that span so many offsets."""
-    title = f"Certify {handler} on {figures.counted(messages, 'message')} of {topic}"
-    logs = f"{figures.counted(offsets, 'offset')} in {figures.counted(partitions, 'partition')}"
+    counted = figures.counted
+    logs = f"{counted(sample.offsets, 'offset')} in {counted(len(sample.ranges), 'partition')}"
     terminal.items(
-        Line(title, Tone.STRONG),
+        Line(
+            f"Certify {handler} on {counted(len(sample.messages), 'message')} of {sample.topic}",
+            Tone.STRONG,
+        ),
         Field("taken from", logs, f"evenly, by --seed {seed}"),
         Field("commits", "nothing", "no group is joined or moved"),
     )

@@ -133,20 +133,6 @@ class TwoTypes(Documents):
         yield SubMessage("17" if message.offset % 2 else 17)
 
 
-class SharedPayload(Documents):
-    def split(self, message: Message) -> Iterator[SubMessage]:
-        event = {"at": message.offset}
-        for name in "ab":
-            yield SubMessage(name, (name, event))
-
-
-class CachedPayload(Documents):
-    cached: State = {"at": 0}  # noqa: RUF012 - that is the mistake
-
-    def split(self, message: Message) -> Iterator[SubMessage]:
-        yield SubMessage("a", self.cached)
-
-
 @dataclass(frozen=True)
 class Order:
     id: str
@@ -254,12 +240,6 @@ class ByTheDay(Documents):
     def split(self, message: Message) -> Iterator[SubMessage]:
         for sub in super().split(message):
             yield SubMessage((datetime.now(UTC).date().isoformat(), sub.key), sub.payload)
-
-
-class ByTheMinute(Documents):
-    def split(self, message: Message) -> Iterator[SubMessage]:
-        for sub in super().split(message):
-            yield SubMessage(sub.key, [time.strftime("%M"), sub.payload])
 
 
 class ByTheAge(Documents):

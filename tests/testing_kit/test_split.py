@@ -74,7 +74,6 @@ def test_the_order_of_a_set_is_found_out_by_other_processes() -> None:
     ("handler", "told"),
     [
         (handlers.ByTheDay, r"and sub-key \('\d{4}-\d\d-\d\d', 'a'\)"),
-        (handlers.ByTheMinute, r"another payload"),
         (handlers.ByTheAge, r"3 sub-messages at orders/0/0, and 0"),
     ],
 )
@@ -117,16 +116,6 @@ def test_sub_keys_that_are_not_the_same_everywhere_are_bad(handler: type[Handler
 
 def test_one_document_under_two_types_of_sub_key_is_told() -> None:
     assert "17 comes as int and str" in only(handlers.TwoTypes, "sub-keys", Level.WARN).text
-
-
-def test_payloads_that_share_what_can_be_changed_are_told() -> None:
-    text = only(handlers.SharedPayload, "payloads", Level.WARN).text
-
-    assert text.startswith("orders/0/0[0] and orders/0/0[1] share the same dict")
-
-
-def test_a_payload_that_is_given_again_at_each_split_is_told() -> None:
-    assert "the same dict" in only(handlers.CachedPayload, "payloads", Level.WARN).text
 
 
 def test_a_payload_that_can_not_be_written_down_is_told() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from drainer.certify.view import show_certificate, show_sample
+from drainer.kafka.sample import Sample
 from drainer.testing import Certificate, Figures, Finding, Level
 
 from . import samples
@@ -50,11 +51,11 @@ def test_the_figures_of_the_sample() -> None:
     assert "was called 1,234 times" in text
 
 
-def test_the_sample_is_told_before_anything_is_tried() -> None:
+def test_the_sample_is_shown_before_anything_is_tried() -> None:
     terminal, _, err = samples.terminal()
-    show_sample(terminal, "h.py:H", "orders", messages=10, offsets=99, partitions=2, seed=4)
+    show_sample(terminal, "h.py:H", Sample("orders", "id", {0: (1, 50), 7: (0, 50)}, (), 0.0, 0), 4)
 
     lines = err.getvalue().splitlines()
-    assert lines[0] == "Certify h.py:H on 10 messages of orders"
+    assert lines[0] == "Certify h.py:H on 0 messages of orders"
     assert "99 offsets in 2 partitions" in lines[1]
     assert "--seed 4" in lines[1]
