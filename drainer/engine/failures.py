@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
 
 from drainer.core.bundles import Bundle, Bundler, Bundling
 from drainer.core.dispatch import Dispatcher
 from drainer.core.progress import Counts, Outcome
 from drainer.engine.outcome import lanes_parked
+from drainer.engine.ports import DeadLetters, PastLimit
 from drainer.engine.runtime import Runtime
 from drainer.engine.status import FailureStatus
 from drainer.engine.workers import Starter, TimedOut, Work
@@ -42,26 +42,6 @@ KINDS_MOST = 50  # errors told apart; what comes then is counted by its type alo
 KIND_LENGTH = 160
 
 _STUCK_HINT = "find out what they wait for; resume handles them again"
-
-Told = Callable[[DrainerError | None], None]
-
-
-class DeadLetters(Protocol):
-    """Where dead letters go (kafka/letters.py)."""
-
-    @property
-    def trouble(self) -> str | None:
-        """Why nothing is acknowledged; None while it is."""
-
-    def send(self, sub: SubMessage, error: BaseException, told: Told) -> None:
-        """Writes one; ``told`` is called from any thread, once it is safe or when it can't be."""
-
-    def close(self, timeout_s: float) -> None:
-        """Waits for what is not acknowledged yet, that long at most. Blocks."""
-
-
-class PastLimit(Exception):
-    """Why a sub-message is given up that no handler has seen."""
 
 
 class Failures:

@@ -27,11 +27,10 @@ from drainer.engine.latencies import Latencies
 from drainer.engine.lifecycle import Lifecycle
 from drainer.engine.limiter import Limiter
 from drainer.engine.loop import event_loop, spawn
-from drainer.engine.meter import Meter
+from drainer.engine.meter import Meter, cap_status
 from drainer.engine.outcome import judged_before, not_closed
 from drainer.engine.ports import Ports
 from drainer.engine.pump import Pump
-from drainer.engine.rates import cap_status
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import FailureStatus, Status, Summary
 from drainer.engine.threads import ThreadWorkers

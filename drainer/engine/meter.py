@@ -1,19 +1,24 @@
-"""The meter: turns a running drain into the status that is shown."""
+"""The meter: turns a running drain into the status that is shown, with its rates and caps."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable
+from time import monotonic
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.latency import Latency
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts
 from drainer.engine.latencies import Latencies
-from drainer.engine.rates import Rates
-from drainer.engine.status import EngineStatus, PartitionStatus, RuleStatus, Status
+from drainer.engine.status import CapStatus, EngineStatus, PartitionStatus, RuleStatus, Status
+from drainer.policy.outlook import lane_time_s
+from drainer.policy.rate_cap import Cap, RateLimiter
 
 HOTTEST = 5
+WINDOW_S = 5.0  # what "now" means for the rate
+ETA_WINDOW_S = 30.0  # calmer: an estimate that jumps is no help
 
 
 class Measures(ABC):
@@ -32,7 +37,10 @@ class Measures(ABC):
         self.concurrency = concurrency
         self._buffer_bytes = buffer_bytes
         self._plan_path = plan_path
-        self._rates = Rates(finished, clock)
+        self._clock = clock
+        self._finished_before = finished
+        self._started = clock()
+        self._samples: deque[tuple[float, int, int]] = deque()  # when, sub-messages, messages
 
     @abstractmethod
     def counts(self) -> tuple[Counts, Counts]:
@@ -60,18 +68,29 @@ class Measures(ABC):
     ) -> Status:
         parts, deepest = tuple(partitions), tuple(hottest)
         messages, subs = self.counts()
-        unread = sum(part.end - part.position for part in parts)
-        longest = max((waiting for _, waiting in deepest), default=0)
-        moment = self._rates.look(messages, subs, unread, running, longest)
+        now = self._clock()
+        elapsed_s = now - self._started
+        rate_now = self._rate(now, WINDOW_S, subs.finished, 1)
+        message_rate = self._rate(now, ETA_WINDOW_S, messages.finished, 2)
+        self._samples.append((now, subs.finished, messages.finished))
+        while self._samples[0][0] < now - ETA_WINDOW_S:
+            self._samples.popleft()
+        eta_s: float | None = None
+        if message_rate:
+            unread = sum(part.end - part.position for part in parts)  # some may be holes
+            longest = max((waiting for _, waiting in deepest), default=0)
+            # What waits in one lane goes one by one.
+            lane_s = lane_time_s(running, rate_now, longest) or 0.0
+            eta_s = max((unread + messages.pending) / message_rate, lane_s)
         return Status(
             topic=plan.topic,
             group=plan.group,
-            elapsed_s=moment.elapsed_s,
+            elapsed_s=elapsed_s,
             messages=messages,
             sub_messages=subs,
-            rate_now=moment.rate_now,
-            rate_average=moment.rate_average,
-            eta_s=moment.eta_s,
+            rate_now=rate_now,
+            rate_average=(subs.finished - self._finished_before) / max(elapsed_s, 1e-9),
+            eta_s=eta_s,
             running=running,
             concurrency=self.concurrency,
             lanes=lanes,
@@ -86,6 +105,12 @@ class Measures(ABC):
             rules=self.rules(),
             engine=engine,
         )
+
+    def _rate(self, now: float, window_s: float, count: int, column: int) -> float:
+        for sample in self._samples:
+            if sample[0] >= now - window_s:
+                return (count - sample[column]) / max(now - sample[0], 1e-9)
+        return 0.0
 
 
 class Meter(Measures):
@@ -148,3 +173,25 @@ class Meter(Measures):
             more_messages, more_subs = ledger.tally()
             messages, subs = messages + more_messages, subs + more_subs
         return messages, subs
+
+
+def cap_status(
+    pace: RateLimiter | None, elapsed_s: float, *, over: bool = False
+) -> CapStatus | None:
+    """Of a flow of this process, or of all that has flowed once it is ``over``; None when it is not
+    capped, or nothing has flowed."""
+    if pace is None or not pace.flowed:
+        return None
+    cap = pace.overall if over else pace.cap
+    return capped(cap, pace.flowed, elapsed_s, binds=pace.binds(monotonic()))
+
+
+def capped(cap: Cap, flowed: float, elapsed_s: float, *, binds: bool) -> CapStatus:
+    """Of a flow of which so many messages have come."""
+    return CapStatus(
+        messages_per_s=cap.messages_per_s,
+        bytes_per_s=cap.bytes_per_s,
+        message_bytes=cap.message_bytes,
+        average_per_s=flowed / elapsed_s if elapsed_s > 0 else 0.0,
+        binds=binds,
+    )

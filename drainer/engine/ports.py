@@ -8,12 +8,32 @@ from typing import Protocol
 
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.checkpointer import Committer, Lock
-from drainer.engine.failures import DeadLetters
 from drainer.engine.pump import Batch
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError
 from drainer.handler import Writer
+from drainer.message import SubMessage
 from drainer.policy.rate_cap import RateLimiter
+
+Told = Callable[[DrainerError | None], None]
+
+
+class DeadLetters(Protocol):
+    """Where dead letters go (kafka/letters.py)."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing is acknowledged; None while it is."""
+
+    def send(self, sub: SubMessage, error: BaseException, told: Told) -> None:
+        """Writes one; ``told`` is called from any thread, once it is safe or when it can't be."""
+
+    def close(self, timeout_s: float) -> None:
+        """Waits for what is not acknowledged yet, that long at most. Blocks."""
+
+
+class PastLimit(Exception):
+    """Why a sub-message is given up that no handler has seen."""
 
 
 class Source(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from drainer.core.plan import OffsetPlan
-from drainer.engine.failures import PastLimit, Told
+from drainer.engine.ports import PastLimit, Told
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.workers import TimedOut
 from drainer.errors import Refused, UsageError

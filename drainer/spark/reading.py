@@ -12,7 +12,7 @@ from drainer.blocking import blocking_call
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Range, count
-from drainer.engine.rates import capped
+from drainer.engine.meter import capped
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import CapStatus
 from drainer.errors import BrokerUnreachable, DrainerError, Interrupted

@@ -49,7 +49,6 @@ class TaskMonitor(Measures):
             plan_path=plan_path,
             clock=clock,
         )
-        self._clock = clock
         self._last: dict[str, tuple[Attempt, float, Mapping[str, Any]]] = {}  # by claim
         self._ended: set[str] = set()
         self._begun: dict[str, int] = {}  # attempts, by claim

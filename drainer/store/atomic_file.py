@@ -37,10 +37,13 @@ def write_whole(path: Path, data: bytes) -> None:
     """
     new = new_beside(path)
     try:
-        with os.fdopen(open_new(new), "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
+        descriptor = open_new(new)
+        try:
+            while data:
+                data = data[os.write(descriptor, data) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
         new.replace(path)
     except OSError:
         with suppress(OSError):

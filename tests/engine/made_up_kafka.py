@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
-from random import Random
 from types import FrameType
 from typing import Any, Never
 
@@ -474,28 +473,6 @@ class Rehearsal:
     def _observe(self, status: Status) -> None:
         self.statuses.append(status)
         self.observe(status)
-
-
-def random_log(random: Random, messages: int, keys: str) -> Log:
-    """Bundles, holes, empty messages, several keys at once and a few barriers."""
-    records: dict[int, list[Spec]] = {}
-    start = offset = random.randrange(1000)
-    for _ in range(messages):
-        offset += random.choice([0, 0, 0, 1, 5])
-        records[offset] = [
-            _random_spec(random, keys) for _ in range(random.choice([0, 1, 1, 2, 6]))
-        ]
-        offset += 1
-    return Log(records, start, offset + random.choice([0, 3]))
-
-
-def _random_spec(random: Random, keys: str) -> Spec:
-    kind = random.random()
-    if kind < 0.02:
-        return None
-    if kind < 0.15:
-        return random.sample(keys, 2)
-    return random.choice(keys)
 
 
 async def tick() -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Generator
 from functools import partial
 from pathlib import Path, PosixPath
 from random import Random
-from types import TracebackType
 from typing import ClassVar, Self
 
 from simulation.world import World
@@ -106,10 +105,6 @@ class Disk:
 
     def close(self, descriptor: int) -> None:
         self._open.pop(descriptor, None)
-
-    def fdopen(self, descriptor: int, mode: str) -> Stream:
-        assert mode == "wb"
-        return Stream(self, descriptor)
 
     def access(self, path: Path | str, mode: int) -> bool:
         return True
@@ -228,41 +223,6 @@ def _survivor(file: File, random: Random) -> bytes:
             if stale and end > first:
                 survivor[first:end] = data[first:end].translate(_STALE)
     return bytes(survivor)
-
-
-class Stream:
-    """What ``os.fdopen`` gives: it holds back what is written until it is flushed."""
-
-    def __init__(self, disk: Disk, descriptor: int) -> None:
-        self._disk = disk
-        self._descriptor = descriptor
-        self._waiting = b""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            self.flush()
-        finally:
-            self._disk.close(self._descriptor)
-
-    def write(self, data: bytes) -> int:
-        self._waiting += data
-        return len(data)
-
-    def flush(self) -> None:
-        while self._waiting:
-            taken = self._disk.write(self._descriptor, self._waiting)
-            self._waiting = self._waiting[taken:]
-
-    def fileno(self) -> int:
-        return self._descriptor
 
 
 class DiskPath(PosixPath):
