@@ -13,7 +13,6 @@ from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts
 from drainer.engine.latencies import Latencies
 from drainer.engine.status import CapStatus, EngineStatus, PartitionStatus, RuleStatus, Status
-from drainer.policy.outlook import lane_time_s
 from drainer.policy.rate_cap import Cap, RateLimiter
 
 HOTTEST = 5
@@ -195,3 +194,9 @@ def capped(cap: Cap, flowed: float, elapsed_s: float, *, binds: bool) -> CapStat
         average_per_s=flowed / elapsed_s if elapsed_s > 0 else 0.0,
         binds=binds,
     )
+
+
+def lane_time_s(running: int, rate: float, waiting: int) -> float | None:
+    """What ``waiting`` sub-messages of one lane take, one after the other, when so many that are in
+    the handler make that rate (Little's law); None when nothing moves."""
+    return waiting * running / rate if rate > 0 else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
 from drainer.core.codec import builtins
@@ -20,7 +21,6 @@ from drainer.errors import (
     Unresumable,
 )
 from drainer.escape import command
-from drainer.policy.outlook import Outlook
 from drainer.policy.rules.rule_filter import RuleFilter
 
 
@@ -112,6 +112,39 @@ class RuleStatus:
             dict(rule_filter.why_undecided),
             dict(rule_filter.skipped_for),
         )
+
+
+class Reason(Enum):
+    """Why a drain is too slow, the first that holds."""
+
+    PASSED = "the deadline has passed"
+    OUTAGE = "the downstream or the broker is failing"
+    LANE = "the hottest lane"
+    RATE = "--rate"
+    CONCURRENCY = "concurrency"
+    RETRIES = "retries"
+    FETCH = "the fetch"
+    CPU = "this process"
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Whether the deadline will be met: by ``margin_s``, or missed by as much below zero.
+
+    ``margin_s`` is None while nothing is known. ``reason`` is given when it will be missed;
+    ``lane_s`` is what the hottest lane still takes then, one after the other, and
+    ``concurrency`` how many at once would make it, where that is the reason.
+    """
+
+    left_s: float
+    margin_s: float | None
+    reason: Reason | None = None
+    lane_s: float | None = None
+    concurrency: int | None = None
+
+    @property
+    def late(self) -> bool:
+        return self.reason is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from drainer.engine.status import DeadlineStatus, Status
-from drainer.policy.outlook import Outlook, Reason
+from drainer.engine.status import DeadlineStatus, Outlook, Reason, Status
 from drainer.view import figures
 
 _NEAR_S, _DAY_S = 600, 24 * 3600

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -314,6 +315,21 @@ class OnThreads(Accounting):
         with self.account.handling(sub):
             if self._step is not None:
                 self._step(sub)
+
+
+def handler_of(
+    kind: type[OnTheLoop | OnThreads], step: Callable[[SubMessage], float | None]
+) -> OnTheLoop | OnThreads:
+    """One of this kind. ``step`` gives the seconds that it takes after it."""
+
+    async def on_the_loop(sub: SubMessage) -> None:
+        await asyncio.sleep(0)
+        await asyncio.sleep(step(sub) or 0)
+
+    def on_a_thread(sub: SubMessage) -> None:
+        time.sleep(step(sub) or 0)
+
+    return OnTheLoop(on_the_loop) if kind is OnTheLoop else OnThreads(on_a_thread)
 
 
 class Hung(SystemExit):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
-from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of, split_specs, tick
+from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, handler_of, log_of, split_specs, tick
 
 from drainer.engine.local import LocalDrain
 from drainer.engine.settings import LocalSettings
@@ -79,14 +79,6 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     return write
 
 
-def handler_of(kind: Kind, step: Callable[[], None]) -> OnTheLoop | OnThreads:
-    async def on_the_loop(sub: SubMessage) -> None:
-        step()
-        await tick()
-
-    return OnTheLoop(on_the_loop) if kind is OnTheLoop else OnThreads(lambda sub: step())
-
-
 def test_no_more_begin_than_the_limit_of_the_moment(script: Script, tmp_path: Path) -> None:
     made = script(*([40] * 20 + [3] * 20) * 50)
     running, most = 0, dict.fromkeys((3, 20, 40), 0)
@@ -135,9 +127,10 @@ def test_what_is_measured_is_what_was_done(kind: Kind, script: Script, tmp_path:
     made = script()
     failing = iter([True] * 30)
 
-    def sometimes() -> None:
+    def sometimes(sub: SubMessage) -> float:
         if next(failing, False):
             raise ConnectionError
+        return 0.001
 
     drains: list[LocalDrain] = []
     rehearsal = Rehearsal(
@@ -161,7 +154,7 @@ def test_status_and_summary_tell_where_it_stands(script: Script, tmp_path: Path)
     script(33)
     rehearsal = Rehearsal(tmp_path, {0: log_of(*([f"k{n}"] for n in range(2_000)))}, AUTO)
 
-    summary = rehearsal.drain(handler_of(OnTheLoop, lambda: None))
+    summary = rehearsal.drain(handler_of(OnTheLoop, lambda sub: 0.001))
 
     last = rehearsal.statuses[-1]
     assert last.auto is not None

@@ -20,7 +20,6 @@ from drainer.insight.calibration import calibrate
 from drainer.insight.canary import CanaryOver, FirstMessages, Timed
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
-from drainer.policy.failures import FailureSettings, OnFailure
 from drainer.policy.rules.settings import OverLimit, RuleSettings
 
 
@@ -58,20 +57,6 @@ def test_it_ends_when_so_many_are_done_and_a_resume_does_the_rest(
     assert set(handler.account.finished) | set(again.account.finished) == rehearsal.places
     assert not set(handler.account.finished) & set(again.account.finished)
     assert not handler.account.breaches + again.account.breaches
-
-
-def test_what_is_parked_does_not_keep_it_from_ending(tmp_path: Path) -> None:
-    async def fail(sub: SubMessage) -> None:
-        if sub.key == "bad":
-            raise ValueError("no")
-
-    failures = FailureSettings(retries=0, on_failure=OnFailure.PARK)
-    logs = {0: log_of(*[["bad" if n == 3 else f"k{n}"] for n in range(20)])}
-    rehearsal = CanaryRehearsal(tmp_path, logs, failures=failures)
-    rehearsal.first = 10
-    summary = rehearsal.drain(OnTheLoop(fail))
-    assert isinstance(summary.cause, CanaryOver)
-    assert (summary.messages.done, summary.messages.pending) == (9, 1)
 
 
 def test_it_waits_for_letters_above_a_limit_and_what_is_behind_them(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of
+from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, handler_of, log_of
 
 from drainer.core.dispatch import MESSAGE_BYTES, SUB_MESSAGE_BYTES
 from drainer.engine import lifecycle
@@ -35,9 +35,6 @@ def test_pending_memory_stays_below_the_buffer(
         nonlocal most
         most = max(most, drains[0].dispatcher.pending_bytes)
 
-    async def look_on_the_loop(sub: SubMessage) -> None:
-        look(sub)
-
     # One hot lane behind which everything else piles up, as far as it may.
     rehearsal = Rehearsal(
         tmp_path,
@@ -46,9 +43,7 @@ def test_pending_memory_stays_below_the_buffer(
         prepare=drains.append,
         source_options={"batch": 1_000, "message_bytes": message_bytes},
     )
-    handler = OnTheLoop(look_on_the_loop) if kind is OnTheLoop else OnThreads(look)
-
-    summary = rehearsal.drain(handler)
+    summary = rehearsal.drain(handler_of(kind, look))
 
     assert summary.exit_code == 0
     slack = SLICE_CHECK * (message_bytes + MESSAGE_BYTES + SUB_MESSAGE_BYTES)

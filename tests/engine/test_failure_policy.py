@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from made_up_kafka import (
-    Accounting,
     Letters,
     OnTheLoop,
     OnThreads,
     Place,
     Rehearsal,
+    handler_of,
     log_of,
-    place_of,
 )
 
 from drainer.core.parked import ParkedLanes
@@ -34,14 +32,6 @@ Kind = type[OnTheLoop | OnThreads]
 
 # Ten lanes: offset n is one sub-message of lane n % 10.
 LOG = log_of(*([f"k{n % 10}"] for n in range(100)))
-
-
-def handler_of(kind: Kind, step: Callable[[SubMessage], None]) -> Accounting:
-    async def on_the_loop(sub: SubMessage) -> None:
-        await asyncio.sleep(0)
-        step(sub)
-
-    return OnTheLoop(on_the_loop) if kind is OnTheLoop else OnThreads(step)
 
 
 def poison(*offsets: int) -> Callable[[SubMessage], None]:
@@ -173,27 +163,6 @@ def test_a_lane_parked_behind_a_dead_letter_stays_so_in_the_next_run(tmp_path: P
     assert [lane.key for lane in later.parked.first] == ["'k3'"]
 
 
-def test_a_lane_parked_behind_a_dead_letter_is_in_the_journal_with_it(tmp_path: Path) -> None:
-    settings = _with(on_failure=OnFailure.DEAD_LETTER, after_dead=AfterDead.PARK, retries=0)
-    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=settings)
-    rehearsal.settings = LocalSettings(concurrency=1, plan_interval_s=3600, grace_s=0)
-    seen: list[tuple[bool, bool]] = []
-
-    def look(status: object) -> None:
-        plan = rehearsal.file.load().plan
-        seen.append(((0, 13, 0) in rehearsal.finished_by_the_plan(), plan.parked == ("'k3'",)))
-
-    rehearsal.observe = look
-
-    async def slowly(sub: SubMessage) -> None:
-        await asyncio.sleep(0.02)
-        poison(13)(sub)
-
-    rehearsal.drain(OnTheLoop(slowly))
-    assert (True, True) in seen[:-1]
-    assert all(dead == parked for dead, parked in seen)
-
-
 @both_kinds
 def test_a_handler_may_skip_ask_for_later_and_halt(kind: Kind, tmp_path: Path) -> None:
     def step(sub: SubMessage) -> None:
@@ -216,27 +185,6 @@ def test_a_handler_may_skip_ask_for_later_and_halt(kind: Kind, tmp_path: Path) -
     assert handler.account.failed.count((0, 4, 0)) == 5
     assert (0, 4, 0) in handler.account.finished
     assert handler.account.failed.count((0, 94, 0)) == 1
-
-
-def test_a_coroutine_that_takes_too_long_is_cancelled_and_tried_again(tmp_path: Path) -> None:
-    cancelled: list[int] = []
-
-    async def step(sub: SubMessage) -> None:
-        if sub.message.offset == 13 and sub.attempt == 1:
-            try:
-                await asyncio.sleep(3600)
-            except asyncio.CancelledError:
-                cancelled.append(sub.message.offset)
-                raise
-
-    handler = OnTheLoop(step)
-    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=_with(timeout_s=0.05))
-    summary = rehearsal.drain(handler)
-
-    assert summary.exit_code == 0
-    assert cancelled == [13]
-    assert (summary.failures.timeouts, summary.failures.failures) == (1, 1)
-    assert not handler.account.breaches
 
 
 def test_a_thread_that_takes_too_long_keeps_its_lane_and_others_go_on(tmp_path: Path) -> None:
@@ -303,34 +251,6 @@ def test_a_thread_that_never_returns_ends_the_drain_when_all_else_is_done(tmp_pa
 WIDE = log_of(*([f"k{n}"] for n in range(3_000)))
 
 
-@both_kinds
-def test_an_outage_stops_new_work_until_a_probe_succeeds(kind: Kind, tmp_path: Path) -> None:
-    since: list[float] = []
-    attempts: Counter[Place] = Counter()
-
-    def step(sub: SubMessage) -> None:
-        if sub.message.offset >= 500:
-            if not since:
-                since.append(time.monotonic())
-            if time.monotonic() - since[0] < 1.0:
-                attempts[place_of(sub)] += 1
-                raise ConnectionError("refused")
-
-    handler = handler_of(kind, step)
-    settings = _with(
-        on_failure=OnFailure.DEAD_LETTER, retries=2, retry_delay_s=0.8, retry_max_delay_s=0.8
-    )
-    rehearsal = Rehearsal(tmp_path, {0: WIDE}, failures=settings)
-    summary = rehearsal.drain(handler)
-
-    assert summary.exit_code == 0, "nothing became a dead letter"
-    assert summary.failures.outages == 1
-    assert summary.sub_messages.done == 3_000
-    assert sum(attempts.values()) < 500, "it went on starting new work"
-    assert any("downstream is failing" in (s.trouble or "") for s in rehearsal.statuses)
-    assert not handler.account.breaches
-
-
 def test_an_outage_that_lasts_too_long_halts(tmp_path: Path) -> None:
     def step(sub: SubMessage) -> None:
         if sub.message.offset >= 500:
@@ -370,29 +290,3 @@ def test_nothing_is_started_while_the_lock_is_not_confirmed(tmp_path: Path) -> N
 def _with(**named: object) -> FailureSettings:
     settings = {f: getattr(QUICK, f) for f in FailureSettings.__dataclass_fields__}
     return FailureSettings(**{**settings, **named})
-
-
-class Mute(Exception):
-    """An error that can't say what it is."""
-
-    def __str__(self) -> str:
-        raise RuntimeError("no text")
-
-    __repr__ = __str__
-
-
-@both_kinds
-def test_an_error_without_a_text_is_a_failure_like_any_other(
-    kind: type[OnTheLoop | OnThreads], tmp_path: Path
-) -> None:
-    def fail(sub: SubMessage) -> None:
-        raise Mute
-
-    async def fail_on_the_loop(sub: SubMessage) -> None:
-        raise Mute
-
-    rehearsal = Rehearsal(tmp_path, {0: log_of(["a"], ["b"])}, failures=FailureSettings(retries=0))
-    summary = rehearsal.drain(OnTheLoop(fail_on_the_loop) if kind is OnTheLoop else OnThreads(fail))
-
-    assert summary.exit_code == 5
-    assert "Mute: its text can't be had (RuntimeError)" in (summary.error or "")

@@ -17,6 +17,7 @@ from made_up_kafka import (
     OnTheLoop,
     OnThreads,
     Rehearsal,
+    handler_of,
     log_of,
     place_of,
     split_specs,
@@ -38,17 +39,12 @@ WIDE = log_of(*([f"k{n}", f"k{(n * 3) % 40}", f"x{n}"] for n in range(200)))
 def failing(kind: type[OnTheLoop | OnThreads], error: BaseException, at: int) -> Accounting:
     """Fails at the middle sub-message of one offset, with others in flight beside it."""
 
-    async def fail(sub: SubMessage) -> None:
-        await tick()
+    def fail(sub: SubMessage) -> float:
         if (sub.message.offset, sub.index) == (at, 1):
             raise error
+        return 0.0005
 
-    def fail_on_a_thread(sub: SubMessage) -> None:
-        time.sleep(0.0005)
-        if (sub.message.offset, sub.index) == (at, 1):
-            raise error
-
-    return OnTheLoop(fail) if kind is OnTheLoop else OnThreads(fail_on_a_thread)
+    return handler_of(kind, fail)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from made_up_kafka import (
     OnTheLoop,
     OnThreads,
     Rehearsal,
+    handler_of,
     log_of,
     place_of,
     tick,
@@ -136,28 +137,6 @@ def test_a_delayed_last_commit_is_tried_again_until_it_is_settled(
     assert rehearsal.file.load().plan.partitions[0].committed == 300
 
 
-def test_a_commit_that_never_settles_says_how_to_commit_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checkpointer, "COMMIT_PAUSE_S", 0.001)
-    monkeypatch.setattr(checkpointer, "COMMIT_TRIES", 3)
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
-    rehearsal.group.trouble = lambda: CommitDelayed("no answer")
-    handler = OnTheLoop()
-
-    summary = rehearsal.drain(handler)
-
-    assert (summary.status, summary.exit_code) == ("interrupted", 4)
-    assert "no answer" in (summary.error or "")
-    assert f"drainer plan commit {rehearsal.file.path}" in (summary.hint or "")
-    assert summary.sub_messages.done == len(rehearsal.places)
-    assert rehearsal.group.committed == {0: None}
-    loaded = rehearsal.file.load()
-    assert loaded.plan.complete
-    assert loaded.plan.partitions[0].committed is None
-    resumes(rehearsal, handler)
-
-
 @pytest.mark.parametrize("error", [OffsetMoved, GroupJoined, TopicGone, LockLost])
 @both_kinds
 def test_nothing_is_committed_once_the_group_is_not_ours(
@@ -198,13 +177,7 @@ def paced(kind: type[OnTheLoop | OnThreads], told: threading.Event | None = None
         early = told is None or told.is_set() or sub.message.offset < 150
         return 0.005 if early else 0.1
 
-    async def pause(sub: SubMessage) -> None:
-        await asyncio.sleep(pause_s(sub))
-
-    def pause_on_a_thread(sub: SubMessage) -> None:
-        time.sleep(pause_s(sub))
-
-    return OnTheLoop(pause) if kind is OnTheLoop else OnThreads(pause_on_a_thread)
+    return handler_of(kind, pause_s)
 
 
 @pytest.mark.parametrize("first", ["done", "failed"])
@@ -289,22 +262,6 @@ def test_a_source_that_fails_ends_the_drain_with_its_reason(tmp_path: Path) -> N
     assert (summary.exit_code, summary.error) == (8, "the topic was deleted")
     assert rehearsal.group.tries == 0, "committed for a topic that is gone"
     assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
-    resumes(rehearsal, handler)
-
-
-@both_kinds
-def test_what_was_read_before_the_rest_was_deleted_is_finished_and_committed(
-    tmp_path: Path, kind: type[OnTheLoop | OnThreads]
-) -> None:
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, source_options={"gone_from": 120, "batch": 7})
-    handler = paced(kind)
-
-    summary = rehearsal.drain(handler)
-
-    assert (summary.exit_code, summary.error) == (4, "offsets from 120 on are gone")
-    assert set(handler.account.finished) == {p for p in rehearsal.places if p[1] < 120}
-    assert rehearsal.group.committed == {0: 120}
-    rehearsal.source_options = {}
     resumes(rehearsal, handler)
 
 
@@ -402,22 +359,6 @@ def test_a_plan_that_can_not_be_written_ends_the_drain(
     resumes(rehearsal, handler)
 
 
-def test_a_plan_that_can_not_be_written_is_not_committed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
-
-    async def break_at(sub: SubMessage) -> None:
-        if place_of(sub) == (0, 0, 0):
-            full_at_write(monkeypatch)
-        await tick()
-
-    summary = rehearsal.drain(OnTheLoop(break_at))
-
-    assert summary.exit_code == 4
-    assert rehearsal.group.tries == 0
-
-
 # A downstream that is away.
 
 
@@ -435,14 +376,10 @@ def test_an_outage_without_retries_gives_nothing_up(
             if away[-1] - away[0] < 0.3:
                 raise ConnectionError("refused")
 
-    async def step_on_the_loop(sub: SubMessage) -> None:
-        await asyncio.sleep(0)
-        step(sub)
-
     log = log_of(*([f"k{n % lanes}"] for n in range(300)))
     settings = FailureSettings(retries=0, retry_delay_s=0.001, on_failure=OnFailure.DEAD_LETTER)
     rehearsal = Rehearsal(tmp_path, {0: log}, failures=settings)
-    handler = OnTheLoop(step_on_the_loop) if kind is OnTheLoop else OnThreads(step)
+    handler = handler_of(kind, step)
 
     summary = rehearsal.drain(handler)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from made_up_kafka import (
     QUICK,
     BacklogSource,
     Group,
-    GroupLock,
     Letters,
     OnTheLoop,
     OnThreads,
@@ -47,11 +47,16 @@ def state(tmp_path: Path) -> State:
     return made
 
 
-def run_task(state: State, attempt: Attempt, handler: Handler, lease_s: float = 60.0) -> Summary:
+def run_task(
+    state: State,
+    attempt: Attempt,
+    handler: Handler,
+    may_begin: Callable[[], bool] = lambda: True,
+) -> Summary:
     """What a task does: goes on from earlier attempts, and drains its share."""
     records = state.begin(attempt, {n: log.start for n, log in LOGS.items()})
     taken = state.settle(attempt, 0, 0)
-    fence = Fence(state, attempt, look_s=0.01, lease_s=lease_s)
+    fence = Fence(state, attempt, look_s=0.01, lease_s=60.0)
     fence.start()
     plan = replace(new_plan(LOGS), failures=FailureSettings(max_doubt_s=0))
     claim = dict(plan.claims[ALL])
@@ -66,7 +71,7 @@ def run_task(state: State, attempt: Attempt, handler: Handler, lease_s: float = 
     drain = LocalDrain(
         plan,
         records,
-        guarded(LoadedHandler(plan.handler, handler), lambda: fence.sure),
+        guarded(LoadedHandler(plan.handler, handler), lambda: fence.sure and may_begin()),
         replace(QUICK, plan_interval_s=60.0, journal_interval_s=0.005),
         Ports(
             open_source=lambda dispatcher, notify: BacklogSource(LOGS, dispatcher, notify),
@@ -128,38 +133,25 @@ def test_a_task_that_is_overtaken_ends(state: State) -> None:
 
 @pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
 def test_nothing_goes_to_the_handler_while_the_guard_says_no(
-    kind: type[OnTheLoop], tmp_path: Path
+    kind: type[OnTheLoop], state: State
 ) -> None:
-    """Not even before the engine has heard that its lock is unsure; and then all of it does."""
-    handler = kind()
+    """Not even before the engine has noticed that its lock is unsure; and then all of it does."""
     until_s = time.monotonic() + 0.3
     began: list[float] = []
-    begin = handler.account.begin
 
-    def noted(sub: SubMessage) -> None:
-        began.append(time.monotonic())
-        begin(sub)
+    class Noting(kind):  # type: ignore[valid-type, misc]
+        def __init__(self) -> None:
+            super().__init__()
+            begin = self.account.begin
 
-    handler.account.begin = noted  # type: ignore[method-assign]
-    plan = new_plan(LOGS)
-    state = State.open(str(tmp_path / "state"), "d")
-    state.set_control(Control(1))
-    drain = LocalDrain(
-        plan,
-        state.begin(FIRST),
-        guarded(LoadedHandler(plan.handler, handler), lambda: time.monotonic() > until_s),
-        QUICK,
-        Ports(
-            open_source=lambda dispatcher, notify: BacklogSource(LOGS, dispatcher, notify),
-            committer=Group({0: None}),
-            lock=GroupLock(),
-            read_committed=dict,
-            dead_letters=Letters(),
-        ),
-        lambda status: None,
-    )
-    with not_for_ever():
-        summary = drain.run()
+            def noted(sub: SubMessage) -> None:
+                began.append(time.monotonic())
+                begin(sub)
+
+            self.account.begin = noted
+
+    handler = Noting()
+    summary = run_task(state, FIRST, handler, lambda: time.monotonic() > until_s)
     assert (summary.status, summary.sub_messages.done) == ("done", 120)
     assert min(began) > until_s
     assert handler.account.breaches == []

@@ -20,6 +20,7 @@ from made_up_kafka import (
     OnThreads,
     Place,
     Rehearsal,
+    handler_of,
     log_of,
     place_of,
     tick,
@@ -47,19 +48,13 @@ def interrupt(number: signal.Signals = signal.SIGINT) -> None:
 def interrupting(
     kind: type[OnTheLoop | OnThreads], number: signal.Signals = signal.SIGINT
 ) -> Accounting:
-    async def step(sub: SubMessage) -> None:
+    def step(sub: SubMessage) -> float:
         if place_of(sub) == AT:
             interrupt(number)
-            await asyncio.sleep(0.1)
-        await asyncio.sleep(0.002)
+            return 0.1
+        return 0.002
 
-    def step_on_a_thread(sub: SubMessage) -> None:
-        if place_of(sub) == AT:
-            interrupt(number)
-            time.sleep(0.1)
-        time.sleep(0.002)
-
-    return OnTheLoop(step) if kind is OnTheLoop else OnThreads(step_on_a_thread)
+    return handler_of(kind, step)
 
 
 def staying(

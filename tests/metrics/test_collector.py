@@ -12,12 +12,12 @@ from drainer.core.latency import Latency
 from drainer.engine.status import (
     DeadlineStatus,
     FailureStatus,
+    Outlook,
     RuleStatus,
     Status,
 )
 from drainer.metrics.collector import LANES_MOST, StatusCollector
 from drainer.metrics.names import METRICS, STATES
-from drainer.policy.outlook import Outlook
 from drainer.spark.status import METRICS as SPARKS
 from view.samples import on_spark, status, summary
 

@@ -7,9 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from drainer.engine.deadline import DeadlineWatch
-from drainer.engine.status import DeadlineStatus, Status
-from drainer.policy.outlook import Outlook, Reason
+from drainer.engine.status import DeadlineStatus, Outlook, Reason, Status
 from drainer.view.deadline import deadline_warning, deadline_words
 
 from .samples import status
@@ -43,15 +41,3 @@ def test_each_reason_has_words(reason: Reason) -> None:
 def test_nothing_is_warned_of_before_it_is_sure() -> None:
     assert deadline_warning(due_in(2, Outlook(7200.0, -10.0, Reason.FETCH))) is None
     assert deadline_warning(status()) is None
-
-
-def test_the_watch_adds_the_outlook_to_each_status_and_keeps_the_first_warning() -> None:
-    seen: list[Status] = []
-    watch = DeadlineWatch(NOW + timedelta(seconds=100), None, seen.append, now=lambda: NOW)
-    for elapsed_s in (10.0, 11.0, 12.5, 13.0):
-        watch(replace(status(), elapsed_s=elapsed_s, eta_s=500.0))
-    warnings = [each.deadline.warning for each in seen if each.deadline is not None]
-    assert warnings[0] is None
-    assert warnings[1] is None
-    assert warnings[2] is not None
-    assert warnings[3] is warnings[2]
