@@ -25,10 +25,10 @@ from uuid import uuid4
 from drainer.core.codec import Whole
 from drainer.core.merge import Record, StateReference, Told, merged
 from drainer.errors import StateLost, StateRefused
+from drainer.spark.alive import Process, is_dead, this_process
 from drainer.spark.attempt import Attempt, Control, insist_on_driver, overtaken, share_name
 from drainer.spark.objects import Objects
 from drainer.spark.records import TaskRecords
-from drainer.store.alive import Process, is_dead, this_process
 from drainer.store.journal import decode_line, encode_line
 
 LOOK_LOCAL_S, LOOK_REMOTE_S = 0.2, 1.0  # between two looks whether another one has taken over

@@ -5,11 +5,11 @@ Beside ``NAME`` lie ``NAME.journal-GENERATION`` while a drain runs, and ``.NAME.
 
 from __future__ import annotations
 
-import os
-import shlex
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
@@ -24,7 +24,6 @@ from drainer.errors import PlanNotWritten, PlanRefused, StateLost, StateRefused,
 from drainer.escape import command
 from drainer.ownership import NotOwn, insist_new_files_own, read_own
 from drainer.policy.rules.settings import RuleAccount
-from drainer.store.alive import this_machine
 from drainer.store.atomic_file import prefix_of_new, write_to_last
 from drainer.store.journal import Journal, read_journal
 
@@ -75,8 +74,8 @@ class PlanFile:
     def hold(self) -> None:
         """Keeps other processes of this machine off the plan, until ``release`` or death.
 
-        Raises PlanRefused when another process holds it, its folder can't be written, or what is
-        written there would not be this user's own, so that no resume would take it.
+        Raises PlanRefused when another process holds it, its folder can't be written, or new files
+        there would not be this user's own, so that no resume would take them.
         """
         try:
             insist_new_files_own(self.path.parent)
@@ -93,14 +92,6 @@ class PlanFile:
                 hint="wait for it, or stop it with Ctrl-C: it will print how to resume",
             ) from None
         except OSError as error:
-            lock = Path(self._lock.lock_file)
-            if _is_anothers(lock):
-                raise PlanRefused(
-                    f"{lock} is another user's: whether that drain still works with"
-                    f" {self.path.name} can't be told",
-                    hint="make sure that it was stopped, and remove its lock:"
-                    f" {shlex.join(['rm', '--', str(lock)])}",
-                ) from None
             raise PlanRefused(
                 f"the plan can't be written in {self.path.parent}: {error.strerror or error}",
                 hint="name a folder that you can write to with --plan",
@@ -108,10 +99,10 @@ class PlanFile:
 
     @property
     def holder(self) -> str:
-        """A name for who holds this very file: nobody alive has it but the process that holds it.
+        """A name that only the process has which holds this very file, or the next after its death.
 
-        Another process has it only when the one before is dead. Of two machines or containers that
-        have copies of a plan, and maybe one host name, each has a name of its own.
+        Two machines or containers that have copies of a plan have different names, even with one
+        host name.
         """
         lock = Path(self._lock.lock_file).stat()
         file = f"{this_machine()} {lock.st_dev} {lock.st_ino}"
@@ -257,10 +248,8 @@ class PlanFile:
 
     def _loaded(self, data: bytes, read: Callable[[Path], bytes], *, anybodys: bool) -> LoadedPlan:
         """A plan, with what lies beside it now."""
-        try:
+        with _named(self.path):
             written = OffsetPlan.decode(data)
-        except PlanRefused as error:
-            raise self._named(error) from None
         records, torn = self._records_since(written, read)
         told = [] if anybodys else self._told(written)
         plan = written
@@ -268,10 +257,8 @@ class PlanFile:
             plan = plan.merge(record.changes, record.parked, record.ruled)
         if plan.state is not None:
             plan = fold(plan, [(selector, each.record) for selector, each in told])
-        try:
+        with _named(self.path):
             plan.check()
-        except PlanRefused as error:
-            raise self._named(error) from None
         last = max([written.generation, *(generation for generation, _ in self._journals())])
         return LoadedPlan(
             self.path,
@@ -288,7 +275,7 @@ class PlanFile:
         try:
             return read(self.path)
         except NotOwn as error:
-            raise self._not_own(error) from None
+            raise _not_own(self.path, error) from None
         except FileNotFoundError:
             raise PlanRefused(
                 f"there is no plan at {self.path}",
@@ -318,7 +305,7 @@ class PlanFile:
             try:
                 content = read_journal(path, read)
             except NotOwn as error:
-                raise self._not_own(error) from None
+                raise _not_own(self.path, error) from None
             head = content.head
             if head is not None and head.drain_id != written.drain_id:
                 continue  # of another drain that had its plan here
@@ -355,16 +342,6 @@ class PlanFile:
             ) from error
         return told
 
-    def _not_own(self, error: NotOwn) -> NotOwnPlan:
-        return NotOwnPlan(
-            f"{error}; and a plan says where to connect and which code to run",
-            hint=f"look at it with `{command('plan show', self.path)}`; if it is right,"
-            f" `{command('plan take', self.path)}` makes it yours",
-        )
-
-    def _named(self, error: PlanRefused) -> PlanRefused:
-        return PlanRefused(f"{self.path}: {error}", hint=error.hint)
-
     def _close_journal(self) -> None:
         if self._journal is not None:
             self._journal.close()
@@ -395,8 +372,28 @@ class PlanFile:
             return []
 
 
-def _is_anothers(lock: Path) -> bool:
+@cache
+def this_machine() -> str:
+    """This machine since it was switched on, as far as process ids mean the same in it."""
+    parts = [socket.gethostname()]
+    with suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip())
+    with suppress(OSError):
+        parts.append(str(Path("/proc/self/ns/pid").readlink()))
+    return " ".join(parts)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
     try:
-        return lock.stat().st_uid != os.geteuid()
-    except OSError:
-        return False  # there is none, or none that can be seen
+        yield
+    except PlanRefused as error:
+        raise PlanRefused(f"{path}: {error}", hint=error.hint) from None
+
+
+def _not_own(path: Path, error: NotOwn) -> NotOwnPlan:
+    return NotOwnPlan(
+        f"{error}; and a plan says where to connect and which code to run",
+        hint=f"look at it with `{command('plan show', path)}`; if it is right,"
+        f" `{command('plan take', path)}` makes it yours",
+    )

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 from plans import mode_of
-from pyarrow.fs import FileSystem, LocalFileSystem, SubTreeFileSystem, _MockFileSystem
+from pyarrow.fs import FileSystem, LocalFileSystem, SubTreeFileSystem
 from stores import bucket, folder
 
 from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
 from drainer.spark.bucket import Bucket
-from drainer.spark.objects import Folder, Objects
+from drainer.spark.objects import Objects
 from drainer.store import atomic_file
 
 Make = Callable[[Path], Objects]
@@ -95,15 +95,6 @@ def test_a_folder_is_nobody_elses(tmp_path: Path) -> None:
     assert mode_of(root / "d/1/x") == 0o600
 
 
-def test_a_folder_above_it_is_made_as_folders_are(tmp_path: Path) -> None:
-    before = os.umask(0o022)
-    try:
-        Folder(tmp_path / "new/state").put("d/x", b".")
-    finally:
-        os.umask(before)
-    assert (mode_of(tmp_path / "new"), mode_of(tmp_path / "new/state")) == (0o755, 0o700)
-
-
 def test_opening_makes_nothing(tmp_path: Path) -> None:
     objects = Objects.open(str(tmp_path / "x"))
     assert objects.get("d/control") is None
@@ -153,19 +144,6 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.M
     assert [path.name for path in (Path(objects.uri) / "d").iterdir()] == ["x"]
 
 
-def test_a_folder_that_can_not_be_written_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(PlanNotWritten, match="file"):
-        Folder(tmp_path / "file/state").put("d/x", b".")
-
-
-def test_an_object_that_can_not_be_read_is_told(tmp_path: Path) -> None:
-    objects = folder(tmp_path)
-    objects.put("d/x/y", b".")
-    with pytest.raises(StateLost, match="out of reach"):
-        objects.get("d/x")
-
-
 def test_an_object_store_that_fails_is_told_in_drainers_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,25 +166,6 @@ def test_an_object_store_that_fails_is_told_in_drainers_words(
         with pytest.raises(StateLost, match=r"the key \*\*\* is refused") as caught:
             call()
         assert "wJal" not in str(caught.value)
-
-
-def test_a_full_object_store_is_a_full_disk() -> None:
-    class Full:
-        type_name = "s3"
-
-        def open_output_stream(self, *_: object, **__: object) -> object:
-            raise OSError(28, "No space left on device")
-
-    with pytest.raises(PlanNotWritten, match="No space left"):
-        Bucket(Full(), "b", "s3://b").put("x", b".")
-
-
-def test_the_mock_of_pyarrow_is_an_object_store() -> None:
-    objects = Bucket(_MockFileSystem(), "bucket/d", "mock://bucket/d")
-    objects.put("d/1/x", b"one")
-    assert (objects.get("d/1/x"), objects.children("d")) == (b"one", ["1"])
-    objects.remove("d")
-    assert objects.names("") == []
 
 
 @pytest.mark.parametrize(

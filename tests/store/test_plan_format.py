@@ -15,16 +15,14 @@ from hypothesis import strategies as st
 from plans import END, PLAN, START, edited, leaves, progress, put, remove, signed, with_progress
 
 from drainer.core.claims import Claim
-from drainer.core.latency import Latency
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
 from drainer.errors import PlanRefused
-from drainer.policy.dead_letter import LetterFilter
-from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure
-from drainer.policy.redrive import RedriveSettings
-from drainer.policy.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
+from drainer.policy.failures import FailureSettings, Limit
+from drainer.policy.rules.settings import RuleAccount, RuleSettings
 
 ENCODED = PLAN.encode()
+SHARE = FailureSettings(max_dead=Limit(share=0.29))
 
 
 @st.composite
@@ -74,59 +72,17 @@ def plans(draw: st.DrawFn) -> OffsetPlan:
         client_config=draw(st.none() | text),
         partitions=partitions,
         claims={ALL: claim, **others},
-        failures=draw(failures),
+        failures=draw(
+            st.sampled_from([PLAN.failures, FailureSettings(max_dead=Limit(share=0.29))])
+        ),
         parked=tuple(draw(st.lists(text, max_size=4))),
-        redrive=draw(st.none() | redrives(text)),
-        latency=draw(st.none() | latencies),
-        rules=draw(rulings(text)),
-        ruled=draw(ruled(sum(progress.sub_messages.skipped for progress in claim.values()))),
+        redrive=draw(st.sampled_from([None, PLAN.redrive])),
+        latency=draw(st.sampled_from([None, PLAN.latency])),
+        rules=draw(st.sampled_from([PLAN.rules, RuleSettings()])),
+        ruled=RuleAccount(
+            {}, {}, draw(st.dictionaries(st.integers(0, 99), st.integers(0, 2**40), max_size=3))
+        ),
     )
-
-
-@st.composite
-def rulings(draw: st.DrawFn, text: st.SearchStrategy[str]) -> RuleSettings:
-    names = draw(st.sets(text.filter(str.strip).filter(LIMIT.__ne__), max_size=3))
-    keys = st.lists(text, min_size=1, max_size=2).map(tuple)
-    rules = tuple(SkipRule(name, draw(st.none() | text), draw(keys)) for name in names)
-    limit = draw(st.none() | st.integers(1, 2**40))
-    return RuleSettings(rules, limit, draw(st.sampled_from(OverLimit)))
-
-
-@st.composite
-def ruled(draw: st.DrawFn, skipped: int) -> RuleAccount:
-    few = st.dictionaries(st.text("ab'", max_size=3), st.integers(0, 2**40), max_size=3)
-    below = draw(st.dictionaries(st.integers(0, 99), st.integers(0, 2**40), max_size=3))
-    return RuleAccount({"a": draw(st.integers(0, skipped))}, {}, below, draw(few))
-
-
-seconds = st.floats(0, 1e9)
-latencies = st.builds(
-    lambda count, values: Latency.of(count, values[50], sorted(values)),
-    st.integers(1, 2**40),
-    st.lists(seconds, min_size=101, max_size=101),
-)
-failures = st.builds(
-    FailureSettings,
-    retries=st.integers(0, 99),
-    retry_delay_s=seconds,
-    retry_max_delay_s=seconds,
-    timeout_s=seconds,
-    on_failure=st.sampled_from(OnFailure),
-    after_dead=st.sampled_from(AfterDead),
-    dead_letter_topic=st.none() | st.just("orders.dead"),
-    max_dead=st.sampled_from([Limit(), Limit(count=7), Limit(share=0.29), Limit(share=0.00125)]),
-    max_consecutive=st.none() | st.integers(1, 99),
-    breaker=st.booleans(),
-    max_outage_s=seconds,
-    max_doubt_s=seconds,
-    rate=st.none() | st.floats(1e-3, 1e9),
-)
-
-
-def redrives(text: st.SearchStrategy[str]) -> st.SearchStrategy[RedriveSettings]:
-    words = st.lists(text, max_size=3).map(tuple)
-    filters = st.builds(LetterFilter, reasons=words, sub_keys=words, errors=words)
-    return st.builds(RedriveSettings, filters, st.integers(0, 99))
 
 
 def test_a_plan_with_a_name_that_is_no_text_is_refused_before_it_is_written() -> None:
@@ -135,7 +91,7 @@ def test_a_plan_with_a_name_that_is_no_text_is_refused_before_it_is_written() ->
 
 
 @given(plans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @example(PLAN)
 def test_what_is_written_is_read_again(plan: OffsetPlan) -> None:
     # Offsets are 64 bits in Kafka; Hypothesis likes larger numbers.
@@ -163,19 +119,14 @@ def refused(data: bytes) -> PlanRefused:
     return caught.value
 
 
-@pytest.mark.parametrize("length", range(0, len(ENCODED) - 1, 7))
-def test_a_plan_cut_short_is_refused(length: int) -> None:
-    refused(ENCODED[:length])
-
-
-def test_only_the_newline_at_the_end_may_be_missing() -> None:
-    assert OffsetPlan.decode(ENCODED[:-1]) == PLAN
-    for length in range(len(ENCODED) - 60, len(ENCODED) - 1):
+def test_a_plan_cut_short_is_refused() -> None:
+    assert OffsetPlan.decode(ENCODED[:-1]) == PLAN, "only the newline at the end may be missing"
+    for length in (*range(0, len(ENCODED) - 60, 50), *range(len(ENCODED) - 60, len(ENCODED) - 1)):
         refused(ENCODED[:length])
 
 
 @given(st.integers(0, len(ENCODED) - 1), st.integers(0, 255))
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=400, deadline=None)
 @example(0, 0)
 @example(ENCODED.index(b'"generation"') + 14, ord("8"))
 @example(ENCODED.index(b'"digest"') + 1, ord("D"))
@@ -196,7 +147,7 @@ STRANGE: list[Any] = [None, "x", "", "12", [], {}, {"0": 1}, -1, 0, 1.5, 2**62, 
 
 
 @given(PATHS, st.sampled_from(STRANGE))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_no_field_can_be_changed_or_dropped_unseen(path: tuple[str, ...], value: object) -> None:
     changed, dropped = orjson.loads(ENCODED), orjson.loads(ENCODED)
     put(changed, path, value)
@@ -208,7 +159,7 @@ def test_no_field_can_be_changed_or_dropped_unseen(path: tuple[str, ...], value:
 
 
 @given(PATHS, st.sampled_from(STRANGE))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_a_wrong_field_under_a_right_digest_is_refused_and_no_crash(
     path: tuple[str, ...], value: object
 ) -> None:
@@ -226,7 +177,7 @@ def test_a_field_that_drainer_does_not_write_is_refused() -> None:
 
 
 @given(st.binary(max_size=60) | st.text().map(str.encode))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @example(b"")
 @example(b"[]")
 @example(b"null")
@@ -264,20 +215,14 @@ def claim_0(**fields: object) -> Callable[[dict[str, Any]], None]:
             "partition 0: offset 121 was committed, past the watermark 120",
         ),
         (partition_0(end=119), r"partition 0: watermark 120 is outside \[100, 119\]"),
-        (partition_0(start=121), r"partition 0: watermark 120 is outside \[121, 200\]"),
         (claim_0(watermark=99), r"watermark 99 is outside \[100, 200\]"),
-        (claim_0(watermark=201), r"watermark 201 is outside"),
         (claim_0(finished="118-130 140"), "finished ranges begin below the watermark 120"),
         (claim_0(finished="125-129 190-200"), "finished ranges go past the end 200"),
         (claim_0(finished="130-125"), "'130-125' is out of order"),
-        (claim_0(finished="140 125-129"), "out of order"),
         (claim_0(finished="125-129 127-140"), "out of order"),
         (claim_0(partial={"126": "5:deadbeef:d"}), "offset 126 is pending in part and finished"),
-        (claim_0(partial={"119": "5:deadbeef:d"}), "offset 119"),
         (claim_0(partial={"200": "5:deadbeef:d"}), "offset 200"),
         (claim_0(partial={"131": "5:deadbeef:0"}), "finishes none or all"),
-        (claim_0(partial={"131": "5:deadbeef:1f"}), "finishes none or all"),
-        (claim_0(partial={"131": "5:deadbeef:ff"}), "finishes none or all"),
         (
             lambda body: put(body, ("claims", "all", "0", "messages", "read"), -2),
             r">= 0 - at `\$.claims.*messages.read`",
@@ -287,11 +232,6 @@ def claim_0(**fields: object) -> Callable[[dict[str, Any]], None]:
             lambda body: put(body, ("partitions", "0", "lost"), "119-120"),
             "partition 0: what is lost is not below the watermark",
         ),
-        (
-            lambda body: put(body, ("partitions", "0", "lost"), "99"),
-            "partition 0: what is lost is not below the watermark",
-        ),
-        (lambda body: put(body, ("generation",), -1), r">= 0 - at `\$.generation`"),
         (lambda body: body["partitions"].pop("2"), "not the same partitions"),
         (lambda body: body["claims"]["all"].pop("2"), "not the same partitions"),
         (lambda body: body["claims"].clear(), "it has no claim 'all'"),
@@ -303,7 +243,6 @@ def claim_0(**fields: object) -> Callable[[dict[str, Any]], None]:
             lambda body: body["claims"].update({"0/2": body["claims"]["all"]}),
             "claim 0/2, partition 0: messages are counted in 'all'",
         ),
-        (lambda body: body["claims"].update({"0/2": {}}), "'0/2' has not the same partitions"),
     ],
 )
 def test_a_plan_that_breaks_a_law_is_refused_by_name(
@@ -320,20 +259,13 @@ def test_a_plan_that_breaks_a_law_is_refused_by_name(
     ("path", "value"),
     [
         (("generation",), True),
-        (("generation",), "7"),
-        (("drain_id",), None),
         (("group",), 5),
-        (("handler",), ["x"]),
         (("isolation",), "none"),
-        (("topic_id",), None),
+        (("order",), "sideways"),
         (("partitions", "0", "start"), 100.0),
-        (("partitions", "0", "end"), "200"),
         (("partitions", "0", "prior"), False),
-        (("partitions", "0", "committed"), "120"),
         (("partitions",), {" 0": {}, "2": {}}),
-        (("claims", "all", "0", "watermark"), "120"),
         (("claims", "all", "0", "finished"), "125- 140"),
-        (("claims", "all", "0", "finished"), None),
         (("claims", "all", "0", "partial"), {"131 ": "5:deadbeef:d"}),
         (("claims", "all", "0", "messages", "done"), "20"),
     ],
@@ -344,10 +276,6 @@ def test_a_field_of_another_type_is_refused(path: tuple[str, ...], value: object
 
     assert "a field is missing or wrong" in str(error)
     assert f"`$.{path[0]}" in str(error)
-
-
-def test_an_unknown_order_is_refused_before_the_drain_starts() -> None:
-    refused(edited(PLAN, lambda body: put(body, ("order",), "sideways")))
 
 
 def test_a_merge_of_an_older_record_changes_nothing() -> None:
@@ -374,20 +302,13 @@ def test_a_partition_without_news_keeps_what_it_had() -> None:
     ("path", "value"),
     [
         (("parked",), "'doc-17'"),
-        (("parked",), {"'doc-17'": 1}),
         (("parked",), ["'doc-17'", 4]),
-        (("parked",), None),
-        (("parked_lanes",), []),
         (("parked_lanes", "total"), "1"),
-        (("parked_lanes", "first"), "'a'"),
         (("parked_lanes", "first"), [{"key": "'a'", "place": 4, "error": ""}]),
-        (("failures",), None),
         (("failures", "on_failure"), "explode"),
         (("failures", "rate"), 0),
         (("failures", "retries"), -1),
-        (("failures", "timeout_s"), -1),
         (("failures", "max_dead"), 100),
-        (("redrive", "letters", "reasons"), "timeout"),
         (("redrive", "max_redrives"), None),
     ],
 )

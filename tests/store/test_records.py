@@ -50,15 +50,6 @@ def plan_with(claim: dict[int, Progress], generation: int = 1, **fields: Any) ->
     return replace(PLAN, claims={ALL: claim}, generation=generation, ruled=RuleAccount(), **fields)
 
 
-def test_a_folder_has_a_record_as_soon_as_it_is_appended(tmp_path: Path) -> None:
-    state = State(folder(tmp_path), DRAIN)
-    state.set_control(Control(1))
-    records = state.begin(ATTEMPT)
-    for number in (1, 2, 3):
-        records.append({0: done(100 + number, count=number)})
-        assert len(state.news()) == 1
-
-
 def test_an_object_store_never_keeps_the_engine_waiting(tmp_path: Path) -> None:
     objects = Failing(bucket(tmp_path))
     state = State(objects, DRAIN)
@@ -124,11 +115,6 @@ def test_a_task_shows_itself_now_and_then(
     records.write(plan_with({0: done(103, count=3)}))
     news = [(len(r.changes), r.status) for _, r in state.news()]
     assert news[:4] == [(1, {"asked": 1}), (1, None), (0, {"asked": 2}), (1, {"asked": 3})]
-
-
-def test_without_a_status_a_beat_is_silent(state: State, records: TaskRecords) -> None:
-    records.beat()
-    assert state.news() == []
 
 
 def test_what_a_full_disk_did_not_take_goes_first_the_next_time(
@@ -204,12 +190,3 @@ def test_the_end_comes_after_all_that_was_told(
     records.end({"ok": True})
     names = [name.rpartition("/")[2] for name in objects.puts]
     assert names[-6:] == ["00000001", "00000002", "00000003", "00000004", "00000005", "ended"]
-
-
-def test_its_thread_ends_with_it(records: TaskRecords) -> None:
-    records.append(LATE)
-    sender = records._sender
-    records.end({})
-    if sender is not None:
-        sender.join(5)
-        assert not sender.is_alive()

@@ -17,17 +17,16 @@ from pathlib import Path
 import pytest
 from stores import DRAIN, Failing, bucket, done, folder
 
-from drainer.core.merge import Record, merged
-from drainer.core.plan import ALL
+from drainer.core.merge import Record
 from drainer.core.progress import Counts, Partial, Progress
 from drainer.errors import Interrupted, LockLost, StateLost, StateRefused
 from drainer.policy.rules.settings import RuleAccount
+from drainer.spark.alive import is_dead, this_process
 from drainer.spark.attempt import Attempt, Control
 from drainer.spark.objects import Objects
 from drainer.spark.records import TaskRecords
 from drainer.spark.state import State, state_beside
-from drainer.store import alive
-from drainer.store.alive import is_dead, this_process
+from drainer.store import plan_file
 from drainer.store.journal import encode_line
 
 Make = Callable[[Path], Objects]
@@ -66,10 +65,6 @@ def test_control_is_what_was_said_last(state: State) -> None:
     assert state.control() == Control(1)
     state.set_control(Control(2, stop="Ctrl-C", paused=True))
     assert state.control() == Control(2, stop="Ctrl-C", paused=True)
-
-
-def test_nobody_has_said_anything(tmp_path: Path) -> None:
-    assert State.open(str(tmp_path / "state"), DRAIN).control() is None
 
 
 def test_each_record_is_news_once_and_in_order(state: State) -> None:
@@ -140,15 +135,6 @@ def test_what_follows_a_spoilt_record_of_its_attempt_is_left_out(
     assert finished(told.record) == ((100, 101),)
     _, taken = begun(state, SECOND)
     assert taken == told.record
-
-
-def test_what_follows_a_missing_record_is_left_out(state: State) -> None:
-    records, _ = begun(state, FIRST)
-    tell(records, *({0: done(100 + n, count=n)} for n in (1, 2, 3)))
-    state.objects.remove(f"{DRAIN}/1/1/2of8/0/00000002")
-
-    told = state.told(1, 1, "2/8")
-    assert (told.count, told.torn) == (1, True)
 
 
 def test_the_first_attempt_has_nothing_to_go_on_from(state: State) -> None:
@@ -312,15 +298,6 @@ def test_nobody_waits_for_a_process_that_was_killed(state: State) -> None:
     assert finished(taken[0]) == ((100, 103),)
 
 
-def test_a_driver_waits_for_no_dead_tasks_of_the_one_before(state: State) -> None:
-    killed_process(state, FIRST)
-    driver = State(state.objects, DRAIN)
-    driver.set_control(Control(2))
-    assert driver.at_rest(below=2)
-    assert waited_s(lambda: driver.settle_epochs(2)) < 1
-    assert finished(driver.told(1, 1, "2/8").record) == ((100, 103),)
-
-
 def test_a_driver_waits_for_live_tasks_of_the_one_before(state: State) -> None:
     begun(state, FIRST)
     begun(state, Attempt(1, 1, "3/8", 0))[0].end({})
@@ -348,10 +325,10 @@ def test_a_process_is_dead_when_another_one_has_its_id(monkeypatch: pytest.Monke
     assert not is_dead(replace(me, started=None))
     assert not is_dead(replace(me, host="elsewhere", pid=2**22 + 1))
     assert is_dead(replace(me, pid=2**22 + 1))
-    alive.this_machine.cache_clear()
+    plan_file.this_machine.cache_clear()
     monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
     assert not is_dead(replace(me, started="1"))
-    alive.this_machine.cache_clear()
+    plan_file.this_machine.cache_clear()
 
 
 # --- the end ---
@@ -390,29 +367,6 @@ def test_a_control_that_makes_no_sense_is_told(body: object, state: State) -> No
     state.objects.put(f"{DRAIN}/control", encode_line(body))
     with pytest.raises(StateLost, match="control is damaged"):
         state.control()
-
-
-def test_attempts_are_found_by_epoch_wave_and_claim(state: State) -> None:
-    made = [Attempt(1, 2, "all", 0), Attempt(1, 10, "2/8", 3), Attempt(1, 10, "2/8", 12)]
-    for attempt in made:
-        begun(state, attempt)
-    state.set_control(Control(2))
-    begun(state, Attempt(2, 1, "0/2", 0))
-    assert state.attempts() == [*made, Attempt(2, 1, "0/2", 0)]
-    assert state.attempts(1) == made
-    assert state.attempts(1, 10) == made[1:]
-    assert state.attempts(wave=10, claim="2/8") == made[1:]
-    assert state.attempts(1, 10, "3/8") == []
-
-
-def test_records_of_one_claim_merge_as_journals_do() -> None:
-    assert merged([]) == Record({})
-    one = Record({0: done(0, (1, 2), count=1)}, ("'a'",), None, {"n": 1})
-    two = Record({0: done(1, count=2), 1: done(3, count=3)}, ("'b'", "'a'"))
-    assert merged([one, two]) == Record(
-        {0: done(2, count=2), 1: done(3, count=3)}, ("'a'", "'b'"), None, {"n": 1}
-    )
-    assert ALL == "all"
 
 
 def test_the_folder_beside_a_plan_goes_with_the_state_and_any_other_stays(tmp_path: Path) -> None:
