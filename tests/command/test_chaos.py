@@ -1,11 +1,9 @@
-"""A bad night: stopped and woken again, a clock that jumps, no memory. Real chaos, and for longer,
-is in scenarios/chaos."""
+"""A bad night: stopped and woken again, a clock that jumps. More chaos is in scenarios/chaos."""
 
 from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,20 +28,6 @@ def stop_until_its_lock_is_gone(running: Running, cluster: Cluster, group: str) 
     )
 
 
-def test_one_that_was_stopped_until_its_lock_was_gone_goes_on_if_nobody_took_it(
-    command: Command, cluster: Cluster, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(50))
-    running = command.begin(topic, *SESSION, *FAST, gate=command.gate)
-    command.wait_for(running, "begun", 50)
-    stop_until_its_lock_is_gone(running, cluster, command.group(topic))
-    running.signal(signal.SIGCONT)
-    command.gate.touch()
-    running.ends(0)
-    assert command.record.repeats() == {}
-    assert committed(cluster, topic) == {0: 50}
-
-
 def test_one_that_was_stopped_until_another_took_its_lock_gives_way(
     command: Command, cluster: Cluster, make_topic: MakeTopic
 ) -> None:
@@ -63,6 +47,7 @@ def test_one_that_was_stopped_until_another_took_its_lock_gives_way(
     assert committed(cluster, topic) == {0: 50}
 
 
+@pytest.mark.long
 def test_a_clock_that_jumps_by_hours_changes_nothing(
     command: Command, make_topic: MakeTopic, cluster: Cluster
 ) -> None:
@@ -79,39 +64,3 @@ def test_a_clock_that_jumps_by_hours_changes_nothing(
     assert committed(cluster, topic) == {0: 300}
     updated = datetime.fromisoformat(json.loads(command.plan(topic).read_text())["updated"])
     assert abs(datetime.now(UTC) - updated).total_seconds() > 1, "the clock did not jump"
-
-
-GREEDY = """
-from recorder import OnTheLoop
-
-
-class Greedy(OnTheLoop):
-    async def handle(self, sub):
-        if sub.message.offset == 100:
-            bytearray(1 << 30)
-        await super().handle(sub)
-"""
-
-
-@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits another process: Linux")
-def test_a_handler_that_gets_no_memory_halts_the_drain_and_only_its_lane_waits(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    messages = distinct(200)
-    topic = make_topic(messages)
-    (command.home / "greedy.py").write_text(GREEDY)
-    reference = f"{command.home / 'greedy.py'}:Greedy"
-    held = {"gate": command.gate, "gated": "50"}
-    running = command.begin(topic, *FAST, "-c", "1", handler=reference, **held)
-    command.wait_for(running, "begun", 51)
-    size = int(Path(f"/proc/{running.pid}/statm").read_text().split()[0])
-    room = size * os.sysconf("SC_PAGE_SIZE") + (256 << 20)
-    resource.prlimit(running.pid, resource.RLIMIT_AS, (room, room))
-    command.gate.touch()
-    outcome = running.ends(5)
-    assert "MemoryError" in outcome.error
-    assert f"{topic.name}/0/100" in outcome.error
-    assert (0, 100, 0) not in command.record.done()
-    command.resume(topic)  # where there is memory enough
-    assert sorted(command.record.done()) == sorted(every_place(messages))
-    assert command.record.repeats() == {}

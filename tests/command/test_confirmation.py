@@ -10,7 +10,7 @@ import pytest
 
 from command.conftest import MakeTopic, committed, operations
 from command.process import FAST, Command
-from command.terminal import CTRL_C, CTRL_D, TerminalSession
+from command.terminal import CTRL_C, TerminalSession
 from drainer.kafka.cluster import Cluster
 from kafka.topic import Topic
 
@@ -47,20 +47,14 @@ def is_untouched(command: Command, topic: Topic, cluster: Cluster) -> bool:
 def test_without_a_terminal_and_without_yes_it_refuses(
     command: Command, topic: Topic, cluster: Cluster
 ) -> None:
-    outcome = command(*run_words(command, topic), code=3)
+    outcome = command(*run_words(command, topic), "--json", code=3)
     assert "--yes" in outcome.hint
+    assert (outcome.answer["status"], outcome.answer["exit_code"]) == ("refused", 3)
     assert "[0, 300)" in outcome.err, "what would be confirmed is shown all the same"
     assert is_untouched(command, topic, cluster)
 
 
-def test_the_refusal_is_an_object_with_json(command: Command, topic: Topic) -> None:
-    answer = command(*run_words(command, topic), "--json", code=3).answer
-    assert answer["status"] == "refused"
-    assert answer["exit_code"] == 3
-    assert "--yes" in answer["hint"]
-
-
-@pytest.mark.parametrize("typed", ["\n", CTRL_C, CTRL_D])
+@pytest.mark.parametrize("typed", ["\n", CTRL_C])
 def test_any_other_answer_than_yes_touches_nothing(
     command: Command, topic: Topic, cluster: Cluster, on_terminal: OnTerminal, typed: str
 ) -> None:
@@ -71,22 +65,12 @@ def test_any_other_answer_than_yes_touches_nothing(
     assert is_untouched(command, topic, cluster)
 
 
-def test_yes_on_the_terminal_drains(
+def test_a_yes_drains_and_ctrl_c_stops_safely_and_says_how_to_resume(
     command: Command, topic: Topic, cluster: Cluster, on_terminal: OnTerminal
 ) -> None:
-    session = on_terminal(*run_words(command, topic))
+    session = on_terminal(*run_words(command, topic, gate=command.gate, gated="a-6"), *FAST)
     session.shows("[y/N]")
     session.types("y\n")
-    assert "Drained" in session.ends(0)
-    assert committed(cluster, topic) == {0: 300}
-
-
-def test_ctrl_c_on_the_live_view_stops_safely_and_says_how_to_resume(
-    command: Command, topic: Topic, cluster: Cluster, on_terminal: OnTerminal
-) -> None:
-    session = on_terminal(
-        *run_words(command, topic, gate=command.gate, gated="a-6"), "--yes", *FAST
-    )
     session.shows("sub-messages/s")
     session.types(CTRL_C)
     session.shows("stopping")
@@ -108,14 +92,3 @@ def test_a_terminal_that_goes_away_is_no_reason_to_stop_untrue(
     command.resume(topic)
     assert len(set(command.record.done())) == 600
     command.record.check_order()
-
-
-def test_resume_asks_too(command: Command, topic: Topic, cluster: Cluster) -> None:
-    running = command.begin(topic, gate=command.gate)
-    command.wait_for(running, "begun", 1)
-    running.kill()
-    before = committed(cluster, topic)
-    outcome = command("resume", str(command.plan(topic)), *command.options(), code=3)
-    assert "--yes" in outcome.hint
-    assert committed(cluster, topic) == before
-    assert command.record.done() == []

@@ -11,11 +11,9 @@ from command.process import FAST, Command
 from command.record import every_place
 from command.test_failure_policy import ONE_BAD_LANE, accounts
 from command.test_kill import UNWRITTEN_S
-from core.letters import Sample
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.settings import ClientSettings
 from drainer.policy.dead_letter import Letter
-from kafka.sender import letters_in, sending
+from kafka.sender import letters_in
 from kafka.topic import Topic
 
 DEAD = ("--retries", "0", "--on-failure", "dead-letter")
@@ -48,10 +46,8 @@ def test_the_topic_is_made_after_a_yes_and_not_before(
     outcome = command.drain(topic, *DEAD)
     assert dead in topics(topic.bootstrap)
     assert outcome.err.count(f"{dead}, which will be made") == 1
-    others = ["--group", "other", "--dead-letter-topic", dead]
-    again = command("run", *what, *others, "--dry-run", "--json")
-    assert again.answer["makes_topic"] is None
-    assert "will be made" not in again.err
+    drained = command.drain(topic, "--dead-letter-topic", topic.name, code=3)
+    assert "is the topic that is drained" in drained.error
 
 
 def test_a_dead_letter_tells_all_and_the_drain_goes_on(
@@ -82,35 +78,6 @@ def test_a_dead_letter_tells_all_and_the_drain_goes_on(
     assert first.handler.endswith("recorder.py:OnTheLoop")
     plan = command("plan", "show", str(command.plan(topic)), "--json").answer
     assert first.drain_id == plan["drain_id"]
-
-
-def test_a_topic_of_ones_own_choice_means_dead_letters(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic, dead = make_topic(ONE_BAD_LANE), make_topic(config={"retention.ms": "86400000"})
-    more = ("--retries", "0", "--dead-letter-topic", dead.name, "--timeout", "50ms")
-    outcome = command.drain(topic, *more, code=6, gate=command.gate, gated="bad")
-    assert f"warning: dead letters in {dead.name} vanish after a day: its retention" in outcome.err
-    letters = letters_in(dead.bootstrap, dead.name)
-    assert [letter.reason for letter in letters] == ["timeout"] * 3
-    assert default_name(command, topic) not in topics(topic.bootstrap)
-
-
-def test_a_topic_that_can_not_take_dead_letters_is_refused(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic, compacted = make_topic(ONE_BAD_LANE), make_topic(config={"cleanup.policy": "compact"})
-    for name, told in (
-        (topic.name, "is the topic that is drained"),
-        (compacted.name, "is compacted"),
-        ("a/b", "invalid"),
-    ):
-        refused = command.drain(topic, "--dead-letter-topic", name, "--json", code=3)
-        assert told in refused.error
-        assert "--dead-letter-topic" in refused.hint
-        assert refused.answer["status"] == "refused"
-    assert not command.record.path.exists()
-    assert command.left_behind == []
 
 
 def test_a_lane_parked_behind_a_dead_letter_stays_so_until_somebody_says_continue(
@@ -180,17 +147,3 @@ def test_a_dead_letter_that_can_not_be_written_stops_the_drain_and_stays_pending
     command.resume(topic, "--dead-letter-topic", dead.name, "--no-breaker", code=6, bad="bad")
     letters = letters_in(dead.bootstrap, dead.name)
     assert [letter.message_offset for letter in letters] == [0, 1, 2]
-
-
-def test_an_old_dead_letter_is_found_in_the_list_beside_a_new_one(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic, dead = make_topic(ONE_BAD_LANE), make_topic()
-    with sending(ClientSettings.load(dead.bootstrap), dead.name) as sender:
-        sender.send(Sample("old").letter())
-        assert sender.all_told() == [None]
-    more = ("--retries", "0", "--dead-letter-topic", dead.name)
-    command.drain(topic, *more, code=6, bad="bad")
-    where = ["-b", dead.bootstrap, "--dead-letter-topic", dead.name]
-    listed = command("dead", "list", *where, "--json").answer
-    assert [letter["sub_keys"] for letter in listed["newest"]] == [["bad"]] * 3 + [["old"]]

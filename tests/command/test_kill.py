@@ -59,6 +59,7 @@ def test_killed_again_and_again_at_random_it_loses_nothing(
         command.wait_for(running, "done", moment)
         running.kill()
         plan = command.plan(topic)
+        command("plan", "verify", str(plan))
         words = ["resume", str(plan), "--yes", *more, *command.options(pause_ms=2)]
         running = command.start(*words)
     running.ends(0)
@@ -87,35 +88,3 @@ def test_killed_as_a_file_of_its_own_appears_it_goes_on(
         command.drain(topic)
     assert set(command.record.done()) == every_place(messages)
     command.record.check_order()
-
-
-def test_killed_drain_does_not_make_the_next_one_wait_for_its_lock(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(['["a"]'] * 10)
-    long = ("-X", "session.timeout.ms=30000")
-    running = command.begin(topic, *long, gate=command.gate)
-    command.wait_for(running, "begun", 1)
-    running.kill()
-    assert command.resume(topic, *long).took_s < 20
-
-
-def test_the_plan_of_a_killed_drain_is_found_true(command: Command, make_topic: MakeTopic) -> None:
-    messages = values(random.Random(2))
-    topic = make_topic(messages)
-    running = command.begin(topic, "-c", "20", pause_ms=2)
-    command.wait_for(running, "done", 500)
-    running.kill()
-    outcome = command("plan", "verify", str(command.plan(topic)))
-    assert "its journal adds" in outcome.err
-    finished = command("plan", "show", str(command.plan(topic)), "--json").answer
-    counts = finished["claims"]["all"]["0"]["sub_messages"]
-    done = command.record.done()
-    assert len(done) - counts["done"] <= 20 + len(recent(command))
-
-
-def recent(command: Command) -> list[object]:
-    lines = command.record.lines()
-    return [
-        line for line in lines if line.mark == "done" and lines[-1].at_s - line.at_s <= UNWRITTEN_S
-    ]

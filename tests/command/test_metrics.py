@@ -91,24 +91,6 @@ def test_a_scrape_during_the_drain_and_one_after_it_agree_with_the_account(
             assert after.series[name, labels] >= value, name
 
 
-def test_what_goes_wrong_is_counted_by_the_class_of_the_error(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    topic = make_topic(distinct(30))
-    options: dict[str, Any] = {"bad": "3,5,8", "times": 2}
-    more = (*FAST, *SERVED, "--metrics-linger", "60s", "--json", "--retry-delay", "10ms")
-    running = command.begin(topic, *more, **options)
-    running.says("metrics stay for")
-    scrape = Scrape(running)
-    running.signal(signal.SIGINT)
-    answer = running.ends(0).answer
-
-    assert scrape("errors_total", error="LookupError") == answer["failures"] == 6
-    assert scrape("retries_total") == answer["retries"] == 6
-    assert "the document is locked" not in scrape.text
-    assert committed(cluster, topic) == {0: 30}
-
-
 def test_a_port_that_is_taken_is_refused_before_anything_is_touched(
     command: Command, make_topic: MakeTopic, cluster: Cluster
 ) -> None:
@@ -122,29 +104,6 @@ def test_a_port_that_is_taken_is_refused_before_anything_is_touched(
     assert "--metrics-port 0" in outcome.hint
     assert command.left_behind == []
     assert committed(cluster, topic) == {0: None}
-
-
-def test_a_halted_drain_can_be_scraped_too_and_ends_with_its_own_code(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(5))
-    more = (*FAST, *SERVED, "--metrics-linger", "60s")
-    running = command.begin(topic, *more, fail="0/3/0", how="fatal")
-    running.says("metrics stay for")
-    scrape = Scrape(running)
-    running.signal(signal.SIGINT)
-    running.ends(5)
-
-    assert scrape("state", state="halted") == 1
-    assert scrape("exit_code") == 5
-
-
-def test_a_linger_that_is_no_duration_is_refused(command: Command, make_topic: MakeTopic) -> None:
-    topic = make_topic(distinct(5))
-    outcome = command.drain(topic, *SERVED, "--metrics-linger=soon", code=2)
-
-    assert "soon" in outcome.error
-    assert command.left_behind == []
 
 
 def test_a_resume_goes_on_counting_where_the_plan_stands(

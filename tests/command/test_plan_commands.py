@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import uuid
 from collections.abc import Collection
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from command.conftest import MakeTopic, committed, distinct
-from command.process import FAST, Command, Running
+from command.process import FAST, Command
 from command.record import every_place
 from command.terminal import TerminalSession
 from drainer.core.plan import OffsetPlan
@@ -72,12 +71,6 @@ def interrupted(command: Command, topic: Topic, cluster: Cluster, stopped: Stopp
     return topic
 
 
-@pytest.fixture
-def finished(command: Command, topic: Topic) -> Topic:
-    command.drain(topic)
-    return topic
-
-
 def read(path: Path) -> OffsetPlan:
     return OffsetPlan.decode(path.read_bytes())
 
@@ -123,15 +116,8 @@ def test_show_tells_how_far_it_has_come_and_asks_no_broker(
     assert "[10, 100)" in outcome.err
     assert f"drainer resume {plan}" in outcome.err
     assert f"drainer plan undo {plan}" in outcome.err
-
-
-def test_show_as_json_is_the_plan(command: Command, interrupted: Topic) -> None:
-    plan = command.plan(interrupted)
     answer = command("plan", "show", str(plan), "--json").answer
-    digest = json.loads(plan.read_text()).pop("digest")
-    assert answer == {k: v for k, v in json.loads(plan.read_text()).items() if v != digest}
     assert answer["partitions"]["0"]["prior"] == BEGAN
-    assert answer["claims"]["all"]["0"]["watermark"] == HELD
     assert answer["claims"]["all"]["0"]["sub_messages"]["done"] == COUNT - BEGAN - 1
 
 
@@ -148,23 +134,11 @@ def test_show_of_a_drain_that_is_killed_counts_its_journal(command: Command, top
 
 
 def test_verify_says_each_thing_that_it_checked(command: Command, interrupted: Topic) -> None:
-    outcome = command("plan", "verify", str(command.plan(interrupted)))
-    assert outcome.out == ""
+    outcome = command("plan", "verify", str(command.plan(interrupted)), "--json")
+    assert (outcome.answer["status"], len(outcome.answer["checks"]) >= 7) == ("ok", True)
     for told in ("digest", "journal", "cluster", "topic", "pending", "members", "stands"):
         assert told in outcome.err
     assert "passed" in outcome.err
-
-
-def test_verify_as_json_has_each_check(command: Command, interrupted: Topic) -> None:
-    answer = command("plan", "verify", str(command.plan(interrupted)), "--json").answer
-    assert answer["status"] == "ok"
-    assert answer["exit_code"] == 0
-    assert len(answer["checks"]) >= 7
-    assert all(check["ok"] and check["error"] is None for check in answer["checks"])
-
-
-def test_a_finished_plan_is_verified_too(command: Command, finished: Topic) -> None:
-    assert "passed" in command("plan", "verify", str(command.plan(finished))).err
 
 
 def test_verify_as_json_tells_what_failed(
@@ -188,31 +162,12 @@ def test_an_edited_plan_is_refused(command: Command, interrupted: Topic) -> None
     refuses(command, plan, "edited or damaged", plan.name, by=ACTING)
 
 
-def test_a_plan_of_another_version_is_refused(command: Command) -> None:
-    plan = command.folder / "strange.json"
-    plan.write_text('{"format": "drainer-plan/99"}')
-    refuses(command, plan, "can't be trusted")
-
-
 def test_a_plan_that_is_not_there_is_refused(command: Command) -> None:
     names = ("plan show", *ACTING)
     for running in [command.start(*name.split(), "missing.plan.json") for name in names]:
         outcome = running.ends(3)
         assert "there is no plan at missing.plan.json" in outcome.error
         assert "drainer run" in outcome.hint
-
-
-def test_a_plan_of_another_cluster_is_refused(command: Command, interrupted: Topic) -> None:
-    plan = command.plan(interrupted)
-    plan.write_bytes(replace(read(plan), cluster_id="another-cluster").encode())
-    refuses(command, plan, "another cluster: another-cluster")
-
-
-def test_a_plan_of_a_topic_that_was_deleted_is_refused(
-    command: Command, interrupted: Topic
-) -> None:
-    interrupted.delete()
-    refuses(command, command.plan(interrupted), "was deleted since the plan was made")
 
 
 def test_a_plan_of_a_topic_that_was_made_again_is_refused(
@@ -222,34 +177,6 @@ def test_a_plan_of_a_topic_that_was_made_again_is_refused(
     interrupted.create()
     interrupted.produce(distinct(COUNT))
     refuses(command, command.plan(interrupted), "deleted and recreated")
-
-
-def test_a_plan_below_the_log_start_is_refused(command: Command, interrupted: Topic) -> None:
-    interrupted.delete_before(HELD + 5)
-    refuses(
-        command,
-        command.plan(interrupted),
-        "retention deleted",
-        f"{HELD} of partition 0",
-    )
-
-
-def test_deleted_records_that_were_finished_do_not_matter(
-    command: Command, interrupted: Topic
-) -> None:
-    interrupted.delete_before(HELD)
-    command.resume(interrupted)
-    assert len(command.record.done()) == COUNT - BEGAN
-
-
-@pytest.mark.parametrize("offset", [BEGAN - 1, HELD + 1])
-def test_a_plan_whose_group_was_moved_is_refused(
-    command: Command, interrupted: Topic, cluster: Cluster, offset: int
-) -> None:
-    cluster.alter_committed(command.group(interrupted), interrupted.name, {0: offset})
-    plan = command.plan(interrupted)
-    refuses(command, plan, "somebody else moved it", str(offset), by=ACTING[:3])
-    assert committed(cluster, interrupted) == {0: offset}
 
 
 def test_a_plan_of_an_active_group_is_refused_and_its_members_named(
@@ -274,15 +201,12 @@ def test_a_plan_at_work_is_refused(command: Command, topic: Topic, cluster: Clus
     assert committed(cluster, topic) == {0: COUNT}
 
 
-@pytest.mark.parametrize("name", ["plan undo", "plan commit"])
 def test_a_plan_that_went_on_while_the_question_was_asked_is_not_acted_on(
-    command: Command, interrupted: Topic, cluster: Cluster, name: str
+    command: Command, interrupted: Topic, cluster: Cluster
 ) -> None:
     """What was shown is not what is there any more; least of all may the plan be turned back."""
-    if name == "plan commit":
-        lag_behind(cluster, command, interrupted, 20)
     plan = command.plan(interrupted)
-    with TerminalSession([*name.split(), str(plan)], command.folder, command.env) as session:
+    with TerminalSession(["plan", "undo", str(plan)], command.folder, command.env) as session:
         session.shows("[y/N]")
         command.resume(interrupted)
         session.types("y\n")
@@ -291,63 +215,24 @@ def test_a_plan_that_went_on_while_the_question_was_asked_is_not_acted_on(
     assert read(plan).complete
 
 
-def test_a_resume_does_not_repeat_what_another_did_while_it_asked(
-    command: Command, topic: Topic
-) -> None:
-    def stop(running: Running) -> None:
-        running.signal(signal.SIGINT)
-        running.ends(4)
-
-    held: dict[str, Any] = {"gate": command.gate, "gated": "0"}
-    short = ("-c", "2", "--grace", "100ms")
-    first = command.begin(topic, *short, pause_ms=10, **held)
-    command.wait_for(first, "done", 10)
-    stop(first)
-    words = ["resume", str(command.plan(topic)), *command.options()]
-    with TerminalSession(words, command.folder, command.env) as session:
-        session.shows("load this handler?")
-        session.types("y\n")
-        session.shows(f"Drain {topic.name} for")
-        second = command.start(*words, "--yes", *short, *command.options(**held))
-        command.wait_for(second, "done", COUNT - 1)
-        stop(second)
-        session.types("y\n")
-        session.ended()
-    assert set(command.record.repeats()) <= {(0, 0, 0)}
-
-
 # Undo and commit.
 
 
-@pytest.mark.parametrize("state", ["interrupted", "finished"])
 def test_undo_puts_the_group_back_and_a_resume_goes_on_from_there(
-    command: Command, request: pytest.FixtureRequest, cluster: Cluster, state: str
+    command: Command, interrupted: Topic, cluster: Cluster
 ) -> None:
-    topic: Topic = request.getfixturevalue(state)
-    began = BEGAN if state == "interrupted" else 0
-    outcome = command("plan", "undo", str(command.plan(topic)), "--yes")
-    assert f"-> {began}" in outcome.err
-    assert committed(cluster, topic) == {0: began}
-    command("plan", "verify", str(command.plan(topic)))
-    command.resume(topic)
-    assert committed(cluster, topic) == {0: COUNT}
-    assert sorted(command.record.done()) == sorted(
-        every_place(distinct(COUNT - began), first=began)
-    )
-
-
-def test_undo_twice_has_nothing_to_do(command: Command, finished: Topic, cluster: Cluster) -> None:
-    command("plan", "undo", str(command.plan(finished)), "--yes")
-    outcome = command("plan", "undo", str(command.plan(finished)))
-    assert "stands where it stood before" in outcome.err
-    assert committed(cluster, finished) == {0: 0}
-
-
-def test_undo_needs_a_yes(command: Command, finished: Topic, cluster: Cluster) -> None:
-    outcome = command("plan", "undo", str(command.plan(finished)), code=3)
-    assert "partition 0: 100 -> 0" in outcome.err
-    assert "--yes" in outcome.hint
-    assert committed(cluster, finished) == {0: COUNT}
+    plan = str(command.plan(interrupted))
+    refused = command("plan", "undo", plan, code=3)
+    assert f"partition 0: {HELD} -> {BEGAN}" in refused.err
+    assert "--yes" in refused.hint
+    assert command("plan", "undo", plan, "--yes", "--json").answer["status"] == "moved"
+    assert "stands where it stood before" in command("plan", "undo", plan).err
+    assert committed(cluster, interrupted) == {0: BEGAN}
+    command("plan", "verify", plan)
+    command.resume(interrupted)
+    assert committed(cluster, interrupted) == {0: COUNT}
+    places = every_place(distinct(COUNT - BEGAN), first=BEGAN)
+    assert sorted(command.record.done()) == sorted(places)
 
 
 def lag_behind(cluster: Cluster, command: Command, topic: Topic, offset: int) -> None:
@@ -369,22 +254,3 @@ def test_commit_moves_the_group_to_the_watermark(
     command.resume(interrupted)
     assert committed(cluster, interrupted) == {0: COUNT}
     assert command.record.repeats() == {(0, HELD, 0): 2}
-
-
-def test_commit_takes_what_a_killed_drain_had_finished(
-    command: Command, topic: Topic, cluster: Cluster
-) -> None:
-    """It never got to commit; its journal knows what it did."""
-    running = command.begin(topic, "--plan-interval", "1h", gate=command.gate, gated=str(HELD))
-    eventually(lambda: known(command, topic) == HELD, "the journal has it", 30)
-    running.kill()
-    assert committed(cluster, topic) == {0: None}
-    outcome = command("plan", "commit", str(command.plan(topic)), "--yes")
-    assert "to see whether it is alive" not in outcome.err, "the plan's file says that it is dead"
-    assert committed(cluster, topic) == {0: HELD}
-
-
-def test_commit_and_undo_answer_in_json(command: Command, finished: Topic) -> None:
-    for name in ("commit", "undo"):
-        answer = command("plan", name, str(command.plan(finished)), "--yes", "--json").answer
-        assert answer["exit_code"] == 0

@@ -68,12 +68,6 @@ def test_a_plan_folder_that_can_not_be_written_to_is_refused(
     assert committed(cluster, topic) == {0: None}
 
 
-def test_a_plan_in_a_folder_that_is_none_is_refused(command: Command, topic: Topic) -> None:
-    (command.folder / "file").touch()
-    for path in ("no/such/plan.json", "file/plan.json", "."):
-        is_refused(command, command.drain(topic, "--plan", path, code=3))
-
-
 def test_a_disk_that_fills_up_while_draining_stops_it_with_a_true_plan(
     command: Command, topic: Topic, small_disk: Path, cluster: Cluster
 ) -> None:
@@ -103,31 +97,18 @@ def interrupted(command: Command, topic: Topic) -> Topic:
     return topic
 
 
-def test_the_plan_of_the_same_drain_says_how_to_resume(
-    command: Command, interrupted: Topic
+def test_a_file_that_is_there_is_not_written_over_and_a_plan_says_how_to_resume(
+    command: Command, interrupted: Topic, make_topic: MakeTopic
 ) -> None:
     before = command.plan(interrupted).read_bytes()
     outcome = command.drain(interrupted, code=3)
     assert "unfinished" in outcome.error
     assert "drainer resume " in outcome.hint
     assert outcome.hint.endswith(command.plan(interrupted).name)
+    other = ("--topic", make_topic(distinct(1)).name, "--plan", str(command.plan(interrupted)))
+    assert interrupted.name in command.drain(interrupted, *other, code=3).error
     assert command.plan(interrupted).read_bytes() == before
-
-
-def test_the_plan_of_another_drain_is_left_alone(
-    command: Command, interrupted: Topic, make_topic: MakeTopic
-) -> None:
-    other = make_topic(distinct(5))
-    before = command.plan(interrupted).read_bytes()
-    outcome = command.drain(other, "--plan", str(command.plan(interrupted)), code=3)
-    assert interrupted.name in outcome.error
-    assert "--plan" in outcome.hint
-    assert command.plan(interrupted).read_bytes() == before
-
-
-def test_what_is_no_plan_is_not_written_over(command: Command, topic: Topic) -> None:
     precious = command.folder / "precious.json"
     precious.write_text('{"a": 1}')
-    outcome = command.drain(topic, "--plan", str(precious), code=3)
-    assert "precious.json" in outcome.error
+    assert precious.name in command.drain(interrupted, "--plan", precious.name, code=3).error
     assert precious.read_text() == '{"a": 1}'

@@ -123,30 +123,6 @@ def test_a_record_tells_where_it_comes_from_and_keeps_headers_and_time(
     assert second.timestamp()[1] == 7
 
 
-def test_without_options_messages_are_written_as_they_are(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic, target = make_topic(), make_topic(partitions=2)
-    producer = Producer({"bootstrap.servers": topic.bootstrap})
-    for key, value in ((b"\xff", b"\x00"), (b"gone", None), (None, b"no key")):
-        producer.produce(topic.name, value, key)
-    producer.flush()
-    begin(command, topic, target.name).ends(0)
-    messages = [message for each in written(target).values() for message in each]
-    found = {(message.key(), message.value()) for message in messages}
-    assert found == {(b"\xff", b"\x00"), (b"gone", None), (None, b"no key")}
-
-
-def test_a_key_in_the_message_takes_the_place_of_its_own(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    values = ['{"customer": {"id": 5}, "x": 1}', '{"customer": {"id": "5"}, "x": 2}']
-    topic, target = make_topic(values), make_topic()
-    begin(command, topic, target.name, "--set", "key=customer.id").ends(0)
-    found = [(message.key(), message.value()) for message in written(target)[0]]
-    assert found == [(b"5", values[0].encode()), (b"5", values[1].encode())]
-
-
 def test_the_split_of_another_handler_can_be_had(
     command: Command, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -218,49 +194,13 @@ def test_it_is_spread_by_tasks_of_spark_too(command: Command, make_topic: MakeTo
     assert steps_by_key(written(target)) == expected_steps(values)
 
 
-WRONG: list[tuple[list[str], int, str]] = [
-    ([], 2, "to which topic"),
-    (["topic={topic}"], 2, "the topic that is drained"),
-    (["topic=nowhere"], 3, "there is no topic nowhere"),
-    (["topic={target}", "tpic=x"], 2, "no option tpic"),
-    (["topic={target}", "list=documents"], 2, "is the key"),
-    (["topic={target}", "list=a..b", "key=id"], 2, "no path"),
-    (["topic={target}", "split=count"], 2, "no split of its own"),
-    (["topic={target}", "split=count", "key=id"], 2, "say one of them"),
-    (["topic={target}", "timestamp=then"], 2, "timestamp"),
-]
-
-
-def test_wrong_options_are_refused_before_anything_is_touched(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    topic, target = make_topic(bundles(3)), make_topic()
-    what = [*command.what(topic, "produce"), "--from", "earliest", "--yes"]
-    for options, code, says in WRONG:
-        words = [text.format(topic=topic.name, target=target.name) for text in options]
-        pairs = [word for text in words for word in ("--set", text)]
-        outcome = command("run", *what, *pairs, code=code)
-        assert says in outcome.error + outcome.hint
-    assert command.left_behind == []
-    assert committed(cluster, topic) == {0: None}
-    assert end_of(cluster, target) == 0
-
-
-def test_a_message_without_what_is_asked_for_halts_and_stays_pending(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    values = [*bundles(3), '{"documents": "none"}', *bundles(3)]
-    topic, target = make_topic(values), make_topic()
-    outcome = begin(command, topic, target.name, *DOCUMENTS).ends(5)
-    assert "'documents' is no list" in outcome.error
-    assert f"{topic.name}/0/3" in outcome.error
-    assert (committed(cluster, topic)[0] or 0) <= 3
-
-
 def test_a_resume_is_told_the_topic_again(
     command: Command, make_topic: MakeTopic, cluster: Cluster
 ) -> None:
     topic, target = make_topic(bundles(3)), make_topic()
+    missing = begin(command, topic, "nowhere", *DOCUMENTS).ends(3)
+    assert "there is no topic nowhere" in missing.error
+    assert command.left_behind == []
     bad = begin(command, topic, target.name, "--set", "list=docs", "--set", "key=id").ends(5)
     assert "is it another path?" in bad.error
     plan = str(command.plan(topic))

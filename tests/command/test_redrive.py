@@ -13,9 +13,7 @@ from command.test_failure_policy import ONE_BAD_LANE, accounts
 from core.letters import Sample
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
-from drainer.letters.reading import read_letters
 from drainer.message import Message, Origin, SubMessage
-from drainer.policy.dead_letter import read_letter
 from kafka.sender import letters_in, sending
 from kafka.topic import Topic
 
@@ -135,27 +133,14 @@ def test_the_list_has_what_is_outstanding(command: Command, dead: Topic) -> None
     assert "no plan" in command(*named, "--plan", "not-there.json", code=3).error
 
 
-def test_a_plan_that_others_can_write_is_left_out_of_a_list_unless_it_is_named(
-    command: Command, dead: Topic
-) -> None:
-    write(dead, died(0, "doc"))
-    redrive(command, dead.name)
-    write(dead, died(1, "other"), died(2, "doc"))
-    redrive(command, dead.name, "--sub-key", "doc")
-    plan = command.folder / f"{dead.name}.redrive.plan.json"
-    plan.chmod(0o666)
-
-    listing = ["dead", "list", "--dead-letter-topic", dead.name, "-b", command.bootstrap]
-    listed = command(*listing)
-    assert f"warning: {plan.name} can be written by anybody" in listed.err
-    assert "as group drainer.redrive" in listed.err
-    assert "can be written by anybody" in command(*listing, "--plan", plan.name, code=3).error
-
-
 def test_letters_of_different_drains_are_not_redriven_together_unless_told(
     command: Command, dead: Topic
 ) -> None:
     write(dead, died(0, "a"), died(1, "b", group="billing"), died(2, "c", handler="mail:Send"))
+    dry = redrive(command, dead.name, "--dry-run", "--json", "--mixed", "--sub-key", "doc").answer
+    assert (dry["status"], dry["offsets"]) == ("dry-run", 3)
+    assert dry["redrive"]["letters"]["sub_keys"] == ["doc"]
+    assert dry["failures"]["on_failure"] == "dead-letter"
     refused = redrive(command, dead.name, code=3)
     assert "1 of topic orders, group indexer, handler shop:Reindex" in refused.error
     assert "1 of topic orders, group billing, handler shop:Reindex" in refused.error
@@ -165,15 +150,17 @@ def test_letters_of_different_drains_are_not_redriven_together_unless_told(
 
     listed = outstanding(command, dead, "--from-group", "indexer", "--from-topic", "orders")
     assert listed == [(0, False), (2, False)]
-    one = ("--from-group", "indexer", "--from-handler", "shop:Reindex")
-    outcome = redrive(command, dead.name, *one)
+    one = ("--from-group", "indexer", "--from-handler", "shop:Reindex", "--group", "mine")
+    outcome = redrive(command, dead.name, *one, "--plan", "mine.json")
+    assert command.left_behind == ["mine.json"]
     assert "all letters come from topic orders, group indexer" in outcome.err
     assert "warning: these letters were given up by the handler shop:Reindex" in outcome.err
     assert "those with group indexer and handler shop:Reindex" in outcome.err
     assert offsets(command) == [0]
 
-    assert redrive(command, dead.name, code=3).error
-    redrive(command, dead.name, "--mixed")
+    named = ("--group", "mine", "--plan", "mine.json")
+    assert redrive(command, dead.name, *named, code=3).error
+    redrive(command, dead.name, *named, "--mixed")
     assert sorted(offsets(command)) == [0, 1, 2]
 
 
@@ -224,57 +211,3 @@ def test_what_can_not_be_made_again_is_left_alone_and_told(command: Command, dea
     }
     assert "left alone    2 records" in outcome.err
     assert "1 x its payload can't be written down exactly" in outcome.err
-
-
-def test_a_dry_run_touches_nothing(command: Command, cluster: Cluster, dead: Topic) -> None:
-    write(dead, died(0, "doc"))
-    outcome = redrive(command, dead.name, "--dry-run", "--json", "--sub-key", "doc")
-    answer = outcome.answer
-    assert (answer["status"], answer["offsets"]) == ("dry-run", 1)
-    assert answer["redrive"]["letters"]["sub_keys"] == ["doc"]
-    assert answer["redrive"]["max_redrives"] == 3
-    assert answer["failures"]["on_failure"] == "dead-letter"
-    assert "those with sub-key doc  (but none that was redriven 3 times)" in outcome.err
-    assert command.left_behind == []
-    assert not command.record.path.exists()
-    group = f"drainer.redrive.{dead.name}"
-    assert cluster.committed(group, dead.name, [0, 1]) == {0: None, 1: None}
-
-
-def test_group_and_plan_can_be_named_and_keep_an_account_of_their_own(
-    command: Command, cluster: Cluster, dead: Topic
-) -> None:
-    write(dead, died(0, "doc"), died(1, "other"))
-    named = ("--group", "mine", "--plan", "mine.json")
-    redrive(command, dead.name, *named, "--sub-key", "doc")
-    assert command.left_behind == ["mine.json"]
-    redrive(command, dead.name, *named)
-    assert offsets(command) == [0, 1]
-    committed = cluster.committed("mine", dead.name, [0, 1])
-    assert sum(offset or 0 for offset in committed.values()) == 2
-    refused = redrive(command, dead.name, "--group", "theirs", "--plan", "mine.json", code=3)
-    assert "is the plan of another drain" in refused.error
-    assert "--plan" in refused.hint
-
-
-def test_a_topic_without_letters_is_no_error_and_a_missing_one_is_refused(
-    command: Command, dead: Topic
-) -> None:
-    outcome = redrive(command, dead.name, "--json")
-    assert (outcome.answer["status"], outcome.answer["exit_code"]) == ("empty", 0)
-    assert command.left_behind == []
-    missing = redrive(command, f"{dead.name}x", "--json", code=3)
-    assert "does not exist" in missing.error
-    assert missing.answer["status"] == "refused"
-
-
-def test_letters_keep_their_order_however_often_they_die(
-    command: Command, cluster: Cluster, dead: Topic
-) -> None:
-    write(dead, *[died(n, "bad") for n in range(5)])
-    more = ("--retries", "0", "--max-dead", "none", "--no-breaker")
-    redrive(command, dead.name, *more, code=6, bad="bad")
-    redrive(command, dead.name)
-    assert offsets(command) == list(range(5))
-    records = [read_letter(record) for record in read_letters(cluster, dead.name)]
-    assert [letter.message_offset for letter in records] == [*range(5), *range(5)]

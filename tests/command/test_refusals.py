@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from command.conftest import MakeTopic, committed, distinct, is_refused
-from command.process import FAST, Command, Running
+from command.process import FAST, Command
 from drainer.kafka.cluster import Cluster
 from drainer.sandbox import Broker
 from kafka.topic import PASSWORD, USER, Topic
@@ -29,15 +29,6 @@ def test_a_topic_that_does_not_exist_is_refused_with_names_that_are_near(
     assert topic.name in outcome.hint
     is_refused(command, outcome)
     assert command.left_behind == []
-
-
-def test_a_group_without_offsets_is_refused_unless_told_where_to_begin(
-    command: Command, topic: Topic
-) -> None:
-    outcome = command.drain(topic, "--from", "committed", code=3)
-    assert "no committed offset" in outcome.error
-    assert "--from committed-or-earliest" in outcome.hint
-    is_refused(command, outcome)
 
 
 def test_an_empty_backlog_is_done_and_says_so(
@@ -63,33 +54,6 @@ def test_an_unreachable_broker_is_told_in_time(command: Command, topic: Topic) -
         is_refused(command, outcome)
 
 
-def test_a_wrong_password_is_told_in_time_and_shown_nowhere(
-    command: Command, broker: Broker, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(5))
-    login = [*SASL, f"sasl.username={USER}", "sasl.password=wrong-hush"]
-    config = command.home / "client.properties"
-    config.write_text("\n".join(login))
-    more = ["--client-config", str(config)]
-    outcome = command.drain(
-        topic, "-b", broker.sasl_bootstrap_servers, "--json", "--debug", *more, code=3
-    )
-    assert outcome.took_s < TOLD_WITHIN_S
-    assert "did not accept the login" in outcome.error
-    assert "hush" not in outcome.out + outcome.err
-
-
-def test_a_login_against_a_plain_listener_is_told_in_time(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(5))
-    login = [*SASL, f"sasl.username={USER}", "sasl.password=wrong-hush"]
-    more = [word for line in login for word in ("-X", line)]
-    outcome = command.drain(topic, *more, code=3)
-    assert outcome.took_s < TOLD_WITHIN_S
-    assert "hush" not in outcome.out + outcome.err
-
-
 def test_the_right_password_drains_and_is_kept_nowhere(
     command: Command, broker: Broker, make_topic: MakeTopic
 ) -> None:
@@ -105,23 +69,6 @@ def test_the_right_password_drains_and_is_kept_nowhere(
     assert "client.properties" in command("plan", "verify", str(plan), code=2).error
     moved = ["--client-config", str(config.with_name("moved"))]
     command("plan", "verify", str(plan), *moved, "--yes")
-
-
-def test_a_handler_that_can_not_be_found_is_a_usage_error(command: Command) -> None:
-    loading = {
-        reference: load(command, reference)
-        for reference in ("missing.py", "missing.py:Reindex", "no.such.module:Reindex", "nothing")
-    }
-    for reference, running in loading.items():
-        outcome = running.ends(2)
-        assert reference.partition(":")[0] in outcome.error
-        assert outcome.hint
-
-
-def load(command: Command, reference: str) -> Running:
-    """A handler is looked at before any broker is: there is none here."""
-    what = ["--topic", "t", "--group", "g", "--handler", reference, "-b", "127.0.0.1:1"]
-    return command.start("run", *what, "--yes")
 
 
 def test_records_deleted_before_the_start_are_counted_and_refused(

@@ -7,7 +7,7 @@ import random
 import signal
 from collections import Counter
 
-from command.conftest import MakeTopic, committed, is_refused
+from command.conftest import MakeTopic, committed
 from command.process import FAST, Command
 from command.record import every_place
 from drainer.kafka.cluster import Cluster
@@ -113,22 +113,6 @@ def test_the_first_of_each_sub_key_are_handled_and_the_rest_can_be_redriven(
     assert set(command.record.done()) == every_place(messages)
 
 
-def test_a_sub_key_above_its_limit_stays_so_after_a_kill(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    messages = ['["hot", "hot", "cold"]'] * 400 + ['["cold"]'] * 400
-    topic = make_topic(messages)
-    more = (*FAST, "-c", "5", "--buffer", "64KiB")
-    running = command.begin(topic, "--limit-per-key", "150", *more, pause_ms=5)
-    command.wait_for(running, "done", 280)  # so that 130 messages were delivered, and all of "hot"
-    running.kill()
-    answer = command.resume(topic, "--json", *more).answer
-    done = Counter(json.loads(messages[o])[i] for _, o, i in set(command.record.done()))
-    assert done["hot"] == 150
-    assert done["cold"] == 150
-    assert answer["skipped_by"] == {"limit-per-key": 800 + 800 - done.total()}
-
-
 def test_a_resume_takes_its_rules_from_the_plan_or_from_what_is_said(
     command: Command, make_topic: MakeTopic
 ) -> None:
@@ -144,32 +128,11 @@ def test_a_resume_takes_its_rules_from_the_plan_or_from_what_is_said(
     shown = command("plan", "show", plan, "--json").answer
     assert shown["ruled"]["skipped_by"] == {"skip-key a": 2}
 
+    assert command.resume(topic, "--no-rules", "--dry-run", "--json").answer["rules"]["skip"] == []
     outcome = command.resume(topic, "--skip-key", "b", "--json")
     assert outcome.answer["skipped_by"] == {"skip-key a": 2, "skip-key b": 1}
     assert {place[1] for place in command.record.done()} == {1, 4}
     assert "sub-key a" not in outcome.err.split("Resume the drain")[1].split("✓")[0]
-
-
-def test_a_resume_can_do_without_rules(command: Command, make_topic: MakeTopic) -> None:
-    topic = make_topic(['["gate"]', *['["a"]'] * 5])
-    limit = ("--limit-per-key", "2", "--skip-key", "b")
-    running = command.begin(topic, *limit, "--grace", "0s", gate=command.gate)
-    command.wait_for(running, "begun", 2)
-    running.signal(signal.SIGINT)
-    running.ends(4)
-    outcome = command.resume(topic, "--no-rules", "--json")
-    assert outcome.answer["skipped_by"] == {"limit-per-key": 3}
-    assert json.loads(command.plan(topic).read_text())["rules"]["limit_per_key"] is None
-
-
-def test_what_can_not_be_told_is_handled_and_reported(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(['["a"]', '["b"]'])
-    outcome = command.drain(topic, "--skip", "payload.kind == 'x'", "--json")
-    assert outcome.answer["undecided"] == {"payload.kind == 'x'": 2}
-    assert "no field 'kind'" in outcome.err
-    assert len(command.record.done()) == 2
 
 
 def test_the_plan_of_action_shows_the_rules_and_what_they_mean(
@@ -196,40 +159,6 @@ def test_the_plan_of_action_shows_the_rules_and_what_they_mean(
     assert outcome.answer["rules"]["limit_per_key"] == 7
 
 
-WRONG = [
-    (["--skip", "key = 'a'"], "from character 5 on"),
-    (["--skip", "kye == 'a'"], "there is no kye"),
-    (["--skip", "true"], "looks at nothing"),
-    (["--skip", ""], "empty"),
-    (["--rules", "gone.toml"], "gone.toml can't be read"),
-    (["--rules", "spoilt.toml"], "spoilt.toml can't be read"),
-    (["--rules", "wrong.toml"], "rule 'mails': it can't be understood"),
-    (["--rules", "unknown.toml"], "rule 1 has 'wen'"),
-    (["--over-limit", "dead-letter"], "no use without --limit-per-key"),
-    (["--rules", "same.toml", "--skip-key", "a"], "two rules named 'skip-key a'"),
-]
-
-
-def test_rules_that_can_not_be_understood_are_refused_before_anything_is_touched(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(['["a"]'])
-    files = {
-        "spoilt.toml": "[[skip",
-        "wrong.toml": '[[skip]]\nname = "mails"\nwhen = "key ="\n',
-        "unknown.toml": '[[skip]]\nname = "mails"\nwen = "barrier"\n',
-        "same.toml": '[[skip]]\nname = "skip-key a"\nkeys = ["a"]\n',
-    }
-    for name, text in files.items():
-        (command.folder / name).write_text(text)
-    what = [*command.what(topic), "--from", "earliest", "--yes"]
-    for words, error in WRONG:
-        outcome = command("run", *what, *words, code=2)
-        assert error in outcome.error
-        is_refused(command, outcome)
-    assert command.left_behind == sorted(files)
-
-
 def test_inspect_tells_what_rules_would_leave_out(command: Command, make_topic: MakeTopic) -> None:
     messages = values(200)
     count = keys_of(messages)
@@ -243,11 +172,3 @@ def test_inspect_tells_what_rules_would_leave_out(command: Command, make_topic: 
     assert "nothing of the backlog, by skip-key nobody" in outcome.err
     limited = command("inspect", *what, "--limit-per-key", "10").answer["skew"]["rules"]
     assert [(rule["name"], rule["count"]) for rule in limited] == [("limit-per-key", 800 - 50)]
-
-
-def test_inspect_asks_for_what_rules_need(command: Command, make_topic: MakeTopic) -> None:
-    topic = make_topic(['["a"]'])
-    where = ["-b", topic.bootstrap, "--topic", topic.name, "--group", "g", "--from", "earliest"]
-    assert "--handler" in command("inspect", *where, "--skip-key", "a", code=2).hint
-    limit = ("--handler", "count", "--limit-per-key", "3")
-    assert "--full" in command("inspect", *where, *limit, code=2).hint

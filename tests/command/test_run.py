@@ -59,20 +59,13 @@ def account(done: int, pending: int = 0) -> dict[str, int]:
     }
 
 
-def test_a_drain_ends_with_0_and_leaves_standard_output_alone(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    outcome = command.drain(make_topic(operations(300)))
-    assert outcome.out == ""
-    assert "Drained: 300 messages, 600 sub-messages" in outcome.err
-    assert outcome.err.count("adds up") == 2
-
-
 def test_json_is_one_object_with_the_fields_of_the_summary(
     command: Command, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(operations(300))
-    answer = command.drain(topic, "--json").answer
+    quiet = command.drain(topic, "--quiet", "--json")
+    assert quiet.err == ""
+    answer = quiet.answer
     assert set(answer) == SUMMARY
     assert answer["status"] == "done"
     assert answer["exit_code"] == 0
@@ -85,21 +78,8 @@ def test_json_is_one_object_with_the_fields_of_the_summary(
     assert Path(command.folder, answer["plan"]) == command.plan(topic)
 
 
-def test_everything_in_all_partitions_is_handled_once_and_in_order(
+def test_all_is_handled_once_and_in_order_with_several_sub_keys_and_barriers(
     command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    values = operations(400)
-    topic = make_topic(values, partitions=3)
-    command.drain(topic, pause_ms=1)
-    done = command.record.done()
-    assert sorted(done) == sorted(set().union(*(every_place(values, p) for p in range(3))))
-    command.record.check_order()
-    assert command.record.most_at_once() > 1
-    assert committed(cluster, topic) == {0: 400, 1: 400, 2: 400}
-
-
-def test_several_sub_keys_and_barriers_keep_their_place(
-    command: Command, make_topic: MakeTopic
 ) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
@@ -114,32 +94,20 @@ def test_several_sub_keys_and_barriers_keep_their_place(
         )
         for _ in range(300)
     ]
-    command.drain(make_topic(values), handler=ON_THREADS, pause_ms=1)
-    assert sorted(command.record.done()) == sorted(every_place(values))
+    topic = make_topic(values, partitions=2)
+    outcome = command.drain(topic, handler=ON_THREADS, pause_ms=1)
+    assert sorted(command.record.done()) == sorted(every_place(values) | every_place(values, 1))
     command.record.check_order()
-
-
-def test_only_the_plan_is_left_behind_and_is_nobody_else_s(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(operations(300))
-    command.drain(topic, pause_ms=1)
+    assert command.record.most_at_once() > 1
+    assert committed(cluster, topic) == {0: 300, 1: 300}
+    action, _, rest = outcome.err.partition("draining ")
+    for shown in ("[0, 300)", "no offset", "no such group yet", command.group(topic), "plan undo"):
+        assert shown in action
+    assert "Drained: 600 messages" in rest
+    assert rest.count("adds up") == 2
+    assert outcome.out == ""
     assert command.left_behind == [command.plan(topic).name]
     assert command.plan(topic).stat().st_mode & 0o777 == 0o600
-
-
-def test_a_handler_of_an_installed_package_is_found_by_its_entry_point(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    site = command.home / "site"
-    information = site / "shop-1.0.dist-info"
-    information.mkdir(parents=True)
-    (information / "METADATA").write_text("Name: shop\nVersion: 1.0\n")
-    (information / "entry_points.txt").write_text("[drainer.handlers]\nindex = shop:OnTheLoop\n")
-    (site / "shop.py").write_text(command.handlers.read_text())
-    command.env["PYTHONPATH"] = str(site)
-    command.drain(make_topic(operations(5)), handler="index")
-    assert len(command.record.done()) == 10
 
 
 def test_a_handler_sees_all_of_a_message(command: Command, make_topic: MakeTopic) -> None:
@@ -164,21 +132,3 @@ def test_a_handler_sees_all_of_a_message(command: Command, make_topic: MakeTopic
         rf" [('a', b'1'), ('a', b'2'), ('n', None)], 0, 1, '{topic_id}:1:0:0']"
     )
     assert second == f"[{place}, 1, None, None, 1700000000124, [], 0, 1, '{topic_id}:1:1:0']"
-
-
-def test_quiet_says_nothing_of_a_drain_that_goes_well(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    outcome = command.drain(make_topic(operations(300)), "--quiet")
-    assert (outcome.out, outcome.err) == ("", "")
-
-
-def test_the_plan_of_action_comes_before_anything_is_done(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(operations(300))
-    err = command.drain(topic).err
-    action, _, rest = err.partition("draining ")
-    assert rest
-    for told in ("[0, 300)", "no offset", "no such group yet", command.group(topic), "plan undo"):
-        assert told in action

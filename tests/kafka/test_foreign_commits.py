@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import struct
+
 import pytest
 
 from drainer.kafka.cluster import Cluster
@@ -30,3 +33,37 @@ def test_metadata_of_other_clients_is_no_part_of_what_is_read_and_written(
     assert Committer(cluster, group, topic.name).commit(moved, {n: {n} for n in numbers}) == moved
     written = {n: (offset, "") for n, offset in moved.items()}
     assert java_client.read(bootstrap, group, topic.name, PARTITIONS) == written
+
+
+def test_metadata_beside_an_offset_is_no_part_of_it(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    """Clients but librdkafka's end it without a NUL: what is read of it then differs each time."""
+    Topic(bootstrap, topic_name, partitions=8)
+    group = f"g-{topic_name}"
+    assert set(cluster.committed(group, topic_name, range(8)).values()) == {None}
+    for number in range(8):
+        commit_raw(bootstrap, group, topic_name, number, metadata="€é" * 4**number)
+    for _ in range(20):
+        assert cluster.committed(group, topic_name, range(8)) == {n: n for n in range(8)}
+    moved = {n: n + 1 for n in range(8)}
+    committer = Committer(cluster, group, topic_name)
+    assert committer.commit(moved, {n: {n} for n in range(8)}) == moved
+
+
+def commit_raw(bootstrap: str, group: str, topic: str, number: int, *, metadata: str) -> None:
+    """Commits the partition's number as its offset: OffsetCommit, version 2, without a client."""
+
+    def text(given: str) -> bytes:
+        return struct.pack(">h", len(given.encode())) + given.encode()
+
+    head = struct.pack(">hhi", 8, 2, 1) + text("raw")
+    of_group = text(group) + struct.pack(">i", -1) + text("") + struct.pack(">q", -1)
+    of_topic = struct.pack(">i", 1) + text(topic) + struct.pack(">iiq", 1, number, number)
+    request = head + of_group + of_topic + text(metadata)
+    host, _, port = bootstrap.partition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        with connection.makefile("rb") as stream:
+            answer = stream.read(*struct.unpack(">i", stream.read(4)))
+    assert answer.endswith(struct.pack(">ih", number, 0)), answer

@@ -1,0 +1,69 @@
+"""The handler ``produce``: what it makes of its options and of a message; no broker is asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from drainer.errors import UsageError
+from drainer.handler import Context
+from drainer.message import Message, Origin
+from drainer.produce import Produce, as_value
+
+
+def produce(options: Mapping[str, str]) -> Produce:
+    handler = Produce()
+    handler.open(Context("orders", "g", "drain", 1, {"topic": "wide", **options}))
+    return handler
+
+
+def subs(value: Any, **options: str) -> list[tuple[Any, bytes | None]]:
+    raw = None if value is None else json.dumps(value).encode()
+    message = Message(Origin("orders", "id", 0), 3, b"key", raw)
+    return [(sub.key, as_value(sub.payload)) for sub in produce(options).split(message)]
+
+
+def test_a_message_becomes_elements_of_a_list_or_itself() -> None:
+    documents = {"documents": [{"id": 17}, {"id": "a"}]}
+    assert subs(documents) == [(b"key", json.dumps(documents).encode())]
+    assert subs({"customer": {"id": 5}}, key="customer.id") == [(b"5", b'{"customer": {"id": 5}}')]
+    found = subs(documents, list="documents", key="id")
+    assert found == [(b"17", b'{"id":17}'), (b"a", b'{"id":"a"}')]
+    for options in ({}, {"key": "id"}, {"list": "documents", "key": "id"}):
+        assert subs(None, **options) == [(b"key", None)]  # a tombstone has its own key only
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ({}, "there is nothing at 'documents'"),
+        ({"documents": "none"}, "'documents' is no list"),
+        ({"documents": [{"id": [1]}]}, "a key is text or a whole number"),
+    ],
+)
+def test_a_message_without_what_is_asked_for_is_an_error(value: Any, says: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=says):
+        subs(value, list="documents", key="id")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"topic": ""}, "to which topic"),
+        ({"topic": "orders"}, "the topic that is drained"),
+        ({"tpic": "x"}, "no option tpic"),
+        ({"list": "documents"}, "is the key"),
+        ({"list": "a..b", "key": "id"}, "no path"),
+        ({"split": "count"}, "no split of its own"),
+        ({"split": "count", "key": "id"}, "so do list= and key="),
+        ({"timestamp": "then"}, "timestamp"),
+    ],
+    ids=str,
+)
+def test_wrong_options_are_usage_errors(options: dict[str, str], says: str) -> None:
+    with pytest.raises(UsageError, match=says) as caught:
+        produce(options)
+    assert caught.value.hint
