@@ -19,17 +19,15 @@ from drainer.wings import Extra, insist_on
 class Checking:
     """What is tried."""
 
-    sample: int = option("--sample", default=1000, min=1, help="Messages to try it on.")
-    seed: int = option("--seed", default=0, help="Another one, other messages.")
+    sample: int = option(default=1000, min=1, help="Messages to try it on.")
+    seed: int = option(default=0, help="Another one, other messages.")
     handle: bool = option(
-        "--handle",
         default=False,
         envvar=None,
         help="Call handle too, many times over, and compare what the handler's method `state`"
         " gives. Its effects are real: let open() connect to something that may be written to.",
     )
     state: str | None = option(
-        "--state",
         default=None,
         envvar=None,
         metavar="REFERENCE",

@@ -23,7 +23,6 @@ class Kafka:
     """Where the brokers are, and how to connect."""
 
     bootstrap_server: str | None = option(
-        "--bootstrap-server",
         "-b",
         default=None,
         resumes=True,
@@ -31,7 +30,6 @@ class Kafka:
         help="Brokers to begin with, comma-separated.",
     )
     client_config: Path | None = option(
-        "--client-config",
         default=None,
         resumes=True,
         help="File of librdkafka properties (SASL, SSL). The place for secrets: they are never"

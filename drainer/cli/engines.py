@@ -22,7 +22,6 @@ class Engines:
     """The engine that is asked for, and how it would run on Spark."""
 
     engine: EngineName = option(
-        "--engine",
         default=EngineName.AUTO,
         resumes=True,
         help="This process, or Spark for what is too much for one. auto takes Spark when a master"
@@ -30,7 +29,6 @@ class Engines:
         " measured) says that this process is the limit; the preview says which and why.",
     )
     master: str | None = option(
-        "--master",
         default=None,
         envvar="DRAINER_SPARK_MASTER",
         resumes=True,
@@ -39,27 +37,22 @@ class Engines:
         " for Spark: local[*], all cores of this machine.",
     )
     spark_conf: Mapping[str, str] = option(
-        "--spark-conf",
         default=(),
         many=str,
         parse=parse_pairs,
         resumes=True,
         pairs=True,
-        metavar="NAME=VALUE",
         help="A setting of Spark's; repeat for several. What would break order, or handle twice, is"
         " refused. Others on this machine can see it in the process list: keep secrets in files.",
     )
     wave_bytes: int = option(
-        "--wave",
         default="2GiB",
         parse=parse_size,
         resumes=True,
-        metavar="SIZE",
         help="How much of the backlog Spark reads, shuffles and handles at once. A larger one has"
         " more sub-keys to work on, and takes more room on the executors.",
     )
     state: str | None = option(
-        "--state",
         default=None,
         resumes=True,
         metavar="URI",
@@ -68,7 +61,6 @@ class Engines:
         " Default on this machine: PLAN.state beside the plan.",
     )
     tasks: int | None = option(
-        "--tasks",
         default=None,
         resumes=True,
         metavar="N",

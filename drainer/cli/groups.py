@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_type_hints
 
 import typer
 
 from drainer.cli.answer import LogFormat, answering, speaking
+from drainer.cli.values import METAVARS
 from drainer.errors import UsageError
 from drainer.view.terminal import Terminal
 
@@ -28,7 +29,7 @@ class Option:
 
     Attributes:
         make: makes what typer knows it by, for a panel of the help.
-        word: its long name, as in ``--buffer``.
+        names: as in ``--buffer`` and ``-b``; without a long one it is called as its field is.
         default: the text or value when nothing is given; ``...`` when something must be.
         parse: makes the value of what typer gives; None when that will do.
         given: the type of what typer gives, where it is parsed.
@@ -37,8 +38,8 @@ class Option:
         pairs: whether it is ``NAME=VALUE``, and the value may be a secret.
     """
 
-    make: Callable[[str | None], Any]
-    word: str
+    make: Callable[[tuple[str, ...], str | None], Any]
+    names: tuple[str, ...]
     default: Any = ...
     parse: Callable[[Any], Any] | None = None
     given: type = str
@@ -46,18 +47,29 @@ class Option:
     resumes: bool = False
     pairs: bool = False
 
+    @property
+    def word(self) -> str:
+        """How an error names it, as in ``--buffer``."""
+        return self.names[0].partition("/")[0]
+
+    def of(self, field_name: str) -> Option:
+        """The same, with the long name that its field or parameter gives it if it has none."""
+        if any(len(name) > 2 for name in self.names) or self.names == ("-X",):
+            return self
+        long = field_name.removesuffix("_s").removesuffix("_bytes").strip("_").replace("_", "-")
+        return replace(self, names=(f"--{long}", *self.names))
+
     def parameter(self, name: str, kind: Any, panel: str | None) -> inspect.Parameter:
         """What stands for it in a signature; ``kind`` is the type of its value."""
         if self.many is not None:
             kind = list[self.many] | None  # type: ignore[name-defined]
         elif self.parse is not None:
             kind = self.given | None if self.default is None else self.given
-        default = inspect.Parameter.empty if self.default is ... else self.default
         return inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=default,
-            annotation=Annotated[kind, self.make(panel)],
+            default=inspect.Parameter.empty if self.default is ... else self.default,
+            annotation=Annotated[kind, self.make(self.names, panel)],
         )
 
     def value(self, given: Any) -> Any:
@@ -87,26 +99,27 @@ def option(
 ) -> Any:
     """Declares an option, as a field of a group or as metadata of an ``Annotated`` parameter.
 
-    ``envvar`` is made of the name unless it is given; None for none. Whatever else typer.Option
-    takes goes through.
+    ``envvar`` is made of the name unless it is given; None for none. The metavar is that of
+    ``parse``. Whatever else typer.Option takes goes through.
     """
-    word = names[0].partition("/")[0]
-    if envvar == _BY_NAME:
-        envvar = f"DRAINER_{word.removeprefix('--').upper().replace('-', '_')}"
 
-    def make(of_group: str | None) -> Any:
+    def make(names: tuple[str, ...], of_group: str | None) -> Any:
+        variable = envvar
+        if envvar == _BY_NAME:
+            variable = f"DRAINER_{names[0].partition('/')[0].strip('-').upper().replace('-', '_')}"
+        settings = {"metavar": METAVARS.get(parse)} | more
         return typer.Option(
-            *names, help=help, envvar=envvar, rich_help_panel=panel or of_group, **more
+            *names, help=help, envvar=variable, rich_help_panel=panel or of_group, **settings
         )
 
     if many is not None:
         default = None
-    return Option(make, word, default, parse, given, many, resumes, pairs)
+    return Option(make, names, default, parse, given, many, resumes, pairs)
 
 
 def argument(metavar: str, *, help: str, **more: Any) -> Any:
     """Declares an argument; as ``option``."""
-    return Option(lambda _: typer.Argument(metavar=metavar, help=help, **more), metavar)
+    return Option(lambda _, __: typer.Argument(metavar=metavar, help=help, **more), (metavar,))
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))
@@ -120,8 +133,8 @@ def options(panel: str | None = None) -> Callable[[type[Group]], type[Group]]:
         declared = dict(getattr(cls, "__options__", {}))
         for name, found in list(vars(cls).items()):
             if isinstance(found, Option):
-                declared[name] = found
-                setattr(cls, name, _as_field(found))
+                declared[name] = found.of(name)
+                setattr(cls, name, _as_field(declared[name]))
         made: Any = dataclass(frozen=True, kw_only=True)(cls)
         made.__options__ = declared
         made.__panel__ = panel
@@ -155,11 +168,9 @@ def without(*names: str) -> Only:
 class Talk:
     """How a command speaks; its terminal is made of this."""
 
-    json: bool = option(
-        "--json", default=False, help="One JSON object on standard output at the end."
-    )
-    quiet: bool = option("--quiet", "-q", default=False, help="Only errors.")
-    debug: bool = option("--debug", default=False, help="Show tracebacks.")
+    json: bool = option(default=False, help="One JSON object on standard output at the end.")
+    quiet: bool = option("-q", default=False, help="Only errors.")
+    debug: bool = option(default=False, help="Show tracebacks.")
 
 
 def command(function: Callable[..., int | None]) -> Callable[..., None]:
@@ -184,8 +195,8 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
         one = next((each for each in metadata if isinstance(each, Option)), None)
         takes = next((each.takes for each in metadata if isinstance(each, Only)), lambda _: True)
         if one is not None:
-            found, panel, hints = {name: one}, None, {name: kind}
-            makers[name] = _one(name, one)
+            found, panel, hints = {name: one.of(name)}, None, {name: kind}
+            makers[name] = _one(name, found[name])
         elif kind is Terminal or hasattr(kind, "__options__"):
             group: Any = Talk if kind is Terminal else kind
             found = {each: of for each, of in group.__options__.items() if takes(each)}

@@ -39,7 +39,6 @@ class Watching:
     """How a drain is watched from outside."""
 
     metrics_port: int | None = option(
-        "--metrics-port",
         default=None,
         min=0,
         max=65535,
@@ -47,21 +46,17 @@ class Watching:
         " told.",
     )
     metrics_host: str = option(
-        "--metrics-host",
         default="127.0.0.1",
         help="Address to serve them on. Only this machine can scrape the default; 0.0.0.0 is for"
         " everybody who reaches the machine, who then also reads the hottest sub-keys.",
     )
     metrics_linger_s: float = option(
-        "--metrics-linger",
         default="0s",
         parse=parse_duration,
-        metavar="DURATION",
         help="Go on serving them for so long after the end, so that the last scrape sees how it"
         " ended: twice the scrape interval, say. Ctrl-C cuts it short.",
     )
     log_format: LogFormat = option(
-        "--log-format",
         default=LogFormat.TEXT,
         help="json writes standard error as one JSON object a line, for a log collector, and asks"
         " nothing: say --yes with it.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -77,7 +77,7 @@ def load_limits(text: str) -> CapCurve:
 class Records:
     """Records of a topic."""
 
-    topic: str = option("--topic", help="Topic to drain.")
+    topic: str = option(help="Topic to drain.")
     partitions: tuple[int, ...] = option(
         "--partition",
         default=(),
@@ -92,22 +92,20 @@ class Records:
 class What(Records):
     """The backlog, and the handler that it goes through."""
 
-    group: str = option("--group", help="Its consumer group, without live members.")
-    handler: str = option("--handler", help=_HANDLER)
+    group: str = option(help="Its consumer group, without live members.")
+    handler: str = option(help=_HANDLER)
     from_: str = option(
-        "--from",
         default="committed",
         metavar="committed[-or-earliest|-or-end]|earliest|OFFSET|@ISO-TIME",
         help="Where the backlog begins, also where no offset is committed.",
     )
     until: str = option(
-        "--until",
         default="end",
         metavar="end|OFFSET|@ISO-TIME",
         help="Before which offset or time it ends.",
     )
     order: Order = option(
-        "--order", default=Order.SUB_KEY, help="What order is kept for. Others are for comparison."
+        default=Order.SUB_KEY, help="What order is kept for. Others are for comparison."
     )
 
 
@@ -116,42 +114,33 @@ class How:
     """How a drain runs in this process; none of it changes what is drained."""
 
     concurrency: Concurrency = option(
-        "--concurrency",
         "-c",
         default="100",
         parse=parse_concurrency,
         resumes=True,
-        metavar="N|auto|auto:MAX",
         callback=insist_on_concurrency,
         help="Sub-messages in the handler at once; auto finds how many pay.",
     )
     buffer_bytes: int = option(
-        "--buffer",
         default="256MiB",
         parse=parse_size,
         resumes=True,
-        metavar="SIZE",
         help="Memory for what is fetched and not finished.",
     )
     plan: Path | None = option(
-        "--plan",
         default=None,
         help="File of the offset plan. Default: TOPIC.GROUP.plan.json in this folder.",
     )
     plan_interval_s: float = option(
-        "--plan-interval",
         default="1s",
         parse=parse_duration,
         resumes=True,
-        metavar="DURATION",
         help="How often the plan is written and the offset committed.",
     )
     grace_s: float = option(
-        "--grace",
         default="10s",
         parse=parse_duration,
         resumes=True,
-        metavar="DURATION",
         help="How long the first Ctrl-C waits for calls in flight.",
     )
     handler_options: Mapping[str, str] = option(
@@ -161,7 +150,6 @@ class How:
         parse=parse_pairs,
         resumes=True,
         pairs=True,
-        metavar="NAME=VALUE",
         help="An option for the handler; repeatable. Not kept in the plan.",
     )
 
@@ -180,22 +168,18 @@ class HowLong:
     """What an estimate is made from, and held to."""
 
     latency: str | None = option(
-        "--latency",
         default=None,
         metavar="10ms|p50=8ms,p99=120ms",
         help="How long the handler takes for one sub-message.",
     )
     latency_from: Path | None = option(
-        "--latency-from",
         default=None,
         metavar="FILE",
         help="The same from an earlier drain's plan or JSON summary.",
     )
     deadline: datetime | None = option(
-        "--deadline",
         default=None,
-        parse=lambda text: parse_deadline(text, datetime.now(UTC)),
-        metavar="08:00|6h|ISO-TIME",
+        parse=parse_deadline,
         help="By when to drain; warns as soon as that will be missed.",
     )
 
@@ -214,54 +198,43 @@ class Failing:
     """
 
     retries: int | None = option(
-        "--retries", default=None, metavar="N", min=0, help="Attempts after the first. Default: 3."
+        default=None, metavar="N", min=0, help="Attempts after the first. Default: 3."
     )
     retry_delay_s: float | None = option(
-        "--retry-delay",
         default=None,
         parse=parse_duration,
-        metavar="DURATION",
         help="Wait before the second attempt; doubles each time. Default: 200ms.",
     )
     retry_max_delay_s: float | None = option(
-        "--retry-max-delay",
         default=None,
         parse=parse_duration,
-        metavar="DURATION",
         help="The longest such wait. Default: 30s.",
     )
     timeout_s: float | None = option(
-        "--timeout",
         default=None,
         parse=parse_duration,
-        metavar="DURATION",
         help="How long one attempt may take; 0 for no limit. Default: 30s.",
     )
     on_failure: OnFailure | None = option(
-        "--on-failure",
         default=None,
         help="What follows when retries are spent. Default: halt.",
     )
     after_dead: AfterDead | None = option(
-        "--after-dead",
         default=None,
         help="Whether a lane goes on behind a dead letter. Default: continue.",
     )
     dead_letter_topic: str | None = option(
-        "--dead-letter-topic",
         default=None,
         metavar="TOPIC",
         help="Where dead letters go, created if missing. Default: TOPIC.GROUP.dead.",
     )
     max_dead: Limit | None = option(
-        "--max-dead",
         default=None,
         parse=parse_limit,
         metavar="N|N%|none",
         help="Halt when more are given up, over all runs. Default: 50%.",
     )
     max_consecutive: int | None = option(
-        "--max-consecutive",
         default=None,
         metavar="N",
         min=1,
@@ -274,24 +247,18 @@ class Failing:
         help="Wait while the downstream is away, giving nothing up. Default: yes.",
     )
     max_outage_s: float | None = option(
-        "--max-outage",
         default=None,
         parse=parse_duration,
-        metavar="DURATION",
         help="Halt when the downstream is away for longer. Default: 1h.",
     )
     max_doubt_s: float | None = option(
-        "--max-doubt",
         default=None,
         parse=parse_duration,
-        metavar="DURATION",
         help="How long a lone failure may count as an outage. Default: 1m.",
     )
     rate: float | None = option(
-        "--rate",
         default=None,
         parse=parse_rate,
-        metavar="N/s",
         help="Most sub-messages started per second, with retries. Default: no limit.",
     )
 
@@ -330,17 +297,15 @@ class Rules:
         help="Skip what this is true of, as \"payload.kind == 'mail'\"; repeatable.",
     )
     rules: Path | None = option(
-        "--rules", default=None, metavar="FILE", help="A TOML file of rules with names."
+        default=None, metavar="FILE", help="A TOML file of rules with names."
     )
     limit_per_key: int | None = option(
-        "--limit-per-key",
         default=None,
         metavar="N",
         min=1,
         help="Handle only the first N of each sub-key; halts above 100,000.",
     )
     over_limit: OverLimit | None = option(
-        "--over-limit",
         default=None,
         help="What becomes of the others. Default: skip.",
     )

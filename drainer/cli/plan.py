@@ -62,7 +62,6 @@ def take(
     to: Annotated[
         Path | None,
         option(
-            "--to",
             default=None,
             envvar=None,
             metavar="FILE",
@@ -72,7 +71,6 @@ def take(
     handler: Annotated[
         str | None,
         option(
-            "--handler",
             default=None,
             envvar=None,
             help="The same handler, where you can read it. Default: where the plan says.",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from drainer.errors import UsageError
 from drainer.policy.concurrency import Concurrency
@@ -69,12 +70,12 @@ def parse_concurrency(text: str) -> Concurrency:
     return Concurrency.fixed(int(text))
 
 
-def parse_deadline(text: str, now: datetime) -> datetime:
+def parse_deadline(text: str, now: datetime | None = None) -> datetime:
     """``08:00`` (the next one, local time), ``6h`` from now, or an ISO 8601 time.
 
     ``now`` has a time zone, and so has the result. Raises UsageError, also when it has passed.
     """
-    word = text.strip()
+    now, word = now or datetime.now(UTC), text.strip()
     if clock := _CLOCK.match(word):
         # Without a zone first: where the clocks change tonight, 08:00 is the new 08:00.
         today = now.astimezone().replace(tzinfo=None, second=0, microsecond=0)
@@ -122,3 +123,15 @@ def _parse(text: str, units: dict[str, float], wanted: str) -> float:
             f"{text!r} is not {wanted}", hint=f"units: {', '.join(filter(None, units))}"
         )
     return float(match[1]) * units[match[2].lower()]
+
+
+# What the help shows for a value that one of these parses.
+METAVARS: dict[Any, str] = {
+    parse_size: "SIZE",
+    parse_duration: "DURATION",
+    parse_rate: "N/s",
+    parse_share: "SHARE",
+    parse_concurrency: "N|auto|auto:MAX",
+    parse_deadline: "08:00|6h|ISO-TIME",
+    parse_pairs: "NAME=VALUE",
+}

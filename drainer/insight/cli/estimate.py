@@ -29,7 +29,6 @@ def estimate(
     canary: Annotated[
         int | None,
         option(
-            "--canary",
             default=None,
             panel="How long it will take",
             metavar="N",

@@ -33,7 +33,7 @@ from drainer.view.terminal import Terminal
 class Looked(What):
     """The backlog that is looked at."""
 
-    group: str = option("--group", help="Consumer group whose backlog it is; it may be active.")
+    group: str = option(help="Consumer group whose backlog it is; it may be active.")
     handler: str | None = option(  # type: ignore[assignment]
         "--handler",
         default=None,
@@ -46,18 +46,16 @@ class Reading:
     """How much of it is read."""
 
     sample: int = option(
-        "--sample",
         default=SAMPLE_MESSAGES,
         min=1,
         max=SAMPLE_MOST,
         help="Messages to read, evenly over the backlog. More make the shares more certain.",
     )
     full: bool = option(
-        "--full",
         default=False,
         help="Read the whole backlog instead of a sample. Ctrl-C ends it.",
     )
-    seed: int = option("--seed", default=0, help="Another one, other places to read.")
+    seed: int = option(default=0, help="Another one, other places to read.")
 
 
 @options("What it runs on")
@@ -65,13 +63,11 @@ class Readers(Engines):
     """Who reads."""
 
     engine: EngineName = option(
-        "--engine",
         default=EngineName.AUTO,
         help="Who reads with --full: this process, or Spark for what is too much for one. auto"
         " takes Spark when a master is named.",
     )
     tasks: int | None = option(
-        "--tasks",
         default=None,
         metavar="N",
         help="How many of Spark's tasks read and split, each a range of one partition. Default: as"

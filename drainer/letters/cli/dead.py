@@ -30,12 +30,11 @@ def list_(
     letters: Letters,
     all_: Annotated[
         bool,
-        option("--all", default=False, help="List those too that were redriven already."),
+        option(default=False, help="List those too that were redriven already."),
     ],
     limit: Annotated[
         int,
         option(
-            "--limit",
             default=20,
             min=0,
             help="How many letters to list, the newest first. All are counted.",

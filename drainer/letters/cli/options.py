@@ -16,7 +16,6 @@ class LetterTopic:
     """Where dead letters are."""
 
     dead_letter_topic: str = option(
-        "--dead-letter-topic",
         help="Topic that holds the dead letters; that of a drain is TOPIC.GROUP.dead by default.",
     )
 
@@ -76,14 +75,12 @@ class Redrives:
     """What keeps track of what was redriven."""
 
     group: str | None = option(
-        "--group",
         default=None,
         envvar="DRAINER_REDRIVE_GROUP",
         help="Consumer group that keeps track of what was redriven. Default:"
         " drainer.redrive.TOPIC.",
     )
     plan: Path | None = option(
-        "--plan",
         default=None,
         envvar="DRAINER_REDRIVE_PLAN",
         help="The redrive's offset plan; the next redrive goes on from it. Default:"

@@ -42,7 +42,6 @@ def redrive(
     mixed: Annotated[
         bool,
         option(
-            "--mixed",
             default=False,
             help="Redrive letters of several topics, groups or handlers at once.",
         ),
@@ -50,7 +49,6 @@ def redrive(
     max_redrives: Annotated[
         int,
         option(
-            "--max-redrives",
             default=3,
             min=1,
             help="Leave letters alone that were redriven so often already, and died each time.",
