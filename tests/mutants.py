@@ -493,6 +493,16 @@ MUTANTS = [
         "min(former.redrives, COUNT_MOST)",
         (LETTERS,),
     ),
+    Mutant(
+        "redrive-keeps-the-old-leader",
+        "dead letters, a redrive after a new leader",
+        "drainer/letters/redrive.py",
+        "replace(part, end=log.end, leader_epoch=log.leader_epoch)",
+        "replace(part, end=log.end)",
+        (
+            "tests/letters/test_redriving.py::test_a_plan_reaches_on_to_the_end_that_a_new_leader_gave_the_log",
+        ),
+    ),
     # --- rules ---
     Mutant(
         "one-key-is-enough",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from heapq import heappush, heappushpop
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from drainer.core.progress import RangeSet
 from drainer.errors import EXIT_DONE, NotADeadLetter
 from drainer.message import Message
 from drainer.policy.dead_letter import Letter, LetterFilter, read_letter
@@ -18,6 +20,28 @@ HOTTEST = 10
 TALLIED = 50_000  # different things that are counted at once
 
 Thing = TypeVar("Thing", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveProgress:
+    """What of a dead-letter topic redrives are done with: what the next one leaves out.
+
+    Attributes:
+        group: that keeps track of it.
+        plan: of a redrive that left some letters alone; None when there is none to be seen.
+        finished: offsets by partition.
+        begun: whether there is a plan, or the group has committed anything.
+    """
+
+    group: str
+    plan: Path | None
+    finished: Mapping[int, RangeSet]
+    begun: bool
+
+    def __contains__(self, message: Message) -> bool:
+        """Asked for the messages of a partition in their order."""
+        known = self.finished.get(message.partition)
+        return known is not None and message.offset in known
 
 
 @dataclass(frozen=True, slots=True)

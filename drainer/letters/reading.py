@@ -8,9 +8,8 @@ from drainer.errors import NotADeadLetter, TopicMissing
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.record import KafkaMessage
 from drainer.kafka.spans import Span, first_messages, read_spans
-from drainer.letters.overview import LetterSurvey, Overview
+from drainer.letters.overview import LetterSurvey, Overview, RedriveProgress
 from drainer.policy.dead_letter import Letter, LetterFilter, read_letter
-from drainer.policy.redrive import RedriveProgress
 
 READER = "drainer-dead-letters"
 

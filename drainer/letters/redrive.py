@@ -7,8 +7,8 @@ there, so that the next redrive finds them, whatever was redriven around them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from drainer.core.listed import name_lost
@@ -18,65 +18,32 @@ from drainer.engine.settings import LocalSettings
 from drainer.errors import PlanRefused, Refused
 from drainer.kafka.cluster import Cluster, LogBounds
 from drainer.kafka.spans import Span
+from drainer.letters.overview import RedriveProgress
 from drainer.letters.reading import read_letters
 from drainer.loader import LoadedHandler
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.policy.dead_letter import From
-from drainer.policy.failures import FailureSettings
-from drainer.policy.redrive import Redriven, RedriveProgress, RedriveSettings
-from drainer.policy.rules.settings import RuleSettings
-from drainer.store.plan_file import LoadedPlan, NotOwnPlan, PlanFile, default_path
+from drainer.policy.redrive import Redriven, RedriveSettings
+from drainer.store.plan_file import PlanFile, default_path
 
 SHOWN = 3  # origins in an error
 ORIGINS_MOST = 100  # that are counted
 
 
-@dataclass(frozen=True, slots=True)
-class RedriveRequest:
-    """Which letters are redriven, and through what.
-
-    ``mixed`` allows letters of several topics, groups or handlers at once.
-    """
-
-    topic: str
-    handler: LoadedHandler
-    redrive: RedriveSettings
-    failures: FailureSettings
-    group: str | None = None
-    plan_path: Path | None = None
-    client_config: Path | None = None
-    rules: RuleSettings = field(default_factory=RuleSettings)
-    mixed: bool = False
-
-
 def redrive_progress(
-    cluster: Cluster,
-    topic: str,
-    group: str | None = None,
-    plan_path: Path | None = None,
-    warn: Callable[[str], None] = lambda text: None,
+    cluster: Cluster, topic: str, group: str, plan_path: Path | None = None
 ) -> RedriveProgress:
-    """What redrives of this group have finished.
+    """What redrives of this group have finished, as the group and the plan at its path have it.
 
-    A plan that was not named and may be somebody else's work is left out, and ``warn`` is told.
-
-    Raises PlanRefused when the plan is damaged, or one that was named is of another drain, and as
-    the cluster does.
+    Raises PlanRefused when the plan is damaged, or one that was named is of another drain; NotOwn
+    when somebody else could have written it; and as the cluster does.
     """
-    group = group or default_group(topic)
     found = cluster.topic(topic)
     committed = cluster.committed(group, topic, found.partitions)
     path = plan_path or default_plan(topic)
-    plan: OffsetPlan | None = None
-    try:
-        if plan_path is not None or _is_there(path):
-            plan = PlanFile(path).load().plan
-    except NotOwnPlan as error:
-        if plan_path is not None:
-            raise
-        warn(f"{error}; it is left out, so letters that were redriven may be listed")
-    if plan is not None and not _is_of(plan, topic, group, found.topic_id):
+    plan = PlanFile(path).load().plan if plan_path or path.exists() else None
+    if plan is not None and not (_is_of(plan, topic, group) and plan.topic_id == found.topic_id):
         if plan_path is not None:
             raise _of_another(path, plan)
         plan = None
@@ -104,16 +71,33 @@ def default_plan(topic: str) -> Path:
     return default_path(topic, "redrive")
 
 
-def prepare_redrive(cluster: Cluster, request: RedriveRequest, running: LocalSettings) -> Prepared:
+def prepare_redrive(
+    cluster: Cluster,
+    request: Request,
+    redrive: RedriveSettings,
+    running: LocalSettings,
+    *,
+    mixed: bool = False,
+) -> Prepared:
     """Looks whether letters can be redriven, all that there are now; touches nothing.
 
     Goes on with the plan of an earlier redrive if that left some. Raises Refused when it can't, or
-    when the letters come from several topics, groups or handlers.
+    when the letters come from several topics, groups or handlers, unless ``mixed`` allows it.
     """
-    prepared = _prepare(cluster, request, running)
-    if request.mixed:
+    handler = request.handler
+    path = request.plan_path or default_plan(request.topic)
+    request = replace(
+        request,
+        handler=handler.redriving(redrive),
+        plan_path=path,
+        failures=replace(request.failures, dead_letter_topic=request.topic),
+        redrive=redrive,
+    )
+    prepared = _go_on(cluster, path, request, running) if path.exists() else None
+    prepared = prepared or prepare(cluster, request, running)
+    if mixed:
         return prepared
-    checks, warnings = _check_origin(cluster, request, prepared.plan)
+    checks, warnings = _check_origin(cluster, redrive, handler, prepared.plan)
     action = replace(
         prepared.action,
         checks=(*prepared.action.checks, *checks),
@@ -122,66 +106,41 @@ def prepare_redrive(cluster: Cluster, request: RedriveRequest, running: LocalSet
     return replace(prepared, action=action)
 
 
-def _prepare(cluster: Cluster, request: RedriveRequest, running: LocalSettings) -> Prepared:
-    group = request.group or default_group(request.topic)
-    path = request.plan_path or default_plan(request.topic)
-    failures = replace(request.failures, dead_letter_topic=request.topic)
-    if _is_there(path):
-        file = PlanFile(path)
-        loaded = file.load()
-        if not loaded.plan.complete:
-            file.insist_free()
-            plan, deleted = _going_on(cluster, path, loaded, request, group)
-            prepared = prepare_resume(cluster, file, loaded, running, failures, plan, request.rules)
-            warnings = (*prepared.action.warnings, *deleted)
-            return replace(prepared, action=replace(prepared.action, warnings=warnings))
-    return prepare(
-        cluster,
-        Request(
-            topic=request.topic,
-            group=group,
-            handler=request.handler.redriving(request.redrive),
-            plan_path=path,
-            client_config=request.client_config,
-            failures=failures,
-            redrive=request.redrive,
-            rules=request.rules,
-        ),
-        running,
-    )
-
-
-def _going_on(
-    cluster: Cluster, path: Path, loaded: LoadedPlan, request: RedriveRequest, group: str
-) -> tuple[OffsetPlan, list[str]]:
-    # The plan of before, with the letters that have come since and without those that are gone;
-    # and what a person should know of these.
-    plan = loaded.plan
-    if not _is_of(plan, request.topic, group):
-        raise _of_another(path, plan)
+def _go_on(
+    cluster: Cluster, path: Path, request: Request, running: LocalSettings
+) -> Prepared | None:
+    # With the plan of before; None when that is complete.
+    file = PlanFile(path)
+    loaded = file.load()
+    if loaded.plan.complete:
+        return None
+    file.insist_free()
+    if not _is_of(loaded.plan, request.topic, request.group):
+        raise _of_another(path, loaded.plan)
     numbers = cluster.topic(request.topic).partitions
-    logs = cluster.log_bounds(request.topic, numbers, plan.isolation)
-    partitions = {n: _reaching(plan.partitions.get(n), logs[n]) for n in numbers}
-    new = {n: Progress(part.start) for n, part in partitions.items() if n not in plan.partitions}
-    going_on = replace(
-        plan,
-        partitions=partitions,
-        claims={selector: {**claim, **new} for selector, claim in plan.claims.items()},
+    logs = cluster.log_bounds(request.topic, numbers, loaded.plan.isolation)
+    plan = replace(
+        extended(loaded.plan, logs),
         handler=request.handler.absolute_reference,
         redrive=request.redrive,
     )
-    gaps = going_on.gaps({n: log.start for n, log in logs.items()})
-    deleted = []
-    if gaps:
-        deleted = [f"letters that were not redriven are not in the log any more: {name_lost(gaps)}"]
-    return going_on.past(gaps), deleted
+    gaps = plan.gaps({n: log.start for n, log in logs.items()})
+    prepared = prepare_resume(
+        cluster, file, loaded, running, request.failures, plan.past(gaps), request.rules
+    )
+    if not gaps:
+        return prepared
+    deleted = f"letters that were not redriven are not in the log any more: {name_lost(gaps)}"
+    action = replace(prepared.action, warnings=(*prepared.action.warnings, deleted))
+    return replace(prepared, action=action)
 
 
-def _is_there(path: Path) -> bool:
-    try:
-        return path.exists()
-    except PermissionError:  # what this user may not look for is no plan of theirs
-        return False
+def extended(plan: OffsetPlan, logs: Mapping[int, LogBounds]) -> OffsetPlan:
+    """The plan with all that its logs hold by now, in partitions that are new as well."""
+    partitions = {n: _reaching(plan.partitions.get(n), log) for n, log in logs.items()}
+    new = {n: Progress(part.start) for n, part in partitions.items() if n not in plan.partitions}
+    claims = {selector: {**claim, **new} for selector, claim in plan.claims.items()}
+    return replace(plan, partitions=partitions, claims=claims)
 
 
 def _reaching(part: PartitionPlan | None, log: LogBounds) -> PartitionPlan:
@@ -192,18 +151,14 @@ def _reaching(part: PartitionPlan | None, log: LogBounds) -> PartitionPlan:
     return replace(part, end=log.end, leader_epoch=log.leader_epoch)
 
 
-def _is_of(plan: OffsetPlan, topic: str, group: str, topic_id: str | None = None) -> bool:
-    return (
-        plan.redrive is not None
-        and (plan.topic, plan.group) == (topic, group)
-        and topic_id in (None, plan.topic_id)
-    )
+def _is_of(plan: OffsetPlan, topic: str, group: str) -> bool:
+    return plan.redrive is not None and (plan.topic, plan.group) == (topic, group)
 
 
 def _of_another(path: Path, plan: OffsetPlan) -> PlanRefused:
     return PlanRefused(
         f"{path} is the plan of another drain: topic {plan.topic}, group {plan.group}",
-        hint="name another file with --plan",
+        hint="Name another file with --plan.",
     )
 
 
@@ -214,7 +169,7 @@ def _finished_in(plan: OffsetPlan, partition: int) -> Sequence[Range]:
 
 
 def _check_origin(
-    cluster: Cluster, request: RedriveRequest, plan: OffsetPlan
+    cluster: Cluster, redrive: RedriveSettings, handler: LoadedHandler, plan: OffsetPlan
 ) -> tuple[list[str], list[str]]:
     # What was found right, and what a person should know. Reads all letters that are left.
     finished = {n: RangeSet(join_ranges(_finished_in(plan, n))) for n in plan.partitions}
@@ -224,10 +179,10 @@ def _check_origin(
         if plan.watermark(n) < part.end
     ]
     origins: Counter[From] = Counter()
-    for message in read_letters(cluster, request.topic, spans):
+    for message in read_letters(cluster, plan.topic, spans):
         if message.offset in finished[message.partition]:
             continue
-        for sub in request.redrive.split(message):
+        for sub in redrive.split(message):
             if isinstance(sub, Redriven):
                 origins[sub.letter.from_] += 1
         if len(origins) > ORIGINS_MOST:
@@ -236,15 +191,14 @@ def _check_origin(
         named = [f"{count:,} of {_named(origin)}" for origin, count in origins.most_common(SHOWN)]
         more = ["others"] if len(origins) > SHOWN else []
         raise Refused(
-            f"the letters of {request.topic} come from different drains:"
-            f" {'; '.join([*named, *more])}",
-            hint="choose with --from-topic, --from-group or --from-handler, or add --mixed",
+            f"the letters of {plan.topic} come from different drains: {'; '.join([*named, *more])}",
+            hint="Choose with --from-topic, --from-group or --from-handler, or add --mixed.",
         )
-    reference = request.handler.absolute_reference
+    reference = handler.absolute_reference
     warnings = [
-        f"these letters were given up by the handler {handler}, and go to {reference}"
-        for _, _, handler in origins
-        if handler != reference
+        f"these letters were given up by the handler {other}, and go to {reference}"
+        for _, _, other in origins
+        if other != reference
     ]
     return [f"all letters come from {_named(origin)}" for origin in origins], warnings
 

@@ -8,10 +8,9 @@ from contextlib import suppress
 from typing import Any
 
 from drainer.escape import json_text
-from drainer.letters.overview import Overview
+from drainer.letters.overview import Overview, RedriveProgress
 from drainer.policy.dead_letter import Letter
 from drainer.policy.exact_json import Encoding
-from drainer.policy.redrive import RedriveProgress
 from drainer.view import figures
 from drainer.view.page import OK, Cell, Column, Field, Line, Page, Table, Tone, section
 from drainer.view.terminal import Terminal

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from drainer.core.codec import JsonRecord, Whole
-from drainer.core.progress import RangeSet
 from drainer.errors import NotADeadLetter
 from drainer.message import Message, SubMessage
 from drainer.policy.dead_letter import Letter, LetterFilter, read_letter
@@ -77,25 +75,3 @@ class Redriven(SubMessage):
 def selects(sub: SubMessage) -> bool:
     """Whether a sub-message of a redrive goes to the handler."""
     return not isinstance(sub, LeftAlone)
-
-
-@dataclass(frozen=True, slots=True)
-class RedriveProgress:
-    """What of a dead-letter topic redrives are done with: what the next one leaves out.
-
-    Attributes:
-        group: that keeps track of it.
-        plan: of a redrive that left some letters alone; None when there is none to be seen.
-        finished: offsets by partition.
-        begun: whether there is a plan, or the group has committed anything.
-    """
-
-    group: str
-    plan: Path | None
-    finished: Mapping[int, RangeSet]
-    begun: bool
-
-    def __contains__(self, message: Message) -> bool:
-        """Asked for the messages of a partition in their order."""
-        known = self.finished.get(message.partition)
-        return known is not None and message.offset in known

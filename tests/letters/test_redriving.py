@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -13,17 +13,18 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from core.letters import Sample
+from drainer.core.plan import PartitionPlan
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Summary
 from drainer.errors import PlanRefused, Refused
-from drainer.kafka.cluster import Cluster
+from drainer.kafka.cluster import Cluster, LogBounds
 from drainer.kafka.settings import ClientSettings
-from drainer.letters.redrive import RedriveRequest, prepare_redrive
+from drainer.letters.redrive import default_group, extended, prepare_redrive
 from drainer.loader import load_handler
 from drainer.message import Message, Origin, SubMessage
 from drainer.operations.drain import drain
 from drainer.operations.resume import prepare_resume
-from drainer.operations.start import Prepared
+from drainer.operations.start import Prepared, Request
 from drainer.policy.dead_letter import LetterFilter
 from drainer.policy.failures import AfterDead, FailureSettings, OnFailure
 from drainer.policy.redrive import RedriveSettings
@@ -31,6 +32,7 @@ from drainer.sandbox import Broker
 from drainer.store.plan_file import PlanFile
 from kafka.sender import sending
 from kafka.topic import Topic, eventually, settle
+from view import samples
 
 DEAD_AGAIN = FailureSettings(on_failure=OnFailure.DEAD_LETTER)
 HANDLER = """
@@ -81,14 +83,15 @@ class Redrives:
     ) -> Prepared:
         source = self.folder / f"handler_{uuid.uuid4().hex}.py"
         source.write_text(HANDLER)
-        request = RedriveRequest(
+        request = Request(
             topic=self.topic.name,
+            group=default_group(self.topic.name),
             handler=load_handler(str(source)),
-            redrive=RedriveSettings(LetterFilter(sub_keys=sub_keys)),
             failures=failures,
             plan_path=self.folder / plan,
         )
-        return prepare_redrive(self.cluster, request, LocalSettings())
+        meant = RedriveSettings(LetterFilter(sub_keys=sub_keys))
+        return prepare_redrive(self.cluster, request, meant, LocalSettings())
 
     def redrive(self, *sub_keys: str, plan: str = "redrive.json") -> list[int]:
         """Which of those that died the handler got."""
@@ -245,3 +248,13 @@ def test_what_died_again_and_was_redriven_since_is_no_dead_letter_any_more(
     assert prepared.handler.target.handled == [1]
     assert (summary.exit_code, summary.sub_messages.dead) == (0, 1)
     assert summary.conserved
+
+
+def test_a_plan_reaches_on_to_the_end_that_a_new_leader_gave_the_log() -> None:
+    """Checked against the old leader's epoch, letters that came since would look cut off."""
+    plan = samples.plan()
+    known = replace(plan, partitions={0: PartitionPlan(0, 2, None, None, leader_epoch=3)})
+    found = extended(known, {0: LogBounds(0, 4, 4, 5), 1: LogBounds(1, 2, 2, 6)}).partitions
+    assert (found[0].end, found[0].leader_epoch) == (4, 5)
+    assert (found[1].start, found[1].end, found[1].leader_epoch) == (1, 2, 6)
+    assert extended(known, {0: LogBounds(0, 2, 2, 5)}).partitions == known.partitions

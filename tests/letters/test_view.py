@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from core.letters import Sample, as_record, there_and_back
-from drainer.letters.overview import LetterSurvey, Overview
+from drainer.letters.overview import LetterSurvey, Overview, RedriveProgress
 from drainer.letters.view import show_letter, show_overview
 from drainer.message import Barrier, SubMessage
 from drainer.policy.dead_letter import LetterFilter, read_letter
-from drainer.policy.redrive import RedriveProgress
 from view import samples
 
 NONE = RedriveProgress("drainer.redrive.orders.dead", None, {}, begun=False)

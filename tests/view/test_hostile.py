@@ -29,10 +29,9 @@ from drainer.errors import Halted
 from drainer.escape import is_printable
 from drainer.insight.view.estimate import estimate_page
 from drainer.insight.view.inspect import inspection_page
-from drainer.letters.overview import LetterSurvey
+from drainer.letters.overview import LetterSurvey, RedriveProgress
 from drainer.letters.view import letter_page, overview_page
 from drainer.policy.dead_letter import LetterFilter
-from drainer.policy.redrive import RedriveProgress
 from drainer.policy.rules.settings import RuleAccount, RuleSettings, SkipRule
 from drainer.testing import Certificate, Finding, Level
 from drainer.view.lines import LineView

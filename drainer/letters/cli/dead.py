@@ -13,7 +13,7 @@ from drainer.errors import EXIT_DONE, UsageError
 from drainer.letters.cli.options import Letters, LetterTopic, Redrives
 from drainer.letters.overview import whole_letter_as_json
 from drainer.letters.reading import find_letter, look_over
-from drainer.letters.redrive import redrive_progress
+from drainer.letters.redrive import default_group, redrive_progress
 from drainer.letters.view import show_letter, show_overview
 from drainer.view.terminal import Terminal
 
@@ -53,8 +53,9 @@ def list_(
     Example: `drainer dead list --dead-letter-topic orders.indexer.dead -b localhost:9092`
     """
     topic = where.dead_letter_topic
+    group = redrives.group or default_group(topic)
     with kafka.connect() as cluster:
-        redriven = redrive_progress(cluster, topic, redrives.group, redrives.plan, terminal.warn)
+        redriven = redrive_progress(cluster, topic, group, redrives.plan)
         found = look_over(cluster, topic, letters.filter(), limit, redriven, all_=all_)
     if terminal.json:
         known = None if redriven.plan is None else str(redriven.plan)

@@ -23,8 +23,9 @@ from drainer.cli.options import (
     Yes,
 )
 from drainer.letters.cli.options import Letters, LetterTopic, Redrives
-from drainer.letters.redrive import RedriveRequest, prepare_redrive
+from drainer.letters.redrive import default_group, prepare_redrive
 from drainer.loader import load_handler
+from drainer.operations.start import Request
 from drainer.policy.failures import OnFailure
 from drainer.policy.redrive import RedriveSettings
 from drainer.view.terminal import Terminal
@@ -81,19 +82,20 @@ def redrive(
     with watching.serving(terminal) as metrics:
         running = how.settings()
         settings = kafka.settings()
-        request = RedriveRequest(
+        request = Request(
             topic=where.dead_letter_topic,
+            group=redrives.group or default_group(where.dead_letter_topic),
             handler=load_handler(handler),
-            redrive=RedriveSettings(letters.filter(), max_redrives),
-            failures=failing.over(DEAD_AGAIN),
-            group=redrives.group,
             plan_path=redrives.plan,
             client_config=kafka.client_config,
-            mixed=mixed,
+            failures=failing.over(DEAD_AGAIN),
             rules=rules.over(),
         )
+        meant = RedriveSettings(letters.filter(), max_redrives)
         with connect(settings) as cluster:
-            prepared = settle_cap(cluster, prepare_redrive(cluster, request, running), limits)
+            prepared = settle_cap(
+                cluster, prepare_redrive(cluster, request, meant, running, mixed=mixed), limits
+            )
             return preview_and_drain(
                 *(context, terminal, cluster, prepared, running, metrics),
                 dry_run=dry_run,
