@@ -15,7 +15,7 @@ def test_auto_keeps_order_and_is_resumed_after_a_kill(
 ) -> None:
     topic = make_topic(operations(1_500, lanes=300))
     running = command.begin(topic, *AUTO, pause_ms=20)
-    running.says("auto:100")
+    running.says("to 100 at most")
     command.wait_for(running, "done", 1_000)
     running.kill()
 

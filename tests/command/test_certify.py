@@ -142,7 +142,7 @@ def test_the_sample_is_bounded_and_the_same_for_a_seed(
     [
         ("Missing", (), 2, "has no 'Missing'"),
         ("WithoutState", ("--handle",), 2, "no method `state`"),
-        ("Documents", ("--state", "nowhere.py:state"), 2, "no such handler file"),
+        ("Documents", ("--state", "nowhere.py:state"), 2, "there is no handler file"),
         ("DoesNotOpen", (), 3, "ConnectionError: no index there"),
         ("Documents", ("--partition", "9"), 3, "/9 does not exist"),
     ],

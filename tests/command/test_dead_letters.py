@@ -46,7 +46,7 @@ def test_the_topic_is_made_after_a_yes_and_not_before(
     outcome = command.drain(topic, *DEAD)
     assert dead in topics(topic.bootstrap)
     assert outcome.err.count(f"{dead}, which will be made") == 1
-    drained = command.drain(topic, "--dead-letter-topic", topic.name, code=3)
+    drained = command.drain(topic, "--group", "other", "--dead-letter-topic", topic.name, code=3)
     assert "is the topic that is drained" in drained.error
 
 

@@ -120,7 +120,7 @@ def test_without_java_spark_is_refused_with_what_to_install(
     outcome = command("run", *what, env=env, code=3)
 
     assert outcome.error == "Spark needs Java, and none was found"
-    assert "install a JDK" in outcome.hint
+    assert "Install a JDK" in outcome.hint
     assert command.left_behind == []
 
 

@@ -113,6 +113,7 @@ def test_the_handlers_for_a_hot_row_work_as_they_are_printed(tmp_path: Path) -> 
     assert (bulk.bundling.most, bulk.bundling.linger_s) == (500, 0.005)
 
 
+@pytest.mark.long
 def test_the_tests_of_a_handler_work_as_they_are_printed(tmp_path: Path) -> None:
     correctness = (ROOT / "docs/correctness.md").read_text()
     section = correctness.split("## Checking a handler")[1]
