@@ -98,7 +98,9 @@ def test_what_a_handler_prints_and_logs_is_part_of_the_log(
     assert {line["message"] for line in of(outcome.err, "log")} == {f"logged {n}" for n in range(3)}
 
     file.write_text(SETS_UP_LOGGING + HANDLER)
-    again = command("run", *what, "--handler", f"{file}:Talks", "--group", "h", "--yes", "--json", *AS_JSON)
+    again = command(
+        "run", *what, "--handler", f"{file}:Talks", "--group", "h", "--yes", "--json", *AS_JSON
+    )
     assert of(again.err, "summary"), "a handler that sets up logging does not switch the log off"
     printed = {line["message"] for line in of(again.err, "output")}
     assert {f"logged {n}" for n in range(3)} <= printed  # by its own handler now
