@@ -19,6 +19,7 @@ from drainer.engine.workers import (
     insist_on_done,
     watch_interval_s,
 )
+from drainer.errors import DrainerError
 from drainer.message import SubMessage
 
 AHEAD = 32  # sub-messages that wait for a free thread, so that none waits for the event loop
@@ -94,7 +95,11 @@ class ThreadWorkers:
         take = self._starter.take
         most = self._concurrency + min(self._concurrency, AHEAD)
         while self._out < most and not self._stopping:
-            sub = take()
+            try:
+                sub = take()
+            except DrainerError as error:  # by coalesce; what other threads have done counts
+                self._broken(error)
+                return
             if sub is None:
                 self._idle()
                 return
@@ -174,12 +179,8 @@ class ThreadWorkers:
 
     def _collect(self) -> None:
         self._called = False
-        try:
-            while self._outbox:
-                self._take_back(*self._outbox.popleft())
-        except BaseException:  # it ends the drain, but what the others have done counts
-            self._loop.call_soon(self._collect)
-            raise
+        while self._outbox:
+            self._take_back(*self._outbox.popleft())
         if self._stopping and self._out <= 0 and not self._overdue:
             self._drained.set()
         self.wake()

@@ -17,7 +17,6 @@ from drainer.core.progress import Counts
 from drainer.engine import pump
 from drainer.engine.outcome import concluded
 from drainer.engine.settings import LocalSettings
-from drainer.engine.status import Status
 from drainer.errors import AccountWrong
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
@@ -45,28 +44,6 @@ def test_a_drain_that_is_done_is_failed_when_its_account_does_not_add_up() -> No
 
 
 LATE = FailureSettings(timeout_s=0.05, max_outage_s=3600)
-
-
-def test_threads_that_were_all_overdue_work_again_when_they_return(tmp_path: Path) -> None:
-    let_go = threading.Event()
-
-    def step(sub: SubMessage) -> None:
-        if sub.message.offset < 3:
-            assert let_go.wait(8)
-
-    def observe(status: Status) -> None:
-        if status.failures.late == 2:  # the thread, and the one in its stead
-            let_go.set()
-
-    rehearsal = Rehearsal(tmp_path, {0: log_of(*([f"k{n}"] for n in range(50)))}, failures=LATE)
-    rehearsal.settings = LocalSettings(concurrency=1, plan_interval_s=0.02, grace_s=5)
-    rehearsal.observe = observe
-    handler = OnThreads(step)
-    summary = rehearsal.drain(handler)
-
-    assert summary.exit_code == 0
-    assert summary.sub_messages.done == 50
-    assert not handler.account.breaches
 
 
 def test_threads_that_never_return_halt_the_drain_when_none_is_left(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from drainer.engine.local import LocalDrain
 from drainer.engine.pump import SLICE_CHECK
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status
-from drainer.message import Message, SubMessage
+from drainer.message import SubMessage
 
 both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
 
@@ -49,41 +48,6 @@ def test_pending_memory_stays_below_the_buffer(
     slack = SLICE_CHECK * (message_bytes + MESSAGE_BYTES + SUB_MESSAGE_BYTES)
     assert MIB // 4 < most <= MIB // 2 + slack
     assert most <= MIB
-
-
-@pytest.mark.parametrize(("subs", "payload_bytes"), [(2_000, 0), (1, 200_000), (20, 20_000)])
-@both_kinds
-def test_what_split_makes_of_messages_stays_within_the_buffer(
-    kind: type[OnTheLoop | OnThreads], subs: int, payload_bytes: int, tmp_path: Path
-) -> None:
-    made = done = most = 0
-
-    class Unpacks(kind):  # type: ignore[valid-type,misc]
-        def split(self, message: Message) -> Iterable[SubMessage]:
-            nonlocal made, most
-            made += subs
-            most = max(most, made - done)
-            for index in range(subs):
-                yield SubMessage(f"{message.offset}-{index}", bytes(payload_bytes))
-
-    def finish(sub: SubMessage) -> None:
-        nonlocal done
-        done += 1
-
-    async def finish_on_the_loop(sub: SubMessage) -> None:
-        await asyncio.sleep(0)
-        finish(sub)
-
-    rehearsal = Rehearsal(
-        tmp_path,
-        {0: log_of(*([f"k{n}"] for n in range(8 if subs > 100 else 60)))},
-        LocalSettings(concurrency=4, buffer_bytes=2 * MIB, plan_interval_s=0.1),
-    )
-    handler = Unpacks(finish_on_the_loop if kind is OnTheLoop else finish)
-
-    assert rehearsal.drain(handler).exit_code == 0
-    each = SUB_MESSAGE_BYTES + payload_bytes
-    assert most <= max(subs, MIB // each) + subs + 8, "and what workers are at"
 
 
 @pytest.mark.parametrize("buffer_bytes", [0, 1, MIB])

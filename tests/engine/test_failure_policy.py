@@ -19,7 +19,6 @@ from made_up_kafka import (
     log_of,
 )
 
-from drainer.core.parked import ParkedLanes
 from drainer.engine.settings import LocalSettings
 from drainer.errors import Interrupted, LockLost
 from drainer.handler import Fatal, Retry, Skip
@@ -44,24 +43,6 @@ def poison(*offsets: int) -> Callable[[SubMessage], None]:
 
 def places(*offsets: int) -> set[Place]:
     return {(0, offset, 0) for offset in offsets}
-
-
-@both_kinds
-def test_dead_letters_are_counted_and_their_lanes_go_on(kind: Kind, tmp_path: Path) -> None:
-    rehearsal = Rehearsal(
-        tmp_path, {0: LOG}, failures=_with(on_failure=OnFailure.DEAD_LETTER, retries=1)
-    )
-    handler = handler_of(kind, poison(13, 57))
-
-    summary = rehearsal.drain(handler)
-
-    assert (summary.status, summary.exit_code) == ("done", 6)
-    assert summary.sub_messages.dead == 2
-    assert summary.messages.dead == 2
-    assert summary.conserved
-    assert sorted(rehearsal.letters.written) == sorted(places(13, 57))
-    assert rehearsal.group.committed == {0: 100}
-    assert (0, 23, 0) in handler.account.finished
 
 
 def test_a_letter_that_is_not_acknowledged_is_pending_and_its_lane_waits(tmp_path: Path) -> None:
@@ -115,33 +96,6 @@ def test_letters_under_way_are_not_waited_for_once_the_group_is_another_s(
     assert rehearsal.drain(handler_of(OnTheLoop, poison(13))).exit_code == 4
 
     assert rehearsal.letters.closed_within_s == [grace_s]
-
-
-@both_kinds
-def test_a_parked_lane_is_pending_and_all_others_are_drained(kind: Kind, tmp_path: Path) -> None:
-    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=_with(on_failure=OnFailure.PARK))
-    handler = handler_of(kind, poison(13))
-
-    summary = rehearsal.drain(handler)
-
-    assert (summary.status, summary.exit_code) == ("halted", 5)
-    assert "1 lane" in (summary.error or "")
-    assert "parked" in (summary.error or "")
-    lane = places(*range(13, 100, 10))
-    assert set(handler.account.finished) == rehearsal.places - lane
-    assert summary.sub_messages.pending == len(lane)
-    assert summary.messages.pending == len(lane)
-    assert summary.conserved
-    assert rehearsal.group.committed == {0: 13}
-    plan = rehearsal.file.load().plan
-    (named,) = plan.parked_lanes.first
-    assert (named.key, named.place) == ("'k3'", f"{plan.topic}/0/13[0]")
-    assert named.error.startswith("ValueError")
-    assert summary.parked == plan.parked_lanes
-    mended = handler_of(kind, poison())
-    assert rehearsal.drain(mended).exit_code == 0
-    assert set(mended.account.began) == lane
-    assert rehearsal.file.load().plan.parked_lanes == ParkedLanes()
 
 
 def test_a_lane_parked_behind_a_dead_letter_stays_so_in_the_next_run(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,9 @@ from made_up_kafka import (
     tick,
 )
 
-from drainer.core.lanes import Lanes
 from drainer.engine.settings import LocalSettings
-from drainer.engine.threads import ThreadWorkers
-from drainer.errors import HandleFailed, Interrupted, Refused
+from drainer.errors import Interrupted, Refused
 from drainer.message import Message, SubMessage
-from drainer.policy.failures import FailureSettings
 
 both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
 
@@ -124,31 +120,6 @@ def test_a_wrong_split_halts_and_names_the_offset(
     mended = OnTheLoop()
     assert rehearsal.drain(mended).exit_code == 0
     assert set(mended.account.began) == rehearsal.places - set(handler.account.finished)
-
-
-def test_a_split_that_changes_its_mind_is_found_out_at_the_resume(tmp_path: Path) -> None:
-    others_done = asyncio.Event()
-
-    async def fail_last(sub: SubMessage) -> None:
-        if sub.key == "bad":
-            await others_done.wait()
-            raise ValueError("no")
-        if sub.key == "c":
-            others_done.set()
-
-    log = log_of(["z"], ["a", "bad", "c"], ["y"])
-    rehearsal = Rehearsal(tmp_path, {0: log}, failures=FailureSettings(max_doubt_s=0))
-    rehearsal.drain(OnTheLoop(fail_last))
-    changed = WithSplit(1, lambda message: [SubMessage("a"), SubMessage("b"), SubMessage("c")])
-
-    summary = rehearsal.drain(changed)
-
-    assert summary.exit_code == 5
-    assert "not deterministic: orders/0/1 " in (summary.error or "")
-    assert changed.account.began == []
-    mended = OnTheLoop()
-    assert rehearsal.drain(mended).exit_code == 0
-    assert mended.account.began == [(0, 1, 1)]
 
 
 async def forgotten(sub: SubMessage) -> None:
@@ -256,64 +227,3 @@ def test_an_open_may_refuse_in_its_own_words(tmp_path: Path) -> None:
 
     with pytest.raises(Refused, match=r"^--set url=\.\.\. is missing$"):
         Rehearsal(tmp_path, {0: WIDE}).drain(Refusing())
-
-
-def test_what_other_threads_have_done_counts_when_one_result_ends_the_drain() -> None:
-    first, second = SubMessage("a"), SubMessage("b")
-    workers: Any = None
-
-    class Two:
-        lanes, ready = Lanes(), 0
-
-        def __init__(self) -> None:
-            self.waiting = [second, first]
-            self.finished: list[SubMessage] = []
-            self.finish = self.finished.append
-
-        def take(self) -> SubMessage | None:
-            return self.waiting.pop() if self.waiting else None
-
-        def finish_and_take(self, sub: SubMessage) -> SubMessage | None:
-            raise NotImplementedError
-
-    def handle(sub: SubMessage) -> None:
-        if sub is first:
-            raise ValueError("no")
-        while not workers._outbox:
-            time.sleep(0.0005)
-
-    class Judge:
-        def failed(self, sub: SubMessage, error: BaseException) -> None:
-            raise HandleFailed("coalesce, of what was to be next, failed")
-
-    async def play() -> list[SubMessage]:
-        nonlocal workers
-        ended: list[object] = []
-
-        def end(_: object, context: dict[str, object]) -> None:
-            ended.append(context["exception"])
-            workers.begin_no_more()
-
-        asyncio.get_running_loop().set_exception_handler(end)
-        judge: Any = Judge()
-        workers = ThreadWorkers(
-            two,
-            handle,
-            2,
-            0.0,
-            judge,
-            ended.append,
-            lambda: None,
-            lambda took, gap: 0,
-        )
-        workers.start()
-        workers.wake()
-        while len(workers._outbox) < 2:
-            time.sleep(0.0005)  # noqa: ASYNC251 - the loop hears of both at once
-        await asyncio.sleep(0)
-        await asyncio.wait_for(workers.drain(), 5)
-        assert len(ended) == 1
-        return two.finished
-
-    two = Two()
-    assert asyncio.run(play()) == [second]
