@@ -13,6 +13,7 @@ from command.process import ON_THREADS, Command
 from command.record import every_place
 from drainer.kafka.cluster import Cluster
 
+
 def account(done: int, pending: int = 0) -> dict[str, int]:
     return {
         "read": done + pending,
