@@ -158,8 +158,8 @@ def freeze(
         )
     info = cluster.topic(topic)
     numbers = info.chosen(partitions)
-    _insist_on_bound(cluster, topic, numbers, "--from", from_)
-    _insist_on_bound(cluster, topic, numbers, "--until", until)
+    _insist_on_bound(numbers, "--from", from_)
+    _insist_on_bound(numbers, "--until", until)
     if without := [number for number in numbers if not info.leaders[number]]:
         raise Refused(
             f"partition {listed(without)} of {topic} has no leader: its brokers are down",
@@ -273,23 +273,11 @@ def _parse(option: str, text: str, words: Sequence[Bound]) -> Bound:
     raise UsageError(f"{option} {text!r} is neither {known}, an offset nor a time", hint=_TIME_HINT)
 
 
-def _insist_on_bound(
-    cluster: Cluster, topic: str, numbers: Sequence[int], option: str, bound: Bound
-) -> None:
+def _insist_on_bound(numbers: Sequence[int], option: str, bound: Bound) -> None:
     if bound.offset is not None and len(numbers) > 1:
         raise UsageError(
             f"{option} {bound} can't be the offset of {len(numbers)} partitions",
             hint="choose one partition, or give a time (@...), which fits all of them",
-        )
-    if bound.time_ms is None:
-        return
-    policy = cluster.topic_config(topic).get("cleanup.policy")
-    if policy is None or "compact" in policy:
-        why = "is compacted" if policy else "may be compacted, and this user may not look"
-        raise Refused(
-            f"topic {topic} {why}: its brokers may name a wrong offset for the time of {option}",
-            hint="name an offset instead of a time, with --partition for each partition"
-            + ("" if policy else f"; or grant DESCRIBE_CONFIGS on topic {topic} to this user"),
         )
 
 
@@ -308,6 +296,33 @@ def _insist_on_log(
             )
 
 
+def _insist_on_answers(
+    cluster: Cluster,
+    topic: str,
+    bound: Bound,
+    found: Mapping[int, int | None],
+    logs: Mapping[int, LogBounds],
+) -> None:
+    """Refuse where a broker may be wrong about it that no record is so late.
+
+    Compaction leaves the time of a record that it removed in the index. The broker looks only into
+    the first segment whose index reaches a time, and finds none there.
+    """
+    unnamed = [n for n, log in logs.items() if found[n] is None and log.start < log.end]
+    if not unnamed:
+        return
+    policy = cluster.topic_config(topic).get("cleanup.policy")
+    if policy is not None and "compact" not in policy:
+        return
+    why = "is compacted" if policy else "may be compacted, and this user may not look"
+    raise Refused(
+        f"the brokers name no record of {bound} or later on partition {listed(unnamed)} of {topic},"
+        f" which {why}: they may be wrong",
+        hint="name an offset instead of a time, or say --until end"
+        + ("" if policy else f"; or grant DESCRIBE_CONFIGS on topic {topic} to this user"),
+    )
+
+
 def _places(
     cluster: Cluster,
     topic: str,
@@ -320,6 +335,7 @@ def _places(
     found: Mapping[int, int | None] = committed
     if bound.time_ms is not None:
         found = cluster.offset_at(topic, dict.fromkeys(logs, bound.time_ms))
+        _insist_on_answers(cluster, topic, bound, found, logs)
     places: dict[int, int] = {}
     for number, log in logs.items():
         at = found.get(number)

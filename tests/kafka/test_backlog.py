@@ -195,12 +195,16 @@ def test_a_time_is_the_first_record_by_offset_that_is_as_late(
     producer.abort_transaction()
 
 
-def test_a_time_on_a_compacted_topic_is_refused(
+def test_that_no_record_is_so_late_is_not_believed_on_a_compacted_topic(
     cluster: Cluster, bootstrap: str, topic_name: str
 ) -> None:
-    """What compaction removed stays in the index by time, and brokers name wrong offsets."""
-    Topic(bootstrap, topic_name, config={"cleanup.policy": "compact,delete"})
-    for bounds in ((Bound(time_ms=NOON_MS), parse_until("end")), (EARLIEST, Bound(time_ms=1))):
+    """What compaction removed stays in the index by time, and brokers name no record for it."""
+    topic = Topic(bootstrap, topic_name, config={"cleanup.policy": "compact,delete"})
+    topic.stamp([("a", NOON_MS), ("b", NOON_MS + 2)])
+    late, between = Bound(time_ms=NOON_MS + 3), Bound(time_ms=NOON_MS + 1)
+    for bounds in ((late, parse_until("end")), (EARLIEST, late)):
         with pytest.raises(Refused, match="is compacted") as raised:
             freeze(cluster, topic_name, None, None, *bounds)
         assert "name an offset" in (raised.value.hint or "")
+    assert freeze(cluster, topic_name, None, None, between).partitions[0].start == 1
+    assert freeze(cluster, topic_name, None, None, EARLIEST, between).partitions[0].end == 1
