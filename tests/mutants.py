@@ -374,10 +374,10 @@ MUTANTS = [
     Mutant(
         "retry-before-its-time",
         "failure policy, retries",
-        "drainer/policy/retries.py",
+        "drainer/policy/admission.py",
         "        while self._heap and self._heap[0][0] <= now_s:\n",
         "        while self._heap:\n",
-        ("tests/core/test_retries.py",),
+        (ADMISSION,),
     ),
     Mutant(
         "breaker-never-opens",

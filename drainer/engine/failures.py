@@ -24,7 +24,7 @@ from drainer.escape import printable
 from drainer.handler import Fatal, Retry, Skip
 from drainer.loader import describe
 from drainer.message import SubMessage
-from drainer.policy.admission import Admission, Rate
+from drainer.policy.admission import Admission, Rate, Retries
 from drainer.policy.breaker import Breaker
 from drainer.policy.failures import (
     NOTHING,
@@ -34,7 +34,6 @@ from drainer.policy.failures import (
     FailureSettings,
     Fate,
 )
-from drainer.policy.retries import Retries
 
 TICK_LEAST_S = 0.001
 BACK_AGAIN_S = 0.05  # after it was not the time to try one again

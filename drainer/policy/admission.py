@@ -6,11 +6,12 @@ It has the dispatcher's face to workers, and stands before it only while it is n
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
 
 from drainer.core.dispatch import Dispatcher
 from drainer.message import SubMessage
 from drainer.policy.breaker import Breaker
-from drainer.policy.retries import Retries
 
 BURST_S = 0.05  # of the rate may start at once: event loops are not on time
 
@@ -37,6 +38,38 @@ class Rate:
         """When the next one may start."""
         self.allowed(now_s)
         return now_s + max(0.0, 1 - self._tokens) / self.per_s
+
+
+class Retries:
+    """Sub-messages that wait for their next attempt, by when they are due; each holds its lane.
+
+    Of those due at once, the one that came first is the first.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, SubMessage]] = []
+        self._ties = count()
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def due_s(self) -> float | None:
+        """When the first of them is due."""
+        return self._heap[0][0] if self._heap else None
+
+    def push(self, sub: SubMessage, at_s: float) -> None:
+        heappush(self._heap, (at_s, next(self._ties), sub))
+
+    def pop(self) -> SubMessage:
+        """The first of them, due or not."""
+        return heappop(self._heap)[2]
+
+    def pop_due(self, now_s: float) -> list[SubMessage]:
+        due: list[SubMessage] = []
+        while self._heap and self._heap[0][0] <= now_s:
+            due.append(self.pop())
+        return due
 
 
 class Admission:

@@ -100,7 +100,7 @@ class Together:
 
 
 class Watched:
-    """A search on a downstream: at each look the limit, what is settled, and what was done."""
+    """A search on a downstream: at each look the limit."""
 
     def __init__(
         self, downstream: Flow | Pool | Together, first: int = 20, most: int = 2_000
@@ -108,21 +108,12 @@ class Watched:
         self.downstream = downstream
         self.knee = ConcurrencyLimit(first, most)
         self.limits: list[int] = []
-        self.settled: list[int | None] = []
-        self.whys: list[str] = []
 
     def watch(self, seconds: float) -> Watched:
         for _ in range(round(seconds / LOOK_S)):
             self.knee.hear(self.downstream.look(self.knee.limit))
             self.limits.append(self.knee.limit)
-            self.settled.append(self.knee.settled)
-            self.whys.append(self.knee.why)
         return self
-
-    def first_settled_s(self) -> float:
-        """How long it took; a year when it never did."""
-        looks = (n for n, settled in enumerate(self.settled) if settled is not None)
-        return next(looks, 365 * 86_400 * 10) * LOOK_S
 
     def near(self, best: int, within: float, since_s: float) -> float:
         """The share of the looks since then at which the limit was as near to ``best``."""

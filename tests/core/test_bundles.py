@@ -109,9 +109,7 @@ def test_a_folded_one_that_fails_is_folded_in_halves() -> None:
     "broken",
     [
         lambda earlier, later: 1 / 0,
-        lambda earlier, later: later.payload,
         lambda earlier, later: SubMessage("another"),
-        lambda earlier, later: Barrier(),
     ],
 )
 def test_a_broken_coalesce_is_told_and_nothing_is_finished(

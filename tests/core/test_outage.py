@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from drainer.core.progress import Outcome
 from drainer.engine.failures import BACK_AGAIN_S
 from drainer.message import SubMessage
-from drainer.policy.admission import Admission
+from drainer.policy.admission import Admission, Retries
 from drainer.policy.breaker import PROBE_MOST_S, Breaker
 from drainer.policy.failures import Decision, FailurePolicy, FailureSettings, Fate, OnFailure
-from drainer.policy.retries import Retries
 
 from .messages import deliver, one_partition
 
@@ -72,15 +71,15 @@ class Run:
                     admission.finish(sub)
                     continue
                 at_work = self.dispatcher.lanes.running + self.dispatcher.ready
-                verdict = self.judge.failed(sub, ledger.subs_done, at_work, self.now_s)
+                decision = self.judge.failed(sub, ledger.subs_done, at_work, self.now_s)
                 doubted.discard(sub)
-                if verdict.fate is Fate.RETRY:
+                if decision.fate is Fate.RETRY:
                     self.dispatcher.hold(sub)
-                    self.retries.push(sub, verdict.at_s)
-                    if verdict.in_doubt:
+                    self.retries.push(sub, decision.at_s)
+                    if decision.in_doubt:
                         doubted.add(sub)
                 else:
-                    self._give_up(sub, verdict)
+                    self._give_up(sub, decision)
             if not self.breaker.open:
                 for sub in self.retries.pop_due(self.now_s):
                     at_work = self.dispatcher.lanes.running + self.dispatcher.ready
@@ -95,13 +94,13 @@ class Run:
                     else:
                         self.dispatcher.release(sub)
 
-    def _give_up(self, sub: SubMessage, verdict: Decision) -> None:
-        if verdict.fate is Fate.HALT:
-            self.halted = verdict.why or "halted"
+    def _give_up(self, sub: SubMessage, decision: Decision) -> None:
+        if decision.fate is Fate.HALT:
+            self.halted = decision.why or "halted"
             return
         self.given_up[sub.message.offset] = self.now_s
         behind = self.dispatcher.lanes.behind(sub)
-        if behind is not None and verdict.why is None and self.dispatcher.ledgers[0].subs_done:
+        if behind is not None and decision.why is None and self.dispatcher.ledgers[0].subs_done:
             self.judge.expect(behind, self.now_s)
         self.judge.gave_up(sub, self.dispatcher.ledgers[0].subs_done, self.count)
         self.dispatcher.finish(sub, Outcome.DEAD)
@@ -123,13 +122,10 @@ def policy(**named: object) -> FailureSettings:
     return FailureSettings(**({"retries": 3, "on_failure": OnFailure.DEAD_LETTER} | named))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("on_failure", OnFailure)
-@pytest.mark.parametrize("retries", [0, 1, 3])
-@pytest.mark.parametrize("lanes", [1, 2, 3, 20, 49, 400])
-def test_an_outage_of_ten_seconds_gives_nothing_up(
-    lanes: int, retries: int, on_failure: OnFailure
-) -> None:
-    run = Run(away(0.3, 10.3), lanes, policy=policy(retries=retries, on_failure=on_failure))
+@pytest.mark.parametrize("retries", [0, 3])
+@pytest.mark.parametrize("lanes", [1, 3, 49, 400])
+def test_an_outage_of_ten_seconds_gives_nothing_up(lanes: int, retries: int) -> None:
+    run = Run(away(0.3, 10.3), lanes, policy=policy(retries=retries))
     assert (run.halted, run.given_up) == (None, {})
     assert run.breaker.opened == 1
     assert run.now_s < 11 + PROBE_MOST_S + 400 * 0.015, "it goes on soon after"
@@ -160,7 +156,7 @@ def test_no_outage_gives_anything_up(
 
 
 @pytest.mark.parametrize("retries", [0, 3])
-@pytest.mark.parametrize("lanes", [1, 2, 7])
+@pytest.mark.parametrize("lanes", [1, 7])
 def test_a_bad_message_is_given_up_in_an_outage_too(lanes: int, retries: int) -> None:
     bad = either(always(150), away(1, 20))
     run = Run(bad, lanes, count=1_000 * lanes, policy=policy(retries=retries))
@@ -168,7 +164,7 @@ def test_a_bad_message_is_given_up_in_an_outage_too(lanes: int, retries: int) ->
     assert set(run.given_up) == {150}
 
 
-@pytest.mark.parametrize("retries", [0, 1, 3])
+@pytest.mark.parametrize("retries", [0, 3])
 def test_among_others_a_bad_message_is_given_up_as_soon_as_its_retries_are_spent(
     retries: int,
 ) -> None:
@@ -199,19 +195,12 @@ def test_an_outage_without_an_end_halts() -> None:
         assert len(run.given_up) <= (lanes == 1)
 
 
-@pytest.mark.parametrize("lanes", [1, 3, 20, 400])
-def test_a_handler_that_is_broken_from_the_start_halts_within_seconds(lanes: int) -> None:
+@pytest.mark.parametrize("lanes", [1, 20, 400])
+def test_a_handler_that_is_broken_from_the_start_gives_up_next_to_nothing(lanes: int) -> None:
     run = Run(away(0, 1e9), lanes, policy=policy(on_failure=OnFailure.HALT))
     assert run.halted is not None
     assert run.now_s < 5
-
-
-@pytest.mark.parametrize("on_failure", [OnFailure.DEAD_LETTER, OnFailure.SKIP])
-@pytest.mark.parametrize("lanes", [1, 3, 20, 400])
-def test_a_handler_that_is_broken_from_the_start_gives_up_next_to_nothing(
-    lanes: int, on_failure: OnFailure
-) -> None:
-    run = Run(away(0, 1e9), lanes, policy=policy(on_failure=on_failure))
+    run = Run(away(0, 1e9), lanes)
     assert "nothing has succeeded" in (run.halted or "")
     assert len(run.given_up) <= 3
     assert run.now_s < 3 * 60
@@ -230,7 +219,7 @@ def test_many_bad_messages_do_not_hold_a_drain_up(lanes: int, retries: int) -> N
 
 
 @pytest.mark.parametrize("retries", [0, 3])
-@pytest.mark.parametrize(("count", "concurrency"), [(60, 4), (60, 8), (100, 8), (100, 32)])
+@pytest.mark.parametrize(("count", "concurrency"), [(60, 4), (100, 32)])
 @pytest.mark.parametrize("lanes", [200, 2_000])
 def test_many_bad_messages_next_to_each_other_hold_a_drain_up_once(
     lanes: int, count: int, concurrency: int, retries: int
@@ -243,7 +232,7 @@ def test_many_bad_messages_next_to_each_other_hold_a_drain_up_once(
     assert run.now_s < count * PROBE_MOST_S
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("latency_s", [0.001, 0.01])
 @pytest.mark.parametrize("lanes", [8, 20])
 def test_lanes_that_come_to_a_bad_message_one_after_the_other_are_no_outage(

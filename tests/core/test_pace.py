@@ -41,7 +41,7 @@ def play(
     return course
 
 
-@pytest.mark.parametrize("size", [10, 100, 700, 1_000, 4_000, 50_000])
+@pytest.mark.parametrize("size", [10, 700, 50_000])
 def test_a_size_that_stays_is_read_at_its_cap(size: int) -> None:
     cap = limits().cap(size).messages_per_s
     course = play(RateLimiter(limits()), round(20 * cap), lambda _: size)
@@ -117,8 +117,8 @@ def workload(messages: int, fan_out: int) -> Workload:
 def test_a_forecast_takes_as_long_as_reading_at_the_cap() -> None:
     cap = limits().cap(1_000).messages_per_s
     setting = Setting(Distribution.constant(0.001), read_cap=cap)
-    found = forecast(workload(100_000, 2), setting, Order.SUB_KEY, 100)
-    course = play(RateLimiter(limits()), 100_000, lambda _: 1_000)
+    found = forecast(workload(20_000, 2), setting, Order.SUB_KEY, 100)
+    course = play(RateLimiter(limits()), 20_000, lambda _: 1_000)
     assert found.bound == READ_CAP
     assert found.seconds == pytest.approx(course[-1][0], rel=CLOSE)
 
@@ -126,6 +126,6 @@ def test_a_forecast_takes_as_long_as_reading_at_the_cap() -> None:
 def test_a_forecast_takes_as_long_as_writing_at_the_cap() -> None:
     cap = limits().cap(500).messages_per_s
     setting = Setting(Distribution.constant(0.001), read_cap=10 * cap, write_cap=cap)
-    found = forecast(workload(50_000, 2), setting, Order.SUB_KEY, 100)
+    found = forecast(workload(10_000, 2), setting, Order.SUB_KEY, 100)
     assert found.bound == WRITE_CAP
-    assert found.seconds == pytest.approx(100_000 / cap, rel=CLOSE)
+    assert found.seconds == pytest.approx(20_000 / cap, rel=CLOSE)

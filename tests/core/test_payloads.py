@@ -49,9 +49,7 @@ def estimated(*payloads: Any) -> int:
 
 
 MAKES: list[Callable[[int], Any]] = [
-    lambda n: bytes(10_000 + n),
     lambda n: "ä" * (5_000 + n),
-    lambda n: bytearray(10_000 + n),
     lambda n: memoryview(bytes(10_000 + n)),
     lambda n: {f"field {n} {i}": f"text {n} {i}" * 20 for i in range(100)},
     lambda n: [{"id": f"{n} {i}", "rows": [n + i + j + 0.5 for j in range(20)]} for i in range(30)],
@@ -95,7 +93,7 @@ def test_what_cannot_be_measured_counts_as_nothing() -> None:
     assert estimated() == 0
 
 
-@pytest.mark.parametrize("each", [1, 3, 50])
+@pytest.mark.parametrize("each", [1, 50])
 def test_over_many_messages_large_ones_here_and_there_are_counted(each: int) -> None:
     random, payloads = Random(7), Payloads()
     estimates = taken = 0

@@ -19,9 +19,8 @@ from drainer.core.lanes import look_ahead
 from drainer.core.ledger import Ledger
 from drainer.core.order import LANE_OF, Order
 from drainer.message import Barrier, Message, SubMessage
-from drainer.policy.admission import Admission, Rate
+from drainer.policy.admission import Admission, Rate, Retries
 from drainer.policy.breaker import Breaker
-from drainer.policy.retries import Retries
 
 # The engine's (engine/pump.py, engine/local.py, engine/failures.py).
 SLICE_S = 0.005
