@@ -65,7 +65,7 @@ MUTANTS = [
         "drainer/core/lanes.py",
         "        if sub.lane is ALONE_RUNNING:\n",
         "        if sub.lane is None:\n",
-        (LANES,),
+        (LANES, LAWS),
     ),
     Mutant(
         "several-keys-head-one-lane",
@@ -73,7 +73,7 @@ MUTANTS = [
         "drainer/core/lanes.py",
         "            if not turn.behind:\n",
         "            if turn.behind == 1:\n",
-        (LANES,),
+        (LANES, LAWS),
     ),
     Mutant(
         "coldest-lane-first",
@@ -81,7 +81,7 @@ MUTANTS = [
         "drainer/core/lanes.py",
         "            rank = self._filled.bit_length() - 1\n",
         "            rank = (self._filled & -self._filled).bit_length() - 1\n",
-        (LANES,),
+        (LANES, LAWS),
     ),
     Mutant(
         "worker-stays-on-cold-lane",
@@ -89,7 +89,7 @@ MUTANTS = [
         "drainer/core/lanes.py",
         "and lane.waiting.bit_length() >= self._filled.bit_length()",
         "and lane.waiting.bit_length() >= 1",
-        (LANES,),
+        (LANES, LAWS),
     ),
     Mutant(
         "lane-of-each-partition",
@@ -97,7 +97,7 @@ MUTANTS = [
         "drainer/core/dispatch.py",
         "            elif sub.keys is None:\n                push(sub, sub.key)\n",
         "            elif sub.keys is None:\n                push(sub, (partition, sub.key))\n",
-        (DISPATCH,),
+        (DISPATCH, LAWS),
     ),
     Mutant(
         "barrier-does-not-wait",
@@ -105,7 +105,7 @@ MUTANTS = [
         "drainer/core/dispatch.py",
         "            if first is not sub.message or not _is_next(sub):\n",
         "            if first is None:\n",
-        (DISPATCH,),
+        (DISPATCH, LAWS),
     ),
     Mutant(
         "barrier-ignores-its-own-message",
@@ -122,7 +122,7 @@ MUTANTS = [
         "drainer/core/dispatch.py",
         "            gate.running = True\n",
         "            gate.running = False\n",
-        (DISPATCH,),
+        (DISPATCH, LAWS),
     ),
     # --- commit ---
     Mutant(
@@ -131,7 +131,7 @@ MUTANTS = [
         "drainer/core/ledger.py",
         "self.watermark = pending[0].offset if pending else self.position",
         "self.watermark = pending[0].offset + 1 if pending else self.position",
-        (LEDGER,),
+        (LEDGER, LAWS),
     ),
     Mutant(
         "commit-before-the-plan",
@@ -165,7 +165,7 @@ MUTANTS = [
         "drainer/core/ledger.py",
         "        self.subs_otherwise[outcome] += 1\n",
         "        self.subs_otherwise[outcome] += outcome is not Outcome.DEAD\n",
-        (LEDGER,),
+        (LEDGER, LAWS),
     ),
     Mutant(
         "message-has-the-last-fate",
@@ -173,7 +173,7 @@ MUTANTS = [
         "drainer/core/ledger.py",
         "        part.fate = part.fate.or_worse(outcome)\n",
         "        part.fate = outcome\n",
-        (LEDGER,),
+        (LEDGER, LAWS),
     ),
     Mutant(
         "pending-counted-as-read-twice",
@@ -198,7 +198,7 @@ MUTANTS = [
         "drainer/core/ledger.py",
         "            self.watermark = self.position\n",
         "            pass\n",
-        (LEDGER,),
+        (LEDGER, LAWS),
     ),
     Mutant(
         "empty-message-stays",
@@ -206,7 +206,7 @@ MUTANTS = [
         "drainer/core/ledger.py",
         "                self.watermark = offset + 1\n",
         "                self.watermark = offset\n",
-        (LEDGER,),
+        (LEDGER, LAWS),
     ),
     Mutant(
         "position-before-its-messages",
@@ -236,7 +236,7 @@ MUTANTS = [
         "drainer/core/ledger.py",
         "                self._changed_partial.append(message)\n",
         "                pass\n",
-        (LEDGER,),
+        (LEDGER, LAWS),
     ),
     Mutant(
         "journal-tells-a-part-once",
@@ -244,7 +244,7 @@ MUTANTS = [
         "drainer/core/ledger.py",
         "                message.part.changed = False\n",
         "                pass\n",
-        (LEDGER,),
+        (LEDGER, LAWS),
     ),
     Mutant(
         "journal-goes-on-past-a-full-disk",
@@ -319,7 +319,7 @@ MUTANTS = [
         "drainer/core/dispatch.py",
         "        self.lanes = Lanes(self._rest, self.parked.copy())\n",
         "        self.lanes = Lanes(self._rest)\n",
-        (DISPATCH,),
+        (DISPATCH, LAWS),
     ),
     Mutant(
         "resume-forgets-fates",
@@ -327,7 +327,7 @@ MUTANTS = [
         "drainer/core/ledger.py",
         "        part.fate = fate_of(message.offset, self._earlier_fates)\n",
         "        part.fate = DONE\n",
-        (LEDGER,),
+        (LEDGER, LAWS),
     ),
     Mutant(
         "resume-takes-another-split",
@@ -335,7 +335,7 @@ MUTANTS = [
         "drainer/core/ledger.py",
         "        known.insist_same(message, message.sub_keys)\n",
         "",
-        (LEDGER,),
+        (LEDGER, LAWS),
     ),
     Mutant(
         "resume-repeats-finished-messages",
@@ -343,7 +343,7 @@ MUTANTS = [
         "drainer/core/ledger.py",
         " and not (self.resumed and offset in self._earlier)",
         "",
-        (LEDGER,),
+        (LEDGER, LAWS),
     ),
     Mutant(
         "resume-repeats-what-claims-finished",
@@ -434,14 +434,6 @@ MUTANTS = [
         "        if chance < CERTAIN:\n            return inf\n",
         "        if chance < 0:\n            return inf\n",
         (OUTAGE,),
-    ),
-    Mutant(
-        "in-a-row-though-others-succeed",
-        "failure policy, --max-consecutive",
-        "drainer/policy/failures.py",
-        "self._consecutive + 1 if between == self._at_last else 1",
-        "self._consecutive + 1",
-        (FAILURES,),
     ),
     Mutant(
         "one-more-than-max-dead",
@@ -567,7 +559,7 @@ MUTANTS = [
         "drainer/core/lanes.py",
         "            if self._promotions > STALE_MIN + 2 * len(self._lanes):\n",
         "            if False:\n",
-        (LANES,),
+        (LANES, LAWS),
     ),
     Mutant(
         "finished-messages-kept",
@@ -575,7 +567,7 @@ MUTANTS = [
         "drainer/core/ledger.py",
         "        self._pending = deque(m for m in self._pending if m.left)\n",
         "        self._pending = deque(self._pending)\n",
-        (LEDGER,),
+        (LEDGER, LAWS),
     ),
     Mutant(
         "parked-messages-kept-whole",
@@ -583,7 +575,7 @@ MUTANTS = [
         "drainer/core/ledger.py",
         "        message.let_go()\n",
         "",
-        (LEDGER,),
+        (LEDGER, LAWS),
     ),
     # --- workers ---
     Mutant(

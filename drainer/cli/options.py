@@ -234,12 +234,6 @@ class Failing:
         metavar="N|N%|none",
         help="Halt when more are given up, over all runs. Default: 50%.",
     )
-    max_consecutive: int | None = option(
-        default=None,
-        metavar="N",
-        min=1,
-        help="Halt when so many in a row are given up. Default: none.",
-    )
     breaker: bool | None = option(
         "--breaker/--no-breaker",
         default=None,

@@ -315,7 +315,7 @@ class Failures:
         behind = self._dispatcher.lanes.behind(sub)
         if behind is not None and verdict.why is None and self._done:
             self._policy.expect(behind, self._clock())
-        too_many = self._policy.gave_up(sub, self._done, self._finished + 1)
+        too_many = self._policy.gave_up(self._finished + 1)
         if too_many is not None:
             self._halt(_halted(sub, error, too_many))
         elif verdict.fate is Fate.DEAD:

@@ -48,8 +48,7 @@ class Failing:
 
     Attributes:
         failures: attempts that failed since the breaker last opened or closed.
-        done: how many had succeeded in this run when the first of these failed.
-        done_at_last: the same, when the last of these failed.
+        done_at_last: how many had succeeded in this run when the last of these failed.
         outlived: how many of these others succeeded after, before it failed again.
         since_s: when the first attempt failed.
         streak: the last one in which it failed.
@@ -57,19 +56,10 @@ class Failing:
         expected: whether it is behind a bad one.
     """
 
-    __slots__ = (
-        "done",
-        "done_at_last",
-        "expected",
-        "failures",
-        "outlived",
-        "since_s",
-        "streak",
-        "turn",
-    )
+    __slots__ = ("done_at_last", "expected", "failures", "outlived", "since_s", "streak", "turn")
 
     def __init__(self, since_s: float) -> None:
-        self.failures = self.done = self.done_at_last = self.outlived = 0
+        self.failures = self.done_at_last = self.outlived = 0
         self.turn = -1
         self.since_s = since_s
         self.streak: Streak | None = None

@@ -95,10 +95,9 @@ class FailureSettings(JsonRecord):
     """How a drain meets failures; the plan keeps it, so that a resume goes on in the same way.
 
     ``retries`` counts attempts after the first. Delays double from ``retry_delay_s`` up to
-    ``retry_max_delay_s``. A ``timeout_s`` of 0 is none. ``max_consecutive`` sub-messages given up
-    with nothing done between them halt the drain. ``max_outage_s`` is how long the circuit breaker
-    waits for the downstream, ``max_doubt_s`` how long it may be the downstream that one sub-message
-    fails, when nothing else could tell. ``rate`` is in sub-messages started per second.
+    ``retry_max_delay_s``. A ``timeout_s`` of 0 is none. ``max_outage_s`` is how long the circuit
+    breaker waits for the downstream, ``max_doubt_s`` how long it may be the downstream that one
+    sub-message fails, when nothing else could tell. ``rate`` is in sub-messages started per second.
     """
 
     retries: Whole = 0
@@ -109,7 +108,6 @@ class FailureSettings(JsonRecord):
     after_dead: AfterDead = AfterDead.CONTINUE
     dead_letter_topic: str | None = None
     max_dead: Limit = _HALF
-    max_consecutive: Whole | None = None
     breaker: bool = True
     max_outage_s: float = 3600.0
     max_doubt_s: float = 60.0
@@ -120,8 +118,6 @@ class FailureSettings(JsonRecord):
         waits = (self.timeout_s, self.max_outage_s, self.max_doubt_s)
         if min(self.retries, *delays, *waits) < 0:
             raise ValueError("a number of retries or a duration is below zero")
-        if self.max_consecutive is not None and self.max_consecutive < 1:
-            raise ValueError("max_consecutive is below one")
         if self.rate is not None and self.rate <= 0:
             raise ValueError("with this rate nothing would ever start")
 
@@ -198,8 +194,6 @@ class FailurePolicy:
         self._done_before = before.done
         self._streak: Streak | None = None  # before which ``_usual`` were given up
         self._usual = 0
-        self._consecutive = 0
-        self._at_last = -1, -1  # how many were done when the last one was given up
         self._random = random
 
     def later(self, now_s: float, after_s: float | None, sub: SubMessage) -> Decision:
@@ -216,9 +210,7 @@ class FailurePolicy:
         if why is not None:
             return Decision(Fate.HALT, why=why)
         failing = breaker.failing(sub, now_s)
-        if not failing.failures:
-            failing.done = done
-        elif done > failing.done_at_last:
+        if failing.failures and done > failing.done_at_last:
             failing.outlived += 1
         failing.done_at_last = done
         failing.failures += 1
@@ -284,22 +276,15 @@ class FailurePolicy:
             return NOTHING_SUCCEEDED
         return None
 
-    def gave_up(self, sub: SubMessage, done: int, finished: int) -> str | None:
+    def gave_up(self, finished: int) -> str | None:
         """Counts one that was given up; the reason to halt when those are too many."""
-        between = sub.failing.done, done  # its first failure, and now
         self.given_up += 1
-        self._consecutive = self._consecutive + 1 if between == self._at_last else 1
-        self._at_last = between
-        settings = self.settings
-        if settings.max_dead.passed(self.given_up, finished):
-            return (
-                f"{self.given_up:,} sub-messages were given up, in all runs, more than --max-dead"
-                f" {settings.max_dead}"
-            )
-        most = settings.max_consecutive
-        if most is not None and self._consecutive >= most:
-            return f"{self._consecutive:,} sub-messages in a row were given up, with none done"
-        return None
+        if not self.settings.max_dead.passed(self.given_up, finished):
+            return None
+        return (
+            f"{self.given_up:,} sub-messages were given up, in all runs, more than --max-dead"
+            f" {self.settings.max_dead}"
+        )
 
 
 def _why(waited_s: float, patience_s: float) -> str | None:

@@ -90,8 +90,6 @@ def _limits(failures: FailureSettings) -> list[str]:
         most = failures.max_dead
         if most.count is not None or most.share is not None:
             limits.append(f"above {most} given up")
-        if failures.max_consecutive is not None:
-            limits.append(f"at {figures.count(failures.max_consecutive)} given up in a row")
     if failures.breaker:
         limits.append(f"after an outage of {figures.duration(failures.max_outage_s)}")
     return limits

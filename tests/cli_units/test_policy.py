@@ -20,7 +20,6 @@ OPTIONS = {
     "after_dead": ("park", AfterDead.PARK),
     "dead_letter_topic": ("the-dead", "the-dead"),
     "max_dead": ("2.5%", Limit(share=0.025)),
-    "max_consecutive": ("9", 9),
     "max_outage": ("2m", 120.0),
     "max_doubt": ("15s", 15.0),
     "rate": ("300/m", 5.0),

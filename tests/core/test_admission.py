@@ -63,18 +63,6 @@ def test_when_it_says_the_next_may_start_it_may(per_s: float, idle_s: float, ste
 # --- retries ---
 
 
-def test_what_is_not_due_stays() -> None:
-    retries = Retries()
-    soon, later = SubMessage(), SubMessage()
-    retries.push(later, 2.0)
-    retries.push(soon, 1.0)
-    assert retries.due_s == 1.0
-    assert retries.pop_due(0.5) == []
-    assert retries.pop_due(1.0) == [soon]
-    assert (len(retries), retries.due_s) == (1, 2.0)
-    assert retries.pop() is later, "due or not"
-
-
 @given(st.lists(st.integers(0, 5)))
 def test_they_come_by_time_and_then_as_they_came(times: list[int]) -> None:
     retries = Retries()
@@ -131,18 +119,6 @@ def test_a_rate_lets_through_what_it_may_and_says_when_to_ask_again() -> None:
     assert setting.admission.next_at_s == pytest.approx(0.1)
     setting.now_s = 0.1
     setting.take()
-
-
-def test_an_outage_lets_one_through_when_its_time_has_come() -> None:
-    setting = Setting(lanes=5)
-    setting.open()
-    assert (setting.admission.ready, setting.admission.take()) == (0, None)
-    assert setting.admission.next_at_s == PROBE_FIRST_S
-    setting.now_s = PROBE_FIRST_S
-    assert setting.admission.ready == 1
-    setting.take()
-    assert (setting.admission.ready, setting.admission.take()) == (0, None)
-    assert setting.admission.next_at_s is None, "it depends on the probe"
 
 
 def test_when_all_lanes_wait_for_a_retry_the_first_of_those_is_the_probe() -> None:

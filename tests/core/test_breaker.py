@@ -27,15 +27,6 @@ def probed(breaker: Breaker) -> SubMessage:
     return probe
 
 
-def test_it_opens_at_the_last_of_enough_failures() -> None:
-    breaker = Breaker()
-    assert not breaker.open
-    assert breaker.probe_at_s is None
-    assert fail(breaker, FAILURES) == [False] * (FAILURES - 1) + [True]
-    assert (breaker.open, breaker.opened) == (True, 1)
-    assert breaker.open_since_s == 0.0
-
-
 def test_one_probe_at_a_time() -> None:
     breaker = opened()
     probe = probed(breaker)

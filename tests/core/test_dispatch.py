@@ -1,4 +1,4 @@
-"""The dispatcher: what may run beside what, what is refused, and what is left behind."""
+"""The dispatcher: what is refused, freed and left behind; test_laws.py has the order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from .messages import (
     subs_of,
     take,
     take_all,
-    written_and_read,
 )
 
 
@@ -38,65 +37,6 @@ def finish_all(dispatcher: Dispatcher) -> list[str]:
         handled.append(f"{sub.message.offset}[{sub.index}]")
         dispatcher.finish(sub)
     return handled
-
-
-# --- order ---
-
-
-def test_a_lane_is_a_sub_key_whatever_partition_it_comes_from() -> None:
-    dispatcher = Dispatcher({0: Ledger(0, 1), 1: Ledger(0, 1)})
-    for partition in (0, 1):
-        dispatcher.deliver(message_at(0, partition), subs_of("a"))
-
-    first = take(dispatcher)
-    assert dispatcher.take() is None
-    assert dispatcher.finish_and_take(first) is not None
-
-
-def key_order_backlog(order: Order) -> Dispatcher:
-    """Four messages in two partitions, keys x y | x x, each with two different sub-keys."""
-    dispatcher = Dispatcher({0: Ledger(0, 2), 1: Ledger(10, 12)}, order)
-    places = [(0, 0, b"x"), (0, 1, b"y"), (1, 10, b"x"), (1, 11, b"x")]
-    for number, (partition, offset, key) in enumerate(places):
-        dispatcher.deliver(
-            message_at(offset, partition, key), subs_of(f"{number}-a", f"{number}-b")
-        )
-    return dispatcher
-
-
-@pytest.mark.parametrize(
-    ("order", "at_once"),
-    [
-        (Order.SUB_KEY, {"0[0]", "0[1]", "1[0]", "1[1]", "10[0]", "10[1]", "11[0]", "11[1]"}),
-        (Order.KEY, {"0[0]", "1[0]"}),
-        (Order.PARTITION, {"0[0]", "10[0]"}),
-        (Order.NONE, {"0[0]", "0[1]", "1[0]", "1[1]", "10[0]", "10[1]", "11[0]", "11[1]"}),
-    ],
-    ids=lambda value: value.value if isinstance(value, Order) else "",
-)
-def test_the_order_decides_what_runs_at_once(order: Order, at_once: set[str]) -> None:
-    assert set(take_all(key_order_backlog(order))) == at_once
-
-
-# --- barriers ---
-
-
-def test_a_barrier_waits_for_all_before_it_and_all_after_it_wait_for_it() -> None:
-    dispatcher = one_partition(0, 3)
-    deliver(dispatcher, 0, "a", "b")
-    deliver(dispatcher, 1, Barrier())
-    deliver(dispatcher, 2, "c")
-
-    before = take_all(dispatcher)
-    assert set(before) == {"0[0]", "0[1]"}
-    dispatcher.finish(before["0[1]"])
-    assert dispatcher.take() is None
-    dispatcher.finish(before["0[0]"])
-    barrier = take(dispatcher)
-    assert isinstance(barrier, Barrier)
-    assert dispatcher.take() is None
-    dispatcher.finish(barrier)
-    assert set(take_all(dispatcher)) == {"2[0]"}
 
 
 # --- what split may give ---
@@ -257,24 +197,6 @@ def test_more_parked_lanes_than_are_named_are_counted() -> None:
     named = dispatcher.parked_lanes
     assert (named.total, len(named.first)) == (NAMED_MOST + 5, NAMED_MOST)
     assert max(len(lane.key) for lane in named.first) == KEY_LENGTH
-
-
-def test_a_lane_parked_behind_a_dead_letter_is_told_once_and_kept() -> None:
-    dispatcher = one_partition(0, 9)
-    deliver(dispatcher, 0, SubMessage(keys=["a", b"b"]), "a", "c")
-    both = take_all(dispatcher)["0[0]"]
-    dispatcher.park_behind(both, Outcome.DEAD)
-    assert set(dispatcher.newly_parked()) == {"'a'", "b'b'"} == dispatcher.parked
-    assert dispatcher.newly_parked() == []
-    assert dispatcher.counts()[1] == Counts(read=3, dead=1, pending=2)
-
-    ledger = Ledger(0, 9, written_and_read(dispatcher.progress()[0]))
-    again = Dispatcher({0: ledger}, parked=dispatcher.parked)
-    deliver(again, 0, SubMessage(keys=["a", b"b"]), "a", "c")
-    deliver(again, 1, "a", "d")
-    assert set(take_all(again)) == {"0[2]", "1[1]"}
-    assert again.parked == dispatcher.parked
-    assert again.newly_parked() == []
 
 
 def test_a_lane_is_parked_by_the_text_of_its_key_and_its_type() -> None:

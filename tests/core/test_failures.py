@@ -34,12 +34,6 @@ def new_sub() -> SubMessage:
     return sub
 
 
-def given_up(policy: FailurePolicy, done: int, finished: int) -> str | None:
-    sub = new_sub()
-    policy.failed(sub, done, 999, 0.0)
-    return policy.gave_up(sub, done, finished)
-
-
 def policy_of(**named: Any) -> FailurePolicy:
     return FailurePolicy(FailureSettings(**named), Breaker(), Random(1))
 
@@ -97,7 +91,6 @@ def test_settings_are_read_as_they_were_written() -> None:
         after_dead=AfterDead.PARK,
         dead_letter_topic="orders.dead",
         max_dead=Limit(share=0.0123),
-        max_consecutive=7,
         rate=0.5,
     )
     assert FailureSettings.from_json(orjson.loads(orjson.dumps(settings.as_json()))) == settings
@@ -112,7 +105,7 @@ def test_settings_that_make_no_sense_are_not_read(wrong: dict[str, object]) -> N
         FailureSettings.from_json(FailureSettings().as_json() | wrong)
 
 
-@pytest.mark.parametrize("wrong", [{"rate": 0.0}, {"max_consecutive": 0}, {"timeout_s": -0.1}])
+@pytest.mark.parametrize("wrong", [{"rate": 0.0}, {"timeout_s": -0.1}])
 def test_settings_with_which_no_drain_can_run_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         FailureSettings(**wrong)
@@ -213,21 +206,5 @@ def test_nothing_is_given_up_while_the_downstream_is_away_and_no_retry_is_spent(
 
 def test_too_many_given_up_are_a_reason_to_halt() -> None:
     policy = policy_of(max_dead=Limit(count=2))
-    assert given_up(policy, 5, 10) is None
-    assert given_up(policy, 6, 11) is None
-    assert "more than --max-dead 2" in (given_up(policy, 7, 12) or "")
-
-
-def test_so_many_in_a_row_are_a_reason_to_halt() -> None:
-    policy = policy_of(max_dead=Limit(), max_consecutive=3)
-    assert [given_up(policy, done, 0) is None for done in (5, 5, 6, 6)] == [True] * 4
-    assert "3 sub-messages in a row" in (given_up(policy, 6, 0) or "")
-
-
-def test_in_a_row_means_with_none_done_until_they_are_given_up() -> None:
-    policy = policy_of(retries=1, max_dead=Limit(), max_consecutive=2, max_doubt_s=0)
-    one, other = new_sub(), new_sub()
-    for sub in (one, other):
-        policy.failed(sub, 5, 999, 0.0)
-    assert policy.gave_up(one, 300, 301) is None
-    assert policy.gave_up(other, 600, 602) is None
+    assert [policy.gave_up(10), policy.gave_up(11)] == [None, None]
+    assert "more than --max-dead 2" in (policy.gave_up(12) or "")

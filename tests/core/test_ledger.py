@@ -1,9 +1,8 @@
-"""The ledger: what is safe to commit, and what must be written down, by what was delivered."""
+"""The ledger: accounts, memory, and what a resume refuses; test_laws.py has the watermark."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from itertools import permutations
 
 import pytest
 
@@ -12,7 +11,7 @@ from drainer.core.progress import Counts, Outcome
 from drainer.errors import SplitFailed
 from drainer.message import Message
 
-from .messages import finished_subs, message_at, written_and_read
+from .messages import message_at, written_and_read
 
 DONE, DEAD, SKIPPED = Outcome.DONE, Outcome.DEAD, Outcome.SKIPPED
 
@@ -26,49 +25,6 @@ def deliver(ledger: Ledger, offset: int, *keys: Hashable, size: int = 0) -> Mess
 def resume(ledger: Ledger) -> Ledger:
     """A ledger that goes on from this one's progress, through the text of a plan."""
     return Ledger(0, ledger.end, written_and_read(ledger.progress()))
-
-
-# --- the watermark ---
-
-
-def test_whatever_the_order_of_finishing_the_watermark_is_the_first_pending() -> None:
-    for order in permutations(range(4)):
-        ledger = Ledger(0, 4)
-        messages = [deliver(ledger, offset, "a") for offset in range(4)]
-        unfinished = set(range(4))
-        for offset in order:
-            ledger.finish(messages[offset], 0)
-            unfinished.discard(offset)
-            assert ledger.watermark == min(unfinished, default=4), order
-
-
-# --- holes ---
-
-
-def test_a_hole_at_the_end_still_completes() -> None:
-    ledger = Ledger(0, 8)
-    message = deliver(ledger, 0, "a")
-
-    ledger.finish(message, 0)
-    assert not ledger.complete, "7 more may come"
-    ledger.reach(8)
-    assert ledger.complete
-
-
-def test_a_position_past_the_end_counts_as_the_end() -> None:
-    ledger = Ledger(0, 8)
-
-    ledger.reach(100)
-
-    assert (ledger.position, ledger.watermark) == (8, 8)
-
-
-def test_a_message_that_splits_into_nothing_is_finished_at_once() -> None:
-    ledger = Ledger(0, 1)
-    deliver(ledger, 0)
-
-    assert ledger.complete
-    assert ledger.counts() == (Counts(1, 1), Counts())
 
 
 # --- the account ---
@@ -108,43 +64,7 @@ def test_progress_tells_of_one_range_for_a_run_of_finished_messages_and_holes() 
     assert ledger.progress().finished == ((1, 9),)
 
 
-def test_changes_tell_of_a_part_again_when_more_of_it_finishes() -> None:
-    ledger = Ledger(0, 9)
-    message = deliver(ledger, 0, "a", "b", "c")
-    ledger.finish(message, 2)
-    ledger.changes()
-    ledger.finish(message, 0)
-
-    changes = ledger.changes()
-
-    assert changes is not None
-    assert finished_subs(changes, 0, 3) == {0, 2}
-
-
-def test_changes_tell_of_a_watermark_that_moved_over_holes() -> None:
-    ledger = Ledger(0, 9)
-    ledger.reach(5)
-
-    changes = ledger.changes()
-
-    assert changes is not None
-    assert changes.watermark == 5
-    assert ledger.changes() is None
-
-
 # --- resuming ---
-
-
-def test_a_resumed_ledger_wants_only_what_is_unfinished() -> None:
-    ledger = Ledger(0, 9)
-    messages = [deliver(ledger, offset, "a") for offset in range(6)]
-    for offset in (0, 1, 3, 4):
-        ledger.finish(messages[offset], 0)
-
-    resumed = resume(ledger)
-
-    assert resumed.watermark == 2
-    assert [offset for offset in range(12) if resumed.wants(offset)] == [2, 5, 6, 7, 8]
 
 
 @pytest.mark.parametrize(
@@ -224,18 +144,6 @@ def test_large_messages_that_finished_behind_a_stuck_one_are_let_go() -> None:
 
 
 # --- what stays pending for a run ---
-
-
-def test_a_message_of_which_nothing_is_left_to_do_lets_go_of_its_content() -> None:
-    ledger = Ledger(0, 9)
-    message = deliver(ledger, 0, "a", "b", size=100_000)
-    ledger.rest(message)
-    assert (message.value, ledger.resting) == (b"value", 0), "b is still to be handled"
-    ledger.finish(message, 1)
-    assert (message.value, ledger.resting) == (None, 1)
-    assert ledger.pending_bytes < 2_000
-    assert ledger.counts()[0].pending == 1
-    assert ledger.watermark == 0
 
 
 def test_the_sub_keys_of_a_message_at_rest_are_still_counted() -> None:

@@ -102,7 +102,7 @@ class Run:
         behind = self.dispatcher.lanes.behind(sub)
         if behind is not None and decision.why is None and self.dispatcher.ledgers[0].subs_done:
             self.judge.expect(behind, self.now_s)
-        self.judge.gave_up(sub, self.dispatcher.ledgers[0].subs_done, self.count)
+        self.judge.gave_up(self.count)
         self.dispatcher.finish(sub, Outcome.DEAD)
 
 

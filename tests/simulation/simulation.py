@@ -164,7 +164,6 @@ class Simulation:
             self.account.policy,
             after_dead=AfterDead.CONTINUE,
             max_dead=Limit(),
-            max_consecutive=None,
         )
 
     def _command(self) -> Summary | None:

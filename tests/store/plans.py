@@ -74,7 +74,6 @@ PLAN = OffsetPlan(
         after_dead=AfterDead.PARK,
         dead_letter_topic="orders.billing.dead",
         max_dead=Limit(count=100),
-        max_consecutive=20,
         rate=250.5,
     ),
     parked=("'doc-17'", "(b'eu', 4)"),

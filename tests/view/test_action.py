@@ -106,13 +106,12 @@ def test_the_failure_policy_in_a_few_short_lines() -> None:
         on_failure=OnFailure.DEAD_LETTER,
         dead_letter_topic="orders.dead",
         max_dead=Limit(share=0.01),
-        max_consecutive=10,
         breaker=False,
         rate=5_000.0,
     ) == [
         "retries       3, after 0.2s to 0.8s  (no timeout)",
         "on failure    dead letter to orders.dead, which will be made",
-        "halts         above 1% given up or at 10 given up in a row",
+        "halts         above 1% given up",
         "breaker       none  (an outage fails sub-messages like anything else)",
         "rate          5,000/s  (sub-messages started at most)",
     ]
