@@ -12,9 +12,8 @@ from drainer.cli.groups import command, only, option
 from drainer.cli.options import insist_on_concurrency
 from drainer.cli.values import parse_concurrency
 from drainer.demo.emergency import CONCURRENCY, MESSAGES, UPDATE_S
-from drainer.demo.performance import perform
 from drainer.demo.recording import RecordingTerminal
-from drainer.demo.story import Demo, Size
+from drainer.demo.story import Demo, Size, perform
 from drainer.kafka.settings import ClientSettings
 from drainer.policy.concurrency import Concurrency
 from drainer.view.terminal import Terminal
@@ -69,7 +68,7 @@ def demo(
     with TemporaryDirectory(prefix="drainer-demo-") as folder:
         servers = kafka.bootstrap_server or sandbox.up(say=terminal.say).bootstrap_servers
         settings = ClientSettings.load(servers)
-        size = Size(messages, UPDATE_S, concurrency.most, concurrency.is_auto)
+        size = Size(messages, UPDATE_S, concurrency)
         story = Demo(settings, Path(folder), size)
         with connect(settings) as cluster:
             perform(terminal, story, cluster)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.text import Text
 
 from drainer.escape import json_text
-from drainer.view.layout import HEAD_STYLE, QUIET_STYLE, safe
+from drainer.view.layout import safe
 from drainer.view.terminal import Terminal
+
+COLUMNS, ROWS = 100, 40
 
 
 class RecordingTerminal(Terminal):
-    """A terminal like any other, which is an SVG afterwards: in colour and ``columns`` wide,
+    """A terminal like any other, which is an SVG afterwards: in colour and ``COLUMNS`` wide,
     whatever the real one is.
 
     Of a live view the last frame is recorded. Questions are asked, but not recorded.
@@ -23,23 +25,12 @@ class RecordingTerminal(Terminal):
 
     is_recorded = True
 
-    def __init__(
-        self,
-        json: bool = False,
-        quiet: bool = False,
-        debug: bool = False,
-        *,
-        stdin: TextIO | None = None,
-        stdout: TextIO | None = None,
-        stderr: TextIO | None = None,
-        columns: int = 100,
-        rows: int = 40,
-    ) -> None:
-        super().__init__(json, quiet, debug, stdin=stdin, stdout=stdout, stderr=stderr)
+    def __init__(self, *settings: Any, **streams: Any) -> None:
+        super().__init__(*settings, **streams)
         self._recorder = Console(
             file=io.StringIO(),
-            width=columns,
-            height=rows,
+            width=COLUMNS,
+            height=ROWS,
             record=True,
             force_terminal=True,
             color_system="truecolor",
@@ -62,14 +53,6 @@ class RecordingTerminal(Terminal):
     def keep(self, renderable: RenderableType) -> None:
         renderable = safe(renderable)
         self._recorder.print(renderable, soft_wrap=True)
-
-    def type(self, command: str) -> None:
-        """A prompt with a command typed at it."""
-        self.show(Text.assemble(("$ ", QUIET_STYLE), (command, HEAD_STYLE)))
-
-    def text(self) -> str:
-        """The recording so far as plain text."""
-        return self._recorder.export_text(clear=False)
 
     def save_svg(self, path: Path, title: str) -> None:
         """Writes the recording; the title stands in the window's bar."""

@@ -11,10 +11,7 @@ from pathlib import Path
 
 from drainer.core.order import Order
 from drainer.demo.emergency import (
-    CONCURRENCY,
     CUSTOMER,
-    MESSAGES,
-    UPDATE_S,
     UPDATES_PER_MESSAGE,
     Index,
     Reindex,
@@ -36,24 +33,35 @@ from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.policy.concurrency import Concurrency
 from drainer.store.plan_file import PlanFile
+from drainer.view.figures import count, duration
+from drainer.view.live import progress_view
+from drainer.view.page import Bars
+from drainer.view.preview import show_preview
+from drainer.view.summary import show_summary
+from drainer.view.terminal import Terminal
 
 REFERENCE = "drainer.demo.emergency:Reindex"
 INTERRUPT_AT = 0.4  # of the backlog
 GROUP = "drainer-demo"
+USUAL_CONCURRENCY = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How big the emergency is; the whole one is two weeks."""
+    """How big the emergency is."""
 
-    messages: int = MESSAGES
-    update_s: float = UPDATE_S
-    concurrency: int = CONCURRENCY
-    auto: bool = False  # found while draining, with that as the most
+    messages: int
+    update_s: float
+    at_once: Concurrency
 
     @property
     def sub_messages(self) -> int:
         return self.messages * UPDATES_PER_MESSAGE
+
+    @property
+    def concurrency(self) -> int:
+        """The most, where it is found while draining."""
+        return self.at_once.most
 
     @property
     def serial_s(self) -> float:
@@ -70,8 +78,7 @@ class Demo:
         self.group = f"{GROUP}-{secrets.token_hex(3)}"
         self.index = Index()
         self.plan_path = folder / f"{self.topic}.plan.json"
-        at_once = Concurrency.auto(size.concurrency) if size.auto else size.concurrency
-        self.running = LocalSettings(concurrency=at_once, grace_s=10 + size.update_s)
+        self.running = LocalSettings(concurrency=size.at_once, grace_s=10 + size.update_s)
         self._handler = LoadedHandler(REFERENCE, Reindex(self.index, size.update_s))
 
     def fill(self) -> int:
@@ -130,7 +137,7 @@ class Demo:
         insist(examine(cluster, PlanFile(self.plan_path).load()))
         index, size = self.index, self.size
         newest = {
-            update["id"]: update["version"] for update in _updates(values(size.messages))
+            sub.key: sub.payload for _, subs in self._split() for sub in subs
         }  # of each document, in the backlog's order
         checks = [
             ("the first run was interrupted and said so", first.exit_code == EXIT_INTERRUPTED),
@@ -163,8 +170,50 @@ class Demo:
             yield message, list(handler.split(message))
 
 
-def _updates(backlog: Iterator[bytes]) -> Iterator[dict[str, object]]:
-    handler, origin = Reindex(), Origin("", "", 0)
-    for offset, value in enumerate(backlog):
-        for sub in handler.split(Message(origin, offset, CUSTOMER, value)):
-            yield {"id": sub.key, "version": sub.payload}
+def perform(terminal: Terminal, story: Demo, cluster: Cluster) -> None:
+    """Plays the demo from start to finish, and cleans up whatever happens."""
+    size = story.size
+    terminal.say("6 pm. A customer goes live at 8 am, and their backlog is on one partition")
+    story.fill()
+    terminal.say(
+        f"{count(size.messages)} messages, one key, {count(size.sub_messages)} updates of"
+        f" {duration(size.update_s)} each: {duration(size.serial_s)} one after the other"
+    )
+    try:
+        terminal.say("How long will it take?")
+        estimates = _estimate(terminal, story)
+        terminal.say("Drain it; Ctrl-C part-way")
+        prepared = story.prepare(cluster)
+        show_preview(terminal, prepared.action)
+        with progress_view(terminal) as view:
+            first = story.drain(cluster, prepared, view.update, terminal.say, interrupt=True)
+        show_summary(terminal, first)
+        terminal.say("Resume it")
+        prepared = story.prepare_resume(cluster)
+        with progress_view(terminal) as view:
+            last = story.drain(cluster, prepared, view.update, terminal.say, interrupt=False)
+        show_summary(terminal, last)
+        terminal.say("Was anything lost?")
+        for sentence in story.verify(cluster, first, last):
+            terminal.say(f"✓ {sentence}")
+        took = first.elapsed_s + last.elapsed_s
+        rows = (*estimates, ("drainer, measured", took, duration(took)))
+        terminal.items(Bars("Until the customer is onboarded", rows, log=True))
+    finally:
+        story.close(cluster)
+
+
+def _estimate(terminal: Terminal, story: Demo) -> list[tuple[str, float, str]]:
+    rows = []
+    for order, concurrency in (
+        (Order.PARTITION, 1),
+        (Order.KEY, story.size.concurrency),
+        (Order.SUB_KEY, min(USUAL_CONCURRENCY, story.size.concurrency)),
+        (Order.SUB_KEY, story.size.concurrency),
+    ):
+        seconds = story.estimate(order, concurrency)
+        label = f"{order.value} order, {count(concurrency)} at once"
+        rows.append((label, seconds, duration(seconds)))
+    title = "Estimated with the real lanes on a virtual clock"
+    terminal.items(Bars(title, tuple(rows), log=True))
+    return rows

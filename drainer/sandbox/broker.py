@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import subprocess
 import time
@@ -14,18 +15,16 @@ from typing import Self
 
 from drainer.errors import SandboxRefused
 from drainer.java import find_java
-from drainer.sandbox.jars import KAFKA_VERSION, classpath, kafka_jars
-from drainer.sandbox.ports import HOST, BrokerPorts
-from drainer.sandbox.probe import answers
+from drainer.sandbox.jars import KAFKA_VERSION, Say, classpath, kafka_jars, quiet
+from drainer.sandbox.ports import HOST, BrokerPorts, answers
 from drainer.sandbox.process import ProcessMark, bound_to_parent
-from drainer.sandbox.progress import Say, unheard
-from drainer.sandbox.properties import server_properties
 
 START_TIMEOUT_S = 90.0  # two seconds on an idle laptop, far more on a busy runner
 STOP_TIMEOUT_S = 20.0
 FORMAT_TIMEOUT_S = 60.0
 PROBE_EVERY_S = 0.05
 TAIL_LINES = 15
+NODE_ID = 1
 
 
 class Broker:
@@ -60,7 +59,7 @@ class Broker:
         jmx: bool = False,
         heap_mib: int = 512,
         die_with_parent: bool = False,
-        say: Say = unheard,
+        say: Say = quiet,
     ) -> None:
         self.folder = folder.resolve()
         self.ports = ports or BrokerPorts.free(sasl=bool(sasl_users), jmx=jmx)
@@ -165,7 +164,7 @@ class Broker:
             SandboxRefused: when it ends instead, or gives no answer in time; then it still runs.
         """
         deadline = time.monotonic() + timeout_s
-        while not answers(HOST, self.ports.client):
+        while not answers(self.ports.client):
             if not self.running:
                 raise self._refused("the broker ended while starting")
             if time.monotonic() > deadline:
@@ -336,3 +335,81 @@ class Broker:
                 log.seek(self._log_from)
                 said += log.read().decode(errors="replace")
         return "\n".join(said.splitlines()[-TAIL_LINES:])
+
+
+def server_properties(
+    *,
+    data: Path,
+    ports: BrokerPorts,
+    sasl_users: Mapping[str, str],
+    extra: Mapping[str, str],
+) -> str:
+    """Write the properties of a broker; ``extra`` has the last word.
+
+    Args:
+        data: the folder of its partitions.
+        ports: where it listens, on 127.0.0.1.
+        sasl_users: passwords by user name, for the SASL listener.
+        extra: further server properties.
+    """
+    listeners = {"PLAIN": ports.client, "CONTROLLER": ports.controller}
+    security = {"PLAIN": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"}
+    if ports.sasl is not None:
+        listeners["SASL"] = ports.sasl
+        security["SASL"] = "SASL_PLAINTEXT"
+    addresses = {name: f"{name}://{HOST}:{port}" for name, port in listeners.items()}
+    properties = {
+        "process.roles": "broker,controller",
+        "node.id": str(NODE_ID),
+        "controller.quorum.voters": f"{NODE_ID}@{HOST}:{ports.controller}",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAIN",
+        "listeners": ",".join(addresses.values()),
+        "advertised.listeners": ",".join(
+            address for name, address in addresses.items() if name != "CONTROLLER"
+        ),
+        "listener.security.protocol.map": ",".join(
+            f"{name}:{protocol}" for name, protocol in security.items()
+        ),
+        "log.dirs": str(data),
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": "1",
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        # 50 partitions each would make the first group and the first transaction wait.
+        "offsets.topic.num.partitions": "5",
+        "transaction.state.log.num.partitions": "5",
+        "group.initial.rebalance.delay.ms": "0",
+        # A broker that comes back from a crash is let in when its former self's session is over;
+        # the default makes that 9 s.
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "500",
+        # A story's messages may carry old timestamps; retention would delete them at once.
+        "log.retention.ms": "-1",
+        # The default takes 128 MiB of a small heap.
+        "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
+    }
+    if ports.sasl is not None:
+        properties["sasl.enabled.mechanisms"] = "PLAIN"
+        properties["listener.name.sasl.plain.sasl.jaas.config"] = _plain_login(sasl_users)
+    properties |= extra
+    return "".join(f"{name}={_escaped(value)}\n" for name, value in properties.items())
+
+
+def _plain_login(users: Mapping[str, str]) -> str:
+    accounts = (f"user_{name}={_quoted(password)}" for name, password in users.items())
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    return " ".join([module, "required", *accounts]) + ";"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _escaped(value: str) -> str:
+    # Java reads these files as Latin-1, drops leading blanks, and knows the escapes of JSON.
+    text = json.dumps(value)[1:-1]
+    return "\\" + text if text.startswith(" ") else text

