@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -109,24 +110,23 @@ class Timed:
 
     def _timing(self, handle: Callable[..., Any]) -> Callable[..., Any]:
         async def on_the_loop(work: Any) -> Any:
-            begun_s = time.perf_counter()
-            try:
+            with self._timed():
                 return await handle(work)
-            finally:
-                self._note(time.perf_counter() - begun_s)
 
         def plainly(work: Any) -> Any:
-            begun_s = time.perf_counter()
-            try:
+            with self._timed():
                 return handle(work)
-            finally:
-                self._note(time.perf_counter() - begun_s)
 
         return on_the_loop if self.handler.is_async else plainly
 
-    def _note(self, took_s: float) -> None:
-        if len(self.times_s) < TIMES_MOST:
-            self.times_s.append(took_s)
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        begun_s = time.perf_counter()
+        try:
+            yield
+        finally:
+            if len(self.times_s) < TIMES_MOST:
+                self.times_s.append(time.perf_counter() - begun_s)
 
 
 @dataclass(frozen=True, slots=True)

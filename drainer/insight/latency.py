@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from html.parser import HTMLParser
+import re
 from pathlib import Path
 from typing import Any
 
 from drainer.errors import UsageError
 from drainer.insight.forecast.distribution import Distribution
 
+_IN_REPORT = re.compile(r"<script[^>]*application/json[^>]*>(.*?)</script>", re.DOTALL)
 _HINT = (
     "take the plan of a drain that has handled something, what `drainer run --json` printed, or"
     " what it wrote with --report"
@@ -39,27 +40,9 @@ def latency_from(path: Path) -> Distribution:
         ) from None
 
 
-class _Report(HTMLParser):
-    """The data that a page has beside what it shows."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.data: list[str] = []
-        self._inside = False
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._inside = tag == "script" and ("type", "application/json") in attrs
-
-    def handle_data(self, data: str) -> None:
-        if self._inside:
-            self.data.append(data)
-
-
 def _objects(text: str) -> list[Any]:
-    report = _Report(text) if text.lstrip().startswith("<") else None
     found = []
-    for piece in ["".join(report.data)] if report else [text, *text.splitlines()]:
+    for piece in _IN_REPORT.findall(text) or [text, *text.splitlines()]:
         try:
             found.append(json.loads(piece))
         except ValueError:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from drainer.core.bundles import Bundling
 from drainer.engine.loop import hurried_interpreter
-from drainer.handler import Context
 from drainer.insight.calibration import calibrate
 from drainer.insight.forecast.simulate import Costs
 from drainer.insight.forecast.workload import Keys, Workload
 from drainer.insight.retention import Expiry, first_expiry
-from drainer.insight.splitting import Skipped, Splitter, split_sample
+from drainer.insight.splitting import Skipped, split_sample, splitter
 from drainer.kafka.backlog import Backlog, freeze, parse_from, parse_until
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
@@ -62,7 +61,6 @@ def look_at(
     backlog: Backlog,
     request: Request,
     concurrency: int,
-    options: Mapping[str, str],
     say: Say = lambda text: None,
 ) -> Measured:
     """Samples and splits a backlog, and measures what fetch, split and engine cost here.
@@ -79,26 +77,20 @@ def look_at(
         return Measured(Workload((), Keys()), Costs(), 0.0)
     with hurried_interpreter():
         tell("splitting it")
-        splitter = Splitter(
-            handler, Context(backlog.topic, group, "estimate", concurrency, dict(options))
+        bundling, split_up = handler.bundling, splitter(handler)
+        split = split_sample(sample, split_up, handler, request.rules)
+        tell("measuring how fast it can be fetched")
+        begin_s, fetch_s, wrap_s = _fetch_pace(cluster, backlog, group)
+        tell("measuring what a sub-message costs on this machine")
+        calibrated = calibrate(
+            {n: (part.start, part.end) for n, part in backlog.partitions.items()},
+            lambda notify: _fetch(cluster, backlog, group, notify),
+            None if handler.split is None else split_up,
+            fan_out=split.fan_out,
+            concurrency=concurrency,
+            is_async=handler.is_async,
+            bundling=bundling,
         )
-        bundling = handler.bundling
-        try:
-            split = split_sample(sample, splitter, handler, request.rules)
-            tell("measuring how fast it can be fetched")
-            begin_s, fetch_s, wrap_s = _fetch_pace(cluster, backlog, group)
-            tell("measuring what a sub-message costs on this machine")
-            calibrated = calibrate(
-                {n: (part.start, part.end) for n, part in backlog.partitions.items()},
-                lambda notify: _fetch(cluster, backlog, group, notify),
-                None if handler.split is None else splitter,
-                fan_out=split.fan_out,
-                concurrency=concurrency,
-                is_async=handler.is_async,
-                bundling=bundling,
-            )
-        finally:
-            splitter.close()
     tell("looking when retention reaches it")
     expiry = first_expiry(cluster, backlog, sample.bytes_of_offset())
     message_s = split.split_s + wrap_s

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -10,7 +9,6 @@ from dataclasses import dataclass, field, replace
 
 from drainer.core.bundles import FOLD_MOST, Coalesce, fold
 from drainer.errors import HandleFailed, Refused, SplitFailed
-from drainer.handler import Context
 from drainer.insight.forecast.workload import Keys, Neighbours, Workload
 from drainer.kafka.sample import Sample
 from drainer.loader import LoadedHandler, describe
@@ -39,30 +37,20 @@ def split_one(
         ) from error
 
 
-class Splitter:
-    """Calls ``split``; opens the handler only when it can't do without, and then closes it."""
+Split = Callable[[Message], list[SubMessage]]
 
-    def __init__(self, handler: LoadedHandler, context: Context) -> None:
-        self._handler = handler
-        self._context = context
-        self._opened = False
 
-    def __call__(self, message: Message) -> Sequence[SubMessage]:
-        """Raises Refused when it fails."""
+def splitter(handler: LoadedHandler) -> Split:
+    """``split_one`` of a handler, whose ``open`` is not called; it raises Refused."""
+
+    def split(message: Message) -> list[SubMessage]:
         try:
-            return split_one(self._handler.split, message)
+            return split_one(handler.split, message)
         except SplitFailed as error:
-            if not self._opened:
-                self._opened = True
-                asyncio.run(self._handler.open(self._context))
-                return self(message)
-            raise Refused(
-                str(error), hint="Fix the handler; nothing was handled or committed"
-            ) from error
+            hint = "Fix the handler; nothing was handled or committed."
+            raise Refused(str(error), hint=hint) from error
 
-    def close(self) -> None:
-        if self._opened:
-            asyncio.run(self._handler.close())
+    return split
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +86,7 @@ class SplitSample:
 
 
 def split_sample(
-    sample: Sample, split: Splitter, handler: LoadedHandler, rules: RuleSettings
+    sample: Sample, split: Split, handler: LoadedHandler, rules: RuleSettings
 ) -> SplitSample:
     """Splits a sample, and asks rules and ``coalesce`` about its sub-messages.
 
@@ -214,6 +202,6 @@ def _folds(foldable: _Foldable, message: Message, subs: Sequence[SubMessage]) ->
         raise Refused(str(error), hint=error.hint) from error
 
 
-def _first_fan_out(sample: Sample, split: Splitter) -> float:
+def _first_fan_out(sample: Sample, split: Split) -> float:
     some = sample.messages[:: max(1, len(sample.messages) // 100)]
     return sum(len(split(message)) for message in some) / max(1, len(some))

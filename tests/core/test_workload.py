@@ -170,21 +170,6 @@ def test_a_hot_row_that_is_folded_is_no_serial_bound() -> None:
     assert folded.hottest.sub_messages == 10_000
 
 
-def test_what_is_plainly_serial_is_told_without_a_simulation_and_as_it_would_say() -> None:
-    setting = replace(TEN_MS, costs=Costs(sub_message_s=20e-6, begin_s=0.1))
-    workload = made_of(with_a_hot_key(5_000, 0.0))
-    told = forecast(workload, setting, Order.PARTITION, 100)
-    played = simulate(
-        workload.draw(5_000),
-        order=Order.PARTITION,
-        concurrency=100,
-        latency_s=lambda _: 0.01,
-        costs=setting.costs,
-    )
-    assert told.bound == LANE
-    assert told.seconds == pytest.approx(played.seconds, rel=0.01)
-
-
 def test_sub_keys_that_recur_now_and_then_are_not_folded_for_being_drawn_again() -> None:
     chance, keys = Random(1), Keys()
     seen: set[int] = set()

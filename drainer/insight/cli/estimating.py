@@ -140,9 +140,8 @@ def look_at_plan(
 def _measured(
     terminal: Terminal, cluster: Cluster, backlog: Backlog, request: Request, question: Question
 ) -> Measured:
-    running = question.running
-    concurrency = most_at_once(request, running)
-    return look_at(cluster, backlog, request, concurrency, running.options or {}, terminal.say)
+    concurrency = most_at_once(request, question.running)
+    return look_at(cluster, backlog, request, concurrency, terminal.say)
 
 
 def estimate_dry_run(

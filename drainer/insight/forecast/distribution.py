@@ -119,10 +119,6 @@ class Distribution:
         (before, low), (after, high) = points[number - 1], points[number]
         return low + (high - low) * (share - before) / (after - before)
 
-    def draw(self, random: Random) -> float:
-        """The seconds of one call, by the inverse of the distribution."""
-        return self.quantile(random.random())
-
     def draws(self, count: int, random: Random) -> list[float]:
         """Many calls, in no order; each part of the distribution has its due share of them.
 

@@ -19,8 +19,6 @@ SEED = 1
 SIMULATED_MOST = 100_000  # sub-messages; what is behind goes on at the same pace
 PER_WORKER = 10  # sub-messages at least, so that ramp and tail are told from the pace
 SIMULATED_PER_WORKER_MOST = 200_000
-SERIAL_FROM = 1_000  # sub-messages: with so many the mean latency is that of each part of them
-PLAINLY_SERIAL = 20  # times that one lane takes what all that binds otherwise takes in all
 CLOSE = 0.02  # how near the least concurrency is looked for
 TRIES = 8
 MAKES_WORSE = 1.25  # of the largest bound; so much more is the doing of barriers and several keys
@@ -98,12 +96,6 @@ def forecast(
     serial_s = 0.0 if hottest is None else hottest.calls * mean_s
     if not workload.messages:
         return Forecast(order, concurrency, 0.0, NOTHING, {}, 0.0, None)
-    if _plainly_serial(workload, setting, concurrency, serial_s) and hottest is not None:
-        subs = float(workload.sub_messages)
-        bounds = _bounds(workload, setting, concurrency, serial_s, subs, 0.0)
-        costs = setting.costs
-        seconds = serial_s + hottest.calls * costs.sub_message_s + costs.begin_s
-        return Forecast(order, concurrency, seconds, LANE, bounds, serial_s, hottest, subs)
     if setting.bundling is not None and setting.bundling.coalesce is not None:
         # What is drawn twice brings its sub-keys near to each other, and those would be folded.
         most = min(most, workload.sampled_sub_messages)
@@ -181,17 +173,6 @@ def _simulated(
         buffer_bytes=setting.buffer_bytes,
         bundling=bundling,
     )
-
-
-def _plainly_serial(
-    workload: Workload, setting: Setting, concurrency: int, serial_s: float
-) -> bool:
-    """Whether one lane decides alone: a list schedule ends within its time and that of the rest."""
-    if setting.bundling is not None or workload.barriers or workload.several:
-        return False
-    bounds = _bounds(workload, setting, concurrency, serial_s, workload.sub_messages, 0.0)
-    rest_s = sum(seconds for name, seconds in bounds.items() if name != LANE)
-    return workload.sub_messages >= SERIAL_FROM and serial_s > PLAINLY_SERIAL * rest_s
 
 
 def _bounds(

@@ -96,8 +96,7 @@ def simulate(
     ``latency_s`` is asked once for each call: for a sub-message, or with ``bundling`` for a bundle.
     ``rate`` is in starts per second.
     """
-    play = _Play(messages, order, concurrency, latency_s, costs, buffer_bytes)
-    play.use(rate, bundling)
+    play = _Play(messages, order, concurrency, latency_s, costs, rate, buffer_bytes, bundling)
     play.run()
     longest = max(play.lane_s.values(), default=0.0)
     return Simulated(
@@ -112,12 +111,6 @@ def simulate(
     )
 
 
-def _held_to(rate: float, dispatcher: Dispatcher, clock: Callable[[], float]) -> Admission:
-    return Admission(
-        dispatcher, Retries(), Breaker(), Rate(rate, 0.0), clock, recovered=lambda: None
-    )
-
-
 class _Play:
     """One drain on a virtual clock; ``now`` is when the event loop is free again."""
 
@@ -128,7 +121,9 @@ class _Play:
         concurrency: int,
         latency_s: Callable[[Any], float],
         costs: Costs,
+        rate: float | None,
         buffer_bytes: int,
+        bundling: Bundling | None,
     ) -> None:
         self.dispatcher = Dispatcher({}, order)
         self.now = 0.0
@@ -148,13 +143,15 @@ class _Play:
         self._poked = True
         self._running: list[tuple[float, int, Any]] = []
         self._ties = count()  # sub-messages themselves have no order
-
-    def use(self, rate: float | None, bundling: Bundling | None) -> None:
-        """What stands between workers and dispatcher, as in engine/local.py."""
+        # What stands between workers and dispatcher, as in engine/local.py.
         starter: Any = self.dispatcher
         self._admission = self._bundler = None
         if rate is not None:
-            starter = self._admission = _held_to(rate, self.dispatcher, lambda: self.now)
+            starter = self._admission = Admission(
+                *(self.dispatcher, Retries(), Breaker(), Rate(rate, 0.0)),
+                lambda: self.now,
+                recovered=lambda: None,
+            )
         if bundling is not None:
             starter = self._bundler = Bundler(starter, bundling, lambda: self.now)
         self._take = starter.take

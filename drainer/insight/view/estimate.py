@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -24,7 +24,6 @@ from drainer.view.page import (
     Column,
     Counts,
     Field,
-    Labels,
     Limit,
     Line,
     Page,
@@ -93,7 +92,7 @@ def estimate_page(found: Estimate, *, warned: bool = False) -> Page:
             ),
             section("By order", _orders(found)),
             section("By concurrency", _table(found)),
-            section("How long, and why", _plots(found, limit)),
+            section("How long", _plot(found, limit)),
             section("What it rests on", _grounds(found)),
         ),
         subject=f"Draining {found.request.topic} for group {found.request.group}",
@@ -262,10 +261,10 @@ def _asked(text: str, asked: bool) -> Cell:
     return Cell(text, Tone.STRONG if asked else Tone.PLAIN)
 
 
-def _plots(found: Estimate, limit: Limit | None) -> Iterator[Plot]:
+def _plot(found: Estimate, limit: Limit | None) -> Plot:
     seconds = [each.seconds for each in found.table]
     fastest = found.table[min(range(len(seconds)), key=seconds.__getitem__)]
-    yield Plot(
+    return Plot(
         "by-concurrency",
         "By concurrency",
         f"How long it takes with so many at once, in {found.request.order.value} order; the least"
@@ -282,31 +281,6 @@ def _plots(found: Estimate, limit: Limit | None) -> Iterator[Plot]:
         log=max(seconds) > LOG_FROM * max(min(seconds), 1e-9),
         limit=limit,
     )
-    yield _durations(
-        "by-order",
-        "By order",
-        f"How long it takes with {figures.count(found.asked.concurrency)} at once, when order is"
-        " kept for each sub-key, each message key, or each partition.",
-        [(order.value, each.seconds) for order, each in found.orders.items()],
-        limit,
-    )
-    bounds = sorted(found.asked.bounds.items(), key=lambda item: -item[1])
-    if any(seconds > 0 for _, seconds in bounds):
-        yield _durations(
-            "bounds",
-            "What binds",
-            "The least that each of these allows for, were it alone. The longest is what binds.",
-            [(name, seconds) for name, seconds in bounds if seconds > 0],
-            limit,
-        )
-
-
-def _durations(
-    name: str, title: str, tells: str, rows: Sequence[tuple[str, float]], limit: Limit | None
-) -> Plot:
-    values = [seconds for _, seconds in rows]
-    labels = Labels([label for label, _ in rows], [figures.duration(each) for each in values])
-    return Plot(name, title, tells, labels, [Series("takes", values)], limit=limit)
 
 
 def _grounds(estimate: Estimate) -> list[Field]:

@@ -381,7 +381,6 @@ def _shares(found: Inspection) -> Iterator[Section]:
         yield _bars("Hottest sub-keys", skew.hottest, "of all sub-messages")
         if any(kind.name != UNKNOWN for kind in skew.kinds):
             yield _bars("Kinds of sub-messages", skew.kinds, "of all sub-messages")
-        yield _bars("What rules would leave out", skew.rules, "of all sub-messages")
     yield _bars("Hottest message keys", contents.hottest_keys, f"{keys} in what was read")
 
 
