@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from confluent_kafka import KafkaError
@@ -84,7 +83,7 @@ HAS_MEMBERS = frozenset(
     }
 )
 
-# Won't mend by waiting; the same credentials go to every broker.
+# Waiting won't fix it; the same credentials go to every broker.
 REJECTED = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
 
 
@@ -107,41 +106,34 @@ def rejected_login(complaints: Sequence[Complaint]) -> Complaint | None:
     return next((c for c in reversed(complaints) if c.code in REJECTED), None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Cause:
-    matches: Callable[[Complaint], bool]
-    what: str
-    hint: str
-
-
 # The first that matches a complaint wins; {servers} are those that were asked.
-_CAUSES = (
-    _Cause(
+_CAUSES: tuple[tuple[Callable[[Complaint], bool], str, str], ...] = (
+    (
         lambda c: c.code in REJECTED,
         "{servers} did not accept the login",
         "check security.protocol, sasl.mechanism, sasl.username and sasl.password",
     ),
-    _Cause(
+    (
         lambda c: "SSL" in c.text or c.code == KafkaError._SSL,
         "no TLS connection to {servers}",
         "check that this listener speaks TLS (security.protocol), and ssl.ca.location",
     ),
-    _Cause(
+    (
         lambda c: "/bootstrap:" not in c.text and c.code != KafkaError._ALL_BROKERS_DOWN,
         "{servers} answers, but a broker that it names does not",
         "the brokers' advertised.listeners must be addresses that this machine reaches",
     ),
-    _Cause(
+    (
         lambda c: c.code == KafkaError._RESOLVE,
         "unknown host",
         "check the name, and that this machine's DNS knows it (VPN?)",
     ),
-    _Cause(
+    (
         lambda c: "Connection refused" in c.text,
         "nothing listens on {servers}",
         "check the port, and that the broker is up",
     ),
-    _Cause(
+    (
         lambda c: "isconnected" in c.text,
         "{servers} takes connections and closes them",
         "its listener may want TLS or a login: check security.protocol",
@@ -152,12 +144,11 @@ _CAUSES = (
 def unreachable(
     servers: str, waited_s: float, complaints: Sequence[Complaint]
 ) -> BrokerUnreachable:
-    """Tell apart why no broker answered, by what the client complained about."""
-    for cause in _CAUSES:
-        for complaint in reversed(complaints):
-            if cause.matches(complaint):
-                what = cause.what.format(servers=servers)
-                return BrokerUnreachable(f"{what}: {complaint.text}", hint=cause.hint)
+    """The error for a broker that does not answer: why, by what the client complained about."""
+    for matches, what, hint in _CAUSES:
+        for complaint in filter(matches, reversed(complaints)):
+            text = f"{what.format(servers=servers)}: {complaint.text}"
+            return BrokerUnreachable(text, hint=hint)
     return BrokerUnreachable(
         f"no answer from {servers} in {waited_s:.3g} s",
         hint="check the address, and that no firewall is between",

@@ -29,7 +29,7 @@ class Committer:
     lost, it remembers that both values may be found from then on.
 
     Brokers drop the offsets of a group that has been empty for long: these are written again, and
-    ``say`` is told once.
+    ``say`` gets a sentence about it, once.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Committer:
             CommitDelayed: when no answer came in time: try again later.
             Interrupted: when this user may not commit.
         """
-        with self._told_as_running():
+        with self._raised_as_running():
             found = self._read(offsets)
             for partition, offset in found.items():
                 allowed = set(expected[partition]) | self._in_doubt.get(partition, set())
@@ -79,7 +79,7 @@ class Committer:
             moves = {p: o for p, o in offsets.items() if (was := found[p]) is None or o > was}
             if not moves:
                 return {p: o for p, o in found.items() if o is not None}
-            # From here on each of them may be found, whatever is heard of it.
+            # From here on each of them may be found, whatever the answer.
             for partition, wrote in moves.items():
                 self._in_doubt.setdefault(partition, set()).add(wrote)
             self._cluster.alter_committed(self.group, self.topic, moves, self._timeout_s)
@@ -99,31 +99,22 @@ class Committer:
         """Make sure that topic and group are still this drain's to work on.
 
         Raises:
+            TopicGone: when the topic was deleted, or deleted and recreated.
             GroupJoined: when a consumer is in the group: it handles what the drain handles.
-            TopicGone, CommitDelayed, Interrupted: as ``check_topic`` and ``commit`` do.
+            CommitDelayed, Interrupted: as ``commit`` does.
         """
-        self.check_topic(topic_id)
-        with self._told_as_running():
+        with self._raised_as_running():
+            found = self._cluster.topic(self.topic)
+            if found.topic_id != topic_id:
+                raise self._gone(f"was deleted and recreated (id {found.topic_id}, not {topic_id})")
             if self._cluster.group(self.group).active:
                 raise self._cluster.group_active(self.group)
-
-    def check_topic(self, topic_id: str) -> None:
-        """Make sure that the topic is still the one with this id.
-
-        Raises:
-            TopicGone: when it was deleted, or deleted and recreated.
-            CommitDelayed: when no answer came in time.
-        """
-        with self._told_as_running():
-            found = self._cluster.topic(self.topic)
-        if found.topic_id != topic_id:
-            raise self._gone(f"was deleted and recreated (id {found.topic_id}, not {topic_id})")
 
     def _read(self, partitions: Mapping[int, int]) -> dict[int, int | None]:
         return self._cluster.committed(self.group, self.topic, partitions, self._timeout_s)
 
     @contextmanager
-    def _told_as_running(self) -> Iterator[None]:
+    def _raised_as_running(self) -> Iterator[None]:
         # What refuses a drain that is about to start, interrupts or delays one that runs.
         try:
             yield

@@ -12,19 +12,18 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from drainer.errors import BrokerUnreachable, DrainerError, LockHeld, LockLost, Refused
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, may_not, unreachable
-from drainer.kafka.cluster import Cluster, GroupInfo
+from drainer.kafka.cluster import Cluster, Member
 from drainer.kafka.log import ClientLog
 from drainer.uptime import uptime_s
 
 SESSION_TIMEOUT_MS = 6000  # the least that brokers allow unless told otherwise
-HEARTBEAT_MS = 1000  # how late the earlier of two drains is told, at worst
+HEARTBEAT_MS = 1000  # how late the earlier of two drains notices, at worst
 EXPIRY_MARGIN_S = 2.0  # a broker notices a dead member a little late
 ACQUIRE_TIMEOUT_S = 30.0  # brokers hold a new group's first join back for 3 s, by default
 RELEASE_TIMEOUT_S = 3.0
@@ -49,11 +48,10 @@ class GroupLock:
         cluster: to see who holds it.
         group: the group that is drained.
         topic: its topic; the lock subscribes to it, as members must, and reads nothing of it.
-        drain_id: of this drain; it names the holder to others.
-        holder_is_dead: an earlier process of this very drain can't be alive (its plan file is
-            locked by us): a lock that it left behind is taken over at once.
-        say: told when it has to wait, and why.
-        on_lost: called once from the lock's thread with what ``lost`` is then.
+        drain_id: of this drain; it names the holder to others. No other process that lives may
+            have it (its plan file is locked by us): a lock that an earlier one left behind is taken
+            over at once.
+        say: gets a sentence when it has to wait.
     """
 
     def __init__(
@@ -63,9 +61,7 @@ class GroupLock:
         topic: str,
         drain_id: str,
         *,
-        holder_is_dead: bool = False,
         say: Callable[[str], None] = lambda text: None,
-        on_lost: Callable[[DrainerError], None] = lambda error: None,
     ) -> None:
         self.client_id = f"drainer-{drain_id}@{socket.gethostname()}"
         self.instance_id = f"drainer-{uuid.uuid5(uuid.NAMESPACE_URL, self.client_id)}"
@@ -73,9 +69,7 @@ class GroupLock:
         self._cluster = cluster
         self._group = group
         self._topic = topic
-        self._holder_is_dead = holder_is_dead
         self._say = say
-        self._on_lost = on_lost
         self._session_ms = int(cluster.settings.properties.get(MAX_SESSION_MS, SESSION_TIMEOUT_MS))
         self._log = ClientLog(cluster.settings.redact)
         self._thread: threading.Thread | None = None
@@ -94,31 +88,30 @@ class GroupLock:
         """
         return self._unsure_since_s
 
-    def acquire(self, timeout_s: float = ACQUIRE_TIMEOUT_S) -> None:
+    def acquire(self) -> None:
         """Take the lock; a holder that may be dead gets its session's time to show that it isn't.
 
         Raises:
             LockHeld: when another drain holds it; the text names it.
-            BrokerUnreachable: when the group's coordinator does not let us in within ``timeout_s``.
+            BrokerUnreachable: when the group's coordinator does not let us in.
             Refused: when this user may not use the lock's group.
         """
         for _ in range(ATTEMPTS):
             self._wait_until_free()
-            self._join(timeout_s)
+            alone = False
             try:
+                self._join()
                 alone = self._alone()
-            except BaseException:  # Ctrl-C too: who failed to take the lock won't release it
-                self.release()
-                raise
+            finally:  # after Ctrl-C too: who failed to take the lock won't release it
+                if not alone:
+                    self.release()
             if alone:
                 return
-            self.release()
-        found = self._look()
-        if found.members:
-            raise self._held(found)
+        if others := self._others():
+            raise self._held(others)
         raise BrokerUnreachable(
             f"the lock on group {self._group} could not be taken in {ATTEMPTS} attempts, though"
-            " nobody holds it now",
+            " no process holds it now",
             hint="another drain came between, or the cluster is unsettled; try again",
         )
 
@@ -134,17 +127,14 @@ class GroupLock:
     def _wait_until_free(self) -> None:
         begun = uptime_s()
         until = begun + self._session_ms / 1000 + EXPIRY_MARGIN_S
-        told = False
-        while (found := self._look()).members:
-            mine = all(member.client_id == self.client_id for member in found.members)
-            if mine and self._holder_is_dead:
-                return
+        said = False
+        while others := self._others():
             if uptime_s() > until:
-                raise self._held(found)
-            if not told:
-                told = True
+                raise self._held(others)
+            if not said:
+                said = True
                 self._say(
-                    f"{_named(found)} holds the lock on group {self._group}: waiting up to"
+                    f"{_named(others)} holds the lock on group {self._group}: waiting up to"
                     f" {until - begun:.0f} s to see whether it is alive"
                 )
             time.sleep(LOOK_EVERY_S)
@@ -154,23 +144,26 @@ class GroupLock:
         # One among them may hold the lock: then all leave.
         until = uptime_s() + self._session_ms / 1000 + EXPIRY_MARGIN_S
         while True:
-            names = {member.client_id for member in self._look().members}
+            names = {member.client_id for member in self._members()}
             if names <= {self.client_id}:
                 return bool(names) and self.lost is None
             if min(names) != self.client_id or uptime_s() > until:
                 return False
             time.sleep(LOOK_EVERY_S)
 
-    def _look(self, timeout_s: float | None = None) -> GroupInfo:
-        return self._cluster.group(lock_group(self._group), timeout_s)
+    def _members(self, timeout_s: float | None = None) -> Sequence[Member]:
+        return self._cluster.group(lock_group(self._group), timeout_s).members
 
-    def _held(self, found: GroupInfo) -> LockHeld:
+    def _others(self) -> list[Member]:
+        return [each for each in self._members() if each.client_id != self.client_id]
+
+    def _held(self, others: Sequence[Member]) -> LockHeld:
         return LockHeld(
-            f"{_named(found)} holds the lock on group {self._group}, and is alive",
+            f"{_named(others)} holds the lock on group {self._group}, and is alive",
             hint="let it finish, or stop it (Ctrl-C) and resume its plan",
         )
 
-    def _join(self, timeout_s: float) -> None:
+    def _join(self) -> None:
         settings = self._cluster.settings
         conf = settings.conf(
             self._log,
@@ -182,30 +175,20 @@ class GroupLock:
             max_poll_interval_ms=POLL_INTERVAL_MS,
             enable_auto_commit=False,
         )
-        try:
-            consumer = Consumer(conf)
-        except (KafkaException, TypeError, ValueError) as error:
-            raise settings.rejected(error) from None
+        consumer = settings.consumer(conf)
         self._joined.clear()
         self._leaving = self._ending = self._in_group = self._was_out = False
         self._unsure_since_s = self.lost = None
         begun = time.monotonic()
         # All calls are from one thread: librdkafka's Python client locks others out meanwhile.
-        thread = threading.Thread(
+        self._thread = threading.Thread(
             target=self._hold, args=(consumer,), name="drainer-lock", daemon=True
         )
-        self._thread = thread
-        thread.start()
-        try:
-            joined = self._joined.wait(timeout_s)
-        except BaseException:
-            self.release()
-            raise
-        if joined and self.lost is None:
-            return
-        lost = self.lost
-        self.release()
-        raise lost or self._no_answer(begun)
+        self._thread.start()
+        if not self._joined.wait(ACQUIRE_TIMEOUT_S):
+            raise self._no_answer(begun)
+        if self.lost is not None:
+            raise self.lost
 
     def _no_answer(self, begun: float) -> BrokerUnreachable:
         waited_s = time.monotonic() - begun
@@ -213,8 +196,8 @@ class GroupLock:
         if said:
             return unreachable(self._cluster.settings.bootstrap_servers, waited_s, said)
         return BrokerUnreachable(
-            f"the coordinator of group {lock_group(self._group)} let nobody in within"
-            f" {waited_s:.0f} s",
+            f"the coordinator of group {lock_group(self._group)} did not let this drain in"
+            f" within {waited_s:.0f} s",
             hint="the cluster is reachable, but slow or unsettled; try again",
         )
 
@@ -244,18 +227,16 @@ class GroupLock:
                 since_s = self._unsure_since_s
                 if since_s is not None and uptime_s() - since_s > REGAIN_TIMEOUT_S:
                     self._lose(
-                        LockLost(
-                            f"the lock on group {self._group} was not confirmed for"
-                            f" {REGAIN_TIMEOUT_S:.0f} s",
-                            hint="another drain may have taken it; resume with the plan",
-                        )
+                        f"the lock on group {self._group} was not confirmed for"
+                        f" {REGAIN_TIMEOUT_S:.0f} s",
+                        "another drain may have taken it; resume with the plan",
                     )
             if self._ending or self._was_out:
                 self._leave(consumer)
         except Exception as error:  # whatever it is, the lock is not held any more
             said = error.args[0].str() if isinstance(error, KafkaException) else repr(error)
             said = self._cluster.settings.redact(said)
-            self._lose(LockLost(f"the lock on group {self._group} failed: {said}"))
+            self._lose(f"the lock on group {self._group} failed: {said}")
         finally:
             consumer.close()
 
@@ -268,7 +249,7 @@ class GroupLock:
         while uptime_s() < until:
             consumer.poll(0.01)
             try:
-                members = self._cluster.group(lock_group(self._group), RELEASE_TIMEOUT_S).members
+                members = self._members(RELEASE_TIMEOUT_S)
             except Refused:
                 return
             if self.client_id not in [member.client_id for member in members]:
@@ -301,22 +282,16 @@ class GroupLock:
     def _look_for_others(self) -> None:
         # The broker lets whoever was out in again, beside those who came since: it is theirs now.
         try:
-            found = self._look(LOOK_TIMEOUT_S)
+            members = self._members(LOOK_TIMEOUT_S)
         except DrainerError:
             return  # it is asked again, and nothing is committed until there is an answer
-        names = {member.client_id for member in found.members}
-        if names - {self.client_id}:
-            others = replace(
-                found, members=tuple(m for m in found.members if m.client_id != self.client_id)
-            )
+        if others := [m for m in members if m.client_id != self.client_id]:
             self._lose(
-                LockLost(
-                    f"{_named(others)} took the lock on group {self._group}, while this process"
-                    " stood still or was cut off",
-                    hint="let that one finish; what both handled in between is handled twice",
-                )
+                f"{_named(others)} took the lock on group {self._group}, while this process stood"
+                " still or was cut off",
+                "let that one finish; what both handled in between is handled twice",
             )
-        elif names:
+        elif members:
             self._was_out = False
             self._settle()
 
@@ -327,28 +302,27 @@ class GroupLock:
         said = self._cluster.settings.redact(answer.str())
         if answer.code() in {KafkaError._FATAL, KafkaError._FENCED, KafkaError.FENCED_INSTANCE_ID}:
             self._lose(
-                LockLost(
-                    f"another drain took the lock on group {self._group}: {said}",
-                    hint="it bears this drain's name; find where it runs, and let that one finish",
-                )
+                f"another drain took the lock on group {self._group}: {said}",
+                "it has this drain's name; find where it runs, and let that one finish",
             )
         elif answer.code() in FORBIDDEN:
             of_topic = answer.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
             resource = f"topic {self._topic}" if of_topic else f"group {lock_group(self._group)}"
-            self._lose(may_not(f"hold the lock on group {self._group}", "READ", resource))
+            missing = may_not(f"hold the lock on group {self._group}", "READ", resource)
+            self._lose(str(missing), missing.hint, missing)
         else:
             hint = "resume with the plan"
             if answer.code() == KafkaError.INVALID_SESSION_TIMEOUT:
                 hint = "the broker's group.min.session.timeout.ms says what session.timeout.ms fits"
-            self._lose(LockLost(f"the lock on group {self._group} failed: {said}", hint=hint))
+            self._lose(f"the lock on group {self._group} failed: {said}", hint)
 
-    def _lose(self, error: DrainerError) -> None:
-        if self._joined.is_set():
-            error = error if isinstance(error, LockLost) else LockLost(str(error), hint=error.hint)
-            self._on_lost(error)
-        self.lost = error
+    def _lose(
+        self, what: str, hint: str | None = None, at_first: DrainerError | None = None
+    ) -> None:
+        lost = LockLost(what, hint=hint)
+        self.lost = lost if self._joined.is_set() else at_first or lost
         self._joined.set()
 
 
-def _named(found: GroupInfo) -> str:
-    return "another drain (" + ", ".join(str(member) for member in found.members) + ")"
+def _named(members: Iterable[Member]) -> str:
+    return "another drain (" + ", ".join(map(str, members)) + ")"

@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 KEEP_COMPLAINTS = 30
-AGAIN_S = 60.0  # before the same complaint is logged again
+AGAIN_S = 60.0  # without the same complaint, before it is logged again
 
 # For a log that is wanted (view/log.py); on a terminal, errors tell what matters of them.
 _LOGGER = logging.getLogger("drainer.librdkafka")
@@ -39,13 +39,11 @@ class Complaint:
         code: librdkafka's error code; None for a line of its log.
         text: the reason, without secrets.
         at_s: when, by the monotonic clock.
-        logged_s: when it was logged the last time.
     """
 
     code: int | None
     text: str
     at_s: float
-    logged_s: float | None = None
 
 
 class ClientLog(logging.Handler):
@@ -96,16 +94,13 @@ class ClientLog(logging.Handler):
 
     def _keep(self, code: int | None, said: str) -> None:
         text = self._redact(_STATE.sub("", said))
-        logged_s: float | None = None
-        for complaint in self.complaints:
-            if (complaint.code, complaint.text) == (code, text):
-                self._complaints.remove(complaint)
-                logged_s = complaint.logged_s
+        known = [c for c in self._complaints if (c.code, c.text) == (code, text)]
+        for complaint in known:
+            self._complaints.remove(complaint)
         now_s = time.monotonic()
-        if logged_s is None or now_s - logged_s > AGAIN_S:
+        if not known or now_s - known[0].at_s > AGAIN_S:
             _LOGGER.warning("%s", text, extra={"code": code})
-            logged_s = now_s
-        self._complaints.append(Complaint(code, text, now_s, logged_s))
+        self._complaints.append(Complaint(code, text, now_s))
 
 
 def url_safe(topic_id: str) -> str:

@@ -79,7 +79,4 @@ class OffsetReader:
             enable_auto_commit=False,
             isolation_level="read_committed",
         )
-        try:
-            return Consumer(conf)
-        except (TypeError, ValueError) as error:
-            raise self._settings.rejected(error) from None
+        return self._settings.consumer(conf)

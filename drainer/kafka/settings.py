@@ -26,33 +26,22 @@ FETCH_PARTITION_BYTES_MAX = 8 * MIB
 FETCH_BYTES_MAX = 50 * MIB
 PREFETCH_RECORD_BYTES = 512
 
-# Why each of these is drainer's to set.
-_FROM_COMMAND = "the group is named on the command line"
-_NOT_A_MEMBER = "a drain never joins the group that it drains"
-_COMMITS = "a drain commits by itself, and only what is finished"
-_RESETS = "a drain never jumps to another offset by itself"
-_MEMORY = "the memory for fetching is set by the buffer options"
-OWNED = {
-    "group.id": _FROM_COMMAND,
-    "group.instance.id": _NOT_A_MEMBER,
-    "group.protocol": _NOT_A_MEMBER,
-    "group.remote.assignor": _NOT_A_MEMBER,
-    "partition.assignment.strategy": _NOT_A_MEMBER,
-    "max.poll.interval.ms": _NOT_A_MEMBER,
-    "enable.auto.commit": _COMMITS,
-    "auto.commit.enable": _COMMITS,
-    "auto.commit.interval.ms": _COMMITS,
-    "enable.auto.offset.store": _COMMITS,
-    "offset.store.method": _COMMITS,
-    "auto.offset.reset": _RESETS,
-    "enable.partition.eof": "a drain needs it to see where the backlog ends",
-    "queued.min.messages": _MEMORY,
-    "queued.max.messages.kbytes": _MEMORY,
-    "fetch.max.bytes": _MEMORY,
-    "fetch.message.max.bytes": _MEMORY,
-    "max.partition.fetch.bytes": _MEMORY,
-    "receive.message.max.bytes": _MEMORY,
+# Why drainer sets these itself.
+_OWNED_FOR = {
+    "the group is named on the command line": "group.id",
+    "a drain never joins the group that it drains": """
+        group.instance.id group.protocol group.remote.assignor partition.assignment.strategy
+        max.poll.interval.ms""",
+    "a drain commits by itself, and only what is done": """
+        enable.auto.commit auto.commit.enable auto.commit.interval.ms enable.auto.offset.store
+        offset.store.method""",
+    "a drain never jumps to another offset by itself": "auto.offset.reset",
+    "a drain needs it to see where the backlog ends": "enable.partition.eof",
+    "the memory for fetching is set by the buffer options": """
+        queued.min.messages queued.max.messages.kbytes fetch.max.bytes fetch.message.max.bytes
+        max.partition.fetch.bytes receive.message.max.bytes""",
 }
+OWNED = {name: why for why, names in _OWNED_FOR.items() for name in names.split()}
 
 # librdkafka loads these into the process, or gives them to a shell.
 _OF_CODE = {
@@ -66,36 +55,18 @@ _NO_COMMAND = re.compile(r"[\w.@/:+-]*", re.ASCII)
 
 # What a shared file may say of producers, and what drainer's own must not do: lose a record, write
 # it twice, or out of order.
-_OF_PRODUCERS = {
-    "acks",
-    "request.required.acks",
-    "enable.idempotence",
-    "enable.gapless.guarantee",
-    "max.in.flight",
-    "max.in.flight.requests.per.connection",
-    "retries",
-    "message.send.max.retries",
-    "message.timeout.ms",
-    "delivery.timeout.ms",
-    "partitioner",
-    "transactional.id",
-    "transaction.timeout.ms",
-    "batch.num.messages",
-    "batch.size",
-    "linger.ms",
-    "queue.buffering.max.ms",
-    "queue.buffering.max.messages",
-    "queue.buffering.max.kbytes",
-    "delivery.report.only.error",
-}
+_PRODUCER_NAMES = """
+    acks request.required.acks enable.idempotence enable.gapless.guarantee max.in.flight
+    max.in.flight.requests.per.connection retries message.send.max.retries message.timeout.ms
+    delivery.timeout.ms partitioner transactional.id transaction.timeout.ms batch.num.messages
+    batch.size linger.ms queue.buffering.max.ms queue.buffering.max.messages
+    queue.buffering.max.kbytes delivery.report.only.error"""
+_OF_PRODUCERS = frozenset(_PRODUCER_NAMES.split())
 
 # Java clients need these; they mean nothing here.
-_OF_JAVA = {
-    "key.serializer",
-    "value.serializer",
-    "key.deserializer",
-    "value.deserializer",
-}
+_JAVA_NAMES = """
+    key.serializer value.serializer key.deserializer value.deserializer ssl.truststore.type"""
+_OF_JAVA = frozenset(_JAVA_NAMES.split())
 _JAAS = "sasl.jaas.config"
 _JAAS_LOGIN = re.compile(r"\.(?:Plain|Scram)LoginModule\s+required\b")
 _JAAS_OPTION = re.compile(
@@ -110,7 +81,6 @@ _ANY_SECRET = re.compile(
     re.IGNORECASE,
 )
 _NO_SECRET = re.compile(r"\.url$|\.location$|\.file$", re.I)
-_CALLBACK = re.compile(r"_cb$|^logger$|^on_commit$|^opaque$")
 _NAMED = re.compile(r'(?:No such configuration property:|configuration property) "([^"]+)"')
 
 
@@ -159,40 +129,14 @@ class ClientSettings:
         literally: a backslash only joins lines.
 
         Raises:
-            UsageError: when the file can't be read, a line or an override is no ``name=value``, a
+            UsageError: when the file can't be read, a line or an override is not ``name=value``, a
                 property is unknown, has a value that librdkafka rejects, or is drainer's own to
                 set; BootstrapMissing when no bootstrap servers are given. And what ``read`` raises.
         """
         properties: dict[str, str] = {}
-        places: dict[str, str] = {}
-        for name, value, place in [*_of_file(config_file, read), *_of_overrides(overrides)]:
-            if _CALLBACK.search(name):
-                raise UsageError(
-                    f"{place}: {name} is for programs, not for files",
-                    hint="remove it; the rest of the properties is taken as it is",
-                )
-            if name in _OF_CODE:
-                raise UsageError(
-                    f"{place}: {name} {_OF_CODE[name]}, which drainer takes from no file and no"
-                    " option",
-                    hint="remove it"
-                    if "kinit" not in name
-                    else "remove it, and keep a ticket fresh beside drainer, with k5start or cron",
-                )
-            if _IN_A_COMMAND.fullmatch(name) and not _NO_COMMAND.fullmatch(value):
-                raise UsageError(
-                    f"{place}: {name} goes into a command for the shell, and {value!r} has more"
-                    " than letters, digits and . @ / : + - _",
-                    hint="name a principal or file without other characters",
-                )
-            if name in OWNED:
-                raise UsageError(
-                    f"{place}: {name} is drainer's to set: {OWNED[name]}",
-                    hint="remove it; the rest of the properties is taken as it is",
-                )
-            for known_as, known_value in _translated(name, value, place):
-                properties[known_as] = known_value
-                places[known_as] = place
+        for name, value in [*_of_file(config_file, read), *map(_of_option, overrides)]:
+            _insist_on_allowed(name, value)
+            properties |= _translated(name, value)
         servers = bootstrap or properties.get(BOOTSTRAP, "")
         properties.pop(BOOTSTRAP, None)
         if not servers.strip():
@@ -202,7 +146,7 @@ class ClientSettings:
                 " the properties file",
             )
         settings = cls(servers.strip(), properties)
-        settings._validate(places)
+        settings._validate()
         return settings
 
     @property
@@ -213,7 +157,7 @@ class ClientSettings:
     @property
     def isolation(self) -> Isolation:
         """Whether records of open and aborted transactions are left out (the default)."""
-        level = self.properties.get(ISOLATION, ISOLATIONS[0])
+        level = self.properties.get(ISOLATION)
         return "read_uncommitted" if level == "read_uncommitted" else "read_committed"
 
     def conf(self, log: ClientLog, **owned: str | int | bool) -> dict[str, Any]:
@@ -290,39 +234,29 @@ class ClientSettings:
             text = text.replace(secret, REDACTED)
         return text
 
-    def rejected(self, error: Exception, places: Mapping[str, str] | None = None) -> UsageError:
+    def rejected(self, error: Exception) -> UsageError:
         """What to raise when librdkafka does not build a client from these settings."""
         said = error.args[0].str() if isinstance(error, KafkaException) else str(error)
         named = _NAMED.search(said)
         name = named[1] if named else next((n for n in self.properties if n in said), None)
         if name is not None and is_secret(name):
             said = f'librdkafka rejects the value of "{name}"'
-        place = (places or {}).get(name or "")
         return UsageError(
-            self.redact(f"{place}: {said}" if place else f"the client's properties: {said}"),
+            self.redact(f"the client's properties: {said}"),
             hint="names and values are those of librdkafka's CONFIGURATION.md",
         )
 
-    def _validate(self, places: Mapping[str, str]) -> None:
-        level = self.properties.get(ISOLATION, ISOLATIONS[0])
-        if level not in ISOLATIONS:
-            raise UsageError(
-                f'{places[ISOLATION]}: {ISOLATION} is "{level}"',
-                hint=f"use {ISOLATIONS[0]} or {ISOLATIONS[1]}",
-            )
+    def _validate(self) -> None:
         conf = self.fetch_conf(ClientLog(self.redact), "drainer", MIB)
         del conf[BOOTSTRAP]  # so that it does not connect
-        try:
-            Consumer(conf).close()
-        except (KafkaException, TypeError, ValueError) as error:
-            raise self.rejected(error, places) from None  # its text may hold a secret
+        self.consumer(conf).close()
 
     def __repr__(self) -> str:
         shown = {n: REDACTED if is_secret(n) else v for n, v in self.properties.items()}
         return f"ClientSettings({self.bootstrap_servers!r}, {shown!r})"
 
 
-def _of_file(path: Path | None, read: Callable[[Path], bytes]) -> Iterator[tuple[str, str, str]]:
+def _of_file(path: Path | None, read: Callable[[Path], bytes]) -> Iterator[tuple[str, str]]:
     if path is None:
         return
     try:
@@ -334,45 +268,64 @@ def _of_file(path: Path | None, read: Callable[[Path], bytes]) -> Iterator[tuple
             hint="name one that you can read, --client-config FILE: one name=value a line, as other"
             " Kafka clients read them",
         ) from None
-    joined, begun = "", 0
+    joined = ""
     for number, line in enumerate(lines, 1):
-        if not joined:
-            begun = number
-            if not line.strip() or line.lstrip()[0] in "#!":
-                continue
+        if not joined and (not line.strip() or line.lstrip()[0] in "#!"):
+            continue
         joined += line.strip()
         if joined.endswith("\\") and number < len(lines):
             joined = joined[:-1]
             continue
-        name, value = _pair(joined, f"{path}:{begun}")
+        yield _pair(joined, f"{path}:{number}")
         joined = ""
-        yield name, value, f"{path}:{begun}"
 
 
-def _of_overrides(overrides: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    for text in overrides:
-        name, value = _pair(text, "a property on the command line")
-        yield name, value, f"the property {name}"
+def _of_option(text: str) -> tuple[str, str]:
+    return _pair(text, "a property on the command line")
 
 
 def _pair(text: str, place: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         # The line is not shown: it may be a password that ran over.
-        raise UsageError(f"{place}: this is no name=value", hint="as in security.protocol=SASL_SSL")
+        raise UsageError(
+            f"{place}: this is not name=value", hint="as in security.protocol=SASL_SSL"
+        )
     return name.strip(), value.strip()
 
 
-def _translated(name: str, value: str, place: str) -> list[tuple[str, str]]:
-    if name in _OF_JAVA or name == "ssl.truststore.type":
-        return []
+def _insist_on_allowed(name: str, value: str) -> None:
+    if name in _OF_CODE:
+        instead = ", and keep a ticket fresh beside drainer, with k5start or cron"
+        raise UsageError(
+            f"{name} {_OF_CODE[name]}, which drainer takes from no file and no option",
+            hint=f"remove it{instead if 'kinit' in name else ''}",
+        )
+    if _IN_A_COMMAND.fullmatch(name) and not _NO_COMMAND.fullmatch(value):
+        raise UsageError(
+            f"{name} goes into a command for the shell, and {value!r} has more than letters, digits"
+            " and . @ / : + - _",
+            hint="name a principal or file without other characters",
+        )
+    if name in OWNED:
+        raise UsageError(
+            f"{name} is drainer's to set: {OWNED[name]}",
+            hint="remove it; the rest of the properties is taken as it is",
+        )
+    if name == ISOLATION and value not in ISOLATIONS:
+        raise UsageError(f'{name} is "{value}"', hint=f"use {' or '.join(ISOLATIONS)}")
+
+
+def _translated(name: str, value: str) -> dict[str, str]:
+    if name in _OF_JAVA:
+        return {}
     if name == _TRUSTSTORE:
         if not value.endswith((".pem", ".crt", ".cer")):
             raise UsageError(
-                f"{place}: {name} is a Java trust store, which librdkafka can't read",
+                f"{name} is a Java trust store, which librdkafka can't read",
                 hint="export its certificates to a PEM file and name that in ssl.ca.location",
             )
-        return [("ssl.ca.location", value)]
+        return {"ssl.ca.location": value}
     if name == _JAAS:
         found = {
             option: re.sub(r"\\(.)", r"\1", quoted) or single or bare
@@ -380,8 +333,8 @@ def _translated(name: str, value: str, place: str) -> list[tuple[str, str]]:
         }
         if not _JAAS_LOGIN.search(value) or found.keys() != {"username", "password"}:
             raise UsageError(
-                f"{place}: {name} is understood for a PLAIN or SCRAM login only",
+                f"{name} is understood for a PLAIN or SCRAM login only",
                 hint="use librdkafka's sasl.* properties instead",
             )
-        return [(f"sasl.{option}", secret) for option, secret in found.items()]
-    return [(name, value)]
+        return {f"sasl.{option}": secret for option, secret in found.items()}
+    return {name: value}

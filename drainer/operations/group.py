@@ -50,8 +50,7 @@ def holding(
             cluster,
             plan.group,
             plan.topic,
-            f"{plan.drain_id}.{file.holder}",
-            holder_is_dead=True,  # one of this name held the file that we hold
+            f"{plan.drain_id}.{file.holder}",  # whoever had this name held the file that we hold
             say=say,
         )
         lock.acquire()

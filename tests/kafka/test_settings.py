@@ -42,14 +42,14 @@ def test_a_line_that_is_no_property_is_named_but_not_shown(properties: Path) -> 
     assert "hunter2" not in str(raised.value)
 
 
-def test_an_unknown_property_is_refused_with_its_place(properties: Path) -> None:
+def test_an_unknown_property_is_refused_by_its_name(properties: Path) -> None:
     properties.write_text("client.id=x\nbatch.sise=4\n")
-    with pytest.raises(UsageError, match=r"client\.properties:2.*batch\.sise"):
+    with pytest.raises(UsageError, match=r"batch\.sise"):
         ClientSettings.load("a:1", properties)
 
 
 @pytest.mark.parametrize(
-    "override", ["security.protocol=TSL", "session.timeout.ms=soon", "logger=x", "broken"]
+    "override", ["security.protocol=TSL", "session.timeout.ms=soon", "on_commit=x", "broken"]
 )
 def test_what_librdkafka_rejects_is_a_usage_error(override: str) -> None:
     with pytest.raises(UsageError):
@@ -58,13 +58,7 @@ def test_what_librdkafka_rejects_is_a_usage_error(override: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "group.id",
-        "enable.auto.commit",
-        "auto.offset.reset",
-        "enable.partition.eof",
-        "group.protocol",
-    ],
+    ["group.id", "enable.auto.commit", "auto.offset.reset", "group.protocol"],
 )
 def test_properties_that_drainer_owns_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name} is drainer's to set"):
@@ -84,9 +78,7 @@ def test_properties_that_drainer_owns_are_refused(name: str) -> None:
 )
 def test_what_runs_code_is_taken_from_nowhere(properties: Path, name: str, value: str) -> None:
     properties.write_text(f"{name}={value}\n")
-    with pytest.raises(
-        UsageError, match=rf"client\.properties:1: {name} (names|is|goes)"
-    ) as raised:
+    with pytest.raises(UsageError, match=f"{name} (names|is|goes)") as raised:
         ClientSettings.load("a:1", properties)
     assert raised.value.hint
     with pytest.raises(UsageError, match=name):
