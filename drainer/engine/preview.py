@@ -23,8 +23,7 @@ class PartitionAction:
     """One partition's part: offsets ``[start, end)``, and where the group stands now.
 
     ``committed`` is None when the group has no offset there. ``finished`` counts messages that an
-    earlier run of this drain finished. ``leaps`` counts offsets between the group's offset and the
-    start that are passed over unhandled, because ``--from`` says so.
+    earlier run of this drain finished.
     """
 
     partition: int
@@ -32,7 +31,6 @@ class PartitionAction:
     end: int
     committed: int | None
     finished: int = 0
-    leaps: int = 0
 
     @property
     def offsets(self) -> int:

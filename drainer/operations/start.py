@@ -149,7 +149,7 @@ def prepare(
         seen,
         group_state=group_state,
         partitions=tuple(
-            PartitionAction(part.partition, part.start, part.end, part.committed, 0, _leaps(part))
+            PartitionAction(part.partition, part.start, part.end, part.committed)
             for part in backlog.partitions.values()
         ),
         checks=tuple(checks),

@@ -263,3 +263,10 @@ def section(title: str, *items: Item | Iterable[Item | None] | None, about: str 
         elif each is not None:
             found += [one for one in each if one is not None]
     return Section(title, tuple(found), about)
+
+
+def few(texts: Sequence[str], most: int, noun: str) -> tuple[str, ...]:
+    """The first of them, and how many others there are."""
+    more = len(texts) - most
+    other = f"other {noun}" + "s" * (more > 1)
+    return (*texts[:most], *([f"and {more:,} {other}"] if more > 0 else []))

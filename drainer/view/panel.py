@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import nlargest
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import set_cell_size
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
 
@@ -84,7 +84,8 @@ class StatusPanel:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = min(options.max_width, _WIDEST)
         for line in lay_out(self._status, width, options.size.height - 1):
-            yield from _cut(line, width)
+            pieces = [Segment(text, STYLES[tone]) for text, tone in line]
+            yield from Segment.adjust_line_length(pieces, width, pad=False)
             yield Segment.line()
 
 
@@ -113,13 +114,8 @@ def _title(status: Status, width: int) -> Pieces:
 
 
 def _total(share: float, status: Status, width: int) -> Pieces:
-    if share >= 1:
-        left = "finished"
-    else:
-        left = (
-            "no estimate yet" if status.eta_s is None else f"{figures.duration(status.eta_s)} left"
-        )
-    text = f"  {figures.percent(share):>6}  {left:>15}"
+    left = "no estimate yet" if status.eta_s is None else f"{figures.duration(status.eta_s)} left"
+    text = f"  {figures.percent(share):>6}  {'finished' if share >= 1 else left:>15}"
     return [*_bar(share, width - len(text)), (text, Tone.STRONG)]
 
 
@@ -132,14 +128,14 @@ def blocking_warning(place: str) -> str:
 
 def _alarms(status: Status) -> Iterator[Pieces]:
     if status.trouble is not None:
-        yield [("! ", Tone.WARN), (status.trouble, Tone.WARN)]
+        yield [(f"! {status.trouble}", Tone.WARN)]
     if status.blocked_by is not None:
-        yield [("! ", Tone.WARN), (blocking_warning(status.blocked_by), Tone.WARN)]
+        yield [(f"! {blocking_warning(status.blocked_by)}", Tone.WARN)]
     late = status.deadline is not None and status.deadline.outlook.late
     if late and (warning := deadline_warning(status)) is not None:
-        yield [("! ", Tone.BAD), (warning, Tone.BAD)]
+        yield [(f"! {warning}", Tone.BAD)]
     if status.stopping is not None:
-        yield [("■ stopping: ", Tone.WARN), (status.stopping, Tone.WARN)]
+        yield [(f"■ stopping: {status.stopping}", Tone.WARN)]
 
 
 def _figures(status: Status, share: float) -> Iterator[Pieces]:
@@ -148,12 +144,15 @@ def _figures(status: Status, share: float) -> Iterator[Pieces]:
     total = sum(part.end - part.start for part in status.partitions)
     yield _field("messages", f"{count(messages)} of ~{count(total)} finished")
     subs = status.sub_messages
-    yield [
-        *_field("sub-messages", f"{count(subs.finished)} finished"),
-        *([(f", {count(subs.skipped)} skipped", Tone.PLAIN)] if subs.skipped else []),
-        *([(", ", Tone.PLAIN), (f"{count(subs.failed)} failed", Tone.BAD)] if subs.failed else []),
-        *([(", ", Tone.PLAIN), (f"{count(subs.dead)} dead", Tone.BAD)] if subs.dead else []),
-    ]
+    line = _field("sub-messages", f"{count(subs.finished)} finished")
+    for number, what, tone in (
+        (subs.skipped, "skipped", Tone.PLAIN),
+        (subs.failed, "failed", Tone.BAD),
+        (subs.dead, "dead", Tone.BAD),
+    ):
+        if number:
+            line += [(", ", Tone.PLAIN), (f"{count(number)} {what}", tone)]
+    yield line
     if left_out := _left_out(status.rules):
         yield _field("left out", left_out)
     if failing := list(_failing(status.failures)):
@@ -195,16 +194,15 @@ def _failing(failures: FailureStatus) -> Iterator[Piece]:
     if not (failures.failures or failures.retries or failures.parked_lanes):
         return
     yield (count(failures.failures), Tone.WARN if failures.failures else Tone.PLAIN)
-    text = f", {count(failures.retries)} retried"
-    if failures.waiting:
-        text += f", {count(failures.waiting)} waiting for it"
-    if failures.timeouts:
-        text += f", {count(failures.timeouts)} timed out"
-    if failures.late:
-        text += f" ({count(failures.late)} still in their threads)"
-    if failures.parked_lanes:
-        text += f", {figures.counted(failures.parked_lanes, 'lane')} parked"
-    yield (text, Tone.PLAIN)
+    for number, words in (
+        (failures.retries, f"{count(failures.retries)} retried"),
+        (failures.waiting, f"{count(failures.waiting)} waiting for it"),
+        (failures.timeouts, f"{count(failures.timeouts)} timed out"),
+        (failures.late, f"{count(failures.late)} still in their threads"),
+        (failures.parked_lanes, f"{figures.counted(failures.parked_lanes, 'lane')} parked"),
+    ):
+        if number:
+            yield (f", {words}", Tone.PLAIN)
     if failures.errors:
         kind, times = failures.errors[0]
         yield (f"   {count(times)} x {kind}", Tone.QUIET)
@@ -231,30 +229,30 @@ def _partitions(partitions: Sequence[PartitionStatus], width: int, room: int) ->
     if len(partitions) > room:
         worst = nlargest(room, partitions, key=lambda part: part.end - part.start - _finished(part))
         shown = sorted(worst, key=lambda part: part.partition)  # rows that don't change places
-    columns = [
-        ("partition", [str(part.partition) for part in shown]),
-        ("watermark", [str(part.watermark) for part in shown]),
-        ("committed", ["none" if p.committed is None else str(p.committed) for p in shown]),
-        ("end", [str(part.end) for part in shown]),
+    rows = [
+        ("partition", "watermark", "committed", "end"),
+        *(
+            (
+                str(part.partition),
+                str(part.watermark),
+                "none" if part.committed is None else str(part.committed),
+                str(part.end),
+            )
+            for part in shown
+        ),
     ]
-    widths = [max(len(title), *map(len, cells)) for title, cells in columns]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     bar = width - sum(widths) - 2 * len(widths) - 8
-    titles = [title.rjust(width) for (title, _), width in zip(columns, widths, strict=True)]
-    blank = " " * max(0, bar + 10)
-    yield [(titles[0] + blank + "  ".join(titles[1:]), Tone.QUIET)]
-    for row, part in enumerate(shown):
-        cells = [c[row].rjust(width) for (_, c), width in zip(columns, widths, strict=True)]
+    heading, *cells = ([c.rjust(w) for c, w in zip(row, widths, strict=True)] for row in rows)
+    yield [(heading[0] + " " * max(0, bar + 10) + "  ".join(heading[1:]), Tone.QUIET)]
+    for part, row in zip(shown, cells, strict=True):
         share = share_finished((part,))
-        done = (
-            (f"  {OK:>6}  ", Tone.GOOD)
-            if share >= 1
-            else (f"  {figures.percent(share):>6}  ", Tone.PLAIN)
-        )
+        done = (OK, Tone.GOOD) if share >= 1 else (figures.percent(share), Tone.PLAIN)
         yield [
-            (cells[0] + "  ", Tone.PLAIN),
+            (row[0] + "  ", Tone.PLAIN),
             *_bar(share, bar - 2),
-            done,
-            ("  ".join(cells[1:]), Tone.PLAIN),
+            (f"  {done[0]:>6}  ", done[1]),
+            ("  ".join(row[1:]), Tone.PLAIN),
         ]
     more = len(partitions) - len(shown)
     if more:
@@ -274,15 +272,3 @@ def _bar(share: float, width: int) -> Pieces:
     full = "━" * (halves // 2) + "╸" * (halves % 2)
     # Light against heavy, so that it reads without colour.
     return [(full, Tone.GOOD), ("─" * (width - len(full)), Tone.QUIET)]
-
-
-def _cut(line: Pieces, width: int) -> Iterator[Segment]:
-    for text, tone in line:
-        size = cell_len(text)
-        if size > width:
-            # The one that does not fit any more ends the line.
-            if width > 0:
-                yield Segment(set_cell_size(text, width - 1) + "…", STYLES[tone])
-            return
-        yield Segment(text, STYLES[tone])
-        width -= size

@@ -144,44 +144,24 @@ def _partitions(action: Preview) -> Item:
     parts = action.partitions
     if not parts:
         return Line("  no partitions", Tone.QUIET)
-    leaps = any(part.leaps for part in parts)
-
-    def extras(*of: PartitionAction) -> list[str | Cell]:
-        leapt = sum(part.leaps for part in of)
-        found: list[str | Cell] = []
-        if leaps:
-            found.append(Cell(figures.count(leapt), Tone.WARN if leapt else Tone.QUIET))
-        if action.resumes:
-            found.append(figures.count(sum(part.finished for part in of)))
-        return found
-
     shown = parts
     if len(parts) > SHOWN:
         shown = tuple(sorted(parts, key=lambda part: (-part.offsets, part.partition)))
     left = figures.counted(sum(part.offsets for part in shown[SHOWN:]), "offset")
+    total = ("total", "", figures.count(action.offsets), "", "")
     return Table(
-        (
-            "partition",
-            "backlog [start, end)",
-            "offsets",
-            "group is at",
-            "commits up to",
-            *(["passed over"] if leaps else []),
-            *(["finished"] if action.resumes else []),
-        ),
-        tuple((*_row(part), *extras(part)) for part in shown),
+        ("partition", "backlog [start, end)", "offsets", "group is at", "commits up to"),
+        tuple(map(_row, shown)),
         rest=f"and {figures.counted(len(parts) - SHOWN, 'more partition')}, with {left}",
-        total=("total", "", figures.count(action.offsets), "", "", *extras(*parts))
-        if len(parts) > 1
-        else (),
+        total=total if len(parts) > 1 else (),
     )
 
 
-def _row(part: PartitionAction) -> list[str | Cell]:
-    return [
+def _row(part: PartitionAction) -> tuple[str | Cell, ...]:
+    return (
         str(part.partition),
         f"[{part.start}, {part.end})",
         figures.count(part.offsets),
         Cell("no offset", Tone.WARN) if part.committed is None else str(part.committed),
         str(part.end) if part.offsets else Cell("nothing to do", Tone.QUIET),
-    ]
+    )

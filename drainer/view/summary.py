@@ -24,7 +24,6 @@ from drainer.view.page import (
     SHOWN,
     STOPPED,
     WARN,
-    Card,
     Cell,
     Column,
     Field,
@@ -35,6 +34,7 @@ from drainer.view.page import (
     Table,
     Tone,
     WayOn,
+    few,
     section,
 )
 from drainer.view.panel import blocking_warning
@@ -121,7 +121,6 @@ def summary_page(summary: Summary, action: Preview | None = None) -> Page:
         rule_lines(summary.rules),
         _caps(summary),
         _failures(summary, action),
-        _left_alone(summary.left_alone),
         _undelivered(summary),
         (Field("note", note) for note in summary.notes),
         None
@@ -149,7 +148,6 @@ def summary_page(summary: Summary, action: Preview | None = None) -> Page:
             ),
         ),
         details=(Line(run, Tone.QUIET),),
-        cards=_cards(summary),
         cause=summary.cause,
         ways_on=tuple(_ways_on(summary)),
         event=_event(summary),
@@ -191,21 +189,6 @@ def account(messages: Counts, sub_messages: Counts) -> Section:
     return section("Does it add up?", Table(columns, rows), wrong, about=about)
 
 
-def _cards(summary: Summary) -> tuple[Card, ...]:
-    messages, subs = summary.messages, summary.sub_messages
-    return (
-        Card("Messages done", figures.count(messages.finished), "in all runs of this drain"),
-        Card("Sub-messages done", figures.count(subs.finished), "in all runs of this drain"),
-        Card("This run took", figures.duration(summary.elapsed_s)),
-        Card("On average", f"{figures.rate(summary.sub_messages_per_s)}/s", "sub-messages"),
-        Card("Failed attempts", figures.count(summary.failures.failures), "in this run"),
-        Card("Dead letters", figures.count(subs.dead), tone=Tone.BAD if subs.dead else Tone.PLAIN),
-        Card("The account", f"{OK} adds up", tone=Tone.GOOD)
-        if summary.conserved
-        else Card("The account", f"{BAD} DOES NOT ADD UP", tone=Tone.BAD),
-    )
-
-
 def _engine(summary: Summary) -> Field | None:
     if not summary.engine_counts:
         return None
@@ -228,30 +211,26 @@ def _concurrency(auto: AutoStatus | None) -> Field | None:
         return None
     if auto.settled is None:
         return Field("concurrency", f"auto, {figures.count(auto.limit)} at the end", auto.why)
-    note = (
+    best = (
         "" if auto.best_per_s is None else f"{figures.rate(auto.best_per_s)} sub-messages/s there"
     )
-    return Field("concurrency", f"auto, settled at {figures.count(auto.settled)}", note)
+    return Field("concurrency", f"auto, settled at {figures.count(auto.settled)}", best)
 
 
 def _failures(summary: Summary, action: Preview | None) -> Iterator[Item | None]:
-    failures, counted = summary.failures, figures.counted
-    words = [
-        words
-        for number, words in (
-            (failures.failures, counted(failures.failures, "failed attempt")),
-            (failures.retries, counted(failures.retries, "retry", "retries")),
-            (failures.timeouts, counted(failures.timeouts, "timeout")),
-            (failures.outages, counted(failures.outages, "outage")),
-            (failures.parked_lanes, counted(failures.parked_lanes, "parked lane")),
-        )
-        if number
-    ]
-    errors = [f"{figures.count(times)} x {kind}" for kind, times in failures.errors[:ERRORS_SHOWN]]
-    if (more := len(failures.errors) - ERRORS_SHOWN) > 0:
-        errors.append(f"and {counted(more, 'other error')}")
+    failures = summary.failures
+    counts = (
+        (failures.failures, "failed attempt", "failed attempts"),
+        (failures.retries, "retry", "retries"),
+        (failures.timeouts, "timeout", "timeouts"),
+        (failures.outages, "outage", "outages"),
+        (failures.parked_lanes, "parked lane", "parked lanes"),
+    )
+    words = [figures.counted(*each) for each in counts if each[0]]
+    errors = [f"{figures.count(times)} x {kind}" for kind, times in failures.errors]
     if words or errors:
-        yield Field("failures", ", ".join(words), "in this run", lines=tuple(errors))
+        lines = few(errors, ERRORS_SHOWN, "error")
+        yield Field("failures", ", ".join(words), "in this run", lines=lines)
     yield parked_field(summary.parked)
     topic = failures.dead_letter_topic
     if topic is not None and summary.sub_messages.dead:
@@ -280,26 +259,20 @@ def parked_field(parked: ParkedLanes) -> Field | None:
     return Field("parked lanes", total, "a lane, its place and its error", lines=tuple(lines))
 
 
-def _left_alone(found: Mapping[str, int] | None) -> Field | None:
-    if not found:
-        return None
-    alone = figures.counted(sum(found.values()), "record")
-    ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
-    lines = tuple(f"{figures.count(number)} x {why}" for why, number in ranked)
-    return Field("left alone", alone, "they stay for another redrive", lines=lines)
-
-
 def _undelivered(summary: Summary) -> Iterator[Field]:
-    # What is in no account, for it was never delivered.
+    # What is in no account.
+    if alone := summary.left_alone:
+        ranked = sorted(alone.items(), key=lambda item: (-item[1], item[0]))
+        lines = tuple(f"{figures.count(number)} x {why}" for why, number in ranked)
+        records = figures.counted(sum(alone.values()), "record")
+        yield Field("left alone", records, "they stay for another redrive", lines=lines)
     if summary.lost:
         yield Field("lost", name_lost(summary.lost), "deleted by retention, unread")
     if summary.held:
-        count = sum(each.offsets for each in summary.held)
-        lines = [str(each) for each in summary.held[:ERRORS_SHOWN]]
-        if (more := len(summary.held) - ERRORS_SHOWN) > 0:
-            lines.append(f"and {figures.counted(more, 'other partition')}")
-        offsets = f"{figures.counted(count, 'offset')} behind an open transaction"
-        yield Field("held back", offsets, "not part of this drain", lines=tuple(lines))
+        held = figures.counted(sum(each.offsets for each in summary.held), "offset")
+        lines = few([str(each) for each in summary.held], ERRORS_SHOWN, "partition")
+        behind = f"{held} behind an open transaction"
+        yield Field("held back", behind, "not part of this drain", lines=lines)
 
 
 def _headline(summary: Summary) -> Line:

@@ -6,6 +6,16 @@ from collections.abc import Iterator
 
 from drainer.view.page import Bars, Cell, Field, Item, Line, Page, Plot, Table
 
+from . import samples
+
+
+def shown(page: Page, *, quiet: bool = False) -> str:
+    """The page on a terminal of 120 columns."""
+    terminal, out, err = samples.terminal(quiet=quiet)
+    terminal.present(page)
+    assert out.getvalue() == ""
+    return err.getvalue()
+
 
 def items(page: Page) -> Iterator[Item]:
     for section in page.sections:

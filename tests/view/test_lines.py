@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import math
 
-import pytest
-
 from drainer.engine.status import FailureStatus
 from drainer.view.lines import LineView, start_line, status_line
 from drainer.view.live import LiveView, progress_view
@@ -12,7 +10,7 @@ from drainer.view.terminal import Terminal
 from . import samples
 
 
-def test_a_line_each_five_seconds_and_one_at_the_end() -> None:
+def test_a_line_each_five_seconds_and_one_at_the_end_but_none_twice() -> None:
     terminal, out, err = samples.terminal(width=40)
     with LineView(terminal) as view:
         for half_seconds in range(25):
@@ -22,6 +20,14 @@ def test_a_line_each_five_seconds_and_one_at_the_end() -> None:
     assert starts[1:] == ["5.0s", "10s", "12s"]
     assert out.getvalue() == ""
 
+    terminal, _, err = samples.terminal()
+    with LineView(terminal) as view:
+        view.update(samples.status(elapsed_s=0))
+        view.update(samples.status(elapsed_s=5))
+    with LineView(terminal):  # a drain that never began
+        pass
+    assert len(err.getvalue().splitlines()) == 2
+
 
 def test_the_line() -> None:
     assert status_line(samples.status()) == (
@@ -29,18 +35,20 @@ def test_the_line() -> None:
         "  eta 25m 40s  lanes 996 running 14000 waiting  buffer 191 MiB  dead 3"
         "  committed 0:1171000"
     )
-
-
-def test_lines_tell_a_concurrency_that_is_found_and_why_it_changed() -> None:
-    status = samples.status(auto=samples.AUTO)
-    assert "  concurrency 310 (auto, trying whether more helps)  dead 3" in status_line(status)
+    failures = FailureStatus(failures=1_234, retries=1_000, parked_lanes=2)
+    status = samples.status(auto=samples.AUTO, failures=failures, trouble="a long story")
+    assert (
+        "  concurrency 310 (auto, trying whether more helps)  failures 1,234  retries 1,000"
+        "  parked lanes 2  dead 3  in trouble  "
+    ) in status_line(status)
     assert "concurrency auto, 2,000 at most, plan" in start_line(status)
 
 
-def test_the_line_tells_what_failed_and_that_there_is_trouble_in_few_words() -> None:
-    failures = FailureStatus(failures=1_234, retries=1_000, parked_lanes=2)
-    line = status_line(samples.status(failures=failures, trouble="a long story"))
-    assert "  failures 1,234  retries 1,000  parked lanes 2  dead 3  in trouble  " in line
+def test_unhappy_values() -> None:
+    nothing = {"eta_s": None, "rate_now": 0.0, "rate_average": math.inf, "elapsed_s": 0.0}
+    assert "eta unknown" in status_line(samples.status(0, **nothing))
+    assert status_line(samples.status(0, **nothing)).endswith("committed none")
+    assert status_line(samples.status(200)).endswith("+192 more")
 
 
 def test_trouble_and_stopping_are_told_at_once_and_only_once() -> None:
@@ -51,47 +59,15 @@ def test_trouble_and_stopping_are_told_at_once_and_only_once() -> None:
             view.update(samples.status(elapsed_s=tenth / 10, trouble="no broker [b1] answers"))
         view.update(samples.status(elapsed_s=2))
         view.update(samples.status(elapsed_s=3, stopping="Ctrl-C"))
+        view.update(samples.status(elapsed_s=4, stopping="Ctrl-C", blocked_by="reindex.py:7"))
     lines = err.getvalue().splitlines()
     assert lines[1:4] == [
         "warning: trouble: no broker [b1] answers",
         "trouble over",
         "warning: stopping: Ctrl-C",
     ]
-    assert len(lines) == 5
-
-
-def test_quiet_tells_of_trouble_only() -> None:
-    terminal, _, err = samples.terminal(quiet=True)
-    with LineView(terminal) as view:
-        view.update(samples.status(elapsed_s=0))
-        view.update(samples.status(elapsed_s=50, trouble="t"))
-    assert err.getvalue() == "warning: trouble: t\n"
-
-
-def test_the_end_is_not_said_twice() -> None:
-    terminal, _, err = samples.terminal()
-    with LineView(terminal) as view:
-        view.update(samples.status(elapsed_s=0))
-        view.update(samples.status(elapsed_s=5))
-    assert len(err.getvalue().splitlines()) == 2
-
-
-def test_a_drain_that_never_began_says_nothing() -> None:
-    terminal, _, err = samples.terminal()
-    with LineView(terminal):
-        pass
-    assert err.getvalue() == ""
-
-
-@pytest.mark.parametrize("partitions", [0, 200])
-def test_unhappy_values(partitions: int) -> None:
-    status = samples.status(
-        partitions, eta_s=None, rate_now=0.0, rate_average=math.inf, running=0, elapsed_s=0.0
-    )
-    line = status_line(status)
-    assert "eta unknown" in line
-    assert "\n" not in line
-    assert line.endswith("+192 more" if partitions else "committed none")
+    assert lines[4].startswith("warning: the handler blocks the event loop at reindex.py:7")
+    assert len(lines) == 6
 
 
 def test_the_view_suits_the_terminal() -> None:

@@ -6,11 +6,10 @@ import pty
 import termios
 from collections.abc import Iterator
 
-import orjson
 import pytest
 
 from drainer.errors import HandleFailed, Refused
-from drainer.view.layout import table
+from drainer.view.page import Bars, Column, Table
 from drainer.view.terminal import Terminal
 
 from . import samples
@@ -36,53 +35,33 @@ def raised(error: BaseException, cause: BaseException | None = None) -> BaseExce
         return caught
 
 
-def test_what_looks_like_markup_is_shown_as_it_is() -> None:
+def test_what_looks_like_markup_is_shown_as_it_is_and_control_characters_are_spelled_out() -> None:
     terminal, _, err = samples.terminal()
     nasty = "orders [bold]x[/bold] [/] [link=x] :smile: \\[a]"
     terminal.say(nasty)
     terminal.warn(nasty)
     terminal.fail(Refused(nasty, hint=nasty))
-    rows = table("a [b]", "")
-    rows.add_row(nasty, "")
-    terminal.show(rows)
+    terminal.items(Table(("a [b]", Column("")), ((nasty, ""),)))
     assert err.getvalue().count(nasty) == 5
     assert "a [b]" in err.getvalue()
-
-
-def test_control_characters_do_not_reach_the_screen() -> None:
-    terminal, _, err = samples.terminal()
     terminal.fail(Refused("bad \x1b[2J\r\x07 topic"))
-    assert err.getvalue() == "error: bad \\x1b[2J\\r\\x07 topic\n"
+    assert err.getvalue().endswith("error: bad \\x1b[2J\\r\\x07 topic\n")
 
 
-def test_an_error_has_its_hint_and_no_traceback() -> None:
-    terminal, out, err = samples.terminal()
-    terminal.fail(raised(Refused("group g has 2 live members", hint="stop them"), OSError("x")))
-    assert err.getvalue() == "error: group g has 2 live members\nhint: stop them\n"
-    assert out.getvalue() == ""
-
-
-def test_debug_shows_what_the_handler_raised() -> None:
-    terminal, _, err = samples.terminal(debug=True)
-    cause = raised(ValueError("in [handle]"))
-    terminal.fail(raised(HandleFailed("orders/0 offset 7: ValueError"), cause))
-    assert "Traceback" in err.getvalue()
-    assert "ValueError: in [handle]" in err.getvalue()
-    assert err.getvalue().endswith("error: orders/0 offset 7: ValueError\n")
-
-
-@pytest.mark.parametrize("debug", [False, True])
-def test_an_unexpected_error_is_one_line_unless_debug_asks(debug: bool) -> None:
-    terminal, _, err = samples.terminal(debug=debug)
-    terminal.fail(raised(RuntimeError("two\nlines")))
-    assert "error: RuntimeError: two\nhint: this is a bug" in err.getvalue()
-    assert ("Traceback" in err.getvalue()) is debug
-
-
-def test_an_error_without_words_is_named() -> None:
-    terminal, _, err = samples.terminal()
-    terminal.fail(AssertionError())
-    assert err.getvalue().startswith("error: AssertionError\n")
+def test_an_error_has_its_hint_and_no_traceback_unless_debug_asks() -> None:
+    refused = raised(Refused("group g has 2 live members", hint="stop them"), OSError("x"))
+    failed = raised(HandleFailed("orders/0 offset 7"), raised(ValueError("in [handle]")))
+    for debug in (False, True):
+        terminal, _, err = samples.terminal(debug=debug)
+        terminal.fail(refused)
+        assert err.getvalue().endswith("error: group g has 2 live members\nhint: stop them\n")
+        terminal.fail(failed)
+        terminal.fail(raised(RuntimeError("two\nlines")))
+        assert "error: RuntimeError: two\nhint: this is a bug" in err.getvalue()
+        assert ("Traceback" in err.getvalue()) is debug
+        assert ("ValueError: in [handle]" in err.getvalue()) is debug
+        terminal.fail(AssertionError())
+        assert "\nerror: AssertionError\n" in err.getvalue()
 
 
 def test_quiet_keeps_warnings_and_errors() -> None:
@@ -93,30 +72,41 @@ def test_quiet_keeps_warnings_and_errors() -> None:
     assert err.getvalue() == "warning: careful\nerror: no\n"
 
 
-def test_data_is_one_line_of_json_on_stdout_and_nothing_else() -> None:
+def test_data_is_one_object_on_stdout_indented_for_a_person() -> None:
     terminal, out, err = samples.terminal()
     terminal.say("words")
     terminal.data({"a": "[b]", "n": 1})
     assert out.getvalue() == '{"a":"[b]","n":1}\n'
     assert err.getvalue() == "words\n"
-
-
-def test_data_is_indented_for_a_person() -> None:
-    out = samples.Screen()
-    Terminal(stdout=out, stderr=io.StringIO()).data({"a": 1})
-    assert out.getvalue() == '{\n  "a": 1\n}\n'
-    assert orjson.loads(out.getvalue()) == {"a": 1}
+    screen = samples.Screen()
+    Terminal(stdout=screen, stderr=io.StringIO()).data({"a": 1})
+    assert screen.getvalue() == '{\n  "a": 1\n}\n'
 
 
 def test_long_lines_and_figures_are_never_broken_or_cut() -> None:
     terminal, _, err = samples.terminal(width=20)
     path = "/var/lib/" + "x" * 200
     terminal.say(f"drainer resume {path}")
-    rows = table("partition", "committed")
-    rows.add_row("1" * 30, "9" * 30)
-    terminal.show(rows)
+    terminal.items(Table(("partition", "committed"), (("1" * 30, "9" * 30),)))
     assert f"drainer resume {path}\n" in err.getvalue()
     assert "1" * 30 + "  " + "9" * 30 in err.getvalue()
+
+
+BARS = (("partition order", 14 * 86400.0, "14 days"), ("sub-key order", 9.0, "9 s"))
+
+
+def test_bars_are_as_long_as_their_values_also_on_a_log_scale() -> None:
+    terminal, _, err = samples.terminal(width=80)
+    terminal.items(Bars("one key [50 operations]", BARS), Bars("the same", BARS, log=True))
+    lines = err.getvalue().splitlines()
+    assert lines[0] == "one key [50 operations]"
+    assert lines[1].count("█") > 40
+    assert lines[2].split() == ["sub-key", "order", "▏", "9", "s"]
+    assert lines[3] == "the same  (log scale)"
+    assert 5 < lines[5].count("█") < lines[4].count("█") / 3
+    assert max(map(len, lines)) <= 80
+    terminal.items(Bars("none", ()), Bars("zero", (("a", 0.0, "0 s"),), log=True))
+    assert "0 s" in err.getvalue()
 
 
 def test_without_a_terminal_there_is_no_one_to_ask() -> None:
@@ -153,21 +143,17 @@ def test_only_a_yes_is_a_yes(
     assert out.getvalue() == ""
 
 
-def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_color_is_respected_and_a_pipe_or_a_dumb_terminal_is_not_redrawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     coloured, plain = samples.Screen(), samples.Screen()
     Terminal(stderr=coloured).warn("x")
     monkeypatch.setenv("NO_COLOR", "1")
     Terminal(stderr=plain).warn("x")
     assert "\x1b[1;33m" in coloured.getvalue()
     assert "33m" not in plain.getvalue()
-
-
-def test_forced_colour_makes_no_screen_of_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert not Terminal(stderr=io.StringIO()).is_live
-
-
-def test_a_dumb_terminal_is_not_redrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     assert not Terminal(stderr=samples.Screen()).is_live
 

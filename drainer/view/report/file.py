@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime
+from errno import EACCES
 from pathlib import Path
+from stat import S_ISREG
 
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
@@ -49,41 +50,30 @@ class ReportFile:
         self._option = option
         self._mark = mark
         self._kind = kind
-        folder = self.path.parent
         try:
-            is_folder = folder.is_dir()
-        except PermissionError:
-            is_folder = True  # maybe; it can't be written to
-        if not is_folder:
-            raise ReportRefused(
-                f"there is no folder {folder} for the report",
-                hint=f"make it, or name another file with {option}",
-            )
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise ReportRefused(
-                f"the report can't be written in {folder}: permission denied",
-                hint=f"name a file in a folder that you can write to with {option}",
-            )
-        try:
-            self._look_at_what_is_there()
+            self._insist_on_a_place()
         except OSError as error:
             raise ReportRefused(
                 f"the report can't be written to {self.path}: {error.strerror or error}",
-                hint=f"name another file with {option}",
+                hint=f"Name another file with {option}.",
             ) from error
 
-    def _look_at_what_is_there(self) -> None:
-        with suppress(FileNotFoundError):
-            self.path.lstat()  # a name that is too long is told by this
-        if not os.path.lexists(self.path):
+    def _insist_on_a_place(self) -> None:
+        folder, hint = self.path.parent, f"Name another file with {self._option}."
+        if not folder.is_dir():
+            raise ReportRefused(f"there is no folder {folder} for the report", hint=hint)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(EACCES, os.strerror(EACCES))
+        try:
+            mode = self.path.stat().st_mode
+        except FileNotFoundError:
             return
-        hint = f"name another file with {self._option}, or move this one away"
-        if not self.path.is_file():
-            raise ReportRefused(f"{self.path} is there already, and is no file", hint=hint)
+        if not S_ISREG(mode):
+            raise ReportRefused(f"{self.path} exists, and is not a file", hint=hint)
         with self.path.open("rb") as stream:
             beginning = stream.read(_MARK_WITHIN_BYTES)
         if beginning and self._mark not in beginning:
-            raise ReportRefused(f"{self.path} is there already, and is no {self._kind}", hint=hint)
+            raise ReportRefused(f"{self.path} exists, and is not a {self._kind}", hint=hint)
 
     def write(self, page: str | bytes) -> None:
         """Writes the page whole, or leaves what was there. For its owner only, as a plan is: keys
@@ -93,7 +83,7 @@ class ReportFile:
         """
         data = page.encode("utf-8", "backslashreplace") if isinstance(page, str) else page
         try:
-            self._look_at_what_is_there()  # it may be the plan's place as well
+            self._insist_on_a_place()  # it may be the plan's place as well
         except (Refused, OSError) as error:
             raise ReportNotWritten(f"the report was not written: {error}") from error
         try:

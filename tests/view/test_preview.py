@@ -1,0 +1,208 @@
+"""What is about to happen: the drain, its failure policy and its rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from drainer.core.bundles import BatchOf, Bundling
+from drainer.engine.preview import EngineChoice, PartitionAction
+from drainer.engine.status import RuleStatus
+from drainer.policy.concurrency import Concurrency
+from drainer.policy.dead_letter import LetterFilter
+from drainer.policy.failures import FailureSettings, Limit, OnFailure
+from drainer.policy.redrive import RedriveSettings
+from drainer.policy.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
+from drainer.view.page import Field
+from drainer.view.plan import plan_page
+from drainer.view.policy import RULES_SHOWN, rule_fields, rule_lines
+from drainer.view.preview import preview_page
+
+from . import samples
+from .facts import row, shown, tables, text_of, told
+
+
+def test_all_that_a_person_should_know_before_saying_yes() -> None:
+    text = shown(preview_page(samples.action(warnings=("careful",))))
+    assert text.startswith(
+        "warning: careful\n\nDrain orders for group reindexer: 10,000 offsets in 1 partition\n"
+    )
+    for fact in (
+        "[1000, 11000)",
+        "kafka-1.prod:9092",
+        "(no members)",
+        "reindex.py:Reindex",
+        "256 MiB",
+        "read_committed",
+        "✓ group reindexer is empty",
+        "drainer plan undo /var/lib/drainer/orders.reindexer.plan",
+    ):
+        assert fact in text
+    assert shown(preview_page(samples.action(warnings=("careful",))), quiet=True) == (
+        "warning: careful\n"
+    )
+    new = told(preview_page(samples.action(group_state="dead")))
+    assert new["group"] == "reindexer (no such group yet)"
+
+
+def test_many_partitions_collapse_to_the_largest_and_a_total() -> None:
+    text = shown(preview_page(samples.action(200)))
+    rows = [line.split() for line in text.splitlines() if "[1000, " in line]
+    assert [row[0] for row in rows] == [str(n) for n in range(199, 187, -1)]
+    assert "and 188 more partitions, with " in text
+    assert "201,000,000" in text
+    assert "no partitions" in shown(preview_page(samples.action(0)))
+
+
+def test_a_resumed_drain_says_what_is_finished_already_and_where_there_is_nothing_to_do() -> None:
+    part = PartitionAction(0, 1_000, 9_000, None, finished=3_210)
+    done = PartitionAction(1, 9_000, 9_000, 9_000)
+    page = preview_page(samples.action(resumes=True, partitions=(part, done)))
+    assert page.subject == "Resume the drain of orders for group reindexer"
+    assert "3,210 messages finished already" in page.details[0].text
+    (table,) = tables(page)
+    assert row(table, 0)[3:] == ["no offset", "9000"]
+    assert row(table, 1)[3:] == ["9000", "nothing to do"]
+
+
+def policy(makes_topic: str | None = None, **changes: object) -> dict[str, str]:
+    failures = FailureSettings(**changes)  # type: ignore[arg-type]
+    found = told(preview_page(samples.action(failures=failures, makes_topic=makes_topic)))
+    return {
+        label: found[label]
+        for label in ("retries", "on failure", "halts", "breaker", "rate")
+        if label in found
+    }
+
+
+def test_the_failure_policy_in_a_few_short_lines() -> None:
+    assert policy() == {
+        "retries": "none (an attempt may take 30s)",
+        "on failure": "halt the drain",
+        "halts": "after an outage of 1h 00m",
+    }
+    assert policy(
+        "orders.dead",
+        retries=3,
+        timeout_s=0.0,
+        on_failure=OnFailure.DEAD_LETTER,
+        dead_letter_topic="orders.dead",
+        max_dead=Limit(share=0.01),
+        breaker=False,
+        rate=0.5,
+    ) == {
+        "retries": "3, after 0.2s to 0.8s (no timeout)",
+        "on failure": "dead letter to orders.dead, which will be made",
+        "halts": "above 1% given up",
+        "breaker": "none (an outage fails sub-messages like anything else)",
+        "rate": "30/min (sub-messages started at most)",
+    }
+    assert "halts" not in policy(on_failure=OnFailure.SKIP, max_dead=Limit(), breaker=False)
+
+
+@pytest.mark.parametrize(
+    ("retries", "delay_s", "most_s", "waits"),
+    [
+        (1, 0.2, 30.0, "1, after 0.2s"),
+        (20, 1.0, 30.0, "20, after 1.0s to 30s"),
+        (5, 60.0, 30.0, "5, after 30s"),
+        (9_999, 0.01, 1e9, "9,999, after 10ms to 11,574 days"),
+    ],
+)
+def test_waits_are_those_that_there_will_be(
+    retries: int, delay_s: float, most_s: float, waits: str
+) -> None:
+    found = policy(retries=retries, retry_delay_s=delay_s, retry_max_delay_s=most_s)
+    assert found["retries"].startswith(f"{waits} (")
+
+
+def test_what_the_handler_takes_at_once_and_how_many_calls_there_may_be() -> None:
+    for bundling, says in (
+        (Bundling(lambda earlier, later: later), "folds neighbours of a sub-key"),
+        (Bundling(most=200), "up to 200 sub-keys in a call"),
+        (Bundling(most=200, of=BatchOf.LANE), "up to 200 sub-messages of one sub-key in a call"),
+    ):
+        found = told(preview_page(samples.action(bundling=bundling)))
+        assert says in found["handler"]
+        assert "calls of the handler at once" in found["concurrency"]
+    found = told(preview_page(samples.action(concurrency=Concurrency.auto())))
+    assert found["concurrency"] == (
+        "auto (begins with 20, grows while throughput does, to 2,000 (200 on threads) at most)"
+    )
+
+
+def test_a_redrive_is_not_called_a_drain_and_says_which_letters_it_takes() -> None:
+    chosen = LetterFilter(reasons=("timeout",), sub_keys=("a", "b"), errors=("[x]",))
+    page = preview_page(samples.action(redrive=RedriveSettings(chosen, 5)))
+    assert page.subject == "Redrive dead letters of orders for group reindexer"
+    assert told(page)["letters"] == (
+        "those with reason timeout and sub-key a or b and error [x]"
+        " (but none that was redriven 5 times)"
+    )
+    going_on = preview_page(samples.action(redrive=RedriveSettings(), resumes=True))
+    assert going_on.subject.startswith("Go on redriving the dead letters of orders")
+
+
+def test_the_engine_is_told_with_its_reason() -> None:
+    here = EngineChoice(why="no Spark master is named")
+    assert told(preview_page(samples.action(engine=here)))["engine"] == (
+        "this process (no Spark master is named)"
+    )
+    spark = EngineChoice(
+        "spark",
+        "--master names a master",
+        master="yarn",
+        wave_bytes=2 << 30,
+        state="s3://bucket/state",
+        conf={"spark.a": "b", "spark.secret": "***"},
+        archives=("handlers.zip",),
+    )
+    found = told(preview_page(samples.action(engine=spark)))
+    assert found["engine"] == "Spark on yarn (--master names a master)"
+    assert found["waves"] == "2 GiB each (handled by one task a core)"
+    assert found["spark conf"] == "spark.a=b, spark.secret=***"
+
+
+RULES = RuleSettings(
+    (
+        SkipRule("mails", when="payload.kind == 'set_email'", keys=("a", "b")),
+        SkipRule.typed_key("app-admin"),
+        SkipRule.typed("payload.n  > 5"),
+    ),
+    limit_per_key=1000,
+    over_limit=OverLimit.DEAD_LETTER,
+)
+
+
+def test_each_rule_says_what_it_leaves_out_and_where_to() -> None:
+    failures = FailureSettings(dead_letter_topic="orders.dead")
+    found = [
+        text_of(each)
+        for each in rule_fields(RULES, letters=failures.dead_letter_topic)
+        if isinstance(each, Field)
+    ]
+    assert found == [
+        "mails: sub-key a or b and payload.kind == 'set_email'",
+        "sub-key app-admin",
+        "payload.n  > 5",
+        "the first 1,000 sub-messages; the rest become dead letters in orders.dead",
+    ]
+    page = preview_page(samples.action(rules=RULES, failures=failures, makes_topic="orders.dead"))
+    assert "in orders.dead, which will be made" in told(page)["per sub-key"]
+
+
+def test_a_plan_tells_what_rules_did_and_those_that_are_no_more() -> None:
+    ruled = RuleAccount({"mails": 2, "gone": 3}, {LIMIT: 4})
+    found = told(plan_page(replace(samples.plan(), rules=RULES, ruled=ruled)))
+    assert "(2 skipped so far)" in found["skips"]
+    assert found["skipped"] == "gone (3 skipped so far, no rule any more)"
+    assert "(4 dead so far)" in found["per sub-key"]
+
+
+def test_very_many_rules_are_told_in_a_line() -> None:
+    many = {f"rule {n}": 1 for n in range(RULES_SHOWN + 5)}
+    assert text_of(list(rule_lines(RuleStatus(many)))[-1]) == "5 other rules (5)"
+    last = list(rule_fields(RuleSettings(tuple(SkipRule(n, when="barrier") for n in many))))[-1]
+    assert isinstance(last, Field)
+    assert "5 other rules" in text_of(last)
