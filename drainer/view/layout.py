@@ -1,10 +1,8 @@
-"""How a page looks on a terminal, and the pieces that other views are laid out with as well."""
+"""How a page looks on a terminal. All text from elsewhere is made safe to show in one place."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from rich.cells import cell_len
 from rich.console import RenderableType
@@ -14,36 +12,17 @@ from rich.text import Text
 
 from drainer.escape import is_printable, printable
 from drainer.view import figures
-from drainer.view.page import (
-    BAD,
-    OK,
-    SHOWN,
-    Bars,
-    Cell,
-    Column,
-    Edges,
-    Field,
-    Item,
-    Line,
-    Page,
-    Plot,
-    Table,
-    Tone,
-    WayOn,
-)
+from drainer.view.page import Bars, Cell, Column, Field, Item, Line, Page, Table, Tone, WayOn
 
-GOOD_STYLE = Style.parse("green")
-WARN_STYLE = Style.parse("bold yellow")
-BAD_STYLE = Style.parse("bold red")
 HEAD_STYLE = Style.parse("bold")
-HINT_STYLE = Style.parse("bold cyan")
 QUIET_STYLE = Style.parse("dim")
 STYLES: dict[str, Style] = {
     Tone.PLAIN: Style.null(),
     Tone.STRONG: HEAD_STYLE,
-    Tone.GOOD: GOOD_STYLE,
-    Tone.WARN: WARN_STYLE,
-    Tone.BAD: BAD_STYLE,
+    Tone.GOOD: Style.parse("green"),
+    Tone.WARN: Style.parse("bold yellow"),
+    Tone.BAD: Style.parse("bold red"),
+    Tone.HINT: Style.parse("bold cyan"),
     Tone.QUIET: QUIET_STYLE,
 }
 _BAR = 24  # characters of one in a table
@@ -51,7 +30,14 @@ _WIDEST = 100  # characters of a whole line; bars much longer than this don't re
 _LABEL = 40  # characters of a label
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
-__all__ = ["BAD", "OK", "SHOWN"]
+
+def words(*pieces: str | tuple[str, str]) -> Text:
+    """A line of texts, each in its tone, with only what can be seen."""
+    line = Text()
+    for piece in pieces:
+        text, tone = (piece, Tone.PLAIN) if isinstance(piece, str) else piece
+        line.append(printable(text), STYLES[tone])
+    return line
 
 
 def safe(shown: RenderableType) -> RenderableType:
@@ -66,54 +52,36 @@ def safe(shown: RenderableType) -> RenderableType:
 
 def headline(page: Page) -> Text:
     """The answer, behind what it is about."""
-    line = Text()
-    if page.subject:
-        line.append(f"{printable(page.subject)}: ", HEAD_STYLE)
-    return line.append_text(sentence(page.headline))
+    about = words((f"{page.subject}: ", Tone.STRONG)) if page.subject else Text()
+    return about.append_text(sentence(page.headline))
 
 
 def sentence(line: Line) -> Text:
     """A line of words behind its mark."""
-    found = Text(printable(line.marked), STYLES[line.tone])
-    found.append(printable(line.more), Style.null())
-    if line.note:
-        found.append(f"  ({printable(line.note)})", QUIET_STYLE)
-    return found
+    return words((line.marked, line.tone), line.more, _note(line.note))
 
 
 def way_on(way: WayOn) -> Iterator[Text]:
     """The command after its label, to be copied, and what it needs below it."""
-    yield Text.assemble((f"{way.label}: ", HEAD_STYLE), printable(way.command))
+    yield words((f"{way.label}: ", Tone.STRONG), way.command)
     if way.note:
-        yield Text(f"  {printable(way.note)}")
+        yield words(f"  {way.note}")
 
 
 def lay_out(item: Item, width: int) -> Iterator[RenderableType]:
-    """An item as what a terminal of so many columns shows of it: of most plots nothing."""
+    """An item as what a terminal of so many columns shows of it: of a plot nothing."""
     match item:
         case Line():
             yield Text("  ").append_text(sentence(item)) if item.mark else sentence(item)
         case Field():
-            yield field(item.label, item.value, item.note, STYLES[item.tone])
+            label = (f"  {item.label:<13} ", Tone.QUIET)
+            yield words(label, (item.value, item.tone), _note(item.note))
             for line in item.lines:
-                yield Text(f"    {printable(line)}", QUIET_STYLE)
+                yield words((f"    {line}", Tone.QUIET))
         case Table():
             yield from _table(item)
         case Bars():
-            yield from bars(item, width)
-        case Plot(x=Edges(labels=edges)):
-            values = item.series[0].values
-            whole = sum(values) or 1
-            rows = tuple(
-                (f"{low} to {high}", value / whole, figures.share(value / whole))
-                for low, high, value in zip(edges, edges[1:], values, strict=False)
-            )
-            yield from bars(Bars(item.title, rows, item.note), width)
-
-
-def is_shown(item: Item) -> bool:
-    """Whether a terminal has room for it."""
-    return not isinstance(item, Plot) or isinstance(item.x, Edges)
+            yield from _bars(item, width)
 
 
 def is_urgent(item: Item) -> bool:
@@ -127,85 +95,52 @@ def is_urgent(item: Item) -> bool:
     return False
 
 
+def _note(text: str) -> tuple[str, str]:
+    return (f"  ({text})" if text else "", Tone.QUIET)
+
+
 def _table(found: Table) -> Iterator[RenderableType]:
     if found.caption:
-        yield Text(printable(found.caption), QUIET_STYLE)
-    made = table(*(each if isinstance(each, str) else each.title for each in found.columns))
-    for column, each in zip(made.columns, found.columns, strict=True):
-        column.justify = "left" if isinstance(each, Column) or not each else "right"
+        yield words((found.caption, Tone.QUIET))
+    made = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=QUIET_STYLE)
+    for each in found.columns:
+        title = each if isinstance(each, str) else each.title
+        left = isinstance(each, Column) or not each
+        made.add_column(words(title), justify="left" if left else "right", no_wrap=True)
     for row in found.rows[: found.shown]:
         made.add_row(*map(_cell, row))
     if found.total:
         made.add_row(*map(_cell, found.total), style=HEAD_STYLE)
     yield made
     if found.rest and len(found.rows) > found.shown:
-        yield Text(printable(found.rest), QUIET_STYLE)
+        yield words((found.rest, Tone.QUIET))
 
 
 def _cell(cell: str | Cell) -> Text:
     if isinstance(cell, str):
-        return Text(printable(cell))
+        return words(cell)
     if cell.bar is not None:
-        return Text(bar_of(cell.bar, _BAR), GOOD_STYLE)
-    return Text(printable(cell.text), STYLES[cell.tone])
+        return words((_bar(cell.bar, _BAR), Tone.GOOD))
+    return words((cell.text, cell.tone))
 
 
-class _Table(RichTable):
-    def add_row(self, *cells: RenderableType | None, **more: Any) -> None:
-        super().add_row(*(safe(cell or "") for cell in cells), **more)
-
-
-def table(*columns: str) -> RichTable:
-    """An empty table: no frame, figures to the right, columns without a title to the left."""
-    made = _Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=QUIET_STYLE)
-    for title in columns:
-        made.add_column(Text(printable(title)), justify="right" if title else "left", no_wrap=True)
-    return made
-
-
-def field(label: str, value: str, note: str = "", style: Style = STYLES[Tone.PLAIN]) -> Text:
-    """One ``label  value`` line; the note after it is dim."""
-    line = Text.assemble((f"  {label:<13} ", QUIET_STYLE), (printable(value), style))
-    if note:
-        line.append(f"  ({printable(note)})", QUIET_STYLE)
-    return line
-
-
-def bars(found: Bars, width: int) -> Iterator[Text]:
+def _bars(found: Bars, width: int) -> Iterator[Text]:
     """The title, and a line for each bar."""
-    heading = Text(printable(found.title), "bold")
-    if note := "log scale" if found.log else found.note:
-        heading.append(f"  ({printable(note)})", "dim")
-    yield heading
+    yield words((found.title, Tone.STRONG), _note("log scale" if found.log else found.note))
     labels = [printable(figures.shorten(label, _LABEL)) for label, _, _ in found.rows]
     texts = [printable(text) for _, _, text in found.rows]
     widest, text_width = (max(map(cell_len, each), default=0) for each in (labels, texts))
     room = max(10, min(width, _WIDEST) - widest - text_width - 6)
-    shares = _shares([value for _, value, _ in found.rows], found.longest, log=found.log)
-    for label, share, text in zip(labels, shares, texts, strict=True):
-        drawn = bar_of(share, room)
-        line = Text(f"  {label}{' ' * (widest - cell_len(label))}  ")
-        line.append(drawn, "cyan")
-        gap = room - cell_len(drawn) + text_width - cell_len(text)
-        line.append(f"  {text}" if found.log else f"{' ' * gap}  {text}")
-        yield line
+    for label, share, text in zip(labels, found.shares, texts, strict=True):
+        bar = _bar(share, room)
+        gap = 0 if found.log else room - cell_len(bar) + text_width - cell_len(text)
+        name = f"  {label}{' ' * (widest - cell_len(label))}  "
+        yield Text.assemble(name, (bar, "cyan"), " " * gap, f"  {text}")
 
 
-def bar_of(share: float, room: int) -> str:
+def _bar(share: float, room: int) -> str:
     """A bar over this share of so many characters; anything above 0 can be seen."""
     eighths = round(share * room * 8)
     if share > 0:
         eighths = max(1, eighths)
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
-
-
-def _shares(values: Sequence[float], longest: float | None, *, log: bool) -> list[float]:
-    largest = longest or max(values, default=0.0)
-    if largest <= 0:
-        return [0.0] * len(values)
-    if not log:
-        return [min(1.0, max(0.0, value) / largest) for value in values]
-    # One decade below the smallest is the zero line, so that the smallest still has a bar.
-    floor = math.log10(min(value for value in values if value > 0)) - 1
-    span = math.log10(largest) - floor
-    return [(math.log10(value) - floor) / span if value > 0 else 0.0 for value in values]

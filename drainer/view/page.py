@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from math import log10
 from typing import ClassVar
 
 from drainer.errors import DrainerError
@@ -27,6 +28,7 @@ class Tone(StrEnum):
     GOOD = "good"
     WARN = "warn"
     BAD = "bad"
+    HINT = "hint"
     QUIET = "quiet"
 
 
@@ -106,6 +108,20 @@ class Bars:
     longest: float | None = None
     log: bool = False
 
+    @property
+    def shares(self) -> list[float]:
+        """Of the line, for each bar."""
+        values = [value for _, value, _ in self.rows]
+        largest = self.longest or max(values, default=0.0)
+        if largest <= 0:
+            return [0.0] * len(values)
+        if not self.log:
+            return [min(1.0, max(0.0, value) / largest) for value in values]
+        # One decade below the smallest is the zero line, so that the smallest still has a bar.
+        floor = log10(min(value for value in values if value > 0)) - 1
+        span = log10(largest) - floor
+        return [(log10(value) - floor) / span if value > 0 else 0.0 for value in values]
+
 
 @dataclass(frozen=True, slots=True)
 class Clock:
@@ -117,27 +133,11 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class Edges:
-    """The x of a histogram: the edges of its bins, one more than there are values."""
-
-    labels: Sequence[str]
-    title: str
-
-
-@dataclass(frozen=True, slots=True)
 class Counts:
     """The x of a curve: counts, on a logarithmic scale."""
 
     values: Sequence[float]
     title: str
-
-
-@dataclass(frozen=True, slots=True)
-class Labels:
-    """The rows of a plot that compares durations: a label and a text for each."""
-
-    labels: Sequence[str]
-    texts: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,17 +165,15 @@ class Plot:
     """Series over one x; ``tells`` is what is to be seen, and is read out.
 
     ``name`` is the plot's own on its page. A unit is "", "s", "bytes", "share" or a word.
-    ``note`` is beside the title where only a few words have room.
     """
 
     kind: ClassVar[str] = "plot"
     name: str
     title: str
     tells: str
-    x: Clock | Edges | Counts | Labels
+    x: Clock | Counts
     series: Sequence[Series]
     unit: str = ""
-    note: str = ""
     log: bool = False
     stacked: bool = False
     limit: Limit | None = None

@@ -11,26 +11,12 @@ from typing import Any, TextIO
 from rich.console import Console, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
-from rich.text import Text
 
 from drainer.errors import DrainerError, Signalled
-from drainer.escape import json_text, printable
+from drainer.escape import json_text
 from drainer.loader import describe
-from drainer.view.layout import (
-    BAD_STYLE,
-    HEAD_STYLE,
-    HINT_STYLE,
-    QUIET_STYLE,
-    WARN_STYLE,
-    headline,
-    is_shown,
-    is_urgent,
-    lay_out,
-    safe,
-    sentence,
-    way_on,
-)
-from drainer.view.page import Item, Page, Tone, WayOn
+from drainer.view.layout import headline, is_urgent, lay_out, safe, sentence, way_on, words
+from drainer.view.page import Item, Page, Plot, Tone, WayOn
 
 _BUG_HINT = (
     "this is a bug in drainer, not in your backlog; please report it with what --debug prints"
@@ -110,11 +96,11 @@ class Terminal:
 
     def say(self, text: str) -> None:
         """One line of words."""
-        self.show(Text(printable(text)))
+        self.show(words(text))
 
     def warn(self, text: str) -> None:
         """``warning: …``; shown even when quiet."""
-        self.show(Text.assemble(("warning: ", WARN_STYLE), printable(text)), urgent=True)
+        self.show(words(("warning: ", Tone.WARN), text), urgent=True)
 
     def event(self, level: int, event: str, message: str, **fields: object) -> None:
         """A line of words at one of logging's levels; a log has its name and fields beside it."""
@@ -125,7 +111,7 @@ class Terminal:
 
     def hint(self, text: str) -> None:
         """``hint: …``, the way out; shown even when quiet, since it follows an error."""
-        self.show(Text.assemble(("hint: ", HINT_STYLE), printable(text)), urgent=True)
+        self.show(words(("hint: ", Tone.HINT), text), urgent=True)
 
     def fail(self, error: BaseException) -> None:
         """``error: …`` and its hint; no traceback, unless debug asks for it.
@@ -135,11 +121,11 @@ class Terminal:
         """
         text, hint, trace = self._told(error)
         if isinstance(error, KeyboardInterrupt | Signalled):
-            self.show(Text.assemble(("■ ", WARN_STYLE), printable(text)), urgent=True)
+            self.show(words(("■ ", Tone.WARN), text), urgent=True)
             return
         if trace is not None:
             for line in trace.splitlines():
-                self.show(Text(f"  | {printable(line)}", QUIET_STYLE), urgent=True)
+                self.show(words((f"  | {line}", Tone.QUIET)), urgent=True)
         self.error(text, hint)
 
     def _told(self, error: BaseException) -> tuple[str, str | None, str | None]:
@@ -157,7 +143,7 @@ class Terminal:
 
     def error(self, text: str, hint: str | None = None) -> None:
         """``error: …`` and its hint, for an error that is at hand as words only."""
-        self.show(Text.assemble(("error: ", BAD_STYLE), printable(text)), urgent=True)
+        self.show(words(("error: ", Tone.BAD), text), urgent=True)
         if hint:
             self.hint(hint)
 
@@ -173,9 +159,8 @@ class Terminal:
         """
         if not self.is_interactive:
             return None
-        prompt = Text.assemble((printable(question), HEAD_STYLE), " [y/N] ")
         try:
-            self.console.print(safe(prompt), end="", soft_wrap=True)
+            self.console.print(words((question, Tone.STRONG), " [y/N] "), end="", soft_wrap=True)
             answer = self._stdin.readline()
         except KeyboardInterrupt:
             answer = ""
@@ -197,7 +182,7 @@ class Terminal:
         for line in page.details:
             self.show(sentence(line), urgent=unhappy)
         for section in page.sections:
-            if shown := [item for item in section.items if is_shown(item)]:
+            if shown := [item for item in section.items if not isinstance(item, Plot)]:
                 self.say("")
             self.items(*shown)
         if page.cause is not None or page.ways_on:

@@ -50,7 +50,8 @@ from .test_estimate import estimate
 from .test_inspect import inspection, partition
 
 FORGED = "✓ Redriven 5 letters"
-EVIL = f"x\n{FORGED}\r\x1b[2J\x9b1m\u202e\u200b\u2066\ud800"
+MARKUP = "<script>document.title = 'pwned'</script>"
+EVIL = f"x{MARKUP}\n{FORGED}\r\x1b[2J\x9b1m\u202e\u200b\u2066\ud800"
 ANSI_OF_RICH = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 # What the program looks up by, and reads back: another text there is another case, or none.
 CODES = {"status", "engine", "order", "bound", "state", "verdict", "kind", "claims"}

@@ -14,7 +14,7 @@ from drainer.insight.view.inspect import inspection_page, show_inspection, warni
 from drainer.kafka.cluster import GroupInfo, Member, Replicas
 from drainer.loader import as_handler
 from drainer.message import Message, Origin, SubMessage
-from drainer.view.page import Edges, Page
+from drainer.view.page import Page
 
 from . import samples
 from .facts import bars, plots, row, tables, told
@@ -178,12 +178,11 @@ def test_ages_and_the_hottest_are_drawn_as_bars(width: int) -> None:
 
 def test_ages_are_told_from_the_oldest_to_the_youngest() -> None:
     half_s = 12 * 3600
-    ages = plots(page_of(ages=[Bin(n * half_s, (n + 1) * half_s, 0.1) for n in range(10)]))["ages"]
+    page = page_of(ages=[Bin(n * half_s, (n + 1) * half_s, 0.1) for n in range(10)])
 
-    assert isinstance(ages.x, Edges)
-    assert list(ages.x.labels)[-5:] == ["2d", "36h", "1d", "12h", "0"]
-    assert "half of them are younger than 60h" in ages.tells
-    assert "ages" not in plots(page_of(ages=(Bin(0, 60, 1.0),)))
+    labels = [label for label, *_ in bars(page)["Backlog by age"].rows]
+    assert labels[-3:] == ["36h to 1d", "1d to 12h", "12h to 0"]
+    assert "Backlog by age" not in bars(page_of(ages=(Bin(0, 60, 1.0),)))
 
 
 def test_what_came_once_in_a_sample_is_not_called_hot() -> None:

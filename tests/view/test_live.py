@@ -40,8 +40,8 @@ def value(label: str, **changes: object) -> str:
 
 def on_screen(out: io.StringIO | None = None) -> tuple[Terminal, samples.Screen]:
     err = samples.Screen()
-    streams = {"stdin": io.StringIO(), "stdout": out or io.StringIO(), "stderr": err}
-    return Terminal(**streams, width=80, height=24), err
+    stdin, stdout = io.StringIO(), out or io.StringIO()
+    return Terminal(stdin=stdin, stdout=stdout, stderr=err, width=80, height=24), err
 
 
 def test_a_frame_says_what_a_person_asks_first() -> None:
@@ -154,8 +154,9 @@ def test_unhappy_values(partitions: int) -> None:
         buffer_bytes=0,
         sub_messages=Counts(10**18, 10**18, 0, 0, 0),
     )
-    odd = {"committed": None, "end": 2**63 - 1, "start": 2**63 - 1}
-    parts = tuple(replace(part, **odd) for part in status.partitions)
+    parts = tuple(
+        replace(part, committed=None, end=2**63 - 1, start=2**63 - 1) for part in status.partitions
+    )
     terminal, err = on_screen()
     with LiveView(terminal) as view:
         view.update(replace(status, partitions=parts))

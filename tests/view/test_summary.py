@@ -41,11 +41,11 @@ RESUME = "drainer resume 'my orders.plan'"
 
 
 def headline(**changes: object) -> str:
-    return shown(summary_page(samples.summary(**changes))).splitlines()[0]
+    return shown(summary_page(samples.summary(1, **changes))).splitlines()[0]
 
 
 def facts(**changes: object) -> dict[str, str]:
-    return told(summary_page(samples.summary(**changes)))
+    return told(summary_page(samples.summary(1, **changes)))
 
 
 def test_a_drain_that_ended_well_proves_it_and_is_silent_when_quiet() -> None:

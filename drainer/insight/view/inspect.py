@@ -18,14 +18,11 @@ from drainer.view.page import (
     Card,
     Cell,
     Column,
-    Edges,
     Field,
     Item,
     Line,
     Page,
-    Plot,
     Section,
-    Series,
     Table,
     Tone,
     section,
@@ -349,29 +346,15 @@ def _skew_fields(found: Inspection) -> Iterator[Field]:
         yield Field("split takes", f"{each_us:,.0f} µs a message", "with the counting")
 
 
-def _ages(found: Inspection) -> Plot | None:
+def _ages(found: Inspection) -> Bars | None:
     if len(found.ages) < 2:
         return None
-    bins = found.ages[::-1]
-    step = figures.plain_duration(bins[0].high - bins[0].low)
-    # The youngest first, so up to where the half is reached.
-    half, reached = bins[-1], 0.0
-    for each in found.ages:
-        half, reached = each, reached + each.share
-        if reached >= 0.5:
-            break
-    return Plot(
-        "ages",
-        "Backlog by age",
-        f"How old its messages are, in offsets for each {step}; half of them are younger than"
-        f" {figures.plain_duration(half.high)}.",
-        Edges(
-            [figures.plain_duration(edge) for edge in (bins[0].high, *(b.low for b in bins))],
-            "age",
-        ),
-        [Series("offsets", [part.share * found.offsets for part in bins])],
-        note="of all offsets",
+    edge = figures.plain_duration
+    rows = tuple(
+        (f"{edge(each.high)} to {edge(each.low)}", each.share, figures.share(each.share))
+        for each in found.ages[::-1]
     )
+    return Bars("Backlog by age", rows, "of all offsets")
 
 
 def _shares(found: Inspection) -> Iterator[Section]:
