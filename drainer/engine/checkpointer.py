@@ -35,7 +35,7 @@ COMMIT_PAUSE_S = 1.0
 
 
 class Committer(Protocol):
-    """Commits offsets for the group and makes sure that nobody else does (kafka/commit.py)."""
+    """Commits offsets for the group and makes sure that no one else does (kafka/commit.py)."""
 
     def check(self, topic_id: str) -> None: ...
 
@@ -53,7 +53,7 @@ class Lock(Protocol):
 
     @property
     def unsure_since_s(self) -> float | None:
-        """Since when nobody has confirmed it; it may be held or not."""
+        """Since when it is not confirmed; it may be held or not."""
 
 
 class PlanStore(Protocol):
@@ -81,7 +81,7 @@ class PlanStore(Protocol):
 
 
 class Account(Protocol):
-    """What a drain has finished: a ``Dispatcher``, or whoever adds up those of many tasks."""
+    """What a drain has finished: a ``Dispatcher``, or what adds up those of many tasks."""
 
     @property
     def parked(self) -> Set[str]: ...
@@ -163,7 +163,7 @@ class Checkpointer:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        with suppress(PlanNotWritten, StateLost):  # the save that follows will say so
+        with suppress(PlanNotWritten, StateLost):  # the save that follows will raise it
             self.note()
         # A cancelled task leaves its write to its thread; a commit goes on by itself.
         under_way = [each for each in (self._call, self._committing) if each is not None]

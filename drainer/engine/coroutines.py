@@ -151,7 +151,7 @@ class AsyncWorkers:
         self._current[number] = None
         resting = self._loop.create_future()
         self._resting.append(resting)
-        await resting  # there is always one that doesn't, and hears when all is done
+        await resting  # there is always one that doesn't, and notices when all is done
 
     def _finish_only(self, sub: SubMessage) -> SubMessage | None:
         self._finish(sub)
@@ -201,7 +201,7 @@ class AsyncWorkers:
             self._watcher.cancel()
 
     async def _cancelled(self, number: int) -> TimedOut:
-        """Ends the cancellation of a worker that was overdue, whether it was heard or not."""
+        """Ends the cancellation of an overdue worker, whether the handler let it pass or not."""
         del self._overdue[number]
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0)

@@ -37,7 +37,7 @@ from drainer.policy.failures import (
 
 TICK_LEAST_S = 0.001
 BACK_AGAIN_S = 0.05  # after it was not the time to try one again
-KINDS_MOST = 50  # errors told apart; what comes then is counted by its type alone
+KINDS_MOST = 50  # kinds of errors; what comes then is counted by its type alone
 KIND_LENGTH = 160
 
 _STUCK_HINT = "find out what they wait for; resume handles them again"
@@ -50,7 +50,7 @@ class Failures:
         bundling: how the handler wants several sub-messages in one call; None when it does not.
         awaits: whether more is to be delivered.
         use: gives the workers their source of work.
-        wake: tells them that there is some.
+        wake: wakes them when there is some.
         changed: called when the drain may be complete.
         halt: ends the drain.
         before: the account of sub-messages that former runs left to the failure policy.
@@ -198,7 +198,7 @@ class Failures:
         # that fails is known.
         now_s = self._clock()
         if isinstance(error, Skip):
-            self._admission.ended(bundle.members[0])  # whoever decides that has not failed
+            self._admission.ended(bundle.members[0])  # a handler that decides that has not failed
         else:
             self._count(error)
             why = self._policy.look_for_outage(bundle.members[0], self._done, self._at_work, now_s)
@@ -224,7 +224,7 @@ class Failures:
         self._changed()
 
     def returned(self, work: Work) -> None:
-        """Notices that an overdue attempt has ended after all; how, it is told next."""
+        """Notices that an overdue attempt has ended after all; its result comes next."""
         for sub in _members(work):
             self.late.discard(sub)
             self._dispatcher.unhold(sub)
@@ -243,8 +243,8 @@ class Failures:
             )
 
     def left_over(self) -> DrainerError | None:
-        """Why a drain ends in which nothing is left to do, and not all is done; None if nobody
-        wanted more."""
+        """Why a drain ends in which nothing is left to do, and not all is done; None if no
+        more was wanted."""
         lanes = self._dispatcher.lanes
         if self.late:
             return ThreadsOverdue(
@@ -261,7 +261,7 @@ class Failures:
             return Halted(
                 f"{_counted(self._dispatcher.resting, 'message')} were left alone, as many as"
                 " memory is meant for; what is behind them was not read",
-                hint="choose more of them; letters that nobody wants any more can be deleted"
+                hint="choose more of them; letters that are not wanted any more can be deleted"
                 " (kafka-delete-records), and are passed over then",
             )
         return None
@@ -393,7 +393,7 @@ class Failures:
         else:
             times.append(self._breaker.open_since_s + self._settings.max_outage_s)
         due_s = None if self._bundler is None else self._bundler.due_s
-        if due_s is not None and due_s > now_s:  # else whoever is free next takes it
+        if due_s is not None and due_s > now_s:  # else the next free worker takes it
             times.append(due_s)
         at_s = min((time for time in times if time is not None), default=None)
         if at_s is None or self._stopped:
@@ -449,7 +449,7 @@ class Failures:
 
     @property
     def _at_work(self) -> int:
-        # Who waits for a worker could still tell whether it is the downstream.
+        # What waits for a worker could still show whether it is the downstream.
         return self._dispatcher.lanes.running + self._dispatcher.ready
 
     @property

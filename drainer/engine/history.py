@@ -58,7 +58,7 @@ class History:
     """What happened in one run of a drain; ``add`` each status.
 
     ``partitions`` has a number for each line of ``to_go``, and None last when there are more
-    partitions than are told apart: the sum of ``folded`` others.
+    partitions than have a line: the sum of ``folded`` others.
     """
 
     def __init__(self, stretches_most: int = STRETCHES_MOST) -> None:
@@ -120,7 +120,7 @@ class History:
         parts = status.partitions
         largest = nlargest(PARTITIONS_APART, parts, key=lambda part: part.end - part.start)
         if len(parts) == PARTITIONS_APART + 1:
-            largest = list(parts)  # one alone is told as itself
+            largest = list(parts)  # one alone is itself
         self._apart = tuple(sorted(part.partition for part in largest))
         self.folded = len(parts) - len(largest)
 

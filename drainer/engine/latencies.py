@@ -1,6 +1,6 @@
 """How long the handler takes: measured on a sample of the attempts that return.
 
-Each worker measures one, and passes over as many as it is told then; that number is drawn, so that
+Each worker measures one, and passes over as many as ``note`` returns; that number is drawn, so that
 no rhythm of the backlog decides which are seen. While there are few, each one is measured.
 
 What is measured is what a worker is busy for: from the call of ``handle`` until the worker has its
@@ -31,7 +31,7 @@ RECENT_MOST = 150  # of each look, so that the recent ones are quick to sort
 GAPS = 10_007  # before they come again
 AT_ONCE_MOST = 4_096  # measured between two looks, before sparseness sets in by itself
 SKETCH_K = 1_000  # a rank is right within 0.3%, in 24 kB
-JUDGE_S = 0.25  # of work to tell by whether there are many
+JUDGE_S = 0.25  # of work that shows whether there are many
 _SHARES = [n / (PERCENTILES - 1) for n in range(PERCENTILES)]
 
 
@@ -78,7 +78,7 @@ class _Measured:
 
 @cache
 def _gaps() -> tuple[int, ...]:
-    # Drawn once, for drawing is slow, and from a seed, so that a run can be told again.
+    # Drawn once, for drawing is slow, and from a seed, so that a run can be repeated.
     random = Random(SPARSE)
     return tuple(random.randrange(1, 2 * SPARSE) for _ in range(GAPS))
 
@@ -96,7 +96,7 @@ class Latencies:
         self._gap: Callable[[], int] = self._no_gap
         self._looked_s, self._pending = self._clock(), 0
         self._recent: deque[_Look] = deque()
-        self._overall: Latency | None = None  # unless something came since it was told
+        self._overall: Latency | None = None  # unless something came since it was merged
 
     def note(self, took_s: float, gap: int) -> int:
         """Takes what a worker has measured, ``gap`` attempts after the one that it measured before.

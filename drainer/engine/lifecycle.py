@@ -179,7 +179,7 @@ class Lifecycle:
         if not self.ended.done():
             self.ended.set_result(cause)
             if cause is not None:
-                self._work.begin_no_more()  # not one, before anyone is told
+                self._work.begin_no_more()  # not one, before anything else
 
     async def _watch(self) -> None:
         """Looks after what lives elsewhere, and shows the status."""
@@ -196,7 +196,7 @@ class Lifecycle:
             await asyncio.sleep(self._work.look_s)
 
     async def _stop(self, cause: BaseException | None) -> BaseException | None:
-        """Gives what to tell as the reason, None when all is done."""
+        """The reason to report, None when all is done."""
         self._work.stop()
         in_order = asyncio.ensure_future(self._stop_in_order(cause))
         forced = asyncio.ensure_future(self.forced.wait())

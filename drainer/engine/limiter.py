@@ -1,4 +1,4 @@
-"""The limiter: measures a drain whose concurrency is ``auto``, and tells its workers the limit."""
+"""The limiter: measures a drain whose concurrency is ``auto``, and sets its workers' limit."""
 
 from __future__ import annotations
 

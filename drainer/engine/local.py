@@ -366,7 +366,7 @@ class LocalDrain:
         self._fed()
 
     def _unheard(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        # Of a callback or a task that nobody waited for; without an exception it is only a remark.
+        # Of a callback or a task that nothing waited for; without an exception it is only a remark.
         error = context.get("exception")
         if isinstance(error, BaseException):
             if "task" in context or "future" in context:

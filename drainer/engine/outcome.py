@@ -1,4 +1,4 @@
-"""How a drain ended: its exit code, the account that has to add up, and what is told of it."""
+"""How a drain ended: its exit code, the account that has to add up, and what is reported."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _STATUS_OF = {
 def concluded(
     cause: BaseException | None, messages: Counts, subs: Counts, *, gave_up: int, lost: bool
 ) -> tuple[str, int, DrainerError | None]:
-    """The status, the exit code and the reason to tell of a drain that ``cause`` ended.
+    """The status, the exit code and the reason to report of a drain that ``cause`` ended.
 
-    Raises what is no DrainerError. An account that doesn't add up is told whatever the cause was.
+    Raises what is not a DrainerError. An account that does not add up comes before any cause.
     """
     if cause is not None and not isinstance(cause, DrainerError):
         raise cause
@@ -53,7 +53,7 @@ def judged_before(plan: OffsetPlan) -> Counts:
 
 
 def lanes_parked(lanes: int, *, read: bool, behind_letters: bool) -> Halted:
-    """What to tell of a drain that ends with lanes parked; ``read`` says that all was read."""
+    """What to report of a drain that ends with lanes parked; ``read`` says that all was read."""
     more = (
         "all that could be drained without them is"
         if read
@@ -62,7 +62,7 @@ def lanes_parked(lanes: int, *, read: bool, behind_letters: bool) -> Halted:
     subject = "1 lane is" if lanes == 1 else f"{lanes:,} lanes are"
     return (LanesParked if read else Halted)(
         f"{subject} parked behind sub-messages that failed; {more}",
-        hint="mend the cause, then resume"
+        hint="fix the cause, then resume"
         + (
             "; lanes behind a dead letter stay parked until --after-dead continue"
             if behind_letters
@@ -72,7 +72,7 @@ def lanes_parked(lanes: int, *, read: bool, behind_letters: bool) -> Halted:
 
 
 def not_closed(said: str, cause: BaseException | None = None) -> Halted:
-    """What to tell of a handler whose ``close`` raised; ``said`` describes what."""
+    """What to report of a handler whose ``close`` raised; ``said`` describes what."""
     return Halted(
         f"the handler's close() failed: {said}",
         hint="all that the plan calls done was handled; whether the handler held something"

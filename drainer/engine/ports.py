@@ -45,7 +45,7 @@ class Source(Protocol):
 
     @property
     def failure(self) -> DrainerError | None:
-        """What ended it before the end of the backlog. Of RecordsDeleted it tells once all that was
+        """What ended it before the end of the backlog. RecordsDeleted comes once all that was
         read has been taken."""
 
     def start(self) -> None: ...

@@ -12,7 +12,7 @@ from drainer.loader import split_failed
 from drainer.message import Message, SubMessage
 
 SLICE_S = 0.005  # how long it keeps the event loop before others get a turn
-RESTING_MOST = 50_000  # messages that stay pending; the plan tells each of them
+RESTING_MOST = 50_000  # messages that stay pending; the plan has each of them
 LETTERS_MOST = 1_000  # of sub-messages above a limit, not yet acknowledged
 PARKED_MOST = 50_000  # lanes, which stay in memory and in the plan
 SLICE_CHECK = 32  # messages between two looks at the clock; of many sub-messages one is as many
@@ -34,7 +34,7 @@ class Pump:
 
     Stops while ``capacity_bytes`` are pending, or ``ready_lanes`` wait for a worker: what lies
     there longer only gets cold. ``poke`` it when there may be room again. ``moved`` is called
-    whenever it got something done. Any failure, of ``split`` or a bug, is told to ``failed`` and
+    whenever it got something done. Any failure, of ``split`` or a bug, goes to ``failed`` and
     ends it for good: going on would make a hole of the message that failed.
     """
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last when a terminal goes away
-BLOCKED_S = 1.0  # a loop that has not heard of the second signal by then is blocked
+BLOCKED_S = 1.0  # a loop that has not noticed the second signal by then is blocked
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def stop_signals(
 ) -> Iterator[None]:
     """Calls ``heard`` on the loop with each signal's name.
 
-    When the loop does not get to hear of the second one, ``give_up`` is called from another thread.
+    If the loop does not notice the second one, ``give_up`` is called from another thread.
 
     That thread reads what the interpreter's C handler writes, in whichever thread it runs. What
     Python offers otherwise (``loop.add_signal_handler``, or a handler of its own) waits for the

@@ -63,7 +63,7 @@ class ThreadWorkers:
         self._out = 0  # handed to the threads and not handed back
         self._inbox = runtime.queue()
         self._outbox: deque[tuple[SubMessage, BaseException | None]] = deque()
-        self._called = False  # whether the loop was already told to look into the outbox
+        self._called = False  # whether the loop is about to look into the outbox
         self._drained = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
@@ -87,7 +87,9 @@ class ThreadWorkers:
         self._concurrency = most
         for _ in range(more):
             self._start_one()
-        for _ in range(-more):  # whoever gets it ends; nobody waits for one that is overdue
+        for _ in range(
+            -more
+        ):  # the thread that gets it ends; one that is overdue is not waited for
             self._inbox.put(None)
         self.wake()
 

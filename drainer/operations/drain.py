@@ -124,7 +124,7 @@ def _stands_until(cluster: Cluster, group: str, begun: datetime) -> list[str]:
 def _taken_over(
     file: PlanFile, prepared: Prepared, say: Callable[[str], None], now: str
 ) -> tuple[Prepared, Callable[[], None]]:
-    """Without tasks of a former driver, and with what they told to the last. The function removes
+    """Without tasks of a former driver, and with all that they reported. The function removes
     that, once a plan on disk has it."""
     if prepared.seen is None or prepared.seen.written.state is None:
         return prepared, lambda: None

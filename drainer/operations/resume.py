@@ -84,7 +84,7 @@ def prepare_resume(
         failures=policy.failures,
         parked=parked,
         rules=rules,
-        state=None,  # this process has no tasks, and the plan what others told
+        state=None,  # this process has no tasks, and the plan has what others reported
     )
     return safe(
         cluster,
@@ -129,7 +129,7 @@ def going_on(prepared: Prepared, loaded: LoadedPlan, now: str) -> Prepared:
         return prepared
     if plan.redrive is not None:
         raise PlanRefused(
-            "tasks have told more since the plan was looked at",
+            "tasks have reported more since the plan was looked at",
             hint="say the same again; they have ended now",
         )
     park = plan.failures.after_dead is AfterDead.PARK

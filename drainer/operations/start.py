@@ -61,7 +61,7 @@ class Request:
     failures: FailureSettings = field(default_factory=FailureSettings)
     redrive: RedriveSettings | None = None
     rules: RuleSettings = field(default_factory=RuleSettings)
-    limits: CapCurve | None = None  # what the brokers bear, for an estimate
+    limits: CapCurve | None = None  # what the brokers tolerate, for an estimate
 
 
 @dataclass(frozen=True, slots=True)
