@@ -324,10 +324,12 @@ def handler_of(
 
     async def on_the_loop(sub: SubMessage) -> None:
         await asyncio.sleep(0)
-        await asyncio.sleep(step(sub) or 0)
+        if (takes_s := step(sub)) is not None:
+            await asyncio.sleep(takes_s)
 
     def on_a_thread(sub: SubMessage) -> None:
-        time.sleep(step(sub) or 0)
+        if (takes_s := step(sub)) is not None:
+            time.sleep(takes_s)
 
     return OnTheLoop(on_the_loop) if kind is OnTheLoop else OnThreads(on_a_thread)
 
