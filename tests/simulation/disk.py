@@ -27,14 +27,7 @@ class File:
         self.synced = b""
 
 
-class Change:
-    """One change of the folder, which is kept or lost as a whole."""
-
-    __slots__ = ("links", "names")
-
-    def __init__(self, links: dict[str, File | None]) -> None:
-        self.links = links
-        self.names = set(links)
+Change = dict[str, File | None]  # of names in the folder; it is kept or lost as a whole
 
 
 class Disk:
@@ -50,7 +43,6 @@ class Disk:
         self.files: dict[str, File] = {}
         self.room: int | None = None  # bytes until it is full
         self.unwritten_s: dict[str, float] = {}  # files, since something did not fit into them
-        self.holders: set[str] = set()  # lock files that a living process holds
         self._world = world
         self._pause = pause  # how long an operation takes, where it may take its time
         self._random = world.random("disk")
@@ -147,7 +139,6 @@ class Disk:
     def forget_process(self) -> None:
         """The process that had files open is gone."""
         self._open.clear()
-        self.holders.clear()
 
     def lose_power(self, random: Random) -> None:
         """Keeps what was synced, and of the rest what chance leaves: of each file a part, or of the
@@ -157,10 +148,10 @@ class Disk:
         self.files = dict(self._durable)
         lost: set[str] = set()
         for change in self._changes:  # a later one of a name is not there without the earlier
-            if lost.isdisjoint(change.names) and random.random() < kept:
+            if lost.isdisjoint(change) and random.random() < kept:
                 self._apply(change)
             else:
-                lost |= change.names
+                lost |= change.keys()
         self._changes.clear()
         journals = [file for name, file in self.files.items() if ".journal-" in name]
         last = max(journals, key=lambda file: file.number, default=None)
@@ -188,13 +179,12 @@ class Disk:
         file.data += data
         return len(data)
 
-    def _change(self, links: dict[str, File | None]) -> None:
-        change = Change(links)
+    def _change(self, change: Change) -> None:
         self._changes.append(change)
         self._apply(change)
 
     def _apply(self, change: Change) -> None:
-        for name, file in change.links.items():
+        for name, file in change.items():
             if file is None:
                 self.files.pop(name, None)
             else:
@@ -255,32 +245,6 @@ class DiskPath(PosixPath):
     def unlink(self, missing_ok: bool = False) -> None:
         if not missing_ok or self.exists():
             self.disk.unlink(self.name)
-
-
-class Filelock:
-    """Stands in for the module ``filelock``: held until released, or until the process ends."""
-
-    class Timeout(TimeoutError):
-        """Raised when another process holds it; none does here."""
-
-    def __init__(self, disk: Disk) -> None:
-        class FileLock:
-            def __init__(self, path: Path, mode: int) -> None:
-                self.lock_file = str(path)
-
-            @property
-            def is_locked(self) -> bool:
-                return self.lock_file in disk.holders
-
-            def acquire(self, blocking: bool) -> None:
-                assert not self.is_locked, "it is held by an object that was forgotten"
-                disk.close(disk.open(self.lock_file, os.O_CREAT))
-                disk.holders.add(self.lock_file)
-
-            def release(self) -> None:
-                disk.holders.discard(self.lock_file)
-
-        self.FileLock = FileLock
 
 
 def _name(path: str | os.PathLike[str]) -> str:

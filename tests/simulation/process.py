@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import filelock
+
 from drainer.core.dispatch import Dispatcher
 from drainer.core.progress import Outcome
 from drainer.engine import threads
@@ -27,7 +29,7 @@ from drainer.policy.concurrency_trial import Interval
 from drainer.store import atomic_file, journal, plan_file
 from simulation.account import Account, place_of
 from simulation.cluster import SimCluster, SimConsumer, SimLock
-from simulation.disk import DiskPath, Filelock
+from simulation.disk import DiskPath
 from simulation.letters import SimProducer
 from simulation.loop import VirtualLoop
 from simulation.threads import Threading, Threads
@@ -181,10 +183,11 @@ def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
         (threads.ThreadWorkers, "abandon", abandoned),
         (atomic_file, "os", disk),
         (atomic_file, "token_hex", disk.unforeseen),
-        (plan_file, "filelock", Filelock(disk)),
+        (plan_file, "insist_new_files_own", lambda folder: None),
+        (filelock.FileLock, "acquire", lambda lock, **_: None),  # one process lives at a time
+        (filelock.FileLock, "release", lambda lock: None),
         (plan_file, "Path", DiskPath),
         (plan_file, "read_own", DiskPath.read_bytes),
-        (plan_file, "insist_new_files_own", lambda folder: None),
         (journal, "os", disk),
         (start, "os", disk),
         (breaker, "FAILURES", it.outages_after),
