@@ -9,8 +9,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
-import typer
-
 from drainer import wings
 from drainer.cli.connecting import Kafka
 from drainer.cli.groups import argument, option, options
@@ -40,15 +38,6 @@ _HANDLER = "package.module:Name, path/to/file.py:Name, or an installed name: pri
 _WHAT, _TALKING = "What to drain", "Talking"
 _RULES = "What is left out on purpose (kept in the plan)"
 _LIMITS = "What the brokers bear"
-
-
-def insist_on_concurrency(text: str) -> str:
-    # Looked at where it was said: a flag, a variable, or a profile file.
-    try:
-        parse_concurrency(text)
-    except UsageError as error:
-        raise typer.BadParameter(f"{error}; {error.hint}") from None
-    return text
 
 
 def parse_report(path: str) -> ReportFile:
@@ -118,7 +107,6 @@ class How:
         default="100",
         parse=parse_concurrency,
         resumes=True,
-        callback=insist_on_concurrency,
         help="Sub-messages in the handler at once; auto finds how many pay.",
     )
     buffer_bytes: int = option(

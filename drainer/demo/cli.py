@@ -9,7 +9,6 @@ from typing import Annotated
 from drainer import sandbox
 from drainer.cli.connecting import Kafka, connect
 from drainer.cli.groups import command, only, option
-from drainer.cli.options import insist_on_concurrency
 from drainer.cli.values import parse_concurrency
 from drainer.demo.emergency import CONCURRENCY, MESSAGES, UPDATE_S
 from drainer.demo.recording import RecordingTerminal
@@ -41,7 +40,6 @@ def demo(
             envvar=None,
             parse=parse_concurrency,
             metavar="N|auto|auto:MAX",
-            callback=insist_on_concurrency,
             help="Updates at once.",
         ),
     ],

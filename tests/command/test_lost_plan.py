@@ -21,7 +21,8 @@ def test_without_its_plan_a_killed_drain_repeats_from_the_committed_offset(
     command: Command, make_topic: MakeTopic, cluster: Cluster
 ) -> None:
     topic = make_topic(MESSAGES)
-    running = command.begin(topic, *FAST, gate=command.gate, gated="stuck")
+    short = ("-X", "session.timeout.ms=1500")  # of its lock, which the next one waits for
+    running = command.begin(topic, *FAST, *short, gate=command.gate, gated="stuck")
     places = every_place(MESSAGES)
 
     def all_but_one_done() -> bool:

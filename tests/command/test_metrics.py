@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import socket
@@ -104,25 +103,3 @@ def test_a_port_that_is_taken_is_refused_before_anything_is_touched(
     assert "--metrics-port 0" in outcome.hint
     assert command.left_behind == []
     assert committed(cluster, topic) == {0: None}
-
-
-def test_a_resume_goes_on_counting_where_the_plan_stands(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(50))
-    halted = command.drain(
-        topic, *FAST, "--json", "--concurrency", "1", code=5, fail="0/30/0", how="fatal"
-    )
-    done = halted.answer["sub_messages"]["done"]
-    words = ("resume", str(command.plan(topic)), "--yes", *command.options(), *SERVED)
-    running = command.start(*words, *FAST, "--metrics-linger", "60s", "--json")
-    running.says("metrics stay for")
-    scrape = Scrape(running)
-    running.signal(signal.SIGINT)
-    answer = running.ends(0).answer
-
-    assert 0 < done < 50
-    assert scrape("sub_messages_total", outcome="done") == 50
-    assert answer["latency"]["count"] == 50 - done
-    plan = json.loads(command.plan(topic).read_text())
-    assert plan["latency"]["count"] == 50

@@ -170,15 +170,6 @@ def test_a_plan_that_is_not_there_is_refused(command: Command) -> None:
         assert "drainer run" in outcome.hint
 
 
-def test_a_plan_of_a_topic_that_was_made_again_is_refused(
-    command: Command, interrupted: Topic
-) -> None:
-    interrupted.delete()
-    interrupted.create()
-    interrupted.produce(distinct(COUNT))
-    refuses(command, command.plan(interrupted), "deleted and recreated")
-
-
 def test_a_plan_of_an_active_group_is_refused_and_its_members_named(
     command: Command, interrupted: Topic, cluster: Cluster
 ) -> None:

@@ -18,10 +18,6 @@ from kafka.sender import letters_in, sending
 from kafka.topic import Topic
 
 
-class Opaque:
-    """A payload that can't be written down."""
-
-
 def died(offset: int, key: Any, error: str = "ValueError", **more: Any) -> Sample:
     """A sub-message of another topic, given up on."""
     sub = SubMessage(key, more.pop("payload", {"n": offset}))
@@ -198,16 +194,3 @@ def test_killed_it_is_resumed_from_its_plan(command: Command, dead: Topic) -> No
     accounts(outcome.answer["messages"], read=61, done=60, pending=1)
     assert outcome.answer["left_alone"] == {"not asked for": 1}
     assert "those with reason failed" in outcome.err
-
-
-def test_what_can_not_be_made_again_is_left_alone_and_told(command: Command, dead: Topic) -> None:
-    write(dead, died(0, "doc"), died(1, "doc", payload=Opaque()))
-    dead.produce(["somebody else's"])
-    outcome = redrive(command, dead.name, "--json")
-    assert offsets(command) == [0]
-    assert outcome.answer["left_alone"] == {
-        "its payload can't be written down exactly": 1,
-        "no dead letter of drainer's, or a damaged one": 1,
-    }
-    assert "left alone    2 records" in outcome.err
-    assert "1 x its payload can't be written down exactly" in outcome.err

@@ -65,30 +65,6 @@ def test_one_that_is_stopped_and_the_one_that_goes_on_have_reports(
     assert "Messages done 200 in all runs of this drain" in read.text
 
 
-def test_an_inspection_has_a_report(command: Command, make_topic: MakeTopic) -> None:
-    topic = make_topic(operations(300))
-    what = [*command.what(topic), "--from", "earliest", "--report", "r.html"]
-    outcome = command("inspect", *what, "--json", "--quiet")
-    assert outcome.answer["messages"] == 300
-    assert outcome.err == ""
-    text = Reader(command.folder / "r.html").text
-    assert f"{topic.name}, for group {command.group(topic)} 300 messages behind" in text
-    assert "Hottest sub-keys" in text
-    assert command.record.path.exists() is False
-
-
-def test_an_estimate_has_a_report(command: Command, make_topic: MakeTopic) -> None:
-    topic = make_topic(operations(300))
-    what = [*command.what(topic), "--from", "earliest", "--latency", "10ms"]
-    more = ["--deadline", "6h", "--report", "r.html"]
-    outcome = command("estimate", *what, *more, "--json", "--quiet")
-    assert outcome.answer["estimate"]["deadline"]["met"]
-    text = Reader(command.folder / "r.html").text
-    assert f"Draining {topic.name} for group {command.group(topic)} takes about" in text
-    assert "✓ drained by" in text
-    assert command.left_behind == ["r.html"]
-
-
 def test_a_report_that_could_not_be_written_is_refused_before_anything_begins(
     command: Command, make_topic: MakeTopic
 ) -> None:

@@ -7,6 +7,8 @@ import random
 import signal
 from collections import Counter
 
+import pytest
+
 from command.conftest import MakeTopic, committed
 from command.process import FAST, Command
 from command.record import every_place
@@ -60,6 +62,7 @@ def test_what_rules_leave_out_is_not_handled_and_is_accounted_for(
     assert f"({count['hot']:,} skipped so far)" in shown.out + shown.err
 
 
+@pytest.mark.long
 def test_killed_again_and_again_the_count_of_each_rule_is_exact(
     command: Command, make_topic: MakeTopic
 ) -> None:

@@ -148,24 +148,3 @@ def test_a_handler_that_holds_the_loop_leaves_the_screen_as_it_was(
     assert SHOW_CURSOR in end
     assert "held the event loop" in end
     assert f"drainer resume {command.plan(topic).name}" in end
-
-
-def test_an_interrupt_before_anything_began_leaves_nothing(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    """While the handler is opened: a model is loaded, a pool is filled."""
-    handlers = command.home / "slow.py"
-    handlers.write_text(
-        "import asyncio, pathlib\n"
-        "async def open(context):\n"
-        "    pathlib.Path(context.options['record']).touch()\n"
-        "    await asyncio.sleep(60)\n"
-        "async def handle(sub): pass\n"
-    )
-    topic = make_topic(distinct(5))
-    running = command.begin(topic, *FAST, handler=str(handlers))
-    eventually(command.record.path.exists, "it is being opened", 30)
-    running.signal(signal.SIGINT)
-    running.ends(4, within_s=AT_ONCE_S)
-    assert committed(cluster, topic) == {0: None}
-    assert not cluster.group(lock_group(command.group(topic))).members

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +35,16 @@ def test_a_message_becomes_elements_of_a_list_or_itself() -> None:
     assert found == [(b"17", b'{"id":17}'), (b"a", b'{"id":"a"}')]
     for options in ({}, {"key": "id"}, {"list": "documents", "key": "id"}):
         assert subs(None, **options) == [(b"key", None)]  # a tombstone has its own key only
+
+
+def test_the_split_of_another_handler_can_be_had(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import drainer\n"
+        "def split(message):\n"
+        "    yield drainer.SubMessage(('one', 1), {'n': 0})\n"
+        "def handle(sub): raise AssertionError\n"
+    )
+    assert subs({}, split=f"{tmp_path / 'mine.py'}") == [(b"('one', 1)", b'{"n":0}')]
 
 
 @pytest.mark.parametrize(
