@@ -1,14 +1,14 @@
-"""An overview of many dead letters, made one by one within bounds of memory."""
+"""An overview of many dead letters, and letters as JSON."""
 
 from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from heapq import heappush, heappushpop
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from drainer.core.progress import RangeSet
 from drainer.errors import EXIT_DONE, NotADeadLetter
@@ -18,8 +18,6 @@ from drainer.policy.exact_json import Encoding
 
 HOTTEST = 10
 TALLIED = 50_000  # different things that are counted at once
-
-Thing = TypeVar("Thing", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,61 +97,66 @@ class Overview:
         }
 
 
-class LetterSurvey:
-    """Takes the records of a dead-letter topic in any order; gives an Overview of them.
+def overview_of(
+    topic: str,
+    records: Iterable[tuple[Message, bool]],
+    wanted: LetterFilter,
+    limit: int,
+    *,
+    all_: bool = False,
+) -> Overview:
+    """An overview of a dead-letter topic's records, within bounds of memory.
 
-    ``limit`` is how many letters are kept to be listed. ``all_`` asks for those that were redriven
-    too.
+    Each comes with whether it was redriven; ``all_`` asks for those, too. ``limit`` is how many
+    letters are kept to be listed. Of very many different things rare ones are counted too low.
     """
-
-    def __init__(self, topic: str, wanted: LetterFilter, limit: int, *, all_: bool = False) -> None:
-        self._topic = topic
-        self._wanted = wanted
-        self._limit = limit
-        self._all = all_
-        self._letters = self._redriven = self._matching = self._foreign = 0
-        self._by_reason, self._by_sub_key = _Tally[str](), _Tally[str]()
-        self._by_error = _Tally[tuple[str, str]]()
-        self._newest: list[tuple[str, int, int, Letter, bool]] = []
-
-    def take(self, message: Message, *, redriven: bool = False) -> None:
+    letters = redriven = matching = foreign = 0
+    by_reason: Counter[str] = Counter()
+    by_error: Counter[tuple[str, str]] = Counter()
+    by_sub_key: Counter[str] = Counter()
+    newest: list[tuple[str, int, int, Letter, bool]] = []
+    for message, is_redriven in records:
         try:
             letter = read_letter(message)
         except NotADeadLetter:
-            self._foreign += 1
-            return
-        self._letters += 1
-        self._redriven += redriven
-        if redriven and not self._all:
-            return
-        if not self._wanted.matches(letter):
-            return
-        self._matching += 1
+            foreign += 1
+            continue
+        letters += 1
+        redriven += is_redriven
+        if (is_redriven and not all_) or not wanted.matches(letter):
+            continue
+        matching += 1
         letter = letter.masked()
-        self._by_reason.add(letter.reason)
-        self._by_error.add((letter.error_type or "", letter.handler))
-        for key in letter.key_texts:
-            self._by_sub_key.add(key)
+        by_reason[letter.reason] += 1
+        by_error[letter.error_type or "", letter.handler] += 1
+        by_sub_key.update(letter.key_texts)
+        for counts in (by_reason, by_error, by_sub_key):
+            _trim(counts)
         light = replace(letter, payload=None, headers=())
-        entry = (letter.time, letter.partition, letter.offset, light, redriven)
-        if len(self._newest) < self._limit:
-            heappush(self._newest, entry)
-        elif self._limit:
-            heappushpop(self._newest, entry)
+        entry = (letter.time, letter.partition, letter.offset, light, is_redriven)
+        if len(newest) < limit:
+            heappush(newest, entry)
+        elif limit:
+            heappushpop(newest, entry)
+    return Overview(
+        topic,
+        letters,
+        redriven,
+        letters - (0 if all_ else redriven),
+        matching,
+        foreign,
+        tuple(by_reason.most_common(HOTTEST)),
+        tuple(by_error.most_common(HOTTEST)),
+        tuple(by_sub_key.most_common(HOTTEST)),
+        tuple(entry[3:] for entry in sorted(newest, reverse=True)),
+    )
 
-    def overview(self) -> Overview:
-        return Overview(
-            self._topic,
-            self._letters,
-            self._redriven,
-            self._letters - (0 if self._all else self._redriven),
-            self._matching,
-            self._foreign,
-            self._by_reason.most(),
-            self._by_error.most(),
-            self._by_sub_key.most(),
-            tuple(entry[3:] for entry in sorted(self._newest, reverse=True)),
-        )
+
+def _trim(counts: Counter[Any]) -> None:
+    if len(counts) > 2 * TALLIED:
+        kept = counts.most_common(TALLIED)
+        counts.clear()
+        counts.update(dict(kept))
 
 
 def letter_as_json(letter: Letter) -> dict[str, Any]:
@@ -212,18 +215,3 @@ def _as_json(value: Any) -> Any:
         return value.decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(value).decode()}
-
-
-class _Tally(Generic[Thing]):
-    """Counts by thing, within bounds: of very many things, rare ones are counted too low."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[Thing] = Counter()
-
-    def add(self, thing: Thing) -> None:
-        self._counts[thing] += 1
-        if len(self._counts) > 2 * TALLIED:
-            self._counts = Counter(dict(self._counts.most_common(TALLIED)))
-
-    def most(self) -> tuple[tuple[Thing, int], ...]:
-        return tuple(self._counts.most_common(HOTTEST))

@@ -8,8 +8,7 @@ from drainer.errors import NotADeadLetter, TopicMissing
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.record import KafkaMessage
 from drainer.kafka.spans import Span, first_messages, read_spans
-from drainer.letters.overview import LetterSurvey, Overview, RedriveProgress
-from drainer.policy.dead_letter import Letter, LetterFilter, read_letter
+from drainer.policy.dead_letter import Letter, read_letter
 
 READER = "drainer-dead-letters"
 
@@ -52,25 +51,6 @@ def letter_at(cluster: Cluster, topic: str, partition: int, offset: int) -> Kafk
         if log.end > log.start
         else f"partition {partition} is empty",
     )
-
-
-def look_over(
-    cluster: Cluster,
-    topic: str,
-    wanted: LetterFilter,
-    limit: int,
-    redriven: RedriveProgress,
-    *,
-    all_: bool,
-) -> Overview:
-    """Reads the whole topic as it is now, within bounds of memory. Raises as ``read_letters``.
-
-    Tells of letters that are outstanding; with ``all_`` of those that were redriven too.
-    """
-    survey = LetterSurvey(topic, wanted, limit, all_=all_)
-    for message in read_letters(cluster, topic):
-        survey.take(message, redriven=message in redriven)
-    return survey.overview()
 
 
 def find_letter(cluster: Cluster, topic: str, partition: int, offset: int) -> Letter:

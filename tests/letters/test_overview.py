@@ -6,15 +6,13 @@ import pytest
 
 from core.letters import TIME, Sample, as_record
 from drainer.letters import overview
-from drainer.letters.overview import LetterSurvey, Overview
+from drainer.letters.overview import Overview, overview_of
 from drainer.policy.dead_letter import LetterFilter
 
 
 def surveyed(samples: list[Sample], wanted: LetterFilter | None = None, limit: int = 3) -> Overview:
-    survey = LetterSurvey("the.dead", wanted or LetterFilter(), limit)
-    for offset, sample in enumerate(samples):
-        survey.take(as_record(sample.letter(), offset))
-    return survey.overview()
+    records = [(as_record(each.letter(), offset), False) for offset, each in enumerate(samples)]
+    return overview_of("the.dead", records, wanted or LetterFilter(), limit)
 
 
 def at(second: int) -> str:
@@ -46,19 +44,16 @@ def test_the_newest_are_kept_newest_first_without_their_payload() -> None:
 
 def test_memory_does_not_grow_with_the_sub_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overview, "TALLIED", 10)
-    survey = LetterSurvey("the.dead", LetterFilter(), 3)
-    for n in range(1000):
-        survey.take(as_record(Sample("hot" if n % 2 else f"doc-{n}").letter(), n))
-        assert len(survey._by_sub_key._counts) <= 20
-    assert survey.overview().by_sub_key[0] == ("hot", 500)
+    keys = [*(f"doc-{n}" for n in range(100)), *["hot"] * 30, *(f"doc-{n}" for n in range(50, 60))]
+    found = surveyed([Sample(key) for key in keys]).by_sub_key
+    assert found[0] == ("hot", 30)
+    assert {count for _, count in found[1:]} == {1}, "those that came again had been forgotten"
 
 
 def test_what_was_redriven_is_counted_and_only_listed_when_it_is_asked_for() -> None:
     def found(*, all_: bool) -> Overview:
-        survey = LetterSurvey("the.dead", LetterFilter(sub_keys=("a", "b")), 5, all_=all_)
-        for offset, key in enumerate(["a", "b", "a", "c"]):
-            survey.take(as_record(Sample(key).letter(), offset), redriven=offset < 2)
-        return survey.overview()
+        records = [(as_record(Sample(key).letter(), n), n < 2) for n, key in enumerate("abac")]
+        return overview_of("the.dead", records, LetterFilter(sub_keys=("a", "b")), 5, all_=all_)
 
     outstanding = found(all_=False)
     assert (outstanding.letters, outstanding.redriven, outstanding.outstanding) == (4, 2, 2)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from core.letters import Sample, as_record, there_and_back
-from drainer.letters.overview import LetterSurvey, Overview, RedriveProgress
+from drainer.letters.overview import Overview, RedriveProgress, overview_of
 from drainer.letters.view import show_letter, show_overview
 from drainer.message import Barrier, SubMessage
 from drainer.policy.dead_letter import LetterFilter, read_letter
@@ -16,10 +16,8 @@ NONE = RedriveProgress("drainer.redrive.orders.dead", None, {}, begun=False)
 
 
 def overview(*given: Sample) -> Overview:
-    survey = LetterSurvey("orders.dead", LetterFilter(), 20)
-    for offset, sample in enumerate(given):
-        survey.take(as_record(sample.letter(), offset))
-    return survey.overview()
+    records = [(as_record(sample.letter(), offset), False) for offset, sample in enumerate(given)]
+    return overview_of("orders.dead", records, LetterFilter(), 20)
 
 
 def shown(sample: Sample) -> str:
@@ -31,10 +29,9 @@ def shown(sample: Sample) -> str:
 
 def test_an_offset_is_never_cut_however_wide_the_rest_is() -> None:
     terminal, _, err = samples.terminal(width=40)
-    survey = LetterSurvey("orders.dead", LetterFilter(), 20)
     long = Sample("key/" * 100, error=ValueError("text " * 100))
-    survey.take(as_record(long.letter(), 123_456_789_012))
-    show_overview(terminal, survey.overview(), NONE)
+    records = [(as_record(long.letter(), 123_456_789_012), False)]
+    show_overview(terminal, overview_of("orders.dead", records, LetterFilter(), 20), NONE)
     row = next(line for line in err.getvalue().splitlines() if "3:123456789012" in line)
     assert "orders/2/104[1]" in row
     assert row.count("…") == 2
@@ -102,14 +99,12 @@ def test_the_first_line_tells_how_many_are_outstanding(
     redriven: int, key: str | None, all_: bool, headline: str
 ) -> None:
     terminal, _, err = samples.terminal()
-    survey = LetterSurvey(
-        "orders.dead", LetterFilter(sub_keys=(key,) if key else ()), 20, all_=all_
-    )
-    for offset, each in enumerate("abc"):
-        survey.take(as_record(Sample(each).letter(), offset), redriven=offset < redriven)
+    records = [(as_record(Sample(each).letter(), n), n < redriven) for n, each in enumerate("abc")]
+    wanted = LetterFilter(sub_keys=(key,) if key else ())
+    found = overview_of("orders.dead", records, wanted, 20, all_=all_)
     plan = Path("it.json") if redriven == 2 else None
     progress = RedriveProgress("drainer.redrive.orders.dead", plan, {}, begun=redriven > 0)
-    show_overview(terminal, survey.overview(), progress)
+    show_overview(terminal, found, progress)
     lines = err.getvalue().splitlines()
     assert lines[0] == headline
     assert lines[1].startswith("redriven: as group drainer.redrive.orders.dead") == (redriven > 0)

@@ -29,7 +29,7 @@ from drainer.errors import Halted
 from drainer.escape import is_printable
 from drainer.insight.view.estimate import estimate_page
 from drainer.insight.view.inspect import inspection_page
-from drainer.letters.overview import LetterSurvey, RedriveProgress
+from drainer.letters.overview import RedriveProgress, overview_of
 from drainer.letters.view import letter_page, overview_page
 from drainer.policy.dead_letter import LetterFilter
 from drainer.policy.rules.settings import RuleAccount, RuleSettings, SkipRule
@@ -116,9 +116,8 @@ def status() -> Any:
 
 
 def overview() -> Any:
-    survey = LetterSurvey("orders.dead", LetterFilter(), 20)
-    survey.take(as_record(Sample("key", error=ValueError("x")).letter()))
-    return survey.overview()
+    records = [(as_record(Sample("key", error=ValueError("x")).letter()), False)]
+    return overview_of("orders.dead", records, LetterFilter(), 20)
 
 
 def account() -> Any:

@@ -11,8 +11,8 @@ from drainer.cli.connecting import Kafka
 from drainer.cli.groups import argument, command, option, without
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.letters.cli.options import Letters, LetterTopic, Redrives
-from drainer.letters.overview import whole_letter_as_json
-from drainer.letters.reading import find_letter, look_over
+from drainer.letters.overview import overview_of, whole_letter_as_json
+from drainer.letters.reading import find_letter, read_letters
 from drainer.letters.redrive import default_group, redrive_progress
 from drainer.letters.view import show_letter, show_overview
 from drainer.view.terminal import Terminal
@@ -56,7 +56,8 @@ def list_(
     group = redrives.group or default_group(topic)
     with kafka.connect() as cluster:
         redriven = redrive_progress(cluster, topic, group, redrives.plan)
-        found = look_over(cluster, topic, letters.filter(), limit, redriven, all_=all_)
+        records = ((message, message in redriven) for message in read_letters(cluster, topic))
+        found = overview_of(topic, records, letters.filter(), limit, all_=all_)
     if terminal.json:
         known = None if redriven.plan is None else str(redriven.plan)
         terminal.data({**found.as_json(), "group": redriven.group, "plan": known})
