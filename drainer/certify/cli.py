@@ -24,15 +24,13 @@ class Checking:
     handle: bool = option(
         default=False,
         envvar=None,
-        help="Call handle too, many times over, and compare what the handler's method `state`"
-        " gives. Its effects are real: let open() connect to something that may be written to.",
+        help="Call handle for real too, and compare the method `state`.",
     )
     state: str | None = option(
         default=None,
         envvar=None,
         metavar="REFERENCE",
-        help="Like --handle, with a function for the state: package.module:function or"
-        " path/to/file.py:function. It gets the handler.",
+        help="Like --handle, with a function for the state: file.py:function.",
     )
 
 

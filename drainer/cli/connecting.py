@@ -32,8 +32,7 @@ class Kafka:
     client_config: Path | None = option(
         default=None,
         resumes=True,
-        help="File of librdkafka properties (SASL, SSL). The place for secrets: they are never"
-        " printed or kept in a plan.",
+        help="File of librdkafka properties; the place for secrets.",
     )
     client_properties: tuple[str, ...] = option(
         "-X",
@@ -43,8 +42,7 @@ class Kafka:
         resumes=True,
         pairs=True,
         metavar="KEY=VALUE",
-        help="A librdkafka property; repeat for several. Others on this machine can see it in the"
-        " process list: keep secrets in --client-config.",
+        help="A librdkafka property; repeatable. Others see it: no secrets here.",
     )
 
     def settings(self) -> ClientSettings:

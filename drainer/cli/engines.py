@@ -24,17 +24,14 @@ class Engines:
     engine: EngineName = option(
         default=EngineName.AUTO,
         resumes=True,
-        help="This process, or Spark for what is too much for one. auto takes Spark when a master"
-        " is named, or when an estimate (by run's --latency, or by what the plan of a resume has"
-        " measured) says that this process is the limit; the preview says which and why.",
+        help="This process or Spark. The preview says which auto takes, and why.",
     )
     master: str | None = option(
         default=None,
         envvar="DRAINER_SPARK_MASTER",
         resumes=True,
         metavar="URL",
-        help="Spark's master: local[*], spark://HOST:PORT, yarn, k8s://https://HOST:PORT. Default"
-        " for Spark: local[*], all cores of this machine.",
+        help="Spark's master, as local[4] or spark://HOST:PORT. Default: local[*].",
     )
     spark_conf: Mapping[str, str] = option(
         default=(),
@@ -42,30 +39,25 @@ class Engines:
         parse=parse_pairs,
         resumes=True,
         pairs=True,
-        help="A setting of Spark's; repeat for several. What would break order, or handle twice, is"
-        " refused. Others on this machine can see it in the process list: keep secrets in files.",
+        help="A setting of Spark; repeatable. Others see it: no secrets here.",
     )
     wave_bytes: int = option(
         default="2GiB",
         parse=parse_size,
         resumes=True,
-        help="How much of the backlog Spark reads, shuffles and handles at once. A larger one has"
-        " more sub-keys to work on, and takes more room on the executors.",
+        help="How much of the backlog Spark reads and handles at once.",
     )
     state: str | None = option(
         default=None,
         resumes=True,
         metavar="URI",
-        help="Where Spark's tasks put what they finished, every 50 ms (1 s on object stores): a"
-        " folder, or s3://, gs://, hdfs://. This machine and all executors have to reach it."
-        " Default on this machine: PLAN.state beside the plan.",
+        help="Folder or URI where tasks put what they finished. Default: PLAN.state.",
     )
     tasks: int | None = option(
         default=None,
         resumes=True,
         metavar="N",
-        help="How many of Spark's tasks handle at once; they share --concurrency and --rate."
-        " Default: one a core.",
+        help="How many tasks handle at once. Default: one per core.",
     )
     archives: tuple[str, ...] = option(
         "--archive",
@@ -73,8 +65,7 @@ class Engines:
         many=str,
         resumes=True,
         metavar="PATH",
-        help="A .zip, .whl, .egg or .py that Spark's executors need to import the handler; repeat"
-        " for several.",
+        help="A .zip, .whl, .egg or .py that executors import; repeatable.",
     )
 
     @property

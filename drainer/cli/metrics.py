@@ -42,24 +42,20 @@ class Watching:
         default=None,
         min=0,
         max=65535,
-        help="Serve metrics for Prometheus on this port while it runs; 0 for a free one, which is"
-        " told.",
+        help="Serve Prometheus metrics on this port; 0 for a free one.",
     )
     metrics_host: str = option(
         default="127.0.0.1",
-        help="Address to serve them on. Only this machine can scrape the default; 0.0.0.0 is for"
-        " everybody who reaches the machine, who then also reads the hottest sub-keys.",
+        help="Address to serve on. Whoever reaches it reads the hottest sub-keys.",
     )
     metrics_linger_s: float = option(
         default="0s",
         parse=parse_duration,
-        help="Go on serving them for so long after the end, so that the last scrape sees how it"
-        " ended: twice the scrape interval, say. Ctrl-C cuts it short.",
+        help="Go on serving after the end, for the last scrape.",
     )
     log_format: LogFormat = option(
         default=LogFormat.TEXT,
-        help="json writes standard error as one JSON object a line, for a log collector, and asks"
-        " nothing: say --yes with it.",
+        help="json writes one object a line, and asks nothing.",
     )
 
     @contextmanager

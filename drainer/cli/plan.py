@@ -31,7 +31,7 @@ Speaking: TypeAlias = Annotated[Terminal, without("quiet")]
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Look at an offset plan, check it, or move the group by it.",
+    help="Look at an offset plan, check it, or move the group.",
 )
 
 
@@ -73,7 +73,7 @@ def take(
         option(
             default=None,
             envvar=None,
-            help="The same handler, where you can read it. Default: where the plan says.",
+            help="The same handler where you can read it. Default: the plan's.",
         ),
     ],
     yes: Yes,

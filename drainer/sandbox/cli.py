@@ -14,7 +14,7 @@ from drainer.view.terminal import Terminal
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="A real one-node Kafka on this machine, to try things on. Needs Java 17 or newer.",
+    help="A real one-node Kafka on this machine. Needs Java 17 or newer.",
 )
 
 Folder: TypeAlias = Annotated[

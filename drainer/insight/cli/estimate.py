@@ -33,8 +33,7 @@ def estimate(
             panel="How long it will take",
             metavar="N",
             min=1,
-            help="The same by handling the first N messages for real, once confirmed. They count as"
-            " drained: the offsets are committed, and `drainer resume` goes on from the plan.",
+            help="Handle the first N messages for real, and measure.",
         ),
     ],
     how: Annotated[How, without("plan_interval_s", "grace_s")],

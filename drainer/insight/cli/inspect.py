@@ -37,7 +37,7 @@ class Looked(What):
     handler: str | None = option(  # type: ignore[assignment]
         "--handler",
         default=None,
-        help="Whose split tells how the work is spread; nothing is handled. Named as for run.",
+        help="Whose split tells how the work is spread; nothing is handled.",
     )
 
 
@@ -49,7 +49,7 @@ class Reading:
         default=SAMPLE_MESSAGES,
         min=1,
         max=SAMPLE_MOST,
-        help="Messages to read, evenly over the backlog. More make the shares more certain.",
+        help="Messages to read, evenly over the backlog.",
     )
     full: bool = option(
         default=False,
@@ -64,14 +64,12 @@ class Readers(Engines):
 
     engine: EngineName = option(
         default=EngineName.AUTO,
-        help="Who reads with --full: this process, or Spark for what is too much for one. auto"
-        " takes Spark when a master is named.",
+        help="Who reads with --full; auto takes Spark if a master is named.",
     )
     tasks: int | None = option(
         default=None,
         metavar="N",
-        help="How many of Spark's tasks read and split, each a range of one partition. Default: as"
-        " many as pay, and at least one a core.",
+        help="How many of Spark's tasks read. Default: as many as pay.",
     )
 
     def look(self, *, full: bool) -> SparkLook | None:

@@ -16,7 +16,7 @@ class LetterTopic:
     """Where dead letters are."""
 
     dead_letter_topic: str = option(
-        help="Topic that holds the dead letters; that of a drain is TOPIC.GROUP.dead by default.",
+        help="Topic of the letters; by default a drain's TOPIC.GROUP.dead.",
     )
 
 
@@ -28,42 +28,41 @@ class Letters:
         "--reason",
         default=(),
         many=str,
-        help="Only those given up for this reason; repeat for several.",
+        help="Only those given up for this reason; repeatable.",
     )
     sub_keys: tuple[str, ...] = option(
         "--sub-key",
         default=(),
         many=str,
-        help="Only those of this sub-key, as the list tells it; repeat for several.",
+        help="Only those of this sub-key, as the list prints it; repeatable.",
     )
     errors: tuple[str, ...] = option(
         "--error",
         default=(),
         many=str,
         metavar="TEXT",
-        help="Only those with this text in `Type: text` of their error, in upper or lower case;"
-        " repeat for several.",
+        help="Only those with this text in their error; repeatable.",
     )
     topics: tuple[str, ...] = option(
         "--from-topic",
         default=(),
         many=str,
         metavar="TOPIC",
-        help="Only those of messages of this topic; repeat for several.",
+        help="Only those of messages of this topic; repeatable.",
     )
     groups: tuple[str, ...] = option(
         "--from-group",
         default=(),
         many=str,
         metavar="GROUP",
-        help="Only those that a drain of this group gave up; repeat for several.",
+        help="Only those that this group's drain gave up; repeatable.",
     )
     handlers: tuple[str, ...] = option(
         "--from-handler",
         default=(),
         many=str,
         metavar="REFERENCE",
-        help="Only those that this handler gave up, as the list prints it; repeat for several.",
+        help="Only those that this handler gave up; repeatable.",
     )
 
     def filter(self) -> LetterFilter:
@@ -77,12 +76,10 @@ class Redrives:
     group: str | None = option(
         default=None,
         envvar="DRAINER_REDRIVE_GROUP",
-        help="Consumer group that keeps track of what was redriven. Default:"
-        " drainer.redrive.TOPIC.",
+        help="Group that keeps track of redrives. Default: drainer.redrive.TOPIC.",
     )
     plan: Path | None = option(
         default=None,
         envvar="DRAINER_REDRIVE_PLAN",
-        help="The redrive's offset plan; the next redrive goes on from it. Default:"
-        " TOPIC.redrive.plan.json in this folder.",
+        help="The redrive's offset plan. Default: TOPIC.redrive.plan.json in this folder.",
     )

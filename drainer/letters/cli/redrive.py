@@ -52,7 +52,7 @@ def redrive(
         option(
             default=3,
             min=1,
-            help="Leave letters alone that were redriven so often already, and died each time.",
+            help="Leave letters alone that were redriven so often already.",
         ),
     ],
     redrives: Redrives,
