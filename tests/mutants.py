@@ -56,6 +56,7 @@ DRAIN, STOPPING = "tests/engine/test_local_drain.py", "tests/engine/test_stoppin
 BOUNDS, ENDS = "tests/engine/test_engine_bounds.py", "tests/engine/test_drains_end.py"
 JOURNAL, PLAN_FILE = "tests/store/test_journal.py", "tests/store/test_plan_file.py"
 PLAN_FORMAT = "tests/store/test_plan_format.py"
+SURVEY = "tests/core/test_survey.py"
 
 MUTANTS = [
     # --- order ---
@@ -716,6 +717,46 @@ MUTANTS = [
         "            for follower in followers:\n                finish(follower)\n",
         "            for follower in followers[1:]:\n                finish(follower)\n",
         (BUNDLES,),
+    ),
+    Mutant(
+        "clusters-are-lost-in-a-merge",
+        "survey",
+        "drainer/insight/sketch.py",
+        "        self.counts += other.counts\n",
+        "        self.counts = other.counts\n",
+        (SURVEY,),
+    ),
+    Mutant(
+        "a-sample-is-as-sure-as-the-whole",
+        "survey",
+        "drainer/insight/sketch.py",
+        "    variance = (1 - fraction) * count",
+        "    variance = (1 - fraction) / count",
+        (SURVEY,),
+    ),
+    Mutant(
+        "the-later-limit-of-retention-counts",
+        "retention",
+        "drainer/insight/retention.py",
+        "        return min(found, default=None)\n",
+        "        return max(found, default=None)\n",
+        ("tests/core/test_retention.py",),
+    ),
+    Mutant(
+        "a-schedule-swaps-what-shares-a-sub-key",
+        "certify",
+        "drainer/certify/schedule.py",
+        "        return not set(self.keys).isdisjoint(other.keys)\n",
+        "        return self.keys == other.keys\n",
+        ("tests/testing_kit/test_schedule.py",),
+    ),
+    Mutant(
+        "an-estimate-forgets-the-hottest-lane",
+        "estimate",
+        "drainer/insight/forecast/forecast.py",
+        "        LANE: serial_s,\n",
+        "        LANE: 0.0,\n",
+        ("tests/core/test_workload.py",),
     ),
 ]
 

@@ -40,12 +40,6 @@ class SetOrder(Documents):
             yield SubMessage(name)
 
 
-class Prints(Documents):
-    def split(self, message: Message) -> Iterator[SubMessage]:
-        print("split", message)
-        return super().split(message)
-
-
 class WithoutState(Handler):
     async def handle(self, sub: SubMessage) -> None: ...
 

@@ -68,20 +68,6 @@ def test_the_checks_of_split_call_no_handle_and_touch_no_group(
     assert cluster.committed("drainer-sample", topic.name, [0]) == {0: None}
 
 
-def test_as_json_it_is_one_object_with_every_finding(certify: Certify, topic: Topic) -> None:
-    answer = certify("Prints", topic, "--json").answer
-
-    assert answer["status"] == "certified"
-    assert answer["exit_code"] == 0
-    assert answer["topic"] == topic.name
-    assert answer["figures"]["messages"] == COUNT
-    assert answer["figures"]["sub_messages"] == 2 * COUNT
-    assert answer["handled"] == 0
-    assert {check for check, level in levels(answer).items() if level == "unchecked"} == (
-        HANDLE_CHECKS
-    )
-
-
 def test_a_split_that_breaks_a_law_ends_with_5_and_a_hint(certify: Certify, topic: Topic) -> None:
     outcome = certify("SetOrder", topic, "--json", code=5)
 
@@ -122,29 +108,12 @@ def test_an_effect_outside_the_sub_key_is_found(certify: Certify, topic: Topic) 
     assert levels(outcome.answer)["idempotent"] == "ok"
 
 
-def test_the_sample_is_bounded_and_the_same_for_a_seed(
-    certify: Certify, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(operations(500), partitions=3)
-    words = ["--sample", "40", "--partition", "0", "--partition", "2", "--seed", "7", "--json"]
-
-    one, two = (certify("Documents", topic, *words).answer for _ in range(2))
-
-    assert one["figures"]["messages"] == 40
-    assert one["partitions"] == [0, 2]
-    figures = ("sub_keys", "hottest", "hottest_key")
-    assert [one["figures"][f] for f in figures] == [two["figures"][f] for f in figures]
-    assert one["seed"] == 7
-
-
 @pytest.mark.parametrize(
     ("handler", "more", "code", "told"),
     [
-        ("Missing", (), 2, "has no 'Missing'"),
         ("WithoutState", ("--handle",), 2, "no method `state`"),
         ("Documents", ("--state", "nowhere.py:state"), 2, "there is no handler file"),
         ("DoesNotOpen", (), 3, "ConnectionError: no index there"),
-        ("Documents", ("--partition", "9"), 3, "/9 does not exist"),
     ],
 )
 def test_what_can_not_be_begun_is_refused(
@@ -154,10 +123,6 @@ def test_what_can_not_be_begun_is_refused(
 
     assert told in outcome.error
     assert outcome.hint
-
-
-def test_a_topic_that_is_not_there_is_refused(certify: Certify) -> None:
-    assert "does not exist" in certify("Documents", "no-such-topic", code=3).error
 
 
 def test_an_empty_topic_certifies_nothing(certify: Certify, make_topic: MakeTopic) -> None:

@@ -46,34 +46,6 @@ def test_a_whole_look_is_exact_and_leaves_no_trace(
     assert not command.record.path.exists()
 
 
-def test_without_a_handler_it_tells_of_the_backlog(command: Command, make_topic: MakeTopic) -> None:
-    topic = make_topic(operations(30), partitions=3)
-    what = ["-b", command.bootstrap, "--topic", topic.name, "--group", "nobody"]
-
-    outcome = command("inspect", *what, "--from", "earliest")
-
-    assert outcome.err.startswith(f"{topic.name}, for group nobody: 90 messages behind")
-    assert outcome.out == ""
-    assert "message size" in outcome.err
-
-
-def test_a_group_without_offsets_is_looked_at_from_the_earliest_record_and_others_are_named(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    topic = make_topic(operations(3))
-    cluster.alter_committed(command.group(topic), topic.name, {0: 1})
-    what = ["-b", command.bootstrap, "--topic", topic.name, "--group", f"{command.group(topic)}x"]
-
-    looked = command("inspect", *what, "--json")
-    estimated = command("estimate", *what, "--handler", "count", "--latency", "1ms", "--json")
-
-    assert looked.answer["messages"] == 3
-    for remark in (looked.answer["remarks"][0], estimated.answer["estimate"]["notes"][0]):
-        assert "no committed offset" in remark
-        assert command.group(topic) in remark
-        assert "begins at the earliest record" in remark
-
-
 def test_a_topic_that_is_not_there_is_refused(command: Command) -> None:
     what = ["-b", command.bootstrap, "--topic", "no-such-topic", "--group", "g", "--json"]
 

@@ -97,15 +97,6 @@ def test_without_java_it_is_refused_at_once(command: Command, tmp_path: Path) ->
     assert json.loads(outcome.out)["status"] == "refused"
 
 
-def test_a_topic_that_is_not_there_is_told_before_spark_starts(command: Command) -> None:
-    what = ["-b", command.bootstrap, "--topic", "no-such-topic", "--group", "g", "--full"]
-
-    outcome = command("inspect", *what, "--engine", "spark", code=3)
-
-    assert "no-such-topic does not exist" in outcome.error
-    assert "starting Spark" not in outcome.err
-
-
 def test_a_master_in_the_environment_is_for_a_whole_look_alone(
     command: Command, make_topic: MakeTopic
 ) -> None:

@@ -36,6 +36,8 @@ class Given(Handler):
     def split(self, message: Message) -> list[SubMessage]:
         given: Any = message.value
         made = [sub if isinstance(sub, SubMessage) else SubMessage(sub) for sub in given]
+        if given == "halt":
+            raise SystemExit("no such thing")
         return [given] if given == "not a list" else made
 
     def handle(self, sub: SubMessage) -> None:
@@ -209,18 +211,18 @@ def test_what_rules_would_leave_out_is_counted_by_rule_and_so_is_what_they_can_t
 
 def test_what_a_drain_would_halt_at_is_counted_apart_and_the_first_of_it_is_kept() -> None:
     merged = Survey(None)
-    for offset, value in ((4, "not a list"), (3, [["no", "hash"], "a"])):
+    for offset, value in ((4, "not a list"), (3, [["no", "hash"], "a"]), (5, "halt")):
         survey = Survey(GIVEN)
         survey.take(0, [message(value, offset), message([1], 9)], 2)
         survey.end_window()
         merged.merge(survey)
 
     assert merged.failures is not None
-    assert merged.failures.messages == 2
+    assert merged.failures.messages == 3
     assert "orders/0/3" in merged.failures.first
     found = merged.skew(1.0)
     assert found is not None
-    assert (found.messages, found.sub_messages) == (2, 2)
+    assert (found.messages, found.sub_messages) == (3, 3)
 
 
 def test_sizes_and_tombstones_of_what_was_read() -> None:

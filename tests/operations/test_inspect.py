@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Producer
 
-from drainer.errors import TopicMissing
 from drainer.handler import Handler
 from drainer.insight.inspect import InspectRequest, inspect, step_for
 from drainer.insight.view.inspect import hot_row, warnings
@@ -31,13 +30,6 @@ class Documents(Handler):
 
     def handle(self, sub: SubMessage) -> None:
         raise AssertionError("nothing is handled")
-
-
-class Halting(Documents):
-    def split(self, message: Message) -> list[SubMessage]:
-        if message.offset % 10 == 4:
-            raise SystemExit("no such thing")
-        return super().split(message)
 
 
 @pytest.fixture
@@ -116,21 +108,6 @@ def test_a_sample_is_told_with_bounds_that_hold(
     assert found.sub_messages.value == 16_000
 
 
-def test_the_group_is_as_it_was(
-    cluster: Cluster, bootstrap: str, topic_name: str, documents: LoadedHandler
-) -> None:
-    topic = Topic(bootstrap, topic_name)
-    topic.produce(values(50))
-    group = f"g-{topic_name}"
-    cluster.alter_committed(group, topic_name, {0: 20})
-    before = cluster.committed(group, topic_name, [0]), cluster.group(group)
-
-    inspect(cluster, InspectRequest(topic_name, group, documents, messages=None))
-    inspect(cluster, InspectRequest(topic_name, group, documents))
-
-    assert (cluster.committed(group, topic_name, [0]), cluster.group(group)) == before
-
-
 def test_an_active_group_is_inspected_and_its_members_are_told(
     cluster: Cluster, bootstrap: str, topic_name: str
 ) -> None:
@@ -148,34 +125,6 @@ def test_an_active_group_is_inspected_and_its_members_are_told(
         assert cluster.group(group).members == found.group.members
     finally:
         member.close()
-
-
-def test_a_head_that_retention_is_about_to_take_is_the_first_warning(
-    cluster: Cluster, bootstrap: str, topic_name: str
-) -> None:
-    topic = Topic(bootstrap, topic_name, config={"retention.ms": str(3 * HOUR_MS)})
-    now_ms = round(time.time() * 1000)
-    dated(topic, [now_ms - HOUR_MS, now_ms - HOUR_MS // 2, now_ms - 5000])
-
-    found = inspect(cluster, InspectRequest(topic_name, "g", from_="earliest"))
-
-    assert found.retention_s == pytest.approx(7200, abs=60)
-    assert found.age_s == pytest.approx(3600, abs=60)
-    assert found.partitions[0].arrivals_per_s == pytest.approx(1 / 300)
-    assert "may delete the head of the backlog in" in warnings(found)[0]
-    assert "retention.ms, offset 0 of partition 0" in warnings(found)[0]
-
-
-def test_ages_are_exact_without_reading(cluster: Cluster, bootstrap: str, topic_name: str) -> None:
-    topic = Topic(bootstrap, topic_name)
-    now_ms = round(time.time() * 1000)
-    ages = [5.5] * 30 + [4.5] * 20 + [2.5] * 40 + [0.5] * 10  # hours
-    dated(topic, [now_ms - round(hours * HOUR_MS) for hours in ages])
-
-    found = inspect(cluster, InspectRequest(topic_name, "g", from_="10", messages=5))
-
-    hours = [(b.low / 3600, b.high / 3600, round(b.share * 90)) for b in found.ages if b.share]
-    assert hours == [(0.5, 1, 10), (2.5, 3, 40), (4.5, 5, 20), (5.5, 6, 20)]
 
 
 def test_ages_leave_out_what_the_group_has_handled(
@@ -198,16 +147,6 @@ def test_bins_are_as_wide_as_a_person_likes_them() -> None:
     assert [step_for(s) for s in (0, 12, 13, 3600, 86_400, 10**9)] == [
         1, 1, 2, 300, 7200, 33 * 30 * 86_400,
     ]  # fmt: skip
-
-
-def test_a_head_that_stays_is_no_warning(cluster: Cluster, bootstrap: str, topic_name: str) -> None:
-    topic = Topic(bootstrap, topic_name, config={"retention.ms": "-1"})
-    topic.produce(["a"])
-
-    found = inspect(cluster, InspectRequest(topic_name, "g", from_="earliest"))
-
-    assert found.retention_s is None
-    assert warnings(found) == []
 
 
 def test_size_takes_the_head_when_enough_follows_it(
@@ -275,44 +214,6 @@ def test_a_partition_without_a_leader_is_told_and_the_others_are_inspected(
     assert warnings(found) == ["partition 0: no leader, and so not counted here"]
 
 
-def test_messages_that_split_does_not_take_are_a_finding(
-    cluster: Cluster, bootstrap: str, topic_name: str
-) -> None:
-    topic = Topic(bootstrap, topic_name, config={"retention.ms": "-1"})
-    topic.produce(values(30))
-    halting = as_handler(Halting, "halting")
-
-    found = inspect(cluster, InspectRequest(topic_name, "g", halting, from_="earliest"))
-
-    assert found.failures is not None
-    assert found.failures.messages == 3
-    assert f"split failed at {topic_name}/0/4: SystemExit" in found.failures.first
-    assert found.failures.hint
-    assert found.skew is not None
-    assert found.skew.messages == 27
-    assert "split did not take 3 messages" in warnings(found)[0]
-
-
-def test_tombstones_and_huge_messages_are_taken_by_the_default_split(
-    cluster: Cluster, bootstrap: str, topic_name: str
-) -> None:
-    topic = Topic(bootstrap, topic_name)
-    producer = Producer({"bootstrap.servers": bootstrap})
-    producer.produce(topic_name, None, b"gone")
-    producer.produce(topic_name, b"x" * 900_000, b"huge")
-    producer.produce(topic_name, b'{"type": "created"}', None)
-    assert producer.flush(15) == 0
-    default = as_handler(type("Default", (Handler,), {"handle": lambda s, x: None}), "default")
-
-    found = inspect(cluster, InspectRequest(topic.name, "g", default, from_="earliest"))
-
-    assert found.contents.tombstones == 1
-    assert found.contents.sizes.max == 900_004
-    assert found.skew is not None
-    assert {s.name for s in found.skew.hottest} == {"b'gone'", "b'huge'", "None"}
-    assert {s.name: s.count for s in found.skew.kinds} == {"no kind": 2, "created": 1}
-
-
 def test_holes_are_not_counted_as_messages(
     cluster: Cluster, bootstrap: str, topic_name: str
 ) -> None:
@@ -341,17 +242,6 @@ def test_an_empty_backlog_is_none(
         found = inspect(cluster, InspectRequest(topic_name, "g", documents, messages=messages))
         assert (found.messages, found.offsets, found.age_s, found.retention_s) == (0, 0, None, None)
         assert found.hot is None
-
-
-def test_what_is_not_there_is_refused_with_a_way_out(
-    cluster: Cluster, bootstrap: str, topic_name: str
-) -> None:
-    with pytest.raises(TopicMissing):
-        inspect(cluster, InspectRequest(topic_name, "g"))
-    topic = Topic(bootstrap, topic_name)
-    topic.produce(["a"])
-    with pytest.raises(TopicMissing, match=f"{topic_name}/4"):
-        inspect(cluster, InspectRequest(topic_name, "g", partitions=(4,)))
 
 
 def test_without_committed_offsets_it_is_counted_from_the_earliest_record_and_says_so(

@@ -21,12 +21,6 @@ from drainer.sandbox.process import ProcessMark
 TIMEOUT_S = 30
 
 
-def test_topics_are_not_made_by_asking_for_them(bootstrap: str, topic_name: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.list_topics(topic_name, timeout=TIMEOUT_S)
-    assert topic_name not in admin.list_topics(timeout=TIMEOUT_S).topics
-
-
 @pytest.mark.long
 @pytest.mark.usefixtures("kafka_installed")
 def test_a_broker_asks_for_credentials_pauses_and_comes_back_on_its_ports(tmp_path: Path) -> None:

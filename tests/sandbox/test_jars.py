@@ -91,14 +91,6 @@ def test_java_home_comes_before_the_path(
 
 
 @pytest.mark.usefixtures("kafka_installed")
-def test_jars_in_the_cache_need_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    first = kafka_jars()
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert kafka_jars() == first
-
-
-@pytest.mark.usefixtures("kafka_installed")
 def test_the_classpath_holds_one_logging_system_with_its_binding() -> None:
     names = [Path(jar).name for jar in classpath(kafka_jars()).split(os.pathsep)]
     for wanted in ("slf4j-api", "log4j-slf4j2-impl", "log4j-api", "log4j-core", "kafka_2.13"):

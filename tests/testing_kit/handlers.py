@@ -85,47 +85,15 @@ class SetOrder(Documents):
             yield SubMessage(name)
 
 
-class SetInKey(Documents):
-    def split(self, message: Message) -> Iterator[SubMessage]:
-        yield SubMessage(frozenset(("a", "b", str(message.offset))))
-
-
 class ChangesTheMessage(Documents):
     def split(self, message: Message) -> Iterator[SubMessage]:
         message.value = b"[]"
         yield SubMessage("a")
 
 
-class Name:
-    """A sub-key that knows only itself."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-
-class NamedName(Name):
-    def __repr__(self) -> str:
-        return f"<{self.name}>"
-
-
-class KeyWithAddress(Documents):
-    def split(self, message: Message) -> Iterator[SubMessage]:
-        yield SubMessage(Name("a"))
-
-
-class KeyThatIsOnlyItself(Documents):
-    def split(self, message: Message) -> Iterator[SubMessage]:
-        yield SubMessage(NamedName("a"))
-
-
 class Unhashable(Documents):
     def split(self, message: Message) -> Iterator[SubMessage]:
         yield SubMessage({"id": 1})  # type: ignore[arg-type]
-
-
-class FloatKey(Documents):
-    def split(self, message: Message) -> Iterator[SubMessage]:
-        yield SubMessage(("price", 1.5))
 
 
 class TwoTypes(Documents):
@@ -215,11 +183,6 @@ class Fails(Documents):
     async def handle(self, sub: SubMessage) -> None:
         if sub.message.offset == 3:
             raise LookupError("the document is locked")
-
-
-class ChangesItsPayload(Documents):
-    async def handle(self, sub: SubMessage) -> None:
-        self.documents[str(sub.key)] = sub.payload.pop("at", None)
 
 
 class KeepsItsState(Documents):

@@ -7,10 +7,9 @@ import time
 
 import pytest
 
-from drainer import Handler, Message, SubMessage, testing
+from drainer import Handler, testing
 from drainer.certify.split import split_report
 from drainer.certify.subject import Subject
-from drainer.message import Origin
 from drainer.testing import Finding, HandlerDoubt, LawBroken, Level
 
 from . import handlers
@@ -38,12 +37,6 @@ def test_a_handler_that_keeps_the_laws_passes_in_other_processes_too() -> None:
     assert {finding.level for finding in found.values()} == {Level.OK}
     assert "other processes" in found["deterministic"].text
     testing.check_split(handlers.Documents, SAMPLE)
-
-
-def test_a_message_that_can_not_be_split_is_named() -> None:
-    text = only(handlers.Raises, "split", Level.BAD).text
-
-    assert text == "split failed at orders/0/3: LookupError: no such document"
 
 
 @pytest.mark.parametrize(
@@ -98,22 +91,6 @@ def test_a_split_that_changes_the_message_is_found_out() -> None:
     assert text == "split changes the message orders/0/0 itself"
 
 
-@pytest.mark.parametrize(
-    "handler",
-    [
-        handlers.KeyWithAddress,
-        handlers.KeyThatIsOnlyItself,
-        handlers.SetInKey,
-        handlers.FloatKey,
-    ],
-)
-def test_sub_keys_that_are_not_the_same_everywhere_are_bad(handler: type[Handler]) -> None:
-    found = report(handler)["split"]
-
-    assert found.level is Level.BAD
-    assert "of a type that is not the same everywhere" in found.text
-
-
 def test_one_document_under_two_types_of_sub_key_is_told() -> None:
     assert "17 comes as int and str" in only(handlers.TwoTypes, "sub-keys", Level.WARN).text
 
@@ -131,15 +108,6 @@ def test_the_figures_say_what_the_sample_is_made_of() -> None:
     assert (figures.most, figures.sub_keys) == (3, 5)
     assert (figures.hottest, figures.hottest_key) == (3, "'a'")
     assert 0 < figures.split_mean_s <= figures.split_max_s
-
-
-def test_the_default_split_passes() -> None:
-    class Whole(Handler):
-        async def handle(self, sub: SubMessage) -> None: ...
-
-    found = report(Whole, processes=1)
-
-    assert {finding.level for finding in found.values()} == {Level.OK}
 
 
 def test_a_class_inside_a_function_is_asked_in_another_process_too() -> None:
@@ -172,10 +140,3 @@ def test_messages_are_made_of_text_bytes_nothing_and_json() -> None:
     assert made == ["é".encode(), b"\xff", None, b'{"a":[1]}']
     assert [each.offset for each in testing.messages(["a", "b"])] == [0, 1]
     assert testing.message("a", "key").key == b"key"
-
-
-def test_a_message_of_kafka_is_not_used_up() -> None:
-    message = Message(Origin("orders", "id", 0), 7, None, b'["a"]')
-
-    testing.check_split(handlers.Documents, [message], processes=0)
-    testing.check_split(handlers.Documents, [message], processes=0)

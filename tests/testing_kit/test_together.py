@@ -57,25 +57,6 @@ def test_what_ends_in_the_same_state_passes(handler: type[handlers.Documents]) -
     testing.check_together(handler, SAMPLE, handlers.state)
 
 
-class LosesTheFirst(handlers.Documents):
-    async def handle(self, sub: SubMessage) -> None:
-        self.documents[str(sub.key)] = self.documents.get(str(sub.key), 0) + 1
-
-    def coalesce(self, earlier: SubMessage, later: SubMessage) -> SubMessage:
-        return later
-
-
-def test_of_many_messages_only_the_two_that_show_it_are_left() -> None:
-    others = [[f"other-{n}"] for n in range(40)]
-    sample = testing.messages([*others[:19], ["hot"], *others[19:], ["hot"]])
-    with pytest.raises(LawBroken) as broken:
-        testing.check_together(LosesTheFirst, sample, handlers.state)
-    assert str(broken.value).startswith(
-        "together: orders/0/19[0] (sub-key 'hot') and orders/0/41[0] (sub-key 'hot') leave"
-        " state['hot'] = 1 as a drain folds and batches them; one by one, state['hot'] = 2"
-    )
-
-
 @pytest.mark.parametrize("handler", [KeepsTheFirst, Turned])
 def test_what_does_not_is_found_with_a_few_messages(handler: type[handlers.Documents]) -> None:
     with pytest.raises(LawBroken, match=r": orders/0/10\[0\].*orders/0/11\[0\]"):

@@ -95,11 +95,6 @@ def test_a_deadline_is_met_or_not_and_what_would_do(
     assert "2026-03-14" in told(page)["deadline"]
 
 
-def test_a_deadline_that_is_over_has_no_line_to_be_drawn() -> None:
-    page = estimate_page(estimate(verdict=by(-60, -1_060, None)))
-    assert all(plot.limit is None for plot in plots(page).values())
-
-
 def test_every_order_and_concurrency_is_in_a_table() -> None:
     orders, concurrency = tables(estimate_page(estimate()))
     assert row(orders, 1) == ["  partition order", "14 days", "15m 00s", "hottest lane"]

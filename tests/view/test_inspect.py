@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from drainer.handler import Handler
 from drainer.insight.inspection import Bin, Inspection, PartitionInspection, ReadExtent
 from drainer.insight.retention import Expiry, Retention
 from drainer.insight.survey import SplitFailures, Survey
-from drainer.insight.view.inspect import inspection_page, show_inspection, warnings
+from drainer.insight.view.inspect import inspection_page, warnings
 from drainer.kafka.cluster import GroupInfo, Member, Replicas
 from drainer.loader import as_handler
 from drainer.message import Message, Origin, SubMessage
 from drainer.view.page import Page
 
-from . import samples
 from .facts import bars, plots, row, tables, told
 
 ORIGIN = Origin("orders", "id", 0)
@@ -139,13 +136,6 @@ def test_retention_is_told_when_it_is_sooner_than_a_drain_whose_length_is_known(
     assert warnings(in_an_hour, 600.0) == []
 
 
-def test_a_head_that_is_safe_for_days_is_no_warning() -> None:
-    page = page_of(partition(0, expiry=Expiry(0, 100, 5 * 24 * 3600.0, "retention.ms")))
-
-    assert page.warnings == ()
-    assert "goes in 5 days at the earliest" in told(page)["retention"]
-
-
 def test_of_many_partitions_the_worst_come_first() -> None:
     page = page_of(*[partition(n, 10 * n) for n in range(40)], partition(40, leader=""))
 
@@ -162,20 +152,6 @@ def test_members_of_an_active_group_are_named() -> None:
     assert "indexer-7 on 10.0.0.1; a drain needs it empty" in told(page)["group"]
 
 
-@pytest.mark.parametrize("width", [40, 80, 200])
-def test_ages_and_the_hottest_are_drawn_as_bars(width: int) -> None:
-    terminal, _, err = samples.terminal(width=width)
-    show_inspection(terminal, inspection())
-
-    drawn = [line for line in err.getvalue().splitlines() if "█" in line]
-    assert any(line.startswith("  customer-4711  ") and "100%" in line for line in drawn)
-    assert any(line.startswith("  set_email  ") for line in drawn)
-    assert any(line.startswith("  'app\\x1b[2Jadmin'  ") for line in drawn)
-    assert any(line.startswith("  1h to 30m  ") and "75%" in line for line in drawn)
-    if width >= 80:
-        assert max(map(len, drawn)) <= min(width, 100)
-
-
 def test_ages_are_told_from_the_oldest_to_the_youngest() -> None:
     half_s = 12 * 3600
     page = page_of(ages=[Bin(n * half_s, (n + 1) * half_s, 0.1) for n in range(10)])
@@ -183,12 +159,6 @@ def test_ages_are_told_from_the_oldest_to_the_youngest() -> None:
     labels = [label for label, *_ in bars(page)["Backlog by age"].rows]
     assert labels[-3:] == ["36h to 1d", "1d to 12h", "12h to 0"]
     assert "Backlog by age" not in bars(page_of(ages=(Bin(0, 60, 1.0),)))
-
-
-def test_what_came_once_in_a_sample_is_not_called_hot() -> None:
-    ((name, *_),) = bars(page_of())["Hottest sub-keys"].rows
-
-    assert name.startswith("'app")
 
 
 def test_the_skew_is_told_only_where_a_handler_tells_it() -> None:
