@@ -18,7 +18,6 @@ from typing import Any, TextIO, cast
 from pythonjsonlogger.core import BaseJsonFormatter, LogData
 from rich.console import Console, RenderableType
 
-from drainer.errors import EXIT_INTERRUPTED, EXIT_UNEXPECTED, DrainerError, Signalled
 from drainer.escape import json_text
 from drainer.view.layout import safe
 from drainer.view.page import Page, Tone
@@ -47,36 +46,10 @@ class LogTerminal(Terminal):
     def is_live(self) -> bool:
         return False
 
-    def event(self, level: int, event: str, message: str, **fields: object) -> None:
+    def event(self, level: int, event: str, message: str, **fields: Any) -> None:
         """One line of the log. Raises nothing when nobody reads it any more."""
-        self._logger.log(level, {"event": event, "message": message, **fields})
-
-    def say(self, text: str) -> None:
-        if text:
-            self.event(logging.INFO, "note", text)
-
-    def warn(self, text: str) -> None:
-        self.event(logging.WARNING, "warning", text)
-
-    def hint(self, text: str) -> None:
-        self.event(logging.WARNING, "hint", text)
-
-    def fail(self, error: BaseException) -> None:
-        text, hint, trace = self._told(error)
-        asked = isinstance(error, KeyboardInterrupt | Signalled)
-        code = EXIT_INTERRUPTED if asked else EXIT_UNEXPECTED
-        self.event(
-            logging.WARNING if asked else logging.ERROR,
-            "stopped" if asked else "error",
-            text,
-            error=type(error).__name__,
-            exit_code=error.exit_code if isinstance(error, DrainerError) else code,
-            hint=hint,
-            **({} if trace is None else {"traceback": trace}),
-        )
-
-    def error(self, text: str, hint: str | None = None) -> None:
-        self.event(logging.ERROR, "error", text, hint=hint)
+        if message:
+            self._logger.log(level, {"event": event, "message": message, **fields})
 
     def present(self, page: Page) -> None:
         """A page as one event, where it is one; else line by line."""

@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
 
-from drainer.errors import DrainerError, Signalled
+from drainer.errors import EXIT_INTERRUPTED, EXIT_UNEXPECTED, DrainerError, Signalled
 from drainer.escape import json_text
 from drainer.loader import describe
 from drainer.view.layout import headline, is_urgent, lay_out, safe, sentence, way_on, words
@@ -21,6 +21,14 @@ from drainer.view.page import Item, Page, Plot, Tone, WayOn
 _BUG_HINT = (
     "this is a bug in drainer, not in your backlog; please report it with what --debug prints"
 )
+
+_MARKS: dict[int | str, tuple[str, str]] = {
+    "hint": ("hint: ", Tone.HINT),
+    "stopped": ("■ ", Tone.WARN),
+    logging.INFO: ("", Tone.PLAIN),
+    logging.WARNING: ("warning: ", Tone.WARN),
+    logging.ERROR: ("error: ", Tone.BAD),
+}
 
 
 class Terminal:
@@ -96,22 +104,15 @@ class Terminal:
 
     def say(self, text: str) -> None:
         """One line of words."""
-        self.show(words(text))
+        self.event(logging.INFO, "note", text)
 
     def warn(self, text: str) -> None:
         """``warning: …``; shown even when quiet."""
-        self.show(words(("warning: ", Tone.WARN), text), urgent=True)
-
-    def event(self, level: int, event: str, message: str, **fields: object) -> None:
-        """A line of words at one of logging's levels; a log has its name and fields beside it."""
-        if level >= logging.WARNING:
-            self.warn(message)
-        else:
-            self.say(message)
+        self.event(logging.WARNING, "warning", text)
 
     def hint(self, text: str) -> None:
         """``hint: …``, the way out; shown even when quiet, since it follows an error."""
-        self.show(words(("hint: ", Tone.HINT), text), urgent=True)
+        self.event(logging.WARNING, "hint", text)
 
     def fail(self, error: BaseException) -> None:
         """``error: …`` and its hint; no traceback, unless debug asks for it.
@@ -119,32 +120,28 @@ class Terminal:
         A stop that was asked for is no error.
         Of a DrainerError debug shows the traceback of its cause: what the handler raised, say.
         """
-        text, hint, trace = self._told(error)
-        if isinstance(error, KeyboardInterrupt | Signalled):
-            self.show(words(("■ ", Tone.WARN), text), urgent=True)
-            return
-        if trace is not None:
-            for line in trace.splitlines():
-                self.show(words((f"  | {line}", Tone.QUIET)), urgent=True)
-        self.error(text, hint)
-
-    def _told(self, error: BaseException) -> tuple[str, str | None, str | None]:
-        """An error as its text, the hint, and the traceback if debug asks for one."""
-        cause: BaseException | None
+        cause: BaseException | None = None
         if isinstance(error, DrainerError):
-            text, hint, cause = str(error), error.hint, error.__cause__
+            text, hint, code, cause = str(error), error.hint, error.exit_code, error.__cause__
         elif isinstance(error, KeyboardInterrupt):
-            text, hint, cause = "interrupted", None, None
+            text, hint, code = "interrupted", None, EXIT_INTERRUPTED
         else:
-            text, hint, cause = describe(error), _BUG_HINT, error
-        if not self.debug or cause is None:
-            return text, hint, None
-        return text, hint, "".join(traceback.format_exception(cause)).rstrip()
+            text, hint, code, cause = describe(error), _BUG_HINT, EXIT_UNEXPECTED, error
+        fields: dict[str, Any] = {"error": type(error).__name__, "exit_code": code, "hint": hint}
+        if isinstance(error, KeyboardInterrupt | Signalled):
+            self.event(logging.WARNING, "stopped", text, **fields)
+            return
+        if self.debug and cause is not None:
+            fields["traceback"] = "".join(traceback.format_exception(cause)).rstrip()
+        self.event(logging.ERROR, "error", text, **fields)
 
-    def error(self, text: str, hint: str | None = None) -> None:
-        """``error: …`` and its hint, for an error that is at hand as words only."""
-        self.show(words(("error: ", Tone.BAD), text), urgent=True)
-        if hint:
+    def event(self, level: int, event: str, message: str, **fields: Any) -> None:
+        """A line at one of logging's levels. Of its fields a terminal shows traceback and hint."""
+        for line in fields.get("traceback", "").splitlines():
+            self.show(words((f"  | {line}", Tone.QUIET)), urgent=True)
+        mark = _MARKS.get(event) or _MARKS[level]
+        self.show(words(mark, message), urgent=level >= logging.WARNING)
+        if hint := fields.get("hint"):
             self.hint(hint)
 
     def data(self, obj: Any) -> None:

@@ -82,10 +82,9 @@ def test_what_was_found_beside_the_account_has_a_line_each() -> None:
     rules = RuleStatus({"a": 1, "b": 4_800_000}, {LIMIT: 7}, {"n > 5": 136}, {"n > 5": "no field"})
     found = facts(auto=samples.AUTO, rules=rules, engine="spark", engine_counts={"waves": 12})
     assert found["concurrency"] == "auto, settled at 290 (19,512 sub-messages/s there)"
-    assert found["skipped by"] == "b (4,800,000)"  # the most first
-    assert found["dead by"] == "limit-per-key (7)"
-    assert found["not skipped"].startswith("136 sub-messages")
-    assert "n > 5: no field" in found["not skipped"]
+    assert found["skipped by"] == "4,800,001 sub-messages\n4,800,000 by b\n1 by a"
+    assert found["dead by"] == "7 sub-messages\n7 by limit-per-key"
+    assert found["not skipped"].endswith("\n136 by n > 5: no field")
     assert found["engine"] == "Spark (waves 12)"
     found = facts(auto=replace(samples.AUTO, settled=None))
     assert found["concurrency"] == "auto, 310 at the end (trying whether more helps)"
