@@ -8,7 +8,6 @@ from confluent_kafka.admin import AdminClient
 
 from command.conftest import MakeTopic, committed, distinct
 from command.process import FAST, Command
-from command.record import every_place
 from command.test_failure_policy import ONE_BAD_LANE, accounts
 from command.test_kill import UNWRITTEN_S
 from drainer.kafka.cluster import Cluster
@@ -80,32 +79,6 @@ def test_a_dead_letter_tells_all_and_the_drain_goes_on(
     assert first.drain_id == plan["drain_id"]
 
 
-def test_a_lane_parked_behind_a_dead_letter_stays_so_until_somebody_says_continue(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    topic = make_topic(ONE_BAD_LANE)
-    more = (*DEAD, "--after-dead", "park", "--json")
-    answer = command.drain(topic, *more, code=5, bad="bad").answer
-    accounts(answer["sub_messages"], dead=1, done=4, pending=2)
-    assert answer["parked_lanes"] == 1
-    shown = command("plan", "show", str(command.plan(topic)))
-    assert "1 lane: 'bad'" in shown.err
-    assert "its lane is parked behind it" in shown.err
-
-    stays = command.resume(topic, "--json", code=5)
-    assert "warning: lane 'bad' stays parked behind a dead letter" in stays.err
-    assert "1 parked lane" in stays.err
-    accounts(stays.answer["sub_messages"], dead=1, done=4, pending=2)
-    assert "--after-dead continue" in stays.hint
-
-    goes_on = command.resume(topic, "--after-dead", "continue", "--json", code=6)
-    accounts(goes_on.answer["sub_messages"], dead=1, done=6, pending=0)
-    assert sorted(command.record.done()) == sorted(every_place(ONE_BAD_LANE) - {(0, 0, 1)})
-    assert [letter.message_offset for letter in letters_of(command, topic)] == [0]
-    assert committed(cluster, topic) == {0: 4}
-    assert "'bad'" not in command("plan", "show", str(command.plan(topic))).err
-
-
 def test_killed_while_it_writes_dead_letters_it_loses_none(
     command: Command, make_topic: MakeTopic, cluster: Cluster
 ) -> None:
@@ -128,22 +101,3 @@ def test_killed_while_it_writes_dead_letters_it_loses_none(
     assert max(written.values()) <= 2
     assert sum(written.values()) - count <= concurrency + len(recently)
     assert committed(cluster, topic) == {0: count}
-
-
-def test_a_dead_letter_that_can_not_be_written_stops_the_drain_and_stays_pending(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    """Here because its topic takes nothing as large as its headers are."""
-    topic, small = make_topic(ONE_BAD_LANE), make_topic(config={"max.message.bytes": "99"})
-    more = ("--retries", "0", "--dead-letter-topic", small.name, "--json")
-    outcome = command.drain(topic, *more, code=4, bad="bad")
-    assert f"could not be written to {small.name}" in outcome.error
-    assert "max.message.bytes" in outcome.hint
-    accounts(outcome.answer["sub_messages"], dead=0)
-    assert outcome.answer["sub_messages"]["pending"] >= 3  # it may stop before all others began
-    assert committed(cluster, topic) == {0: 0}
-
-    dead = make_topic()
-    command.resume(topic, "--dead-letter-topic", dead.name, "--no-breaker", code=6, bad="bad")
-    letters = letters_in(dead.bootstrap, dead.name)
-    assert [letter.message_offset for letter in letters] == [0, 1, 2]

@@ -31,25 +31,6 @@ def test_a_handler_that_raises_halts_the_drain_and_is_named_with_the_place(
     assert committed(cluster, topic) == {0: 200}
 
 
-def test_split_mended_resumes_at_the_message_that_failed(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    topic = make_topic(distinct(30))
-    topic.produce(["oops"])
-    topic.produce(distinct(30))
-    command.drain(topic, code=5)
-    mended = command.handlers.read_text().replace(
-        'json.loads(message.value or b"[]")',
-        'json.loads(message.value if message.value != b"oops" else b"[]")',
-    )
-    command.handlers.write_text(mended)
-    command.resume(topic)
-    assert sorted(command.record.done()) == sorted(
-        every_place(distinct(30)) | every_place(distinct(30), first=31)
-    )
-    assert committed(cluster, topic) == {0: 61}
-
-
 def test_a_handler_that_fails_to_close_is_told(
     command: Command, make_topic: MakeTopic, cluster: Cluster
 ) -> None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from command.conftest import MakeTopic, committed
 from command.process import FAST, Command
 from command.record import every_place
 from drainer.kafka.cluster import Cluster
-from kafka.topic import eventually
 
 CONCURRENCY = 20
 MESSAGES = 1000
@@ -68,23 +65,3 @@ def test_killed_again_and_again_at_random_it_loses_nothing(
     check_repeats(command)
     assert committed(cluster, topic) == {0: MESSAGES}
     assert command.left_behind == [command.plan(topic).name]
-
-
-@pytest.mark.parametrize("appears", ["*.journal-*", ".*.new"])
-def test_killed_as_a_file_of_its_own_appears_it_goes_on(
-    command: Command, make_topic: MakeTopic, appears: str
-) -> None:
-    """The moments in which the files beside the plan come and go."""
-    messages = values(random.Random(1))[:200]
-    topic = make_topic(messages)
-    running = command.begin(topic, "--plan-interval", "10ms", "-c", "5", pause_ms=2)
-    eventually(
-        lambda: any(command.folder.glob(appears)) or not running.running, f"{appears} is there", 30
-    )
-    running.kill()
-    if command.plan(topic).exists():
-        command.resume(topic)
-    else:
-        command.drain(topic)
-    assert set(command.record.done()) == every_place(messages)
-    command.record.check_order()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
 from command.conftest import MakeTopic, is_refused, operations
-from command.process import FAST, Command
+from command.process import Command
 from command.test_plan_place import fill, mount
 
 LOADS = {"script", "img", "iframe", "object", "embed"}
@@ -44,25 +43,6 @@ def test_a_drain_writes_its_report_and_says_where(command: Command, make_topic: 
     assert "messages 600 600 0 0 0" in read.text
     assert "sub-messages 1,200 1,200 0 0 0" in read.text
     assert "0 0 300 300 300 ✓" in read.text
-
-
-def test_one_that_is_stopped_and_the_one_that_goes_on_have_reports(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(operations(200))
-    running = command.begin(topic, *FAST, "--report", "r.html", pause_ms=20, gate=command.gate)
-    command.wait_for(running, "begun", 7)
-    running.signal(signal.SIGINT)
-    running.says("stopping")
-    command.gate.touch()
-    running.ends(4)
-    read = Reader(command.folder / "r.html")
-    assert "■ Interrupted" in read.text
-    assert f"drainer resume {command.plan(topic)}" in read.text
-    command.resume(topic, "--report", "r.html")
-    read = Reader(command.folder / "r.html")
-    assert "✓ Drained" in read.text
-    assert "Messages done 200 in all runs of this drain" in read.text
 
 
 def test_a_report_that_could_not_be_written_is_refused_before_anything_begins(

@@ -160,18 +160,3 @@ def test_the_plan_of_action_shows_the_rules_and_what_they_mean(
     names = [rule["name"] for rule in outcome.answer["rules"]["skip"]]
     assert names == ["mails", "admins", "skip-key z"]
     assert outcome.answer["rules"]["limit_per_key"] == 7
-
-
-def test_inspect_tells_what_rules_would_leave_out(command: Command, make_topic: MakeTopic) -> None:
-    messages = values(200)
-    count = keys_of(messages)
-    topic = make_topic(messages)
-    what = [*command.what(topic), "--from", "earliest", "--full", "--json"]
-    outcome = command("inspect", *what, *RULES, "--skip-key", "nobody")
-    rules = {rule["name"]: rule["count"] for rule in outcome.answer["skew"]["rules"]}
-    odd = count["odd-1"] + count["odd-2"]
-    assert rules == {"skip-key hot": count["hot"], "key =~ 'odd-.*'": odd}
-    assert f"would skip    {count['hot']} of 800 sub-messages" in outcome.err
-    assert "nothing of the backlog, by skip-key nobody" in outcome.err
-    limited = command("inspect", *what, "--limit-per-key", "10").answer["skew"]["rules"]
-    assert [(rule["name"], rule["count"]) for rule in limited] == [("limit-per-key", 800 - 50)]
