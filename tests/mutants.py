@@ -496,6 +496,31 @@ MUTANTS = [
             "tests/letters/test_redriving.py::test_a_plan_reaches_on_to_the_end_that_a_new_leader_gave_the_log",
         ),
     ),
+    # --- what comes from a person ---
+    Mutant(
+        "a-file-that-anybody-wrote-is-trusted",
+        "trusted files",
+        "drainer/ownership.py",
+        "    if mode & stat.S_IWOTH:\n",
+        "    if mode & stat.S_IWOTH & stat.S_IWGRP:\n",
+        ("tests/test_ownership.py",),
+    ),
+    Mutant(
+        "silence-means-yes",
+        "confirmation",
+        "drainer/cli/answer.py",
+        "    if answer is None:\n",
+        "    if answer is None and not question:\n",
+        ("tests/cli_units/test_answer.py",),
+    ),
+    Mutant(
+        "the-resume-prints-a-secret",
+        "secrets, in the command to resume",
+        "drainer/cli/draining.py",
+        "    if is_secret(name) or hides(name, value) or _LOGIN.search(value):\n",
+        "    if is_secret(name) or hides(name, value):\n",
+        ("tests/cli_units/test_resuming.py",),
+    ),
     # --- rules ---
     Mutant(
         "one-key-is-enough",

@@ -9,7 +9,7 @@ import sys
 import pytest
 import typer
 
-from drainer.cli.answer import answering
+from drainer.cli.answer import answering, insist_on_yes
 from drainer.errors import Halted, Refused, UsageError
 from drainer.view.terminal import Terminal
 
@@ -56,3 +56,11 @@ def test_without_json_a_handler_has_standard_output(capsys: pytest.CaptureFixtur
         print("from a handler")
 
     assert capsys.readouterr().out == "from a handler\n"
+
+
+def test_nobody_to_ask_is_no_yes() -> None:
+    terminal = Terminal(stdin=io.StringIO(), stderr=io.StringIO())
+    insist_on_yes(terminal, "Drain?", yes=True)
+    with pytest.raises(Refused) as caught:
+        insist_on_yes(terminal, "Drain?", yes=False)
+    assert "--yes" in (caught.value.hint or "")
