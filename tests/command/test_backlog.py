@@ -88,15 +88,14 @@ def test_an_open_transaction_ends_the_backlog_and_what_it_holds_back_is_told(
     topic.produce(distinct(47))  # of others, and behind it
     what = ["-b", topic.bootstrap, "--topic", topic.name, "--group", command.group(topic)]
 
-    looked = command("inspect", *what, "--json")
+    looked = command("inspect", *what)
     drained = command.drain(topic, "--json")
     again = command.drain(topic, "--from", "committed")
     producer.abort_transaction(15)
 
-    for answer in (looked.answer, drained.answer):
-        held = answer["held_back"]["0"]
-        assert (held["last_stable_offset"], held["offsets"]) == (5, 50)
-        assert abs(held["since_ms"] / 1000 - time.time()) < 60
+    held = drained.answer["held_back"]["0"]
+    assert (held["last_stable_offset"], held["offsets"]) == (5, 50)
+    assert abs(held["since_ms"] / 1000 - time.time()) < 60
     assert "warning: an open transaction holds back 50 offsets" in looked.err
     assert "warning: an open transaction holds back 50 offsets" in drained.err  # the preview
     assert "Nothing to drain" in again.err
