@@ -34,7 +34,7 @@ class Hook(StrEnum):
     LOOK_AT_PLAN = "drainer.insight.cli.estimating:look_at_plan"
     ASK_FOR_ENGINE = "drainer.insight.engine_choice:ask_for_engine"
     SETTLE_ENGINE = "drainer.insight.engine_choice:settle_engine"
-    TAKE_OVER = "drainer.spark.takeover:take_over"  # of tasks that a dead driver left
+    TAKE_OVER = "drainer.spark.state:take_over"  # of tasks that a dead driver left
     TOLD_SINCE = "drainer.spark.state:told_since"  # what tasks told and a plan has not
     LOAD_LIMITS = "drainer.limits.capping:load_limits"
     SETTLE_CAP = "drainer.limits.capping:settle_cap"

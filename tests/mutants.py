@@ -57,6 +57,7 @@ BOUNDS, ENDS = "tests/engine/test_engine_bounds.py", "tests/engine/test_drains_e
 JOURNAL, PLAN_FILE = "tests/store/test_journal.py", "tests/store/test_plan_file.py"
 PLAN_FORMAT = "tests/store/test_plan_format.py"
 SURVEY = "tests/core/test_survey.py"
+GATHERING = "tests/core/test_gathering.py"
 
 MUTANTS = [
     # --- order ---
@@ -652,6 +653,80 @@ MUTANTS = [
         "        if isinstance(cause, ThreadsOverdue) and self.dispatcher.complete:\n",
         "        if False:\n",
         (f"{POLICY}::test_a_thread_that_returns_while_the_drain_ends_is_waited_for",),
+    ),
+    # --- Spark: what tasks did, added up ---
+    Mutant(
+        "fold-counts-again",
+        "conservation, on Spark",
+        "drainer/core/merge.py",
+        "                sub_messages=known.sub_messages + subs - held[1],\n",
+        "                sub_messages=known.sub_messages + subs,\n",
+        ("tests/core/test_folding.py", GATHERING),
+    ),
+    Mutant(
+        "stretch-done-by-one-claim",
+        "commit, on Spark",
+        "drainer/spark/aggregation.py",
+        "    for progress in told:\n        own =",
+        "    for progress in told[:1]:\n        own =",
+        (GATHERING,),
+    ),
+    Mutant(
+        "late-attempt-counts",
+        "conservation, on Spark",
+        "drainer/spark/aggregation.py",
+        "            if late:\n                now[number]",
+        "            if not late:\n                now[number]",
+        (GATHERING,),
+    ),
+    Mutant(
+        "piece-left-out",
+        "conservation, on Spark",
+        "drainer/spark/waves.py",
+        "            self._lefts[number] = (end, self._lefts[number][1])\n",
+        "            self._lefts[number] = (end + 1, self._lefts[number][1])\n",
+        ("tests/core/test_waves.py",),
+    ),
+    # --- limits of brokers ---
+    Mutant(
+        "every-verdict-believed",
+        "limits: one trial that lies",
+        "drainer/limits/search/search.py",
+        "LIES = 0.08 ",
+        "LIES = 1e-6 ",
+        ("tests/core/limits/test_search.py",),
+    ),
+    Mutant(
+        "safe-below-the-rate",
+        "limits: a rate that was not reached is never safe",
+        "drainer/limits/search/overload.py",
+        "    if sent >= (1 - PACE_SHORTFALL_MOST) * wanted:\n",
+        "    if sent >= 0:\n",
+        ("tests/core/limits/test_overload.py",),
+    ),
+    Mutant(
+        "overload-not-ended",
+        "limits: on a shared cluster overload ends a trial",
+        "drainer/limits/trials.py",
+        "            return now_s - since_s >= SURE_S\n",
+        "            return False\n",
+        ("tests/operations/test_trials.py",),
+    ),
+    Mutant(
+        "most-exceeded",
+        "limits: --max-mb-per-s",
+        "drainer/limits/search/boundary.py",
+        "        pace = self.bytes_per_s_most / self.settings.max_producers / message_bytes\n",
+        "        pace = 2 * self.bytes_per_s_most / self.settings.max_producers / message_bytes\n",
+        ("tests/operations/test_trials.py",),
+    ),
+    Mutant(
+        "any-topic-removed",
+        "limits: nothing but a test topic is removed",
+        "drainer/limits/kafka/topic.py",
+        "    if strangers := [name for name in names if not _TOPIC.fullmatch(name)]:\n",
+        "    if strangers := [name for name in names if not name.startswith(PREFIX)]:\n",
+        ("tests/kafka/test_limits_topic.py",),
     ),
     # --- lock loss and stop signals ---
     Mutant(

@@ -18,8 +18,7 @@ from drainer.insight.forecast.forecast import CPU, NOTHING, SPLIT, Forecast
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared
 from drainer.policy.concurrency import Concurrency
-from drainer.spark.engine import OnSpark
-from drainer.spark.settings import EVERY_CORE, SparkSettings, java_for_spark
+from drainer.spark.settings import EVERY_CORE, OnSpark, SparkSettings, java_for_spark
 from drainer.spark.state import state_beside
 from drainer.wings import Extra, insist_on
 

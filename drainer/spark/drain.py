@@ -24,16 +24,14 @@ from drainer.errors import DrainerError, Interrupted, Refused, Signalled, both
 from drainer.operations.engine import HeldDrain
 from drainer.policy.concurrency import Concurrency
 from drainer.spark.aggregation import Aggregation
-from drainer.spark.checking import Checking, insist_on_probes
-from drainer.spark.control_channel import ControlChannel
 from drainer.spark.failure import refusing
-from drainer.spark.jobs import Jobs
+from drainer.spark.jobs import Checking, Jobs, insist_on_probes
 from drainer.spark.python_worker import HandlerSpec
 from drainer.spark.reading import Reader, Terms
 from drainer.spark.session import drain_session
 from drainer.spark.settings import SparkSettings
 from drainer.spark.shipping import Shipped, ship
-from drainer.spark.state import State, state_beside
+from drainer.spark.state import Control, State, state_beside
 from drainer.spark.task_monitor import TaskMonitor
 from drainer.spark.work import WaveRunner, share_of
 
@@ -322,3 +320,38 @@ class SparkDrain:
     def _most(self, settings: LocalSettings) -> int:
         concurrency = Concurrency.of(settings.concurrency)
         return concurrency.most_for(threads=not self._handler.is_async)
+
+
+class ControlChannel:
+    """Says it for one epoch; every method raises PlanNotWritten or StateLost.
+
+    ``mounted`` is as in ``Control``.
+    """
+
+    def __init__(self, state: State, epoch: int, *, mounted: bool) -> None:
+        self._state = state
+        self._epoch = epoch
+        self._mounted = mounted
+        self._paused = False
+        self._stopped = False
+        self._saying = asyncio.Lock()  # what was said last is what they hear last
+
+    async def begin(self) -> None:
+        """Tasks of earlier epochs end by it."""
+        await self._say()
+
+    async def pause(self, *, paused: bool) -> None:
+        """While they pause they begin nothing; a stop is not taken back by it."""
+        if paused != self._paused and not self._stopped:
+            await self._say(paused=paused)
+            self._paused = paused
+
+    async def stop(self, reason: str) -> None:
+        """They come to rest."""
+        self._stopped = True
+        await self._say(stop=reason)
+
+    async def _say(self, *, stop: str | None = None, paused: bool = False) -> None:
+        control = Control(self._epoch, stop, paused, self._mounted)
+        async with self._saying:
+            await blocking_call(self._state.set_control, control)

@@ -36,9 +36,9 @@ class SparkBroke(DrainerError):
     """Raised when a process of Spark came to grief, or ran out of something."""
 
 
-_Known = tuple[str, type[DrainerError], str, str]
-# What it has in it, and what to say then ({} is what Spark says). The first that fits.
-_KNOWN: tuple[_Known, ...] = (
+# A symptom in Spark's words, what to raise, what to say ({} is what Spark says), and the way out.
+# The first that fits.
+_KNOWN: tuple[tuple[str, type[DrainerError], str, str], ...] = (
     (
         "Python worker exited unexpectedly",
         SparkBroke,
@@ -77,22 +77,10 @@ _KNOWN: tuple[_Known, ...] = (
         "give it more: spark.driver.memory for local masters, else spark.executor.memory, too",
     ),
     (
-        "No space left on device",
-        SparkBroke,
-        "no space is left for what Spark shuffles: {}",
-        "name a larger place by spark.local.dir",
-    ),
-    (
         "ExecutorLostFailure",
         SparkBroke,
         "Spark lost an executor, and again when it tried anew: {}",
         "was it out of memory (spark.executor.memoryOverhead)? The cluster's log says why it ended",
-    ),
-    (
-        "spark.driver.maxResultSize",
-        SparkBroke,
-        "the tasks' answers are more than Spark lets the driver take: {}",
-        "raise spark.driver.maxResultSize",
     ),
     (
         "stopped SparkContext",
@@ -102,23 +90,18 @@ _KNOWN: tuple[_Known, ...] = (
         " the memory and the cores that are asked for are by --spark-conf",
     ),
     (
-        "SparkContext was shut down",
-        Interrupted,
-        "Spark was shut down meanwhile",
-        "say the same again",
-    ),
-    (
         "JAVA_GATEWAY_EXITED",
         SparkBroke,
         "Spark's JVM did not start",
         "what it said is above; is JAVA_HOME a Java 17 or later, and --spark-conf right?",
     ),
-    (
-        "SPARK_JOB_CANCELLED",
-        Interrupted,
-        "Spark's job was cancelled, and not by drainer",
-        "say the same again; was it ended in Spark's UI?",
-    ),
+)
+# What stands for itself, and is no bug of drainer's either.
+_BREAKS = (
+    ("No space left on device", SparkBroke, "name a larger place by spark.local.dir"),
+    ("spark.driver.maxResultSize", SparkBroke, "raise spark.driver.maxResultSize"),
+    ("SparkContext was shut down", Interrupted, "repeat the command"),
+    ("SPARK_JOB_CANCELLED", Interrupted, "repeat the command; was it ended in Spark's UI?"),
 )
 
 
@@ -201,6 +184,9 @@ def failure_of(raised: BaseException) -> DrainerError:
     for symptom, kind, message, hint in _KNOWN:
         if symptom in text:
             return kind(message.replace("{}", telling), hint=hint, cause=cause)
+    for symptom, kind, hint in _BREAKS:
+        if symptom in text:
+            return kind(f"Spark: {telling}", hint=hint, cause=cause)
     if isinstance(raised, ConnectionError | Py4JError) and not isinstance(raised, Py4JJavaError):
         return SparkBroke(
             f"Spark's JVM is gone: {telling}",

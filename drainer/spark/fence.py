@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable
 
 from drainer.errors import DrainerError, Interrupted, LockLost
-from drainer.spark.attempt import Attempt
-from drainer.spark.state import State
+from drainer.spark.state import Attempt, State
 from drainer.uptime import uptime_s
 
 JOIN_S = 1.0
@@ -17,13 +16,13 @@ JOIN_S = 1.0
 class Fence:
     """Looks at the driver's word and for newer attempts, from a thread of its own.
 
-    It has the face of an engine's lock. After ``lease_s`` without a look that was answered nobody
+    It is the engine's lock in a task. After ``lease_s`` without a look that was answered nobody
     knows whether another attempt is at work, so this one is to begin nothing: ``sure`` says so from
     that very moment, also on a process that stood still in the meantime.
 
     Attributes:
-        lost: why the task is to end at once: a newer driver or attempt has taken over.
-        stop_reason: why the driver wants all tasks to stop.
+        lost: why the task is to end: LockLost when a newer driver or attempt has taken over,
+            Interrupted when the driver asks for a stop.
         trouble: why the last look was not answered.
     """
 
@@ -37,7 +36,6 @@ class Fence:
         clock: Callable[[], float] = uptime_s,
     ) -> None:
         self.lost: DrainerError | None = None
-        self.stop_reason: str | None = None
         self.trouble: str | None = None
         self._state = state
         self._attempt = attempt
@@ -50,7 +48,7 @@ class Fence:
         self._thread = threading.Thread(target=self._watch, name="fence", daemon=True)
 
     def start(self) -> None:
-        """Looks once, and from then on in its thread. Raises LockLost or StateLost."""
+        """Looks once, and from then on in its thread. Raises what is ``lost``, or StateLost."""
         self._look()
         if self.lost is not None:
             raise self.lost
@@ -77,7 +75,7 @@ class Fence:
                 self._look()
             except Interrupted as error:
                 self.trouble = str(error)
-            if self.lost is not None:
+            if isinstance(self.lost, LockLost):
                 return
 
     def _look(self) -> None:
@@ -90,7 +88,8 @@ class Fence:
             return
         self.trouble = None
         # A mounted folder may still show the word of an earlier driver.
-        self.stop_reason = control.stop if control.epoch == self._attempt.epoch else None
+        if control.stop is not None and control.epoch == self._attempt.epoch and not self.lost:
+            self.lost = Interrupted(control.stop)
         # What is read was true at some time after the question: the lease counts from there.
         if control.paused:
             self._sure_until_s = float("-inf")

@@ -30,13 +30,12 @@ from drainer.handler import Retry
 from drainer.loader import LoadedHandler
 from drainer.message import Message, SubMessage
 from drainer.operations.policy import LetterWriter
-from drainer.spark.attempt import Attempt
 from drainer.spark.failure import carrying, said_of
 from drainer.spark.fence import Fence
 from drainer.spark.python_worker import HandlerSpec, python_worker
 from drainer.spark.records import TaskRecords
 from drainer.spark.rows import Expected, RoutedMessage, messages_of
-from drainer.spark.state import State
+from drainer.spark.state import Attempt, State
 
 OUTCOME_SCHEMA = "claim string, outcome string"
 AHEAD_BYTES = 8 * 1024 * 1024  # that are taken from Spark before the engine wants them
@@ -92,8 +91,6 @@ class Handling:
                 earlier = state.settle(attempt, state.look_s, state.lease_s)
                 plan = _continued(self.plan, earlier)
                 fence.start()
-                if fence.stop_reason is not None:  # the driver may have gone by now
-                    raise Interrupted(fence.stop_reason)
                 if self.letters_topic is not None:
                     letters = LetterWriter(self.handler.client, plan, self.letters_topic)
                 teller = _Teller(records)
@@ -109,7 +106,7 @@ class Handling:
                     Ports(
                         open_source=_Rows(batches, plan, Expected(number, self.subs[number])).open,
                         committer=_NoCommitter(),
-                        lock=_TaskLock(fence),
+                        lock=fence,
                         read_committed=dict,
                         dead_letters=letters,
                         runtime=RUNTIME,
@@ -242,28 +239,6 @@ class _NoCommitter:
         self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
     ) -> dict[int, int]:
         return {}
-
-
-class _TaskLock:
-    """The fence as the engine's lock: it is lost when another attempt or driver has taken over, or
-    when the driver asks for a stop."""
-
-    def __init__(self, fence: Fence) -> None:
-        self._fence = fence
-        self._stopped: DrainerError | None = None
-
-    @property
-    def lost(self) -> DrainerError | None:
-        if self._fence.lost is not None:
-            return self._fence.lost
-        reason = self._fence.stop_reason
-        if reason is not None and self._stopped is None:
-            self._stopped = Interrupted(reason)
-        return self._stopped
-
-    @property
-    def unsure_since_s(self) -> float | None:
-        return self._fence.unsure_since_s
 
 
 # The driver is the one that a person asks to stop.

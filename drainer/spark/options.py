@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
-import orjson
+import msgspec
 from pyspark import SparkFiles
 
 from drainer.errors import UsageError
@@ -164,23 +163,14 @@ def _tasks(text: str) -> int:
 
 def _ranges(text: str) -> dict[int, tuple[int, int]]:
     try:
-        said: Any = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise UsageError(f"ranges is no JSON: {error}", hint=_RANGES_HINT) from None
-    if not isinstance(said, dict) or not said:
-        raise UsageError("ranges is no JSON object with partitions in it", hint=_RANGES_HINT)
-    found = {}
-    for number, range_ in said.items():
-        if not re.fullmatch("[0-9]{1,9}", number):
-            raise UsageError(f"ranges: {number!r} is no partition's number", hint=_RANGES_HINT)
-        if (
-            not isinstance(range_, list)
-            or [type(offset) for offset in range_] != [int, int]
-            or not 0 <= range_[0] <= range_[1] < 2**63
-        ):
-            raise UsageError(
-                f"ranges: {orjson.dumps(range_).decode()} of partition {number} is no [start, end)",
-                hint=_RANGES_HINT,
-            )
-        found[int(number)] = (range_[0], range_[1])
+        found = msgspec.json.decode(text, type=dict[int, tuple[int, int]])
+        for number, (start, end) in found.items():
+            if number < 0 or not 0 <= start <= end < 2**63:
+                raise ValueError(
+                    f"[{start}, {end}) of partition {number} is not a range of offsets"
+                )
+        if not found:
+            raise ValueError("it has no partition")
+    except ValueError as error:  # also msgspec's
+        raise UsageError(f"ranges={text!r}: {error}", hint=_RANGES_HINT) from None
     return found

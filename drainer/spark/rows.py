@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import orjson
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from drainer.core.identity import SubKeys
-from drainer.core.progress import Range, checksum_keys, decode_ranges, encode_ranges
+from drainer.core.progress import Range, checksum_keys
 from drainer.errors import Interrupted, SplitFailed
 from drainer.message import Message, Origin, SubMessage
 
@@ -211,29 +211,8 @@ class Manifest:
     read_bytes: int
 
     def encode(self) -> bytes:
-        return orjson.dumps(
-            {
-                "partition": self.partition,
-                "start": self.start,
-                "end": self.end,
-                "reached": self.reached,
-                "delivered": encode_ranges(self.delivered),
-                "subs": {str(claim): count for claim, count in self.subs.items()},
-                "undivided": self.undivided,
-                "read_bytes": self.read_bytes,
-            }
-        )
+        return msgspec.json.encode(self)
 
     @classmethod
     def decode(cls, data: bytes) -> Manifest:
-        body = orjson.loads(data)
-        return cls(
-            body["partition"],
-            body["start"],
-            body["end"],
-            body["reached"],
-            decode_ranges(body["delivered"]),
-            {int(claim): count for claim, count in body["subs"].items()},
-            tuple(body["undivided"]),
-            body["read_bytes"],
-        )
+        return msgspec.json.decode(data, type=cls)

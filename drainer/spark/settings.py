@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from drainer.engine.status import Summary
 from drainer.errors import Refused, SandboxRefused, UsageError
 from drainer.java import find_java
 from drainer.kafka.settings import REDACTED, hides
+from drainer.operations.engine import HeldDrain
 from drainer.wings import Extra, insist_on
 
 EVERY_CORE = "local[*]"
@@ -44,38 +46,66 @@ _LOCAL = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[ *\d+ *, *\d+
 _REMOTE = re.compile(r"(spark|k8s)://.+|yarn")
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class SparkSettings:
-    """How a drain runs on Spark; none of it changes what is drained.
-
-    Neither ``repr`` nor an error shows a secret of ``conf``.
+@dataclass(frozen=True, slots=True)
+class SparkLook:
+    """Where something runs on Spark. ``repr`` shows nothing of ``conf``, which may have secrets.
 
     Attributes:
         master: the URL of the master; a local one is this machine, and ``local-cluster`` too.
         conf: further settings of Spark by name.
+        tasks: how many of them work at once; None for as many as pay.
+
+    Raises:
+        UsageError: when the master is unknown or one of Spark Connect, ``conf`` breaks a law, or
+            the number makes no sense.
+    """
+
+    master: str = EVERY_CORE
+    conf: Mapping[str, str] = field(default_factory=dict, repr=False)
+    tasks: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_master(self.master)
+        check_conf(self.conf)
+        _check_names(self.conf)
+        if self.tasks is not None and not 1 <= self.tasks <= MOST_TASKS:
+            raise UsageError(
+                f"--tasks {self.tasks} is no number from 1 to {MOST_TASKS:,}",
+                hint="it is how many tasks work at once; one a core when nothing is said",
+            )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all of it runs on this machine."""
+        return is_local(self.master)
+
+    def shown_conf(self) -> dict[str, str]:
+        """The settings of Spark as they may be shown, without secrets."""
+        return {n: REDACTED if hides(n, value) else value for n, value in sorted(self.conf.items())}
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings(SparkLook):
+    """How a drain runs on Spark; none of it changes what is drained.
+
+    Attributes:
         wave_bytes: how much of the backlog is read, shuffled and handled at once.
         state: where tasks put what they finished, a folder or a URI; None for beside the plan.
-        tasks: how many of them handle at once; None for one a core.
         archives: files with the handler's code, for the executors.
 
     Raises:
-        UsageError: when the master is unknown or one of Spark Connect, a cluster has no ``state``,
-            ``conf`` breaks a law, an archive isn't there, or a number makes no sense.
+        UsageError: as ``SparkLook``, and when a cluster has no ``state`` or an archive isn't there.
     """
 
-    master: str
-    conf: Mapping[str, str] = field(default_factory=dict)
     wave_bytes: int = WAVE_BYTES
     state: str | None = None
-    tasks: int | None = None
     archives: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_place(self.master, self.conf)
+        SparkLook.__post_init__(self)  # a class with slots is made anew, which super() misses
         check_conf(self.conf, DRAIN_LAWS)
         if self.wave_bytes < 1:
             raise UsageError("--wave has to hold something", hint="as in 2GiB, or 256MiB")
-        _check_tasks(self.tasks, "handle at once; one a core when nothing is said")
         if self.state is not None:
             _check_state(self.state)
         elif not self.is_local:
@@ -88,62 +118,18 @@ class SparkSettings:
         for archive in self.archives:
             _check_archive(archive)
 
-    @property
-    def is_local(self) -> bool:
-        """Whether all of it runs on this machine."""
-        return is_local(self.master)
-
-    def shown_conf(self) -> dict[str, str]:
-        """The settings of Spark as they may be shown, without secrets."""
-        return {name: REDACTED if hides(name, value) else value for name, value in self._sorted()}
-
-    def _sorted(self) -> list[tuple[str, str]]:
-        return sorted(self.conf.items())
-
-    def __repr__(self) -> str:
-        return (
-            f"SparkSettings({self.master!r}, {self.shown_conf()!r}, wave_bytes={self.wave_bytes},"
-            f" state={self.state!r}, tasks={self.tasks}, archives={self.archives!r})"
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class SparkLook:
-    """Where a backlog is inspected on Spark.
+class OnSpark:
+    """Spark as the engine of a drain: reads and handles in its tasks."""
 
-    Attributes:
-        master: the URL of the master.
-        conf: further settings of Spark by name.
-        tasks: how many read; None for as many as pay.
+    settings: SparkSettings
 
-    Raises:
-        UsageError: when the master is unknown or one of Spark Connect, ``conf`` breaks a law, or
-            the number makes no sense.
-    """
+    def __call__(self, held: HeldDrain) -> Summary:
+        # PySpark takes half a second to import, and a preview does without.
+        from drainer.spark.drain import SparkDrain  # noqa: PLC0415
 
-    master: str = EVERY_CORE
-    conf: Mapping[str, str] = field(default_factory=dict, repr=False)
-    tasks: int | None = None
-
-    def __post_init__(self) -> None:
-        check_place(self.master, self.conf)
-        _check_tasks(self.tasks, "read; as many as pay when nothing is said")
-
-    @property
-    def is_local(self) -> bool:
-        """Whether all of it runs on this machine."""
-        return is_local(self.master)
-
-
-def check_place(master: str, conf: Mapping[str, str]) -> None:
-    """Make sure that there is such a master, and that settings of Spark leave laws whole.
-
-    Raises:
-        UsageError: when not; its text says why.
-    """
-    _check_master(master)
-    check_conf(conf)
-    _check_names(conf)
+        return SparkDrain(held, self.settings).run()
 
 
 def check_conf(conf: Mapping[str, str], laws: Mapping[str, tuple[str, str]] = LAWS) -> None:
@@ -172,14 +158,6 @@ def java_for_spark() -> Path:
 def is_local(master: str) -> bool:
     """Whether all of it runs on this machine."""
     return _LOCAL.fullmatch(master) is not None
-
-
-def _check_tasks(tasks: int | None, what: str) -> None:
-    if tasks is not None and not 1 <= tasks <= MOST_TASKS:
-        raise UsageError(
-            f"--tasks {tasks} is no number from 1 to {MOST_TASKS:,}",
-            hint=f"it is how many tasks {what}",
-        )
 
 
 def _check_master(master: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -19,13 +20,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from drainer.errors import UsageError
+from drainer.errors import DrainerError, RecordsDeleted, UsageError
 from drainer.kafka.cluster import Cluster
+from drainer.kafka.record import Batch, columns
 from drainer.kafka.spans import read_range
-from drainer.spark.arrow import record_batches
 from drainer.spark.options import ReadOptions
 from drainer.spark.ranges import OffsetRange, plan_ranges
-from drainer.spark.wording import told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +45,20 @@ SCHEMA = StructType(
         StructField("leader_epoch", IntegerType()),
     ]
 )
-READER = "drainer-spark"  # the name of a group that nobody is in
+READER = "drainer-spark"  # the name of a group without members
+BATCH_BYTES = 4 * 1024 * 1024
+MILLISECONDS = pa.timestamp("ms", "UTC")
+
+# The same advice, for someone who has options and no command line, and no plan to resume.
+_WORDS = (
+    ("-b HOST:PORT, DRAINER_BOOTSTRAP_SERVER,", "the option bootstrap.servers,"),
+    ("leave --until out", "leave until out"),
+    ("--from ", "from="),
+    ("--until ", "until="),
+    ("with --partition", "with partitions="),
+    ("; this drain can't go on", ""),
+    ("where shall the drain start", "where shall it start"),
+)
 
 
 class Slice(InputPartition):
@@ -66,12 +79,14 @@ class DrainerSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        with told():
-            ReadOptions.parse(self.options).settings()  # a slip is told before anything is planned
+        with explained():
+            ReadOptions.parse(
+                self.options
+            ).settings()  # a slip is reported before anything is planned
         return SCHEMA
 
     def reader(self, schema: StructType) -> RangeReader:
-        with told():
+        with explained():
             return RangeReader(ReadOptions.parse(self.options), schema)
 
 
@@ -88,7 +103,7 @@ class RangeReader(DataSourceReader):
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
 
     def partitions(self) -> list[Slice]:
-        with told(), Cluster.connect(self._options.settings()) as cluster:
+        with explained(), Cluster.connect(self._options.settings()) as cluster:
             return [Slice(range_) for range_ in plan_ranges(cluster, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -96,7 +111,7 @@ class RangeReader(DataSourceReader):
             return  # Spark makes one up where there are none
         range_ = partition.range
         reader = self._options.group or READER
-        with told():
+        with explained():
             settings = self._options.settings()
             stream = read_range(settings, range_.origin, range_.start, range_.end, reader=reader)
             for batch in stream:
@@ -123,3 +138,52 @@ def _check(schema: StructType) -> None:
                 f" {wanted.simpleString()}",
                 hint="leave columns out that you don't need, and cast the others after reading",
             )
+
+
+def _reworded(text: str) -> str:
+    for command, option in _WORDS:
+        text = text.replace(command, option)
+    return text
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Lets drainer's errors out with their hint in the text: Spark shows an error's text alone."""
+    try:
+        yield
+    except DrainerError as error:
+        hint = error.hint
+        if isinstance(error, RecordsDeleted) and "--accept-gap" in (hint or ""):
+            hint = "give the topic more retention; from=earliest reads what is left"
+        text = _reworded(str(error) if hint is None else f"{error}\nhint: {hint}")
+        raise type(error)(text, hint=hint) from None
+
+
+def record_batches(
+    batch: Batch, schema: pa.Schema, batch_bytes: int = BATCH_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """The columns that the schema names, in pieces of up to ``batch_bytes``, or one record."""
+    for records in _pieces(batch, batch_bytes):
+        made = columns(batch.origin, records, schema.names)
+        arrays = [_array(made[field.name], field) for field in schema]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array(values: list[Any], field: pa.Field) -> pa.Array:
+    if pa.types.is_timestamp(field.type):
+        return pa.array(values, MILLISECONDS).cast(field.type)
+    return pa.array(values, field.type)
+
+
+def _pieces(batch: Batch, batch_bytes: int) -> Iterator[Sequence[Any]]:
+    if batch.bytes <= batch_bytes:
+        yield batch.records
+        return
+    begin = held = 0
+    for place, record in enumerate(batch.records):
+        size = len(record) + batch.beside
+        if held + size > batch_bytes and place > begin:
+            yield batch.records[begin:place]
+            begin, held = place, 0
+        held += size
+    yield batch.records[begin:]

@@ -18,15 +18,23 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
 from drainer.core.codec import Whole
 from drainer.core.merge import Record, StateReference, Told, merged
-from drainer.errors import StateLost, StateRefused
+from drainer.core.plan import OffsetPlan
+from drainer.errors import (
+    Interrupted,
+    LockLost,
+    PlanNotWritten,
+    PlanRefused,
+    StateLost,
+    StateRefused,
+)
 from drainer.spark.alive import Process, is_dead, this_process
-from drainer.spark.attempt import Attempt, Control, insist_on_driver, overtaken, share_name
 from drainer.spark.objects import Objects
 from drainer.spark.records import TaskRecords
 from drainer.store.journal import decode_line, encode_line
@@ -41,6 +49,43 @@ CONTROL, BEGUN, SETTLED, ENDED = "control", "begun", "settled", "ended"
 
 
 Kind = TypeVar("Kind")
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What the driver says to all tasks.
+
+    ``epoch`` is 1 for the first driver of a drain and one more for each that takes over: tasks of
+    an earlier one end. ``stop`` is why all are to end; while ``paused`` they begin nothing.
+    ``mounted`` says that the state is a folder which other machines see, and maybe late.
+    """
+
+    epoch: Whole
+    stop: str | None = None
+    paused: bool = False
+    mounted: bool = False
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Attempt:
+    """One try of a task at the share of a wave that a claim is (its selector: "2/8" or "all").
+
+    ``number`` rises from one to the next; what it counts is its owner's business.
+    """
+
+    epoch: int
+    wave: int
+    claim: str
+    number: int
+
+    @property
+    def share(self) -> tuple[int, int, str]:
+        """What all attempts at the same have in common."""
+        return self.epoch, self.wave, self.claim
+
+    @property
+    def name(self) -> str:
+        return f"{share_name(*self.share)}/{self.number}"
 
 
 def state_beside(plan: Path) -> str:
@@ -389,3 +434,77 @@ class State:
             hint="find out who else writes there; what is in the plan stays true, and what the"
             " tasks told up to there",
         )
+
+
+def take_over(plan: OffsetPlan, path: Path, say: Callable[[str], None]) -> Callable[[], None]:
+    """Makes sure that no task of a former driver does anything any more, for a plan with a state.
+
+    The plan and the lock on its group are to be held. What the tasks told is to be loaded again
+    after this: they may have told more since it was looked at. The epoch from here on is that of
+    the state's ``control``.
+
+    Gives what removes all that the tasks told, once the plan on disk has it. Raises PlanRefused or
+    StateRefused when they can't be told.
+    """
+    assert plan.state is not None
+    try:
+        state = State.open(plan.state.uri, plan.drain_id)
+        control = state.control()
+        if control is None:
+            raise PlanRefused(f"the state at {state.uri} is gone since the plan was looked at")
+        epoch = max(control.epoch, plan.state.epoch) + 1
+        state.set_control(Control(epoch, "the drain goes on without tasks"))
+        if not state.at_rest(below=epoch):
+            say("waiting until the tasks of the former driver have ended")
+        state.settle_epochs(epoch)
+    except (PlanNotWritten, StateLost) as error:
+        raise StateRefused(
+            f"tasks of the former driver can't be told to end: {error}",
+            hint="let this process write there, and say the same again; nothing was touched",
+        ) from error
+
+    def forget() -> None:
+        try:
+            state.remove(path)
+        except StateLost as error:
+            say(f"what the tasks told stays at {state.uri}, and nothing needs it any more: {error}")
+
+    return forget
+
+
+def share_name(epoch: int, wave: int, claim: str) -> str:
+    return f"{epoch}/{wave}/{claim.replace('/', 'of')}"
+
+
+def overtaken(attempt: Attempt, control: Control | None) -> LockLost:
+    """What to tell of an attempt that is not to go on."""
+    if (gone := _taken_over(attempt.epoch, control)) is not None:
+        return gone
+    return LockLost(
+        f"another attempt at claim {attempt.claim} of wave {attempt.wave} has taken over",
+        hint="nothing is to be done here",
+    )
+
+
+def insist_on_driver(epoch: int, control: Control | None) -> None:
+    """Raises LockLost when the driver of a task is gone, Interrupted when it asks for a stop."""
+    if (gone := _taken_over(epoch, control)) is not None:
+        raise gone
+    # A mounted folder may still show what an earlier driver said.
+    if control is not None and control.epoch == epoch and control.stop is not None:
+        raise Interrupted(control.stop)
+
+
+def _taken_over(epoch: int, control: Control | None) -> LockLost | None:
+    if control is None:
+        return LockLost(
+            "the drain's state was removed: it is over, or goes on elsewhere",
+            hint="nothing is to be done here",
+        )
+    if control.epoch > epoch:
+        return LockLost(
+            f"another driver has taken the drain over (epoch {control.epoch}, and this task is of"
+            f" {epoch})",
+            hint="nothing is to be done here",
+        )
+    return None

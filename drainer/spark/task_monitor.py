@@ -15,7 +15,7 @@ from drainer.core.progress import Counts
 from drainer.engine.meter import HOTTEST, Measures
 from drainer.engine.status import FailureStatus, PartitionStatus, RuleStatus, Status
 from drainer.spark.aggregation import Aggregation
-from drainer.spark.attempt import Attempt
+from drainer.spark.state import Attempt
 from drainer.spark.status import ENDED, SparkStatus, TaskStatus
 
 QUIET_S = 5.0  # a task that said nothing for so long is told of

@@ -16,9 +16,8 @@ from drainer.core.merge import StateReference
 from drainer.core.progress import Counts, Progress
 from drainer.errors import LockLost, StateLost
 from drainer.kafka.cluster import Cluster
-from drainer.spark.attempt import Attempt, Control
 from drainer.spark.records import TaskRecords
-from drainer.spark.state import State
+from drainer.spark.state import Attempt, Control, State
 from drainer.store.plan_file import PlanFile
 from kafka.topic import Topic
 

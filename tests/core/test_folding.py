@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from random import Random
 
 import orjson
-import pytest
 
 from drainer.core.claims import ALL
-from drainer.core.merge import Record, StateReference, fold, merged
+from drainer.core.merge import Record, StateReference, fold
 from drainer.core.plan import OffsetPlan, PartitionPlan
-from drainer.core.progress import Counts, Partial, Progress, ranges_of
+from drainer.core.progress import Counts, Partial, Progress
 from drainer.policy.rules.settings import RuleAccount
-
-SEEDS = 60
 
 
 def plan_of(*ends: int, **fields: object) -> OffsetPlan:
@@ -119,63 +115,3 @@ def test_the_reference_is_written_whole() -> None:
     )
     body = orjson.loads(orjson.dumps(reference.as_json()))
     assert StateReference.from_json(body) == reference
-
-
-@pytest.mark.parametrize("seed", range(SEEDS))
-def test_whatever_was_folded_when_the_plan_says_what_the_tasks_did(seed: int) -> None:
-    """Against a model: sets of finished messages by claim, through waves, crashes and folding at
-    any moment, of any part of what was told."""
-    random = Random(seed)
-    print(f"seed {seed}")
-    ends = [random.randint(5, 60) for _ in range(random.randint(1, 3))]
-    plan = plan_of(*ends)
-    claims = [ALL, "0/3", "1/3", "2/3"]
-    model: dict[str, dict[int, set[int]]] = {
-        c: {n: set() for n in range(len(ends))} for c in claims
-    }
-    skipped = 0
-    for wave in range(1, 4):
-        told: dict[str, list[Record]] = {claim: [] for claim in claims}
-        seen: dict[str, dict[int, set[int]]] = {c: {n: set() for n in model[c]} for c in claims}
-        own_skips = dict.fromkeys(claims, 0)
-        for _ in range(random.randint(0, 25)):
-            claim, number = random.choice(claims), random.randrange(len(ends))
-            new = {random.randrange(ends[number]) for _ in range(random.randint(1, 6))}
-            new -= model[claim][number]
-            model[claim][number] |= new
-            seen[claim][number] |= new
-            own_skips[claim] += len(new)
-            skipped += len(new)
-            count = Counts(len(seen[claim][number]), 0, 0, len(seen[claim][number]))
-            record = Record(
-                {number: Progress(0, ranges_of(new), {}, count, count)},
-                ruled=RuleAccount({"r": own_skips[claim]}),
-            )
-            told[claim].append(record)
-            if random.random() < 0.3:  # the driver writes a plan, with what it has heard
-                heard = {
-                    claim: records[: random.randint(0, len(records))]
-                    for claim, records in told.items()
-                }
-                known = plan.state.counted if plan.state else {}
-                if all(len(heard[c]) or c not in known for c in claims):
-                    plan = fold(plan, [(c, merged(r)) for c, r in heard.items() if r])
-                    plan = OffsetPlan.decode(plan.encode())
-        plan = fold(plan, [(c, merged(r)) for c, r in told.items() if r])
-        assert plan.state is not None
-        plan = replace(plan, state=StateReference("/state", 1, wave + 1))
-    plan.check()
-
-    for claim in claims:
-        for number, end in enumerate(ends):
-            progress = plan.claims.get(claim, {}).get(number, Progress(0))
-            finished = {
-                offset
-                for offset in range(end)
-                if offset < progress.watermark
-                or any(first <= offset < last for first, last in progress.finished)
-            }
-            assert finished == model[claim][number]
-            assert progress.sub_messages.skipped == len(model[claim][number])
-            assert progress.messages.skipped == (len(finished) if claim == ALL else 0)
-    assert plan.ruled.skipped_by.get("r", 0) == skipped

@@ -568,7 +568,7 @@ class Play:
             assert before <= self.handled | set(handled[: handled.index(sub)]), (sub, before)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 2**32), late=st.booleans())
 def test_whatever_tasks_and_drivers_do_the_plan_says_what_is_finished(
     seed: int, late: bool
@@ -583,7 +583,7 @@ def keys_of(op: object) -> tuple[object, ...]:
     return () if op is None else op if isinstance(op, tuple) else (op,)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 2**32), most=st.integers(1, 6))
 def test_whatever_tasks_and_drivers_do_a_limit_is_exact(seed: int, most: int) -> None:
     play = Play(Random(seed), late=False, rules=RuleSettings(limit_per_key=most))

@@ -31,10 +31,9 @@ from drainer.handler import Handler
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
 from drainer.policy.failures import FailureSettings
-from drainer.spark.attempt import Attempt, Control
 from drainer.spark.fence import Fence
 from drainer.spark.handling import guarded
-from drainer.spark.state import State
+from drainer.spark.state import Attempt, Control, State
 
 LOGS = {0: log_of(*(["a", f"b{n % 7}", f"c{n}"] for n in range(40)), start=100, holes=2)}
 FIRST = Attempt(1, 1, ALL, 0)

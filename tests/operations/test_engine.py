@@ -31,8 +31,7 @@ from drainer.operations.start import Prepared
 from drainer.policy.concurrency import Concurrency
 from drainer.policy.redrive import RedriveSettings
 from drainer.policy.rules.settings import RuleSettings
-from drainer.spark.engine import OnSpark
-from drainer.spark.settings import SparkSettings
+from drainer.spark.settings import OnSpark, SparkSettings
 from view import samples
 
 LOCAL = SparkSettings("local[2]")

@@ -25,8 +25,7 @@ from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Request, prepare
 from drainer.policy.failures import FailureSettings
 from drainer.policy.rules.settings import RuleSettings
-from drainer.spark.engine import OnSpark
-from drainer.spark.settings import SparkSettings
+from drainer.spark.settings import OnSpark, SparkSettings
 from drainer.store.plan_file import PlanFile
 
 HANDLER = Path(__file__).with_name("recording.py")

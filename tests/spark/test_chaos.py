@@ -39,6 +39,7 @@ def rows_kept(spark: SparkSession) -> int:
     return int(spark.sparkContext._jsc.getPersistentRDDs().size())
 
 
+@pytest.mark.long
 def test_a_worker_that_is_killed_costs_what_it_had_in_flight(story: Story) -> None:
     fill(story)
     with Trouble(story, kill) as trouble:
@@ -123,8 +124,10 @@ def test_a_stop_waits_for_what_is_in_flight_and_more_tasks_go_on(
 
 @pytest.mark.parametrize(
     ("met", "open_s", "split_s"),
-    [("open", "1", "0"), ("split", "0", "0.02")],
-    ids=["while a handler is opened", "while the first wave is read"],
+    [
+        pytest.param("open", "1", "0", id="while a handler is opened", marks=pytest.mark.long),
+        pytest.param("split", "0", "0.02", id="while the first wave is read"),
+    ],
 )
 def test_a_stop_before_anything_is_handled_leaves_nothing(
     story: Story, spark: SparkSession, met: str, open_s: str, split_s: str

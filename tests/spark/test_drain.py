@@ -29,7 +29,13 @@ def messages(count: int, seed: int, *, keys: int = 40, ops: int = 5) -> list[lis
 
 
 def test_everything_is_handled_in_the_order_of_its_sub_keys_wave_by_wave(story: Story) -> None:
-    story.fill(messages(700, 4), messages(500, 5))
+    drawn = random.Random(8)
+    mixed = messages(500, 5)
+    for offset in (10, 11, 240):
+        mixed[offset] = ["k1", "|", "k2"]
+    for offset in (25, 360):
+        mixed[offset] = [[f"k{drawn.randrange(40)}", f"k{drawn.randrange(40)}"], "k3"]
+    story.fill(messages(700, 4), mixed)
 
     summary = story.run(wave_bytes=20_000)
 
@@ -49,6 +55,7 @@ def test_everything_is_handled_in_the_order_of_its_sub_keys_wave_by_wave(story: 
     assert sorted(opened) == sorted(closed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", [Order.KEY, Order.PARTITION, Order.NONE])
 def test_any_order_is_kept(story: Story, order: Order) -> None:
     story.fill(messages(60, 6), messages(60, 7))
@@ -57,22 +64,6 @@ def test_any_order_is_kept(story: Story, order: Order) -> None:
 
     assert summary.exit_code == 0
     assert sorted(story.places("end")) == sorted(story.everything)
-
-
-def test_barriers_and_sub_messages_with_several_sub_keys_keep_their_laws(story: Story) -> None:
-    drawn = random.Random(8)
-    mixed: list[list[Op]] = messages(80, 9)
-    for offset in (10, 11, 40):
-        mixed[offset] = ["k1", "|", "k2"]
-    for offset in (25, 60):
-        mixed[offset] = [[f"k{drawn.randrange(40)}", f"k{drawn.randrange(40)}"], "k3"]
-    story.fill(mixed, messages(50, 10))
-
-    summary = story.run()
-
-    assert (summary.exit_code, summary.cause) == (0, None)
-    story.insist_on_all()
-    assert story.repeated == 0
 
 
 def test_dead_letters_and_skipped_ones_are_counted_as_in_one_process(story: Story) -> None:

@@ -98,5 +98,5 @@ def test_what_spark_puts_before_what_happened_is_left_out() -> None:
         )
     )
 
-    assert str(error) == "no space is left for what Spark shuffles: No space left on device"
+    assert str(error) == "Spark: No space left on device"
     assert error.hint == "name a larger place by spark.local.dir"

@@ -104,6 +104,7 @@ def test_a_handler_that_can_not_be_opened_is_refused_and_nothing_is_touched(stor
     assert list(story.folder.iterdir()) == []
 
 
+@pytest.mark.long
 def test_tasks_without_anything_to_do_hold_nothing_up(story: Story) -> None:
     story.fill([["only"]] * 30 + [[]] * 300, [])
 

@@ -112,7 +112,8 @@ def test_a_task_that_is_killed_has_told_what_it_counted(story: Story) -> None:
     assert summary.sub_messages.finished == len(story.everything)
 
 
-@pytest.mark.parametrize("tasks", [pytest.param(None, marks=pytest.mark.long), 3])
+@pytest.mark.long
+@pytest.mark.parametrize("tasks", [None, 3])
 def test_a_resume_counts_on_whoever_goes_on(story: Story, tasks: int | None) -> None:
     story.fill([["hot", f"k{n % 50}", "hot"] for n in range(400)])
     with Trouble(story, interrupt(1), skips=True):

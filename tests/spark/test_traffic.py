@@ -126,6 +126,7 @@ def test_groups_that_can_t_catch_up_in_time_skip(
     assert traffic.rest(WAIT_S)
 
 
+@pytest.mark.long
 def test_a_quota_of_the_brokers_is_seen(
     spark: SparkSession, kafka_installed: None, tmp_path: Path
 ) -> None:
@@ -148,7 +149,7 @@ def test_a_quota_of_the_brokers_is_seen(
 def test_more_tasks_than_run_at_once_are_refused(
     spark: SparkSession, settings: ClientSettings, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(traffic_module, "TASKS_S", 10.0)
+    monkeypatch.setattr(traffic_module, "TASKS_S", 3.0)
 
     with pytest.raises(Refused, match="2 of 3 tasks have begun"):
         SparkTraffic(spark, settings, topic, 0, 3).start()

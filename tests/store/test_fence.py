@@ -15,10 +15,9 @@ from pathlib import Path
 import pytest
 from stores import DRAIN, Failing, bucket, folder
 
-from drainer.errors import LockLost, StateLost
-from drainer.spark.attempt import Attempt, Control
+from drainer.errors import Interrupted, LockLost, StateLost
 from drainer.spark.fence import Fence
-from drainer.spark.state import State
+from drainer.spark.state import Attempt, Control, State
 
 FIRST, SECOND = Attempt(1, 1, "2/8", 0), Attempt(1, 1, "2/8", 1)
 LONG_S = 60.0
@@ -52,12 +51,7 @@ def fence(state: State) -> Fence:
 def test_a_task_that_nobody_overtook_is_sure(fence: Fence) -> None:
     assert not fence.sure
     fence.start()
-    assert (fence.sure, fence.unsure_since_s, fence.lost, fence.stop_reason) == (
-        True,
-        None,
-        None,
-        None,
-    )
+    assert (fence.sure, fence.unsure_since_s, fence.lost) == (True, None, None)
     fence.stop()
 
 
@@ -114,16 +108,16 @@ def test_the_stop_of_an_earlier_driver_is_not_meant(state: State) -> None:
     state.set_control(Control(1, stop="interrupted"))  # as a mounted folder may show it
     fence.start()
 
-    assert (fence.stop_reason, fence.sure) == (None, True)
+    assert (fence.lost, fence.sure) == (None, True)
     fence.stop()
 
 
 def test_a_driver_that_stops_is_heard(state: State, fence: Fence) -> None:
     fence.start()
     state.set_control(Control(1, stop="interrupted by Ctrl-C"))
-    eventually(lambda: fence.stop_reason)
-    assert fence.stop_reason == "interrupted by Ctrl-C"
-    assert fence.lost is None
+    eventually(lambda: fence.lost)
+    assert str(fence.lost) == "interrupted by Ctrl-C"
+    assert isinstance(fence.lost, Interrupted)
     fence.stop()
 
 
@@ -183,7 +177,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import stores
 from drainer.core.progress import Progress
-from drainer.spark.attempt import Attempt
+from drainer.spark.state import Attempt
 from drainer.spark.fence import Fence
 from drainer.spark.state import State
 path, number = Path(sys.argv[2]), int(sys.argv[3])

@@ -14,8 +14,7 @@ from drainer.core.merge import StateReference, fold
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Progress
 from drainer.errors import PlanRefused
-from drainer.spark.attempt import Attempt, Control
-from drainer.spark.state import State
+from drainer.spark.state import Attempt, Control, State
 from drainer.store.plan_file import PlanFile
 
 

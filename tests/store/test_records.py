@@ -17,9 +17,8 @@ from drainer.core.progress import Progress
 from drainer.errors import PlanNotWritten, StateLost
 from drainer.policy.rules.settings import RuleAccount
 from drainer.spark import records as records_module
-from drainer.spark.attempt import Attempt, Control
 from drainer.spark.records import TaskRecords
-from drainer.spark.state import State
+from drainer.spark.state import Attempt, Control, State
 
 ATTEMPT = Attempt(1, 1, "2/8", 0)
 LATE = {0: done(105, count=5)}

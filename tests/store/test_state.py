@@ -22,10 +22,9 @@ from drainer.core.progress import Counts, Partial, Progress
 from drainer.errors import Interrupted, LockLost, StateLost, StateRefused
 from drainer.policy.rules.settings import RuleAccount
 from drainer.spark.alive import is_dead, this_process
-from drainer.spark.attempt import Attempt, Control
 from drainer.spark.objects import Objects
 from drainer.spark.records import TaskRecords
-from drainer.spark.state import State, state_beside
+from drainer.spark.state import Attempt, Control, State, state_beside
 from drainer.store import plan_file
 from drainer.store.journal import encode_line
 
@@ -264,7 +263,7 @@ def killed_process(state: State, attempt: Attempt) -> None:
     """Begins an attempt in a process that is killed before it ends."""
     code = (
         "import sys, time; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
-        "import stores; from drainer.spark.attempt import Attempt\n"
+        "import stores; from drainer.spark.state import Attempt\n"
         "from drainer.spark.state import State\n"
         "state = State(getattr(stores, sys.argv[2])(Path(sys.argv[3])), stores.DRAIN)\n"
         "attempt = Attempt(*eval(sys.argv[4]))\n"
