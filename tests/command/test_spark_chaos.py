@@ -3,11 +3,9 @@ chaos, and for longer, is in scenarios/spark_chaos."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -114,31 +112,6 @@ def test_a_driver_that_is_killed_is_resumed_with_another_number_of_tasks(
     command.record.check_order()
     insist_on_few_repeats(command, set(processes))
     assert committed(cluster, topic) == {0: 800}
-    assert command.left_behind == [command.plan(topic).name]
-
-
-@pytest.mark.long
-def test_a_limit_per_sub_key_counts_on_when_the_driver_is_killed(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    messages = [json.dumps(["hot", "hot", "cold", f"k{n % 40}"]) for n in range(800)]
-    topic = make_topic(messages)
-    limit = ("--limit-per-key", "150")
-    running = command.begin(topic, *ON_SPARK, *limit, "--tasks", "2", pause_ms=5)
-    command.wait_for(running, "done", 500, PATIENCE_S)
-    processes = below(running)
-    running.kill()
-    insist_that_all_are_gone(processes)
-
-    words = ["resume", str(command.plan(topic)), "--yes", *command.options()]
-    resumed = command.start(*words, *ON_SPARK, "--tasks", "3", "--json")
-    answer = resumed.ends(0, PATIENCE_S).answer
-
-    done = Counter(json.loads(messages[o])[i] for _, o, i in set(command.record.done()))
-    assert (done["hot"], done["cold"]) == (150, 150)
-    assert [done[f"k{n}"] for n in range(40)] == [20] * 40
-    assert answer["skipped_by"] == {"limit-per-key": 4 * 800 - done.total()}
-    command.record.check_order()
     assert command.left_behind == [command.plan(topic).name]
 
 

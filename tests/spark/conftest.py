@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from drainer.kafka.settings import ClientSettings
 from drainer.spark import register, spark_session
 from drainer.spark.session import LOCAL_CONF, LOCAL_JAVA
+from spark.story import Story
 
 
 @pytest.fixture(scope="session")
@@ -54,3 +56,8 @@ def _session(events: Path) -> SparkSession:
         },
         java=LOCAL_JAVA,
     )
+
+
+@pytest.fixture
+def story(spark: SparkSession, bootstrap: str, topic_name: str, tmp_path: Path) -> Story:
+    return Story(ClientSettings(bootstrap), topic_name, tmp_path)

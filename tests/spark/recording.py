@@ -26,8 +26,8 @@ class Recorder(drainer.Handler):
     """A message is JSON: {"ops": [...]}; an op is a sub-key, a list of them, or "|", a barrier.
 
     Options: ``record``, the file; ``wait_ms``; ``fail``, a sub-key that fails; ``skip``, one that
-    is skipped; ``slow``, one that takes a minute; ``die``, a sub-key at which the process kills
-    itself, unless ``died`` is there; ``always``, one at which it does each time.
+    is skipped; ``slow``, one that takes a minute; ``always``, one at which the process kills
+    itself.
     """
 
     async def open(self, context: Context) -> None:
@@ -47,7 +47,8 @@ class Recorder(drainer.Handler):
 
     async def handle(self, sub: SubMessage) -> None:
         self.write("begin", sub)
-        self.die(sub)
+        if sub.payload is not None and sub.payload == self.options.get("always"):
+            os.kill(os.getpid(), signal.SIGKILL)
         slow = sub.payload is not None and sub.payload == self.options.get("slow")
         await asyncio.sleep(SLOW_S if slow else self.wait_s)
         if sub.payload is not None and sub.payload == self.options.get("fail"):
@@ -61,8 +62,6 @@ class Recorder(drainer.Handler):
     async def close(self) -> None:
         self.write("close")
         os.close(self.file)
-        if "close" in self.options:
-            raise ValueError("close() fails")
 
     def write(self, what: str, sub: SubMessage | None = None) -> None:
         told: dict[str, Any] = {"what": what, "at": time.monotonic_ns(), "pid": os.getpid()}
@@ -74,20 +73,6 @@ class Recorder(drainer.Handler):
         os.write(
             self.file, b"\n" + orjson.dumps(told)
         )  # a kill may tear a line: not the next one too
-
-    def die(self, sub: SubMessage) -> None:
-        if sub.payload is None:
-            return
-        if sub.payload == self.options.get("always"):
-            os.kill(os.getpid(), signal.SIGKILL)
-        if sub.payload != self.options.get("die"):
-            return
-        died = Path(self.options["record"] + ".died")
-        try:
-            died.touch(exist_ok=False)
-        except FileExistsError:
-            return
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Whole(Recorder):

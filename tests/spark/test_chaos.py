@@ -12,7 +12,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from drainer.errors import EXIT_INTERRUPTED, Interrupted, Refused, StateLost
-from drainer.kafka.settings import ClientSettings
 from drainer.spark.failure import SparkBroke
 from drainer.spark.jobs import Jobs
 from kafka.topic import eventually
@@ -22,11 +21,6 @@ from spark.trouble import Trouble, When, insist_on_few_repeats, interrupt, kill,
 
 CONCURRENCY = 20
 LEASE_S = 3.2  # and a look more
-
-
-@pytest.fixture
-def story(spark: SparkSession, bootstrap: str, topic_name: str, tmp_path: Path) -> Story:
-    return Story(ClientSettings(bootstrap), topic_name, tmp_path)
 
 
 def fill(story: Story, *last: Op) -> None:
@@ -82,25 +76,6 @@ def test_a_task_that_fails_each_time_ends_the_drain_and_a_resume_goes_on(story: 
 
     assert (resumed.exit_code, resumed.cause) == (0, None)
     story.insist_on_all()
-
-
-@pytest.mark.long
-def test_a_job_that_spark_cancels_ends_the_drain_and_a_resume_goes_on(
-    story: Story, spark: SparkSession
-) -> None:
-    fill(story)
-    with Trouble(story, lambda _: spark.sparkContext.cancelAllJobs()):
-        cancelled = story.run(concurrency=CONCURRENCY, wait_ms="3")
-
-    assert cancelled.exit_code == EXIT_INTERRUPTED
-    assert "cancelled" in str(cancelled.cause)
-    assert states(story.folder) == []
-
-    resumed = story.resume(tasks=None)
-
-    assert (resumed.exit_code, resumed.cause) == (0, None)
-    story.insist_on_all()
-    assert story.repeated <= CONCURRENCY
 
 
 def test_a_stop_waits_for_what_is_in_flight_and_more_tasks_go_on(

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from drainer.core.order import Order
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_HALTED
-from drainer.kafka.settings import ClientSettings
 from drainer.policy.failures import FailureSettings, OnFailure
 from spark.story import Op, Story
-
-
-@pytest.fixture
-def story(spark: SparkSession, bootstrap: str, topic_name: str, tmp_path: Path) -> Story:
-    return Story(ClientSettings(bootstrap), topic_name, tmp_path)
 
 
 def messages(count: int, seed: int, *, keys: int = 40, ops: int = 5) -> list[list[Op]]:

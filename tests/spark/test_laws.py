@@ -6,7 +6,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from drainer.core.order import Order
 from drainer.errors import EXIT_HALTED, Refused
@@ -16,11 +15,6 @@ from drainer.spark.state import State
 from spark.story import HANDLER, Op, Story
 
 PARKS = FailureSettings(on_failure=OnFailure.PARK, breaker=False)
-
-
-@pytest.fixture
-def story(spark: SparkSession, bootstrap: str, topic_name: str, tmp_path: Path) -> Story:
-    return Story(ClientSettings(bootstrap), topic_name, tmp_path)
 
 
 def test_messages_that_are_not_split_go_to_the_account_of_their_own_partition(story: Story) -> None:
