@@ -27,8 +27,7 @@ from drainer.kafka.spans import read_range
 from drainer.message import Origin
 from drainer.policy.rules.settings import RuleSettings
 from drainer.spark.failure import carrying, spark_failures
-from drainer.spark.options import placed
-from drainer.spark.ranges import OffsetRange
+from drainer.spark.options import OffsetRange, placed
 from drainer.spark.session import spark_session
 from drainer.spark.settings import SparkLook
 from drainer.spark.shipping import Shipped, ship

@@ -7,18 +7,14 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, urlsplit
 
 from pyarrow.fs import FileSelector, FileSystem, FileType
 
-from drainer.errors import PlanNotWritten, StateRefused, UsageError
-from drainer.spark.objects import Objects, out_of_reach
+from drainer.errors import PlanNotWritten, StateRefused
+from drainer.spark.objects import SPARKS_NAMES, Objects, out_of_reach
 from drainer.store.atomic_file import NEW
 
-REMOTE = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
-SPARKS_NAMES = {"s3a": "s3", "s3n": "s3"}  # what Spark calls them
 WRITTEN_AT_ONCE = ("s3", "gcs", "abfs")  # by their type_name: an object is there when it is whole
-SECRET_WORDS = ("key", "secret", "password", "token", "credential", "sig")
 SECRETS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_KEY")
 REASON_LENGTH = 300
 LIST_TRIES = 5  # while folders are removed
@@ -119,25 +115,9 @@ class Bucket(Objects):
 
 
 def open_bucket(uri: str) -> Bucket:
-    """Raises UsageError when the URI is none of these, StateRefused when it can't be used."""
-    parts = urlsplit(uri)
-    scheme = SPARKS_NAMES.get(parts.scheme, parts.scheme)
-    if scheme not in REMOTE:
-        raise UsageError(
-            f"drainer keeps no state in {parts.scheme}://",
-            hint=f"name a folder, or a URI that begins with one of {', '.join(REMOTE)}",
-        )
-    name, at, _ = parts.netloc.rpartition("@")
-    is_secret = ":" in name or (at and scheme == "s3")
-    for option, _ in parse_qsl(parts.query, keep_blank_values=True):
-        is_secret = is_secret or any(word in option.lower() for word in SECRET_WORDS)
-    if is_secret:
-        raise UsageError(
-            "the state's URI holds credentials, and it is written into the plan",
-            hint="leave them out: they are found in the environment (AWS_ACCESS_KEY_ID, …), in the"
-            " cloud's own configuration files, or by the role of the machine",
-        )
-    uri = f"{scheme}{uri[len(parts.scheme) :]}"
+    """For a URI that ``check_uri`` lets pass. Raises StateRefused when it can't be used."""
+    scheme, _, rest = uri.partition("://")
+    uri = f"{SPARKS_NAMES.get(scheme, scheme)}://{rest}"
     try:
         filesystem, path = FileSystem.from_uri(uri)
     except (OSError, ValueError, NotImplementedError) as error:

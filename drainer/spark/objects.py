@@ -13,12 +13,52 @@ import stat
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
 from drainer.ownership import NotOwn, insist_own
 from drainer.store.atomic_file import NEW, new_beside, open_new
 from drainer.wings import Extra, insist_on
+
+REMOTE = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
+SPARKS_NAMES = {"s3a": "s3", "s3n": "s3"}  # what Spark calls them
+SECRET_WORDS = ("key", "secret", "password", "token", "credential", "sig")
+
+
+def check_uri(uri: str) -> None:
+    """Raises UsageError when there can't be a state at this place, or it holds credentials: it is
+    shown, and written into the plan."""
+    if not uri.strip():
+        raise UsageError("the state is nowhere", hint="name a folder, or a URI as s3://…")
+    if "://" not in uri:
+        return
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        raise UsageError("the state is not at a URI", hint="as in s3://bucket/path") from None
+    scheme = SPARKS_NAMES.get(parts.scheme, parts.scheme)
+    if scheme == "file":
+        if parts.netloc not in ("", "localhost"):
+            raise UsageError(
+                f"{uri} names a folder of another machine",
+                hint="three slashes begin a path on this one: file:///var/drainer",
+            )
+        return
+    if scheme not in REMOTE:
+        raise UsageError(
+            f"drainer keeps no state in {parts.scheme}://",
+            hint=f"name a folder, or a URI that begins with one of {', '.join(REMOTE)}",
+        )
+    name, at, _ = parts.netloc.rpartition("@")
+    is_secret = ":" in name or (at and scheme == "s3")
+    for option, _ in parse_qsl(parts.query, keep_blank_values=True):
+        is_secret = is_secret or any(word in option.lower() for word in SECRET_WORDS)
+    if is_secret:
+        raise UsageError(
+            "the state's URI holds credentials, and it is written into the plan",
+            hint="leave them out: they are found in the environment (AWS_ACCESS_KEY_ID, …), in the"
+            " cloud's own configuration files, or by the role of the machine",
+        )
 
 
 class Objects(ABC):
@@ -34,17 +74,11 @@ class Objects(ABC):
         Nothing is made before something is put there. Raises UsageError when the URI can't be
         understood or holds credentials, StateRefused when what it names can't be used.
         """
+        check_uri(uri)
         parts = urlsplit(uri)
-        if not uri:
-            raise UsageError("the state is nowhere", hint="name a folder, or a URI as s3://…")
         if "://" not in uri:
             return Folder(Path(uri))
         if parts.scheme == "file":
-            if parts.netloc not in ("", "localhost"):
-                raise UsageError(
-                    f"{uri} names a folder of another machine",
-                    hint="three slashes begin a path on this one: file:///var/drainer",
-                )
             return Folder(Path(unquote(parts.path)))
         insist_on(Extra.SPARK, f"a state at {parts.scheme}://")
         from drainer.spark.bucket import open_bucket  # noqa: PLC0415 - pyarrow is slow to import

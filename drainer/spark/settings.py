@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from drainer.engine.status import Summary
 from drainer.errors import Refused, SandboxRefused, UsageError
 from drainer.java import find_java
 from drainer.kafka.settings import REDACTED, hides
 from drainer.operations.engine import HeldDrain
+from drainer.spark.objects import check_uri
 from drainer.wings import Extra, insist_on
 
 EVERY_CORE = "local[*]"
@@ -107,7 +107,7 @@ class SparkSettings(SparkLook):
         if self.wave_bytes < 1:
             raise UsageError("--wave has to hold something", hint="as in 2GiB, or 256MiB")
         if self.state is not None:
-            _check_state(self.state)
+            check_uri(self.state)
         elif not self.is_local:
             raise UsageError(
                 f"on {self.master} the tasks run on other machines, and need a place to say what"
@@ -186,22 +186,6 @@ def _check_names(conf: Mapping[str, str]) -> None:
         barred, reason = _ELSEWHERE.get(name.lower(), ("", ""))
         if reason and (barred is None or value.strip().lower() == barred):
             raise UsageError(f"--spark-conf {name} is not possible: {reason}", hint="leave it out")
-
-
-def _check_state(state: str) -> None:
-    if not state.strip():
-        raise UsageError("--state names no place", hint="leave it out, or name a folder or a URI")
-    if "://" not in state:
-        return
-    try:
-        password = urlsplit(state).password
-    except ValueError:
-        raise UsageError("--state is no URI", hint="as in s3://bucket/path") from None
-    if password is not None:  # not shown, and not kept: the plan has this URI in it
-        raise UsageError(
-            "--state has a secret in it, and a plan holds none",
-            hint="leave it out: the environment or a role of the machine gives credentials",
-        )
 
 
 def _check_archive(archive: str) -> None:

@@ -24,8 +24,7 @@ from drainer.errors import DrainerError, RecordsDeleted, UsageError
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.record import Batch, columns
 from drainer.kafka.spans import read_range
-from drainer.spark.options import ReadOptions
-from drainer.spark.ranges import OffsetRange, plan_ranges
+from drainer.spark.options import OffsetRange, ReadOptions, plan_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,8 +9,7 @@ import pytest
 from drainer.errors import UsageError
 from drainer.kafka.backlog import COMMITTED, EARLIEST, END, Bound
 from drainer.message import Origin
-from drainer.spark.options import ReadOptions
-from drainer.spark.ranges import OffsetRange
+from drainer.spark.options import OffsetRange, ReadOptions
 
 
 def test_without_a_group_the_start_is_the_first_record_else_its_committed_offset() -> None:
