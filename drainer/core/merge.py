@@ -8,7 +8,6 @@ what of the running wave is in them.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from drainer.core.claims import ALL
 from drainer.core.codec import JsonRecord, Whole
 from drainer.core.progress import Counts, Progress
-from drainer.policy.rules.settings import RuleAccount, asked_beyond, greater
+from drainer.policy.rules.settings import RuleAccount
 
 if TYPE_CHECKING:
     from drainer.core.plan import OffsetPlan
@@ -99,10 +98,11 @@ def fold(plan: OffsetPlan, told: Iterable[tuple[str, Record]]) -> OffsetPlan:
     claims = {selector: dict(claim) for selector, claim in plan.claims.items()}
     counted: dict[str, dict[int, Account]] = {}
     parked = set(plan.parked)
-    rules: list[tuple[str, RuleAccount]] = []
+    ruled = RuleAccount()
     for selector, record in told:
         parked.update(record.parked)
-        rules += [] if record.ruled is None else [(selector, record.ruled)]
+        if record.ruled is not None:
+            ruled += of_claim(selector, record.ruled)
         claim = claims.setdefault(
             selector, {n: Progress(p.start) for n, p in plan.partitions.items()}
         )
@@ -128,13 +128,12 @@ def fold(plan: OffsetPlan, told: Iterable[tuple[str, Record]]) -> OffsetPlan:
                 messages=known.messages + messages - held[0],
                 sub_messages=known.sub_messages + subs - held[1],
             )
-    own = sum_of(rules)
     return replace(
         plan,
         claims=claims,
         parked=tuple(sorted(parked)),
-        ruled=with_rules(plan.ruled, own, reference.ruled),
-        state=replace(reference, counted=counted, ruled=numbers_of(own)),
+        ruled=plan.ruled + ruled - reference.ruled,
+        state=replace(reference, counted=counted, ruled=ruled.numbers),
     )
 
 
@@ -146,45 +145,8 @@ def account_of(selector: str, progress: Progress) -> Account:
 _NONE: Account = (Counts(), Counts())
 
 
-def sum_of(told: Iterable[tuple[str, RuleAccount]]) -> RuleAccount:
-    """What rules did in several tasks, each of which tells of itself alone, by its claim."""
-    skipped: Counter[str] = Counter()
-    dead: Counter[str] = Counter()
-    reasons: Counter[str] = Counter()
-    counts: dict[str, int] = {}
-    asked: dict[str, dict[int, int]] = {}
-    for selector, account in told:
-        skipped.update(account.skipped_by)
-        dead.update(account.dead_by)
-        reasons.update(account.skipped_for)
-        counts = greater(counts, account.counts)
-        asked[selector] = greater(asked.get(selector, {}), account.asked_below)
-    below = asked.pop(ALL, {})
-    return RuleAccount(dict(skipped), dict(dead), below, counts, asked, skipped_for=dict(reasons))
-
-
-def with_rules(known: RuleAccount, now: RuleAccount, held: RuleAccount) -> RuleAccount:
-    """An account with what tasks have done by now, instead of what it holds of that."""
-    below = greater(known.asked_below, now.asked_below)
-    return RuleAccount(
-        _exchanged(known.skipped_by, now.skipped_by, held.skipped_by),
-        _exchanged(known.dead_by, now.dead_by, held.dead_by),
-        below,
-        greater(known.counts, now.counts),
-        asked_beyond(below, (known.asked_by, now.asked_by)),
-        _exchanged(known.skipped_for, now.skipped_for, held.skipped_for),
-    )
-
-
-def numbers_of(ruled: RuleAccount) -> RuleAccount:
-    """What of an account is added up; of the rest the plan may hold more."""
-    return RuleAccount(ruled.skipped_by, ruled.dead_by, skipped_for=ruled.skipped_for)
-
-
-def _exchanged(
-    known: Mapping[str, int], now: Mapping[str, int], held: Mapping[str, int]
-) -> dict[str, int]:
-    total = Counter(known)
-    total.update(now)
-    total.subtract(held)
-    return dict(total)
+def of_claim(selector: str, ruled: RuleAccount) -> RuleAccount:
+    """The account of a task: how far it has asked the limit holds for its claim alone."""
+    if selector == ALL:
+        return ruled
+    return replace(ruled, asked_below={}, asked_by={selector: ruled.asked_below})

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from drainer.core.claims import ALL, Claims, end_of
-from drainer.core.merge import StateReference, account_of, numbers_of, sum_of, with_rules
+from drainer.core.merge import StateReference, account_of, of_claim
 from drainer.core.parked import ParkedLanes
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import (
@@ -88,7 +88,7 @@ class Aggregation:
             for selector, now in self._now.items()
         }
         return StateReference(
-            self._uri, self._epoch, self._wave, counted, numbers_of(self._own_rules())
+            self._uri, self._epoch, self._wave, counted, self._own_rules().numbers
         )
 
     def tasks_are_over(self) -> None:
@@ -218,12 +218,13 @@ class Aggregation:
 
     def ruled(self) -> RuleAccount:
         """What the rules did, over all runs and tasks."""
-        ruled = with_rules(self._ruled, self._own_rules(), RuleAccount())
+        ruled = self._ruled + self._own_rules()
         below = greater(ruled.asked_below, self._asked_by_all())
         return replace(ruled, asked_below=below, asked_by=asked_beyond(below, (ruled.asked_by,)))
 
     def _own_rules(self) -> RuleAccount:
-        return sum_of(self._ruled_now.items())
+        accounts = (of_claim(claim, ruled) for claim, ruled in self._ruled_now.items())
+        return sum(accounts, RuleAccount())
 
     def _asked_by_all(self) -> dict[int, int]:
         """Below which offsets every task of the stretch has asked the limit; those before it had

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
 
@@ -102,7 +102,7 @@ class RuleAccount(JsonRecord):
         dead_by: sub-messages that became dead letters, by the rule's name.
         asked_below: by partition; all that was delivered below this offset has been asked about,
             and what is still pending of it is to be handled.
-        counts: how many have passed, of the sub-keys with the most (``limit_text``).
+        counts: how many have passed of each sub-key (``limit_text``).
         asked_by: by claim, what ``asked_below`` is for its sub-messages alone, where that is more.
         skipped_for: sub-messages that the handler skipped, by the reason that it gave.
     """
@@ -117,17 +117,46 @@ class RuleAccount(JsonRecord):
     def __bool__(self) -> bool:
         return any(getattr(self, each.name) for each in fields(self))
 
+    @property
+    def numbers(self) -> RuleAccount:
+        """What of it adds up."""
+        return RuleAccount(self.skipped_by, self.dead_by, skipped_for=self.skipped_for)
+
     def merge(self, later: RuleAccount) -> RuleAccount:
-        """With a later record added: its accounts are whole, of the limit it tells what is new."""
-        below = greater(self.asked_below, later.asked_below)
-        return RuleAccount(
-            {**self.skipped_by, **later.skipped_by},
-            {**self.dead_by, **later.dead_by},
-            below,
-            {**self.counts, **later.counts},
-            asked_beyond(below, (self.asked_by, later.asked_by)),
-            {**self.skipped_for, **later.skipped_for},
+        """With a later record added, whose numbers are of all that it follows."""
+        return self._joined(later, lambda known, new: {**known, **new})
+
+    def __add__(self, other: RuleAccount) -> RuleAccount:
+        """With what another task did, which tells of itself alone."""
+        return self._joined(other, _sum)
+
+    def __sub__(self, held: RuleAccount) -> RuleAccount:
+        """Without the numbers of another."""
+        return replace(
+            self,
+            skipped_by=_sum(self.skipped_by, held.skipped_by, -1),
+            dead_by=_sum(self.dead_by, held.dead_by, -1),
+            skipped_for=_sum(self.skipped_for, held.skipped_for, -1),
         )
+
+    def _joined(
+        self,
+        other: RuleAccount,
+        numbers: Callable[[Mapping[str, int], Mapping[str, int]], dict[str, int]],
+    ) -> RuleAccount:
+        below = greater(self.asked_below, other.asked_below)
+        return RuleAccount(
+            numbers(self.skipped_by, other.skipped_by),
+            numbers(self.dead_by, other.dead_by),
+            below,
+            greater(self.counts, other.counts),
+            asked_beyond(below, (self.asked_by, other.asked_by)),
+            numbers(self.skipped_for, other.skipped_for),
+        )
+
+
+def _sum(one: Mapping[str, int], other: Mapping[str, int], sign: int = 1) -> dict[str, int]:
+    return {name: one.get(name, 0) + sign * other.get(name, 0) for name in {**one, **other}}
 
 
 def asked_beyond(
