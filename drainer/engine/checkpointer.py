@@ -4,7 +4,7 @@ to the plan, and commits to the group what the plan holds."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
@@ -17,7 +17,7 @@ from drainer.core.parked import ParkedLanes
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Progress
 from drainer.engine.loop import spawn
-from drainer.engine.runtime import Runtime
+from drainer.engine.ports import Held
 from drainer.errors import (
     CommitDelayed,
     DrainerError,
@@ -29,55 +29,8 @@ from drainer.errors import (
 from drainer.escape import command
 from drainer.policy.rules.settings import RuleAccount
 
-JOURNAL_INTERVAL_S = 0.05
 COMMIT_TRIES = 10  # for the last commit, when a broker is slow to answer
 COMMIT_PAUSE_S = 1.0
-
-
-class Committer(Protocol):
-    """Commits offsets for the group and makes sure that no one else does (kafka/commit.py)."""
-
-    def check(self, topic_id: str) -> None: ...
-
-    def commit(
-        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
-    ) -> dict[int, int]: ...
-
-
-class Lock(Protocol):
-    """What keeps other drains off the group (kafka/lock.py)."""
-
-    @property
-    def lost(self) -> DrainerError | None:
-        """Why it is not held any more."""
-
-    @property
-    def unsure_since_s(self) -> float | None:
-        """Since when it is not confirmed; it may be held or not."""
-
-
-class PlanStore(Protocol):
-    """Where a plan is kept: its file (store/plan_file.py), or a task's records (spark/records.py).
-
-    What can't be written raises PlanNotWritten, or StateLost where it can't be reached.
-    """
-
-    @property
-    def path(self) -> object:
-        """Where that is, for people."""
-
-    def start_journal(self, drain_id: str, generation: int) -> None: ...
-
-    def append(
-        self,
-        changes: Mapping[int, Progress],
-        parked: Sequence[str] = (),
-        ruled: RuleAccount | None = None,
-    ) -> None: ...
-
-    def write(self, plan: OffsetPlan) -> None: ...
-
-    def remove_journals(self) -> None: ...
 
 
 class Account(Protocol):
@@ -119,31 +72,25 @@ class Checkpointer:
 
     def __init__(
         self,
-        plan: OffsetPlan,
-        file: PlanStore,
+        held: Held,
         account: Account,
         latency: Callable[[], Latency | None],
-        committer: Committer,
-        interval_s: float,
-        lock: Lock,
         failed: Callable[[BaseException], None],
-        runtime: Runtime,
-        journal_interval_s: float = JOURNAL_INTERVAL_S,
     ) -> None:
-        self._runtime = runtime
-        self.plan = plan
+        self._runtime = held.runtime
+        self.plan = plan = held.plan
         self.trouble: str | None = None
         self.written_at = self._runtime.monotonic()
         self.written = plan
-        self._file = file
+        self._file = held.file
         self._account = account
         self._latency = latency  # the handler's, in this run
         self._latency_before = plan.latency  # in former runs
-        self._committer = committer
-        self._interval_s = interval_s
-        self._journal_interval_s = journal_interval_s
+        self._committer = held.committer
+        self._interval_s = held.running.plan_interval_s
+        self._journal_interval_s = held.running.journal_interval_s
         self._due_s = inf  # the journal; before it is started there is none
-        self._lock = lock
+        self._lock = held.lock
         self._failed = failed
         self._call: asyncio.Future[None] | None = None  # the write that is under way
         self._committing: asyncio.Task[None] | None = None

@@ -11,11 +11,10 @@ from typing import Protocol
 
 from drainer.core.latency import Latency
 from drainer.core.plan import OffsetPlan
-from drainer.engine.checkpointer import Account, Checkpointer, Committer, Lock, PlanStore
+from drainer.engine.checkpointer import Account, Checkpointer
 from drainer.engine.loop import spawn
 from drainer.engine.outcome import concluded
-from drainer.engine.runtime import Runtime
-from drainer.engine.settings import LocalSettings
+from drainer.engine.ports import Held
 from drainer.engine.status import FailureStatus, PartitionResult, Status, Summary
 from drainer.errors import (
     DrainerError,
@@ -100,10 +99,6 @@ class Work(Protocol):
 class Lifecycle:
     """One run of a drain, from a plan on disk to a summary.
 
-    ``observe`` is shown the status about twice a second. ``give_up`` is called, from another
-    thread, when the event loop is blocked and a second signal asks to stop at once.
-    ``read_committed`` gives the group's offsets; it may raise DrainerError.
-
     Attributes:
         forced: set when a person wants to wait no longer.
         listens: whether signals come as requests to stop; before that, Ctrl-C is a
@@ -112,29 +107,11 @@ class Lifecycle:
 
     checkpointer: Checkpointer
 
-    def __init__(
-        self,
-        work: Work,
-        plan: OffsetPlan,
-        file: PlanStore,
-        settings: LocalSettings,
-        committer: Committer,
-        lock: Lock,
-        read_committed: Callable[[], Mapping[int, int | None]],
-        runtime: Runtime,
-        observe: Callable[[Status], None],
-        give_up: Callable[[], None],
-    ) -> None:
+    def __init__(self, work: Work, held: Held) -> None:
         self._work = work
-        self._plan = plan
-        self._file = file
-        self._settings = settings
-        self._committer = committer
-        self._lock = lock
-        self._read_committed = read_committed
-        self._runtime = runtime
-        self._observe = observe
-        self._give_up = give_up
+        self._held = held
+        self._lock = held.lock
+        self._runtime = held.runtime
         self._asked: Signalled | None = None
         self._hung_up = False  # and that was the only request
         self.listens = False
@@ -149,7 +126,7 @@ class Lifecycle:
         self.ended: asyncio.Future[BaseException | None] = loop.create_future()
         self.forced = asyncio.Event()
         await self._work.prepare()
-        with self._runtime.stop_signals(loop, self._signalled, self._give_up):
+        with self._runtime.stop_signals(loop, self._signalled, self._held.give_up):
             self.listens = True
             await self._work.begin()
             watch = spawn(self._watch(), "watch", self.end)
@@ -161,16 +138,7 @@ class Lifecycle:
     def keep(self) -> Checkpointer:
         """Makes what keeps the plan, of the account that the engine has by now."""
         self.checkpointer = Checkpointer(
-            self._plan,
-            self._file,
-            self._work.account,
-            self._work.latency,
-            self._committer,
-            self._settings.plan_interval_s,
-            self._lock,
-            failed=self.end,
-            runtime=self._runtime,
-            journal_interval_s=self._settings.journal_interval_s,
+            self._held, self._work.account, self._work.latency, failed=self.end
         )
         return self.checkpointer
 
@@ -191,7 +159,7 @@ class Lifecycle:
             # Another drain may hold the lock by now: it should find no one at work.
             await self._work.look(paused=lock.unsure_since_s is not None)
             if clock() >= due:
-                self._observe(self._status())
+                self._held.observe(self._status())
                 due = clock() + STATUS_INTERVAL_S
             await asyncio.sleep(self._work.look_s)
 
@@ -211,7 +179,7 @@ class Lifecycle:
 
     async def _stop_in_order(self, cause: BaseException | None) -> BaseException | None:
         # Whoever works for the group by now handles what died here: no letter is ours to write.
-        grace_s = 0.0 if isinstance(cause, NOT_OURS) else self._settings.grace_s
+        grace_s = 0.0 if isinstance(cause, NOT_OURS) else self._held.running.grace_s
         cause = await self._work.rest(cause, grace_s)
         await self.checkpointer.stop()
         cause = await self._work.close(cause)
@@ -246,12 +214,12 @@ class Lifecycle:
 
     async def _summary(self, cause: BaseException | None) -> Summary:
         status = self._status()
-        self._observe(status)
+        self._held.observe(status)
         work, plan = self._work, self.checkpointer.plan
         committed: Mapping[int, int | None] = {n: p.committed for n, p in plan.partitions.items()}
         if not self.forced.is_set():
             with suppress(DrainerError):  # as the plan knows them, if no broker answers
-                committed = await self._runtime.blocking_call(self._read_committed)
+                committed = await self._runtime.blocking_call(self._held.read_committed)
         watermarks = work.account.watermarks
         messages, subs = work.account.counts()
         ended, code, told = concluded(
@@ -280,7 +248,7 @@ class Lifecycle:
                     )
                     for n, part in plan.partitions.items()
                 },
-                plan=str(self._file.path),
+                plan=str(self._held.file.path),
                 sub_messages_per_s=status.rate_average,
                 cause=told,
                 failures=status.failures,

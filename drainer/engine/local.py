@@ -20,7 +20,6 @@ from drainer.core.latency import Latency
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan
-from drainer.engine.checkpointer import PlanStore
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.failures import Failures
 from drainer.engine.latencies import Latencies
@@ -29,15 +28,14 @@ from drainer.engine.limiter import Limiter
 from drainer.engine.loop import event_loop, spawn
 from drainer.engine.meter import Meter, cap_status
 from drainer.engine.outcome import judged_before, not_closed
-from drainer.engine.ports import Ports
+from drainer.engine.ports import Held, Ports
 from drainer.engine.pump import Pump
-from drainer.engine.settings import LocalSettings
 from drainer.engine.status import FailureStatus, Status, Summary
 from drainer.engine.threads import ThreadWorkers
 from drainer.engine.watchdog import Watchdog
 from drainer.errors import DrainerError, HandleFailed, RecordsDeleted, ThreadsOverdue, both
 from drainer.handler import Context
-from drainer.loader import LoadedHandler, describe
+from drainer.loader import describe
 from drainer.policy.concurrency import Concurrency
 from drainer.policy.rules.rule_filter import RuleFilter
 
@@ -45,45 +43,19 @@ AT_ONCE_S = 1.0  # what the second Ctrl-C leaves to the source and to the handle
 
 
 class LocalDrain:
-    """One run of a drain in this process, from a plan on disk to a summary.
-
-    ``observe`` and ``give_up`` are as for ``Lifecycle``: when a handler blocks the event loop,
-    nothing but ending the process helps. What finished is in the journal.
-    """
+    """One run of a drain in this process, from a plan on disk to a summary."""
 
     look_s = 0.05  # how soon trouble in the fetch thread or the lock is seen
     doubtful = False
 
-    def __init__(
-        self,
-        plan: OffsetPlan,
-        file: PlanStore,
-        handler: LoadedHandler,
-        settings: LocalSettings,
-        ports: Ports,
-        observe: Callable[[Status], None],
-        give_up: Callable[[], None] = lambda: None,
-        elsewhere: Absent | None = None,
-    ) -> None:
-        self._plan = plan
-        self._file = file
-        self._handler = handler
-        self._settings = settings
+    def __init__(self, held: Held, ports: Ports, elsewhere: Absent | None = None) -> None:
+        self._held = held
+        self._plan = plan = held.plan
+        self._handler = handler = held.handler
         self._ports = ports
-        self._runtime = ports.runtime
-        self._in_thread = ports.runtime.blocking_call
-        self._life = Lifecycle(
-            self,
-            plan,
-            file,
-            settings,
-            ports.committer,
-            ports.lock,
-            ports.read_committed,
-            ports.runtime,
-            observe,
-            give_up,
-        )
+        self._runtime = held.runtime
+        self._in_thread = held.runtime.blocking_call
+        self._life = Lifecycle(self, held)
         progress = plan.claims[ALL]
         self.dispatcher = Dispatcher(
             {n: Ledger(p.start, p.end, progress[n]) for n, p in plan.partitions.items()},
@@ -137,7 +109,7 @@ class LocalDrain:
 
     async def prepare(self) -> None:
         loop = self._loop = asyncio.get_running_loop()
-        settings, dispatcher, clock = self._settings, self.dispatcher, self._runtime.monotonic
+        settings, dispatcher, clock = self._held.running, self.dispatcher, self._runtime.monotonic
         concurrency = Concurrency.of(settings.concurrency)
         most = concurrency.most_for(threads=not self._handler.is_async)
         first = min(concurrency.first, most)
@@ -159,7 +131,7 @@ class LocalDrain:
             latencies,
             concurrency=first,
             buffer_bytes=settings.buffer_bytes,
-            plan_path=str(self._file.path),
+            plan_path=str(self._held.file.path),
             clock=clock,
         )
         self._failures = failures = Failures(

@@ -1,19 +1,24 @@
-"""What an engine needs from outside: messages, a group to commit for, a lock, dead letters."""
+"""What an engine needs: a drain that is held, messages, dead letters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
 from drainer.core.dispatch import Dispatcher
-from drainer.engine.checkpointer import Committer, Lock
+from drainer.core.plan import OffsetPlan
+from drainer.core.progress import Progress
 from drainer.engine.pump import Batch
 from drainer.engine.runtime import THIS_PROCESS, Runtime
+from drainer.engine.settings import LocalSettings
+from drainer.engine.status import Status
 from drainer.errors import DrainerError
 from drainer.handler import Writer
+from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
 from drainer.policy.rate_cap import RateLimiter
+from drainer.policy.rules.settings import RuleAccount
 
 Told = Callable[[DrainerError | None], None]
 
@@ -55,20 +60,83 @@ class Source(Protocol):
     def stop(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """What a drain needs from outside; ``open_source(dispatcher, notify)`` makes the source.
+class Committer(Protocol):
+    """Commits offsets for the group and makes sure that no one else does (kafka/commit.py)."""
 
-    ``notify`` is called from the source's thread when a batch waits; ``read_committed`` gives the
-    group's offsets, and may raise DrainerError.
+    def check(self, topic_id: str) -> None: ...
+
+    def commit(
+        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
+    ) -> dict[int, int]: ...
+
+
+class Lock(Protocol):
+    """What keeps other drains off the group (kafka/lock.py)."""
+
+    @property
+    def lost(self) -> DrainerError | None:
+        """Why it is not held any more."""
+
+    @property
+    def unsure_since_s(self) -> float | None:
+        """Since when it is not confirmed; it may be held or not."""
+
+
+class PlanStore(Protocol):
+    """Where a plan is kept: its file (store/plan_file.py), or a task's records (spark/records.py).
+
+    What can't be written raises PlanNotWritten, or StateLost where it can't be reached.
     """
 
-    open_source: Callable[[Dispatcher, Callable[[], None]], Source]
+    @property
+    def path(self) -> object:
+        """Where that is, for people."""
+
+    def start_journal(self, drain_id: str, generation: int) -> None: ...
+
+    def append(
+        self,
+        changes: Mapping[int, Progress],
+        parked: Sequence[str] = (),
+        ruled: RuleAccount | None = None,
+    ) -> None: ...
+
+    def write(self, plan: OffsetPlan) -> None: ...
+
+    def remove_journals(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A drain that was found safe, with its plan and its group held: what every engine needs.
+
+    Attributes:
+        read_committed: gives the group's offsets; it may raise DrainerError.
+        observe: called with the status about twice a second.
+        give_up: called, from another thread, when a second signal asks to stop at once and the
+            handler blocks the event loop: nothing but ending the process helps. What finished is
+            in the journal.
+    """
+
+    plan: OffsetPlan
+    file: PlanStore
+    handler: LoadedHandler
+    running: LocalSettings
     committer: Committer
     lock: Lock
     read_committed: Callable[[], Mapping[int, int | None]]
+    observe: Callable[[Status], None] = lambda status: None
+    give_up: Callable[[], None] = lambda: None
+    runtime: Runtime = THIS_PROCESS
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What a drain in this process needs beside; ``open_source(dispatcher, notify)`` makes the
+    source, whose thread calls ``notify`` when a batch waits."""
+
+    open_source: Callable[[Dispatcher, Callable[[], None]], Source]
     dead_letters: DeadLetters | None = None  # not needed by a drain that writes none
     write_to: Callable[[str], Writer] | None = None  # for the handler
     read_pace: RateLimiter | None = None  # when reading is capped
     write_pace: RateLimiter | None = None  # and writing, of handlers that use ``write_to``
-    runtime: Runtime = THIS_PROCESS

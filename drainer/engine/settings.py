@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from drainer.engine.checkpointer import JOURNAL_INTERVAL_S
 from drainer.policy.concurrency import Concurrency
+
+JOURNAL_INTERVAL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)

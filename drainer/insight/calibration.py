@@ -19,7 +19,7 @@ from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress
 from drainer.engine.local import LocalDrain
 from drainer.engine.loop import event_loop
-from drainer.engine.ports import Ports, Source
+from drainer.engine.ports import Held, Ports, Source
 from drainer.engine.pump import Batch
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.settings import LocalSettings
@@ -124,14 +124,16 @@ def _drain(
         file = PlanFile(Path(folder) / "plan.json")
         plan = _plan_of(ranges)
         file.write(plan)
-        summary = LocalDrain(
-            plan,
-            file,
-            loaded,
-            LocalSettings(concurrency=workers),
-            Ports(open_source, _Group(), _Lock(), read_committed=dict),
-            lambda status: None,
-        ).run()
+        held = Held(
+            plan=plan,
+            file=file,
+            handler=loaded,
+            running=LocalSettings(concurrency=workers),
+            committer=_Group(),
+            lock=_Lock(),
+            read_committed=dict,
+        )
+        summary = LocalDrain(held, Ports(open_source)).run()
     if summary.cause is not None and not isinstance(summary.cause, CanaryOver):
         raise summary.cause
 

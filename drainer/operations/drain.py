@@ -69,6 +69,7 @@ def drain(
             cluster=cluster,
             committer=Committer(cluster, plan.group, plan.topic, say=say),
             lock=lock,
+            read_committed=lambda: cluster.committed(plan.group, plan.topic, list(plan.partitions)),
             letters_topic=None if topic is None else topic.name,
             message_bytes=1.0 if cap is None else cap.message_bytes,
             observe=observe,

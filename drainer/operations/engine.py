@@ -2,54 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from drainer.core.dispatch import Dispatcher
-from drainer.core.plan import OffsetPlan
-from drainer.engine.checkpointer import Lock
 from drainer.engine.local import LocalDrain
-from drainer.engine.ports import Ports, Source
-from drainer.engine.runtime import Runtime
-from drainer.engine.settings import LocalSettings
-from drainer.engine.status import Status, Summary
+from drainer.engine.ports import Held, Ports, Source
+from drainer.engine.status import Summary
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.commit import Committer
 from drainer.kafka.fetch import FetchThread
 from drainer.kafka.writer import Writers
-from drainer.loader import LoadedHandler
 from drainer.operations.policy import LetterWriter
 from drainer.policy.rate_cap import RateLimiter
 from drainer.store.plan_file import PlanFile
 
 
-@dataclass(frozen=True, slots=True)
-class HeldDrain:
-    """A drain that was found safe, with its plan and its group held: all that an engine needs.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldDrain(Held):
+    """What engines need of a drain that reads a cluster.
 
     Attributes:
         letters_topic: where dead letters go; None for a drain that writes none.
         message_bytes: the mean size of messages, as far as it is known.
-        observe: is called with the status about twice a second.
-        give_up: ends the process, from another thread, as ``LocalDrain`` says.
     """
 
-    plan: OffsetPlan
     file: PlanFile
-    handler: LoadedHandler
-    running: LocalSettings
     cluster: Cluster
-    committer: Committer
-    lock: Lock
     letters_topic: str | None
     message_bytes: float
-    observe: Callable[[Status], None]
-    give_up: Callable[[], None]
-    runtime: Runtime
-
-    def read_committed(self) -> Mapping[int, int | None]:
-        """The group's offsets. Raises BrokerUnreachable."""
-        return self.cluster.committed(self.plan.group, self.plan.topic, list(self.plan.partitions))
 
 
 # Runs a drain to its end, whatever that is. Raises Refused when it can't begin.
@@ -92,25 +72,8 @@ class InProcess:
         if held.letters_topic is not None:
             letters = LetterWriter(settings, plan, held.letters_topic, held.runtime)
         try:
-            summary = LocalDrain(
-                plan,
-                held.file,
-                held.handler,
-                running,
-                Ports(
-                    open_source=open_source,
-                    committer=held.committer,
-                    lock=held.lock,
-                    read_committed=held.read_committed,
-                    dead_letters=letters,
-                    write_to=writers,
-                    read_pace=pace,
-                    write_pace=writers.pace,
-                    runtime=held.runtime,
-                ),
-                held.observe,
-                held.give_up,
-            ).run()
+            ports = Ports(open_source, letters, writers, pace, writers.pace)
+            summary = LocalDrain(held, ports).run()
             return replace(summary, left_alone=held.handler.left_alone)
         finally:
             if letters is not None:

@@ -52,18 +52,7 @@ class SparkDrain:
         self._handler = held.handler
         self._running = held.running
         self._spark = settings
-        self._life = Lifecycle(
-            self,
-            held.plan,
-            held.file,
-            held.running,
-            held.committer,
-            held.lock,
-            held.read_committed,
-            held.runtime,
-            held.observe,
-            held.give_up,
-        )
+        self._life = Lifecycle(self, held)
         self._at_rest = False  # all tasks have ended, and told all of it
 
     def run(self) -> Summary:

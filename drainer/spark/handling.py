@@ -21,7 +21,7 @@ from drainer.core.merge import Record
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.engine.local import LocalDrain
 from drainer.engine.loop import hurried_interpreter
-from drainer.engine.ports import Ports
+from drainer.engine.ports import Held, Ports
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
@@ -94,26 +94,24 @@ class Handling:
                 if self.letters_topic is not None:
                     letters = LetterWriter(self.handler.client, plan, self.letters_topic)
                 teller = _Teller(records)
-                drain = LocalDrain(
-                    plan,
-                    records,
-                    guarded(handler.held_open(), lambda: fence.sure),
-                    replace(
+                held = Held(
+                    plan=plan,
+                    file=records,
+                    handler=guarded(handler.held_open(), lambda: fence.sure),
+                    running=replace(
                         self.settings,
                         plan_interval_s=NEVER_S,
                         journal_interval_s=state.journal_interval_s,
                     ),
-                    Ports(
-                        open_source=_Rows(batches, plan, Expected(number, self.subs[number])).open,
-                        committer=_NoCommitter(),
-                        lock=fence,
-                        read_committed=dict,
-                        dead_letters=letters,
-                        runtime=RUNTIME,
-                    ),
-                    teller.hear,
-                    elsewhere=None if handler.split is None else _not_meant,
+                    committer=_NoCommitter(),
+                    lock=fence,
+                    read_committed=dict,
+                    observe=teller.hear,
+                    runtime=RUNTIME,
                 )
+                rows = _Rows(batches, plan, Expected(number, self.subs[number]))
+                elsewhere = None if handler.split is None else _not_meant
+                drain = LocalDrain(held, Ports(rows.open, letters), elsewhere)
                 drain.dispatcher.behind = self.behind
                 for ledger in drain.dispatcher.ledgers.values():
                     ledger.tells_fates = True

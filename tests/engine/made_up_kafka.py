@@ -22,7 +22,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress
 from drainer.engine.local import LocalDrain
-from drainer.engine.ports import Ports
+from drainer.engine.ports import Held, Ports
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, OffsetMoved, RecordsDeleted
@@ -424,20 +424,17 @@ class Rehearsal:
             plan = self._resumed() if self.file.path.exists() else new_plan(self.logs, self.order)
             plan = replace(plan, failures=self.failures, rules=self.rules)
             self.file.write(plan)
-            drain = LocalDrain(
-                plan,
-                self.file,
-                LoadedHandler(plan.handler, handler),
-                self.settings,
-                Ports(
-                    open_source=self._open_source,
-                    committer=self.group,
-                    lock=self.lock,
-                    read_committed=lambda: dict(self.group.committed),
-                    dead_letters=self.letters,
-                ),
-                self._observe,
+            held = Held(
+                plan=plan,
+                file=self.file,
+                handler=LoadedHandler(plan.handler, handler),
+                running=self.settings,
+                committer=self.group,
+                lock=self.lock,
+                read_committed=lambda: dict(self.group.committed),
+                observe=self._observe,
             )
+            drain = LocalDrain(held, Ports(self._open_source, self.letters))
             self.prepare(drain)
             with not_for_ever():
                 return drain.run()

@@ -294,7 +294,7 @@ def test_offsets_that_can_not_be_read_back_are_told_as_this_drain_knows_them(
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
 
     def prepare(drain: LocalDrain) -> None:
-        object.__setattr__(drain._ports, "read_committed", unreachable)
+        object.__setattr__(drain._held, "read_committed", unreachable)
 
     rehearsal.prepare = prepare
     summary = rehearsal.drain(OnTheLoop())
@@ -337,10 +337,9 @@ def test_a_plan_that_can_not_be_written_ends_the_drain(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        checkpointer, "JOURNAL_INTERVAL_S", 60
-    )  # so that some is unwritten at the end
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
+    # So that some is unwritten at the end.
+    settings = LocalSettings(concurrency=8, plan_interval_s=0.02, journal_interval_s=60)
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, settings)
 
     async def break_at(sub: SubMessage) -> None:
         if place_of(sub) == (0, 20, 0):

@@ -24,7 +24,7 @@ from made_up_kafka import (
 from drainer.core.claims import ALL
 from drainer.core.progress import Counts, Progress
 from drainer.engine.local import LocalDrain
-from drainer.engine.ports import Ports
+from drainer.engine.ports import Held, Ports
 from drainer.engine.status import Summary
 from drainer.errors import EXIT_INTERRUPTED
 from drainer.handler import Handler
@@ -67,20 +67,18 @@ def run_task(
             sub_messages=known.sub_messages.settled(),
         )
     plan = replace(plan, claims={ALL: claim})
-    drain = LocalDrain(
-        plan,
-        records,
-        guarded(LoadedHandler(plan.handler, handler), lambda: fence.sure and may_begin()),
-        replace(QUICK, plan_interval_s=60.0, journal_interval_s=0.005),
-        Ports(
-            open_source=lambda dispatcher, notify: BacklogSource(LOGS, dispatcher, notify),
-            committer=Group({0: None}),
-            lock=fence,
-            read_committed=dict,
-            dead_letters=Letters(),
-        ),
-        lambda status: records.beat(),
+    held = Held(
+        plan=plan,
+        file=records,
+        handler=guarded(LoadedHandler(plan.handler, handler), lambda: fence.sure and may_begin()),
+        running=replace(QUICK, plan_interval_s=60.0, journal_interval_s=0.005),
+        committer=Group({0: None}),
+        lock=fence,
+        read_committed=dict,
+        observe=lambda status: records.beat(),
     )
+    ports = Ports(lambda dispatcher, notify: BacklogSource(LOGS, dispatcher, notify), Letters())
+    drain = LocalDrain(held, ports)
     with not_for_ever():
         summary = drain.run()
     fence.stop()

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ AT: Place = (0, 40, 0)  # where the signal comes
 BACKLOG = log_of(*([f"k{n % 30}", f"x{n}"] for n in range(300)))
 AT_ONCE = 8
 PATIENT = LocalSettings(concurrency=AT_ONCE, plan_interval_s=60, grace_s=60)
+UNWRITTEN = replace(PATIENT, journal_interval_s=60)  # by the time when it is stopped
 
 
 def interrupt(number: signal.Signals = signal.SIGINT) -> None:
@@ -134,13 +136,12 @@ def test_two_signals_stop_at_once_and_the_journal_has_the_rest(
     kind: type[OnTheLoop | OnThreads], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
-    monkeypatch.setattr(checkpointer, "JOURNAL_INTERVAL_S", 60)  # so that all is unwritten by then
 
     def again(status: Status) -> None:
         if status.stopping is not None and not rehearsal.statuses[-2].stopping:
             interrupt()
 
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, PATIENT, observe=again)
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, UNWRITTEN, observe=again)
     handler, leave = staying(kind, interrupt)
 
     summary = rehearsal.drain(handler)
@@ -302,10 +303,9 @@ def test_a_sighup_beside_another_signal_is_not_asking_twice(
 
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_what_finished_is_in_the_journal_before_the_handler_is_closed(
-    interrupted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    interrupted: bool, tmp_path: Path
 ) -> None:
     """A close() may take long, hang or crash; what was handled is not handled again for that."""
-    monkeypatch.setattr(checkpointer, "JOURNAL_INTERVAL_S", 60)
     known: list[set[Place]] = []
 
     async def stop(sub: SubMessage) -> None:
@@ -317,7 +317,7 @@ def test_what_finished_is_in_the_journal_before_the_handler_is_closed(
         async def close(self) -> None:  # type: ignore[override]
             known.append(rehearsal.finished_by_the_plan())
 
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, PATIENT)
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, UNWRITTEN)
     handler = Closing(stop)
 
     rehearsal.drain(handler)

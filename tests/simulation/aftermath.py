@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Outcome
-from drainer.engine.checkpointer import JOURNAL_INTERVAL_S
+from drainer.engine.settings import JOURNAL_INTERVAL_S
 from drainer.engine.status import Summary
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
