@@ -29,32 +29,43 @@ class Check:
 
 
 def examine(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool = False) -> list[Check]:
-    """Looks at everything that must be true for the plan to be resumed; touches nothing.
+    """Checks all that must be true for the plan to be resumed, up to what is not; touches nothing.
 
     ``gap_accepted`` lets pending records be gone.
     """
     plan = loaded.plan
-    torn = "; what follows a torn one is left out" if loaded.journal_torn else ""
-    checks = [
-        Check("the plan is whole: its digest matches"),
-        _try("its account adds up", _account, cluster, loaded),
-        Check(f"its journal adds {loaded.journal_records} records{torn}"),
-        *_of_lost(loaded),
-        *_of_tasks(loaded),
-        _try(f"the cluster is the plan's own ({plan.cluster_id})", _cluster, cluster, loaded),
+    torn = "; what follows a torn one is left out"
+    looks: list[tuple[str, Callable[[Cluster, LoadedPlan], object] | None]] = [
+        ("the plan is whole: its digest matches", None),
+        ("its account adds up", _account),
+        (
+            f"its journal adds {loaded.journal_records} records{torn * loaded.journal_torn}",
+            None,
+        ),
     ]
-    if checks[-1].ok:
-        checks.append(_try(f"topic {plan.topic} has the plan's id", _topic, cluster, loaded))
-    if checks[-1].ok:
-        pending = "what is pending" if gap_accepted else "all that is pending"
-        look = partial(_log, gap_accepted=gap_accepted)
-        checks.append(_try(f"{pending} is still in the log", look, cluster, loaded))
-    if checks[-1].ok:
-        checks.append(_try("its records are those of then", _same_records, cluster, loaded))
-    if checks[-1].ok:
-        checks.append(_try(f"group {plan.group} has no members", _group, cluster, loaded))
-        standing = "the group stands where this drain put it"
-        checks.append(_try(standing, group_offsets, cluster, loaded))
+    if plan.lost:
+        lost = f"it says what retention deleted before it was handled: {name_lost(plan.lost)}"
+        looks.append((lost, None))
+    if (state := loaded.written.state) is not None:
+        adds = f"adds {loaded.state_records} records{torn * loaded.state_torn}"
+        looks.append((f"its state at {state.uri} {adds}", None))
+    pending = "what is pending" if gap_accepted else "all that is pending"
+    looks += [
+        (f"the cluster is the plan's own ({plan.cluster_id})", _cluster),
+        (f"topic {plan.topic} has the plan's id", _topic),
+        (f"{pending} is still in the log", partial(_log, gap_accepted=gap_accepted)),
+        ("its records are those of then", _same_records),
+        (f"group {plan.group} has no members", _group),
+        ("the group stands where this drain put it", group_offsets),
+    ]
+    checks: list[Check] = []
+    for text, look in looks:
+        try:
+            if look is not None:
+                look(cluster, loaded)
+        except (PlanRefused, GroupActive) as error:
+            return [*checks, Check(text, error)]
+        checks.append(Check(text))
     return checks
 
 
@@ -65,36 +76,11 @@ def insist_on_place(cluster: Cluster, loaded: LoadedPlan) -> None:
         look(cluster, loaded)
 
 
-def _of_tasks(loaded: LoadedPlan) -> list[Check]:
-    reference = loaded.written.state
-    if reference is None:
-        return []
-    torn = "; what follows a torn one is left out" if loaded.state_torn else ""
-    return [Check(f"its state at {reference.uri} adds {loaded.state_records} records{torn}")]
-
-
-def _of_lost(loaded: LoadedPlan) -> list[Check]:
-    if not loaded.plan.lost:
-        return []
-    told = name_lost(loaded.plan.lost)
-    return [Check(f"it says what retention deleted before it was handled: {told}")]
-
-
 def insist(checks: list[Check]) -> None:
     """Raises the error of the first check that does not hold."""
     for check in checks:
         if check.error is not None:
             raise check.error
-
-
-def _try(
-    text: str, look: Callable[[Cluster, LoadedPlan], object], cluster: Cluster, loaded: LoadedPlan
-) -> Check:
-    try:
-        look(cluster, loaded)
-    except (PlanRefused, GroupActive) as error:
-        return Check(text, error)
-    return Check(text)
 
 
 def _account(_: Cluster, loaded: LoadedPlan) -> None:
