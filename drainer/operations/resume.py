@@ -12,7 +12,6 @@ from drainer.core.transaction import told_of
 from drainer.engine.preview import PartitionAction
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.settings import LocalSettings
-from drainer.errors import PlanRefused
 from drainer.kafka.backlog import held_back
 from drainer.kafka.cluster import Cluster
 from drainer.loader import LoadedHandler, load_handler
@@ -122,16 +121,11 @@ def prepare_resume(
 def going_on(prepared: Prepared, loaded: LoadedPlan, now: str) -> Prepared:
     """The drain that was prepared, with what the plan has gained since it was looked at.
 
-    Raises PlanRefused when that can't be, for a redrive.
+    It is no redrive: those have no tasks.
     """
     plan = prepared.plan
     if prepared.seen is not None and loaded.plan == prepared.seen.plan:
         return prepared
-    if plan.redrive is not None:
-        raise PlanRefused(
-            "tasks have reported more since the plan was looked at",
-            hint="say the same again; they have ended now",
-        )
     park = plan.failures.after_dead is AfterDead.PARK
     begun = replace(
         loaded.plan,
