@@ -8,7 +8,7 @@ is in the plan.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from time import monotonic
 
@@ -60,23 +60,22 @@ class SparkDrain:
 
         Raises Refused when Spark can't be started; else as ``Lifecycle.run``.
         """
-        try:
-            with refusing():
-                on = drain_session(self._spark, self._plan.drain_id)
-        except KeyboardInterrupt:
-            raise Signalled("interrupted while Spark was starting; nothing was handled") from None
-        # No more of them than calls are asked for: each makes one at least.
-        tasks = min(on.tasks, self._most(self._running))
-        self._jobs, self._tasks, self._slots = Jobs(on.session), tasks, on.slots
-        try:
+        with ExitStack() as opened:
+            try:
+                with refusing():
+                    on = opened.enter_context(drain_session(self._spark, self._plan.drain_id))
+            except KeyboardInterrupt:
+                raise Signalled(
+                    "interrupted while Spark was starting; nothing was handled"
+                ) from None
+            session, tasks, self._slots = on
+            # No more of them than calls are asked for: each makes one at least.
+            self._tasks = min(tasks, self._most(self._running))
+            self._jobs = Jobs(session)
             with event_loop() as loop:
-                context = on.session.sparkContext
+                context = session.sparkContext
                 self._prepare_run(ship(context, self._handler, self._spark.archives))
                 return loop.run_until_complete(self._life.run())
-        finally:
-            if on.owned:
-                with suppress(DrainerError):
-                    self._jobs.stop()
 
     def _prepare_run(self, shipped: Shipped) -> None:
         plan, running = self._plan, self._running

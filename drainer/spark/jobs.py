@@ -206,11 +206,6 @@ class Jobs:
         with _stopping():
             self._context.cancelJobGroup(name)
 
-    def stop(self) -> None:
-        """Ends the session."""
-        with _stopping():
-            self._session.stop()
-
 
 def _prepared(frame: DataFrame, manifests: Sequence[Manifest]) -> PreparedWave:
     by_partition: dict[int, list[Manifest]] = {}

@@ -10,8 +10,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from py4j import java_gateway  # type: ignore[import-untyped]
@@ -20,10 +20,13 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from drainer.errors import DrainerError
 from drainer.kafka.settings import hides
+from drainer.spark.failure import spark_failures
 from drainer.spark.settings import (
     DRAIN_LAWS,
     LAWS,
+    SparkLook,
     SparkSettings,
     check_conf,
     java_for_spark,
@@ -56,40 +59,47 @@ EXECUTORS_S, QUIET_S, LOOK_S = 30.0, 3.0, 0.2  # for executors to come; no more 
 READERS = 8  # of so many slots one reads ahead while the others handle
 
 
-@dataclass(frozen=True, slots=True)
-class DrainSession:
-    """A session for a drain.
-
-    ``tasks`` is how many are to handle at once, ``slots`` how many tasks of any kind can run.
-    ``owned`` says that it was begun for the drain, and ends with it.
-    """
-
-    session: SparkSession
-    tasks: int
-    slots: int
-    owned: bool
-
-
-def drain_session(settings: SparkSettings, drain_id: str) -> DrainSession:
-    """The session that runs in this process, or a new one.
-
-    Some slots are kept for reading the next wave meanwhile. A local master gets one more than it
-    says for that: reading takes a core for a small part of the time only.
+@contextmanager
+def session_on(
+    look: SparkLook, name: str, conf: Mapping[str, str] | None = None
+) -> Iterator[tuple[SparkSession, int]]:
+    """The session that runs in this process, or a new one that ends with the block; and how many
+    tasks of it can run at once.
 
     Raises UsageError and Refused as ``spark_session`` does.
     """
-    master = settings.master
-    local = _LOCAL.fullmatch(master)
+    owned = SparkSession.getActiveSession() is None
+    conf = {**(conf or {}), **(LOCAL_CONF if look.is_local else {}), **look.conf}
+    java = LOCAL_JAVA if look.is_local else ""
+    with spark_failures():
+        session = spark_session(look.master, name, conf, log="off", java=java)
+    try:
+        with spark_failures():
+            slots = slots_of(session.sparkContext, wait=owned and not look.is_local)
+        yield session, slots
+    finally:
+        if owned:
+            with suppress(DrainerError), spark_failures():
+                session.stop()
+
+
+@contextmanager
+def drain_session(
+    settings: SparkSettings, drain_id: str
+) -> Iterator[tuple[SparkSession, int, int]]:
+    """A session as ``session_on``, how many tasks of it are to handle at once, and how many of any
+    kind can run.
+
+    Some slots are kept for reading the next wave meanwhile. A local master gets one more than it
+    says for that: reading takes a core for a small part of the time only.
+    """
+    local = _LOCAL.fullmatch(settings.master)
     if local is not None:
         cores = (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
         master = f"local[{cores + 1},{local[2] or FAILURES_MOST}]"
-    owned = SparkSession.getActiveSession() is None
-    conf = {**_OF_DRAINS, **(LOCAL_CONF if settings.is_local else {}), **settings.conf}
-    java = LOCAL_JAVA if settings.is_local else ""
-    session = spark_session(master, f"drainer {drain_id}", conf, log="off", java=java)
-    slots = slots_of(session.sparkContext, wait=owned and not settings.is_local)
-    tasks = settings.tasks or max(1, slots - max(1, slots // READERS))
-    return DrainSession(session, tasks, slots, owned)
+        settings = replace(settings, master=master)
+    with session_on(settings, f"drainer {drain_id}", _OF_DRAINS) as (session, slots):
+        yield session, settings.tasks or max(1, slots - max(1, slots // READERS)), slots
 
 
 def slots_of(context: SparkContext, *, wait: bool) -> int:

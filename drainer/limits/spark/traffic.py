@@ -25,7 +25,7 @@ from drainer.limits.spark.traffic_coordinator import TrafficCoordinator, Traffic
 from drainer.limits.trials import Observe
 from drainer.loader import describe
 from drainer.spark.failure import spark_failures
-from drainer.spark.session import LOCAL_CONF, LOCAL_JAVA, slots_of, spark_session
+from drainer.spark.session import session_on
 from drainer.spark.settings import SparkLook
 
 NAME = "drainer limits"
@@ -59,22 +59,16 @@ class TrafficHost:
         self._jmx = jmx
 
     def __enter__(self) -> Self:
-        self._owned = SparkSession.getActiveSession() is None
-        conf = {**(LOCAL_CONF if self._place.is_local else {}), **self._place.conf}
-        java = LOCAL_JAVA if self._place.is_local else ""
-        self._session = spark_session(self._place.master, NAME, conf, log="off", java=java)
+        self._opened = ExitStack()
+        self._session, self._slots = self._opened.enter_context(session_on(self._place, NAME))
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._owned:
-            with suppress(DrainerError), spark_failures():
-                self._session.stop()
+        self._opened.close()
 
     def traffic(self, topic: str, groups: int) -> SparkTraffic:
         """Traffic on this topic, of as many tasks as can run at once."""
-        with spark_failures():
-            context = self._session.sparkContext
-            slots = slots_of(context, wait=self._owned and not self._place.is_local)
+        slots = self._slots
         tasks = self._place.tasks or slots
         if self._place.is_local and tasks > slots:  # elsewhere executors may come yet
             raise Refused(

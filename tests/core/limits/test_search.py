@@ -72,9 +72,8 @@ def test_what_was_overloaded_more_often_than_not_is_not_called_safe() -> None:
 
 
 @pytest.mark.parametrize("lying", range(10))
-@pytest.mark.parametrize("boundary", [41.5, 130.5, 555.5])
-def test_a_bound_that_was_wrong_at_first_is_found_out(lying: int, boundary: float) -> None:
-    cluster = Cluster(boundary, seed=0, noise=0, lying=frozenset({lying}))
+def test_a_bound_that_was_wrong_at_first_is_found_out(lying: int) -> None:
+    cluster = Cluster(130.5, seed=0, noise=0, lying=frozenset({lying}))
 
     found = searched(cluster, Search(1_000, PRECISION)).found()
 
@@ -157,7 +156,7 @@ def test_the_most_is_not_tried_when_less_overloads() -> None:
     assert max(tried) < 500
 
 
-@pytest.mark.parametrize("can", [0, 1, 2, 17, 90, 300])
+@pytest.mark.parametrize("can", [0, 2, 90])
 def test_clients_that_can_do_no_more_give_a_lower_bound(can: int) -> None:
     search = Search(1_000, PRECISION)
     while (producers := search.next()) is not None:
