@@ -35,7 +35,7 @@ from drainer.operations.drain import drain
 from drainer.operations.start import Prepared, nothing_to_drain
 from drainer.policy.rate_cap import CapCurve
 from drainer.view.live import ProgressView, progress_view
-from drainer.view.preview import show_preview
+from drainer.view.preview import preview_page
 from drainer.view.report.file import ReportFile, write_drain_report
 from drainer.view.summary import show_cut_short, show_summary
 from drainer.view.terminal import Terminal
@@ -85,7 +85,7 @@ def preview_and_drain(
     report: ReportFile | None = None,
 ) -> int:
     """Shows what was prepared, and drains it once a person said yes; gives the exit code."""
-    show_preview(terminal, prepared.action)
+    terminal.present(preview_page(prepared.action))
     if dry_run:
         tell_dry_run(terminal, prepared.action, report=report)
         return EXIT_DONE

@@ -24,7 +24,7 @@ from drainer.operations.plan import (
     undo_moves,
 )
 from drainer.store.plan_file import NotOwnPlan, PlanFile
-from drainer.view.plan import show_checks, show_plan
+from drainer.view.plan import plan_page, show_checks
 from drainer.view.terminal import Terminal
 
 Speaking: TypeAlias = Annotated[Terminal, without("quiet")]
@@ -52,7 +52,7 @@ def show(plan: PlanArgument, terminal: Speaking) -> None:
     if terminal.json:
         terminal.data(loaded.plan.as_json())
     else:
-        show_plan(terminal, loaded.plan, plan)
+        terminal.present(plan_page(loaded.plan, plan))
 
 
 @app.command()
@@ -91,7 +91,7 @@ def take(
     """
     file, target = PlanFile(plan), PlanFile(to or plan)
     loaded = file.load(anybodys=True)
-    show_plan(terminal, loaded.plan)
+    terminal.present(plan_page(loaded.plan))
     insist_on_yes(terminal, "Take this plan as your own?", yes=yes)
     mine = load_handler(handler).absolute_reference if handler else None
     take_plan(file, loaded, target, mine)

@@ -36,7 +36,7 @@ from drainer.store.plan_file import PlanFile
 from drainer.view.figures import count, duration
 from drainer.view.live import progress_view
 from drainer.view.page import Bars
-from drainer.view.preview import show_preview
+from drainer.view.preview import preview_page
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
 
@@ -184,7 +184,7 @@ def perform(terminal: Terminal, story: Demo, cluster: Cluster) -> None:
         estimates = _estimate(terminal, story)
         terminal.say("Drain it; Ctrl-C part-way")
         prepared = story.prepare(cluster)
-        show_preview(terminal, prepared.action)
+        terminal.present(preview_page(prepared.action))
         with progress_view(terminal) as view:
             first = story.drain(cluster, prepared, view.update, terminal.say, interrupt=True)
         show_summary(terminal, first)

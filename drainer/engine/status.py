@@ -117,14 +117,14 @@ class RuleStatus:
 class Reason(Enum):
     """Why a drain is too slow, the first that holds."""
 
-    PASSED = "the deadline has passed"
-    OUTAGE = "the downstream or the broker is failing"
-    LANE = "the hottest lane"
-    RATE = "--rate"
-    CONCURRENCY = "concurrency"
-    RETRIES = "retries"
-    FETCH = "the fetch"
-    CPU = "this process"
+    PASSED = "it has passed"
+    OUTAGE = "it waits out trouble"
+    LANE = "few sub-keys are left, and go one at a time"
+    RATE = "--rate holds it back: stop it, and resume with a higher one"
+    CONCURRENCY = "every worker is busy"
+    RETRIES = "it waits for retries"
+    FETCH = "workers wait for messages: the broker does not send them faster"
+    CPU = "this process has no processor time left"
 
 
 @dataclass(frozen=True, slots=True)

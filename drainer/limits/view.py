@@ -20,7 +20,6 @@ from drainer.view.layout import safe
 from drainer.view.page import (
     BAD,
     OK,
-    Card,
     Cell,
     Column,
     Counts,
@@ -122,7 +121,7 @@ def limits_page(limits: Limits, path: Path) -> Page:
         subject=f"{figures.counted(limits.brokers, 'broker')} of cluster {limits.cluster_id}",
         warnings=(*unfinished, *warnings(limits)),
         cards=tuple(
-            Card(
+            Field(
                 figures.size(each.message_bytes),
                 f"{_rate(each)}/s",
                 f"messages; {limits.mb_per_s_a_broker(each):,.1f} MB/s a broker",

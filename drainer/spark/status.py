@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,28 +106,30 @@ class SparkStatus:
         if not self.tasks:
             return []
         shown = self.slowest[: min(room, TASKS_SHOWN)]
-        columns = (
-            ("task", [task.claim for task in shown]),
-            ("busy", [figures.count(task.running) for task in shown]),
-            ("lanes wait", [figures.count(task.ready) for task in shown]),
-            ("finished", [figures.count(task.finished) for task in shown]),
-            ("per s", [figures.rate(task.rate) for task in shown]),
-        )
-        widths = [max(len(title), *map(len, cells)) for title, cells in columns]
         state = max(5, *(len(task.state) for task in shown))
+        heading, *cells = figures.aligned(
+            [
+                ("task", "doing".ljust(state), "busy", "lanes wait", "finished", "per s"),
+                *(
+                    (
+                        task.claim,
+                        task.state.ljust(state),
+                        figures.count(task.running),
+                        figures.count(task.ready),
+                        figures.count(task.finished),
+                        figures.rate(task.rate),
+                    )
+                    for task in shown
+                ),
+            ]
+        )
         several_hosts = len({task.host for task in self.tasks}) > 1
-
-        def line(words: Sequence[str], doing: str) -> str:
-            first, *rest = (word.rjust(width) for word, width in zip(words, widths, strict=True))
-            return "  ".join((first, doing.ljust(state), *rest))
-
-        rows: list[Pieces] = [[(line([title for title, _ in columns], "doing"), Tone.QUIET)]]
-        for row, task in enumerate(shown):
-            text = line([cells[row] for _, cells in columns], task.state)
+        rows: list[Pieces] = [[("  ".join(heading), Tone.QUIET)]]
+        for task, row in zip(shown, cells, strict=True):
             late = Tone.WARN if task.straggler else Tone.QUIET
             tone = late if task.straggler or task.state == ENDED else Tone.PLAIN
             note = _note(task, several_hosts)
-            rows.append([(text, tone), (f"  {note}" if note else "", late)])
+            rows.append([("  ".join(row), tone), (f"  {note}" if note else "", late)])
         if more := len(self.tasks) - len(shown):
             total = f"of all {figures.count(len(self.tasks))}: {self._states}"
             rows.append([(f"and {figures.count(more)} more; {total}", Tone.QUIET)])

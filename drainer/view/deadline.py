@@ -48,18 +48,5 @@ def _why(seen: Outlook, hottest: tuple[Hashable, int] | None) -> str:
         )
     if seen.reason is Reason.CONCURRENCY:
         more = "" if seen.concurrency is None else f" (about {figures.count(seen.concurrency)})"
-        return f"every worker is busy: stop it, and resume with more --concurrency{more}"
-    return _REASONS[seen.reason]
-
-
-_REASONS: dict[Reason | None, str] = {
-    None: "it is too slow",
-    Reason.PASSED: "it has passed",
-    Reason.OUTAGE: "it waits out trouble",
-    Reason.LANE: "few sub-keys are left, and go one at a time",
-    Reason.RATE: "--rate holds it back: stop it, and resume with a higher one",
-    Reason.CONCURRENCY: "every worker is busy",
-    Reason.RETRIES: "it waits for retries",
-    Reason.FETCH: "workers wait for messages: the broker does not send them faster",
-    Reason.CPU: "this process has no processor time left",
-}
+        return f"{Reason.CONCURRENCY.value}: stop it, and resume with more --concurrency{more}"
+    return "it is too slow" if seen.reason is None else seen.reason.value

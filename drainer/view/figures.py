@@ -6,7 +6,7 @@ Counts carry thousands separators. Offsets do not: they are copied into other Ka
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from datetime import datetime
 
 from drainer.core.latency import Latency
@@ -141,6 +141,12 @@ def shorten(text: str, width: int) -> str:
         return "…"[:width]
     tail = (width - 1) // 2
     return text[: width - 1 - tail] + "…" + text[len(text) - tail :]
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The cells of a table, each as wide as the widest of its column, to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [[cell.rjust(n) for cell, n in zip(row, widths, strict=True)] for row in rows]
 
 
 def sub_key(key: Hashable, width: int = 24) -> str:

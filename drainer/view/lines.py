@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from heapq import nsmallest
-from types import TracebackType
 from typing import Self
 
 from drainer.core.codec import builtins
@@ -39,12 +38,7 @@ class LineView:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._last is not None and self._last is not self._said:
             self._say(self._last)
 

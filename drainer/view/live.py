@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import sys
-import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import TextIO, cast
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -18,6 +15,7 @@ from drainer.engine.status import Status
 from drainer.view.lines import LineView
 from drainer.view.log import LogTerminal
 from drainer.view.panel import StatusPanel
+from drainer.view.streams import StandIn
 from drainer.view.terminal import Terminal
 
 
@@ -55,12 +53,7 @@ class LiveView:
         self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._streams.close()
         if self._live is None:
             if self._last is not None:
@@ -97,7 +90,7 @@ class _Raw:
         yield Segment(self._text)
 
 
-class HeldOutput(io.TextIOBase):
+class HeldOutput(StandIn):
     """Stands in for stdout and stderr while a live view runs, so that a ``print`` in a handler
     neither tears the frame nor costs one.
 
@@ -106,10 +99,9 @@ class HeldOutput(io.TextIOBase):
     """
 
     def __init__(self, real: TextIO, full: Callable[[], None], limit: int = 1 << 20) -> None:
-        self._real = real
+        super().__init__(real)
         self._full = full
         self._limit = limit
-        self._lock = threading.Lock()
         self._held: list[str] = []
         self._size = 0
 
@@ -132,19 +124,6 @@ class HeldOutput(io.TextIOBase):
             self._held = [tail] if tail else []
             self._size = len(tail)
         return lines + end
-
-    def isatty(self) -> bool:
-        return self._real.isatty()
-
-    def fileno(self) -> int:
-        return self._real.fileno()
-
-    def writable(self) -> bool:
-        return True
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return self._real.encoding
 
 
 ProgressView = LineView | LiveView

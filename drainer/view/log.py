@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import logging
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 from datetime import UTC, datetime
@@ -21,6 +20,7 @@ from rich.console import Console, RenderableType
 from drainer.escape import json_text
 from drainer.view.layout import safe
 from drainer.view.page import Page, Tone
+from drainer.view.streams import StandIn
 from drainer.view.terminal import Terminal
 
 OURS = "drainer"  # the name of the terminal's logger, and above those of other packages
@@ -135,25 +135,13 @@ class _Formatter(BaseJsonFormatter):
         return json_text(log_data)
 
 
-class _Printed(io.TextIOBase):
+class _Printed(StandIn):
     """Takes what is printed, and gives it to the log line by line."""
 
     def __init__(self, real: TextIO, logger: logging.Logger) -> None:
-        self._real = real
+        super().__init__(real)
         self._logger = logger
-        self._lock = threading.Lock()
         self._begun = ""
-
-    def writable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        # For a child process of the handler's, whose output is its own.
-        return self._real.fileno()
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return self._real.encoding
 
     def write(self, text: str) -> int:
         with self._lock:

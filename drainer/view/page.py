@@ -153,14 +153,6 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
-    """A line across a plot: what should not be passed."""
-
-    value: float
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
 class Plot:
     """Series over one x; ``tells`` is what is to be seen, and is read out.
 
@@ -176,7 +168,6 @@ class Plot:
     unit: str = ""
     log: bool = False
     stacked: bool = False
-    limit: Limit | None = None
 
 
 Item = Line | Field | Table | Bars | Plot
@@ -189,16 +180,6 @@ class Section:
     title: str
     items: tuple[Item, ...]
     about: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """One of the figures that are asked for first."""
-
-    label: str
-    value: str
-    note: str = ""
-    tone: Tone = Tone.PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +202,7 @@ class Page:
         headline: the answer, in one line; its tone is the verdict.
         details: what belongs right below it.
         warnings: what can't wait.
-        cards: the figures of the headline, for a page that has room for them.
+        cards: the figures that are asked for first, for a page that has room for them.
         cause: what stopped it, when something did.
         ways_on: the commands to go on with.
         times: when it began and ended, or when it was looked at, in the zone to tell it in.
@@ -235,7 +216,7 @@ class Page:
     subject: str = ""
     details: tuple[Line, ...] = ()
     warnings: tuple[str, ...] = ()
-    cards: tuple[Card, ...] = ()
+    cards: tuple[Field, ...] = ()
     cause: DrainerError | None = None
     hints: tuple[str, ...] = ()
     ways_on: tuple[WayOn, ...] = ()

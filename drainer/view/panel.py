@@ -241,9 +241,8 @@ def _partitions(partitions: Sequence[PartitionStatus], width: int, room: int) ->
             for part in shown
         ),
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    bar = width - sum(widths) - 2 * len(widths) - 8
-    heading, *cells = ([c.rjust(w) for c, w in zip(row, widths, strict=True)] for row in rows)
+    heading, *cells = figures.aligned(rows)
+    bar = width - sum(map(len, heading)) - 2 * len(heading) - 8
     yield [(heading[0] + " " * max(0, bar + 10) + "  ".join(heading[1:]), Tone.QUIET)]
     for part, row in zip(shown, cells, strict=True):
         share = share_finished((part,))

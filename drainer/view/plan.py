@@ -18,13 +18,8 @@ from drainer.view.terminal import Terminal
 PARKED_SHOWN, PARKED_WIDTH = 3, 24  # lanes, and characters of each
 
 
-def show_plan(terminal: Terminal, plan: OffsetPlan, path: Path | None = None) -> None:
-    """How far a drain has come, and with a path the commands that go on from it."""
-    terminal.present(plan_page(plan, path))
-
-
 def plan_page(plan: OffsetPlan, path: Path | None = None) -> Page:
-    """How far a drain has come, and what it was to do."""
+    """How far a drain has come, what it was to do, and with a path how to go on from it."""
     subject = f"{plan.topic}, for group {plan.group}"
     left = sum(map(plan.to_go, plan.partitions))
     head = Line(f"at most {figures.counted(left, 'offset')} to go", Tone.WARN)

@@ -24,11 +24,6 @@ _ORDERS = {
 _STATES = {"empty": "no members", "dead": "no such group yet"}
 
 
-def show_preview(terminal: Terminal, action: Preview) -> None:
-    """Warnings first, then the backlog, what it is drained with, the checks, and the way back."""
-    terminal.present(preview_page(action))
-
-
 def preview_page(action: Preview) -> Page:
     """What a drain is about to do, and with what."""
     parts = figures.counted(len(action.partitions), "partition")

@@ -13,7 +13,8 @@ import io
 import os
 import select
 import sys
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, TextIO
 
 from drainer.escape import UNENCODABLE
 
@@ -50,6 +51,27 @@ class SafeStream(io.RawIOBase):
             except OSError as error:
                 self.lost = error
                 return memoryview(data).nbytes
+
+
+class StandIn(io.TextIOBase):
+    """Takes the place of a text stream while a view runs. A child process gets the real one."""
+
+    def __init__(self, real: TextIO) -> None:
+        self._real = real
+        self._lock = threading.Lock()
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return self._real.isatty()
+
+    def fileno(self) -> int:
+        return self._real.fileno()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._real.encoding
 
 
 class _Lasting(io.TextIOWrapper):

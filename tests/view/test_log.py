@@ -20,7 +20,7 @@ from drainer.engine.status import FailureStatus
 from drainer.errors import HandleFailed, LockHeld
 from drainer.view.live import progress_view
 from drainer.view.log import LogTerminal, logging_as_json
-from drainer.view.preview import show_preview
+from drainer.view.preview import preview_page
 from drainer.view.summary import account, show_summary
 from view.samples import action, status, summary
 
@@ -87,7 +87,7 @@ def test_debug_puts_the_traceback_into_a_field() -> None:
 
 def test_the_preview_is_one_event() -> None:
     with Log() as (terminal, log):
-        show_preview(terminal, action(3, warnings=("retention is near",)))
+        terminal.present(preview_page(action(3, warnings=("retention is near",))))
 
     warning, plan = log.lines
     assert warning["message"] == "retention is near"

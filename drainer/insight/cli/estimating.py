@@ -47,7 +47,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.store.plan_file import PlanFile
 from drainer.view.live import progress_view
-from drainer.view.preview import show_preview
+from drainer.view.preview import preview_page
 from drainer.view.report.file import ReportFile
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
@@ -175,7 +175,7 @@ def estimate_dry_run(
         else:
             found = estimate(backlog, measured, request, question, datetime.now(UTC), terminal.say)
     except Refused as error:
-        show_preview(terminal, action)
+        terminal.present(preview_page(action))
         terminal.say("")
         terminal.warn(f"no estimate: {error}")
         return action, {"estimate": None}
@@ -184,7 +184,7 @@ def estimate_dry_run(
     too_near = expiry_warning(measured.expiry, None if found is None else found.asked.seconds)
     if too_near is not None:
         action = replace(action, warnings=(too_near, *action.warnings))
-    show_preview(terminal, action)
+    terminal.present(preview_page(action))
     terminal.say("")
     if action.engine.is_spark:
         terminal.warn("the times below are those of this process: for Spark there is no estimate")
@@ -224,7 +224,7 @@ def send_canary_and_estimate(
         if terminal.json:
             terminal.data({**head_of(request), "canary": None, "estimate": found.as_json()})
         return EXIT_DONE
-    show_preview(terminal, action)
+    terminal.present(preview_page(action))
     messages = f"{min(first, action.offsets):,} message{'' if first == 1 else 's'}"
     insist_on_yes(
         terminal,

@@ -19,12 +19,10 @@ from drainer.view import figures
 from drainer.view.page import (
     BAD,
     OK,
-    Card,
     Cell,
     Column,
     Counts,
     Field,
-    Limit,
     Line,
     Page,
     Plot,
@@ -70,11 +68,6 @@ def estimate_page(found: Estimate, *, warned: bool = False) -> Page:
     """How long a drain will take, what binds, and what could be done."""
     too_near = None if warned else expiry_warning(found.measured.expiry, found.asked.seconds)
     empty = not found.workload.messages
-    limit = None
-    if found.verdict is not None and found.verdict.left_s > 0:
-        limit = Limit(
-            found.verdict.left_s, f"the deadline, in {figures.duration(found.verdict.left_s)}"
-        )
     return Page(
         f"Estimate: {found.request.topic} for {found.request.group}",
         _headline(found),
@@ -92,7 +85,7 @@ def estimate_page(found: Estimate, *, warned: bool = False) -> Page:
             ),
             section("By order", _orders(found)),
             section("By concurrency", _table(found)),
-            section("How long", _plot(found, limit)),
+            section("How long", _plot(found)),
             section("What it rests on", _grounds(found)),
         ),
         subject=f"Draining {found.request.topic} for group {found.request.group}",
@@ -200,15 +193,15 @@ def _headline(estimate: Estimate) -> Line:
     return Line(f"takes about {figures.duration(asked.seconds)}", Tone.STRONG, note=what)
 
 
-def _cards(found: Estimate) -> tuple[Card, ...]:
+def _cards(found: Estimate) -> tuple[Field, ...]:
     asked, workload = found.asked, found.workload
     about = "" if workload.whole else "~"
     return (
-        Card("Takes about", figures.duration(asked.seconds)),
-        Card("Messages", about + figures.count(workload.messages)),
-        Card("Sub-messages", about + figures.count(round(workload.sub_messages))),
-        Card("At once", figures.count(asked.concurrency), "concurrency"),
-        Card("Hottest lane alone", figures.duration(asked.serial_s), "one after the other"),
+        Field("Takes about", figures.duration(asked.seconds)),
+        Field("Messages", about + figures.count(workload.messages)),
+        Field("Sub-messages", about + figures.count(round(workload.sub_messages))),
+        Field("At once", figures.count(asked.concurrency), "concurrency"),
+        Field("Hottest lane alone", figures.duration(asked.serial_s), "one after the other"),
     )
 
 
@@ -261,9 +254,17 @@ def _asked(text: str, asked: bool) -> Cell:
     return Cell(text, Tone.STRONG if asked else Tone.PLAIN)
 
 
-def _plot(found: Estimate, limit: Limit | None) -> Plot:
+def _plot(found: Estimate) -> Plot:
     seconds = [each.seconds for each in found.table]
     fastest = found.table[min(range(len(seconds)), key=seconds.__getitem__)]
+    alone = [each.serial_s for each in found.table]
+    lines = [
+        Series("takes", seconds),
+        Series("the hottest lane alone", alone, "c5", dashed=True),
+    ]
+    if found.verdict is not None and (left_s := found.verdict.left_s) > 0:
+        name = f"the deadline, in {figures.duration(left_s)}"
+        lines.append(Series(name, [left_s] * len(seconds), "bad", dashed=True))
     return Plot(
         "by-concurrency",
         "By concurrency",
@@ -271,15 +272,9 @@ def _plot(found: Estimate, limit: Limit | None) -> Plot:
         f" of these is {figures.duration(fastest.seconds)}, with"
         f" {figures.count(fastest.concurrency)}.",
         Counts([each.concurrency for each in found.table], "concurrency, logarithmic"),
-        [
-            Series("takes", seconds),
-            Series(
-                "the hottest lane alone", [each.serial_s for each in found.table], "c5", dashed=True
-            ),
-        ],
+        lines,
         "s",
         log=max(seconds) > LOG_FROM * max(min(seconds), 1e-9),
-        limit=limit,
     )
 
 

@@ -15,7 +15,6 @@ from drainer.view import figures
 from drainer.view.page import (
     SHOWN,
     Bars,
-    Card,
     Cell,
     Column,
     Field,
@@ -159,17 +158,17 @@ def _headline(found: Inspection) -> Line:
     return Line(state, Tone.STRONG)
 
 
-def _cards(found: Inspection) -> tuple[Card, ...]:
+def _cards(found: Inspection) -> tuple[Field, ...]:
     about, kept, subs = _about(found), found.retention_s, found.sub_messages
     return (
-        Card("Messages", about + figures.count(found.messages)),
-        Card("Keys and values", about + figures.size(found.bytes)),
-        *([Card("Sub-messages", about + figures.count(round(subs.value)))] if subs else []),
-        Card("Oldest", figures.duration(found.age_s)),
-        Card("Arriving now", f"{figures.rate(found.arrivals_per_s)}/s", "offsets"),
-        Card("Kept for", "-", "retention does not reach it, or drainer can't tell")
+        Field("Messages", about + figures.count(found.messages)),
+        Field("Keys and values", about + figures.size(found.bytes)),
+        *([Field("Sub-messages", about + figures.count(round(subs.value)))] if subs else []),
+        Field("Oldest", figures.duration(found.age_s)),
+        Field("Arriving now", f"{figures.rate(found.arrivals_per_s)}/s", "offsets"),
+        Field("Kept for", "-", "retention does not reach it, or drainer can't tell")
         if kept is None
-        else Card("Kept for", figures.duration(kept), "head of the backlog, at the earliest"),
+        else Field("Kept for", figures.duration(kept), "head of the backlog, at the earliest"),
     )
 
 

@@ -156,8 +156,6 @@ def _curve(axes: Axes, plot: Plot, counts: Counts) -> None:
     axes.set_xscale("log")
     for each in plot.series:
         _line(axes, counts.values, each, marker="" if each.dashed else "o", markersize=3.6)
-    if plot.limit is not None:
-        axes.axhline(plot.limit.value, color=_INKS["bad"], linestyle=_DASHES)
     if plot.log:
         axes.set_yscale("log")
     else:

@@ -21,6 +21,7 @@ from drainer.view.terminal import Terminal
 
 MARK = b'<meta name="generator" content="drainer">'
 _MARK_WITHIN_BYTES = 1024
+_HINT = "Name another file with --report."
 
 
 class ReportRefused(Refused):
@@ -32,36 +33,26 @@ class ReportNotWritten(DrainerError):
 
 
 class ReportFile:
-    """Where a report goes to, or another ``kind`` of file that ``option`` named.
+    """Where a report goes to.
 
     Raises ReportRefused at once when that can't be: so a drain of a night does not end without its
-    report for a typing error. An earlier one is written over, which ``mark`` near its beginning
-    tells; any other file is not.
+    report for a typing error. An earlier report is written over; any other file is not.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        option: str = "--report",
-        mark: bytes = MARK,
-        kind: str = "report of drainer's",
-    ) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path.absolute()
-        self._option = option
-        self._mark = mark
-        self._kind = kind
         try:
             self._insist_on_a_place()
         except OSError as error:
             raise ReportRefused(
                 f"the report can't be written to {self.path}: {error.strerror or error}",
-                hint=f"Name another file with {option}.",
+                hint=_HINT,
             ) from error
 
     def _insist_on_a_place(self) -> None:
-        folder, hint = self.path.parent, f"Name another file with {self._option}."
+        folder = self.path.parent
         if not folder.is_dir():
-            raise ReportRefused(f"there is no folder {folder} for the report", hint=hint)
+            raise ReportRefused(f"there is no folder {folder} for the report", hint=_HINT)
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(EACCES, os.strerror(EACCES))
         try:
@@ -69,25 +60,24 @@ class ReportFile:
         except FileNotFoundError:
             return
         if not S_ISREG(mode):
-            raise ReportRefused(f"{self.path} exists, and is not a file", hint=hint)
+            raise ReportRefused(f"{self.path} exists, and is not a file", hint=_HINT)
         with self.path.open("rb") as stream:
             beginning = stream.read(_MARK_WITHIN_BYTES)
-        if beginning and self._mark not in beginning:
-            raise ReportRefused(f"{self.path} exists, and is not a {self._kind}", hint=hint)
+        if beginning and MARK not in beginning:
+            raise ReportRefused(f"{self.path} exists, and is not a report of drainer's", hint=_HINT)
 
-    def write(self, page: str | bytes) -> None:
+    def write(self, page: str) -> None:
         """Writes the page whole, or leaves what was there. For its owner only, as a plan is: keys
         and errors may hold what isn't everybody's.
 
         Raises ReportNotWritten.
         """
-        data = page.encode("utf-8", "backslashreplace") if isinstance(page, str) else page
         try:
             self._insist_on_a_place()  # it may be the plan's place as well
         except (Refused, OSError) as error:
             raise ReportNotWritten(f"the report was not written: {error}") from error
         try:
-            write_whole(self.path, data)
+            write_whole(self.path, page.encode("utf-8", "backslashreplace"))
         except OSError as error:
             raise ReportNotWritten(
                 f"the report {self.path} can't be written: {error.strerror or error}"
@@ -124,17 +114,15 @@ def write_page(
     write_or_warn(terminal, file, made)
 
 
-def write_or_warn(
-    terminal: Terminal, file: ReportFile, page: Callable[[], str | bytes], what: str = "report"
-) -> None:
-    """Makes the page and writes it; what goes wrong is told."""
+def write_or_warn(terminal: Terminal, file: ReportFile, page: Callable[[], str]) -> None:
+    """Makes the page and writes it, or warns."""
     try:
         file.write(page())
     except ReportNotWritten as error:
         terminal.warn(str(error))
     except KeyboardInterrupt:
-        terminal.warn(f"the {what} was not written: interrupted")
+        terminal.warn("the report was not written: interrupted")
     except Exception as error:  # a mistake in a picture must not change how a drain ended
-        terminal.warn(f"the {what} was not written: {describe(error)}")
+        terminal.warn(f"the report was not written: {describe(error)}")
     else:
-        terminal.items(Field(what, str(file.path)))
+        terminal.items(Field("report", str(file.path)))
