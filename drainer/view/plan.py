@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from drainer.core.listed import name_lost
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.escape import command
-from drainer.mask import mask_text
 from drainer.view import figures
 from drainer.view.page import BAD, OK, SHOWN, Cell, Field, Item, Line, Page, Table, Tone, section
 from drainer.view.policy import policy_fields, redrive_field, rule_fields
 from drainer.view.summary import account, parked_field
 from drainer.view.terminal import Terminal
-
-PARKED_SHOWN, PARKED_WIDTH = 3, 24  # lanes, and characters of each
 
 
 def plan_page(plan: OffsetPlan, path: Path | None = None) -> Page:
@@ -90,19 +88,11 @@ def _fields(plan: OffsetPlan) -> Iterator[Item | None]:
         yield redrive_field(plan.redrive)
     yield from policy_fields(plan.failures)
     yield from rule_fields(plan.rules, plan.ruled, plan.failures.dead_letter_topic)
-    if plan.parked:
-        yield _parked(plan)
-    yield parked_field(plan.parked_lanes)
+    behind = "behind dead letters: --after-dead continue goes on with them" if plan.parked else ""
+    parked = plan.parked_lanes
+    yield parked_field(replace(parked, total=max(parked.total, len(plan.parked))), behind)
     if plan.lost:
         yield Field("lost", name_lost(plan.lost), "to retention, unread")
-
-
-def _parked(plan: OffsetPlan) -> Field:
-    lanes = figures.counted(len(plan.parked), "lane")
-    shown = map(mask_text, plan.parked[:PARKED_SHOWN])
-    first = ", ".join(figures.shorten(text, PARKED_WIDTH) for text in shown)
-    more = ", …" if len(plan.parked) > PARKED_SHOWN else ""
-    return Field("parked", f"{lanes}: {first}{more}", "--after-dead continue goes on with them")
 
 
 def _partitions(plan: OffsetPlan) -> Item:

@@ -245,7 +245,7 @@ def _failures(summary: Summary, action: Preview | None) -> Iterator[Item | None]
             yield Field("to redrive", f"drainer redrive {option} --handler {handler}")
 
 
-def parked_field(parked: ParkedLanes) -> Field | None:
+def parked_field(parked: ParkedLanes, note: str = "") -> Field | None:
     """The first parked lanes by name, with the place that each waits at and the error there."""
     if not parked.total:
         return None
@@ -255,8 +255,8 @@ def parked_field(parked: ParkedLanes) -> Field | None:
     ]
     if parked.more:
         lines.append(f"and {figures.count(parked.more)} more")
-    total = figures.count(parked.total)
-    return Field("parked lanes", total, "a lane, its place and its error", lines=tuple(lines))
+    note = note or "a lane, its place and its error"
+    return Field("parked lanes", figures.count(parked.total), note, lines=tuple(lines))
 
 
 def _undelivered(summary: Summary) -> Iterator[Field]:

@@ -72,13 +72,6 @@ class Scraped:
         ]
 
 
-def test_before_the_first_status_a_scrape_is_answered() -> None:
-    scraped = Scraped()
-
-    assert scraped.value("drainer_state", state="starting") == 1
-    assert scraped.value("drainer_in_flight") is None
-
-
 def test_a_scrape_has_every_metric_that_is_named_and_no_other() -> None:
     scraped = Scraped()
     scraped.collector.update(BUSY)
@@ -130,13 +123,24 @@ def test_values_are_those_of_the_status() -> None:
     assert scraped.value("drainer_task_quiet_seconds_max") == 7.2
 
 
-def test_no_text_of_an_error_is_served() -> None:
+def test_each_state_is_told_and_no_text_of_an_error() -> None:
     scraped = Scraped()
-    scraped.collector.update(replace(BUSY, trouble="secret trouble", stopping="secret reason"))
 
-    assert "secret" not in scraped.text
+    def state() -> list[str]:
+        return [each for each in STATES if scraped.value("drainer_state", state=each)]
+
+    assert state() == ["starting"]
+    assert scraped.value("drainer_in_flight") is None
+    scraped.collector.update(BUSY)
+    assert state() == ["running"]
+    scraped.collector.update(replace(BUSY, trouble="secret trouble", stopping="secret reason"))
+    assert state() == ["stopping"]
     assert scraped.value("drainer_trouble") == 1
-    assert scraped.value("drainer_state", state="stopping") == 1
+    assert "secret" not in scraped.text
+    scraped.collector.end(summary(status="halted", exit_code=5))
+    assert state() == ["halted"]
+    assert scraped.value("drainer_exit_code") == 5
+    assert scraped.value("drainer_in_flight") == BUSY.running
 
 
 def hot(*lanes: tuple[object, int]) -> Status:
@@ -180,23 +184,10 @@ def test_sub_keys_of_any_kind_are_labels() -> None:
 
 def test_what_only_rises_never_falls() -> None:
     scraped = Scraped()
-    scraped.collector.update(BUSY)
-    scraped.text  # noqa: B018 - a scrape
-    less = Latency.of(999, 0.0199, LATENCY.percentiles_s)
-    scraped.collector.update(replace(BUSY, latency=less))
-
-    assert scraped.value("drainer_handler_latency_seconds_count") == 1_000
-    assert scraped.value("drainer_handler_latency_seconds_sum") == 20.0
-
-
-def test_the_end_is_told_with_the_last_status() -> None:
-    scraped = Scraped()
-    scraped.collector.update(BUSY)
-    scraped.collector.end(summary(status="halted", exit_code=5))
-
-    assert scraped.value("drainer_exit_code") == 5
-    assert [s for s in STATES if scraped.value("drainer_state", state=s)] == ["halted"]
-    assert scraped.value("drainer_in_flight") == BUSY.running
+    name = "drainer_handler_latency_seconds"
+    for latency in (LATENCY, Latency.of(999, 0.0199, LATENCY.percentiles_s)):
+        scraped.collector.update(replace(BUSY, latency=latency))
+        assert (scraped.value(f"{name}_count"), scraped.value(f"{name}_sum")) == (1_000, 20.0)
 
 
 def test_names_are_as_prometheus_wants_them() -> None:

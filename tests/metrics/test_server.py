@@ -6,7 +6,6 @@ import contextlib
 import io
 import socket
 import struct
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 
@@ -47,29 +46,27 @@ def test_it_answers_before_during_and_after_the_drain(server: MetricsServer) -> 
     assert 'state="done",topic="orders"} 1.0' in scrape(server)
 
 
-def test_a_port_that_is_taken_is_refused_with_a_hint(server: MetricsServer) -> None:
-    with pytest.raises(Refused, match=f"127.0.0.1:{port_of(server)}: Address already in use") as no:
-        MetricsServer("127.0.0.1", port_of(server))
-
-    assert no.value.exit_code == 3
-    assert "--metrics-port 0" in (no.value.hint or "")
-
-
-@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid", "not an address"])
-def test_an_address_that_is_not_this_machines_is_refused(host: str) -> None:
-    with pytest.raises(Refused, match=host):
-        MetricsServer(host, 0)
+def test_a_port_or_an_address_that_can_not_be_had_is_refused_with_a_hint(
+    server: MetricsServer,
+) -> None:
+    port = port_of(server)
+    for host, number, words in (
+        ("127.0.0.1", port, f"127.0.0.1:{port}: Address already in use"),
+        ("192.0.2.1", 0, "192.0.2.1"),
+        ("not an address", 0, "not an address"),
+    ):
+        with pytest.raises(Refused, match=words) as no:
+            MetricsServer(host, number)
+        assert no.value.exit_code == 3
+        assert "--metrics-port 0" in (no.value.hint or "")
 
 
 def test_a_port_is_free_again_once_it_is_closed() -> None:
     first = MetricsServer("127.0.0.1", 0)
     first.close()
-
     second = MetricsServer("127.0.0.1", port_of(first))
     assert scrape(second)
     second.close()
-    with pytest.raises(urllib.error.URLError):
-        scrape(second)
 
 
 def test_one_who_hangs_up_or_says_nonsense_is_no_concern_of_the_terminal(

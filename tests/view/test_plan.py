@@ -74,7 +74,7 @@ def test_the_failure_policy_and_what_is_parked_are_shown() -> None:
     )
     assert found["retries"] == "5, after 0.2s to 3.2s (an attempt may take 30s)"
     assert found["on failure"] == "dead letter to orders.dead; its lane is parked behind it"
-    assert found["parked"].startswith("5 lanes: 'doc-0', 'doc-1', 'doc-2', … (--after-dead")
+    assert found["parked lanes"].startswith("5 (behind dead letters: --after-dead continue")
     assert found["parked lanes"].splitlines()[1:] == [
         "'doc-0' at t/0/4[1]: Error: no",
         "and 4 more",
