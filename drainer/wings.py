@@ -28,10 +28,9 @@ COMMANDS = {
 class Hook(StrEnum):
     """What the house asks of a wing."""
 
-    ASK = "drainer.insight.cli.estimating:ask"  # what an estimate is made from, understood
-    ESTIMATE_DRY_RUN = "drainer.insight.cli.estimating:estimate_dry_run"
-    LOOK_FOR_ENGINE = "drainer.insight.cli.estimating:look_for_engine"
-    LOOK_AT_PLAN = "drainer.insight.cli.estimating:look_at_plan"
+    ASK = "drainer.insight.cli.estimate:ask"  # what an estimate is made from, understood
+    ESTIMATE_DRY_RUN = "drainer.insight.cli.estimate:estimate_dry_run"
+    LOOK_FOR_ENGINE = "drainer.insight.cli.estimate:look_for_engine"
     ASK_FOR_ENGINE = "drainer.insight.engine_choice:ask_for_engine"
     SETTLE_ENGINE = "drainer.insight.engine_choice:settle_engine"
     TAKE_OVER = "drainer.spark.state:take_over"  # of tasks that a dead driver left

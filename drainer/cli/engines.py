@@ -87,7 +87,7 @@ class Engines:
         prepared: Prepared,
         asked: Any,
         running: LocalSettings,
-        look: Callable[[], Any] | None,
+        look: Callable[[], Any] | None = None,
     ) -> Prepared:
         """What was prepared, with the engine that it will run on.
 

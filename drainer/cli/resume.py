@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from drainer import wings
 from drainer.cli.connecting import Kafka
 from drainer.cli.draining import preview_and_drain, settle_cap
 from drainer.cli.engines import Engines
@@ -79,12 +78,7 @@ def resume(
                 cluster, file, loaded, running, failures, rules=ruled, accept_gap=accept_gap
             )
             prepared = settle_cap(cluster, prepared, curve)
-
-            def look() -> Any:
-                return wings.load(wings.Hook.LOOK_AT_PLAN)(terminal, cluster, prepared, running)
-
-            looks = prepared.plan.latency is not None
-            prepared = engines.settle(prepared, asked, running, look if looks else None)
+            prepared = engines.settle(prepared, asked, running)
             return preview_and_drain(
                 *(context, terminal, cluster, prepared, running, metrics),
                 dry_run=dry_run,

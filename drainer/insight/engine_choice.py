@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from drainer.cli.engines import NO_MASTER, Engines
-from drainer.core.claims import ALL
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
 from drainer.engine.preview import PROCESS, SPARK, EngineChoice, EngineName
@@ -26,7 +25,6 @@ from drainer.wings import Extra, insist_on
 WORTH_S, WORTH_TIMES = 60.0, 1.2
 # How much of a core is left for what a process does alone: the shuffle takes the rest.
 OF_A_CORE = 0.4
-SUB_MESSAGE_MOST_S = 20e-6  # what the process takes for one, which is 10 to 15 us here
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +42,6 @@ class EngineRequest:
     def is_open(self) -> bool:
         """Whether an estimate decides."""
         return self.name is EngineName.AUTO and not self.has_master
-
-
-@dataclass(frozen=True, slots=True)
-class Looked:
-    """An estimate for the process; ``by`` says which one, as in "the estimate below".
-
-    ``took_s`` is what it took to make it; None when it would have been made anyway.
-    """
-
-    forecast: Forecast
-    by: str
-    took_s: float | None = None
 
 
 def ask_for_engine(said: Engines) -> EngineRequest:
@@ -80,7 +66,7 @@ def settle_engine(
     prepared: Prepared,
     asked: EngineRequest | None,
     running: LocalSettings,
-    look: Callable[[], Looked | str] | None = None,
+    look: Callable[[], Forecast | str] | None = None,
 ) -> Prepared:
     """What was prepared, with the engine that it will run on; nothing ``asked`` leaves it open.
 
@@ -108,7 +94,7 @@ def settle_engine(
 
 
 def choose_engine(
-    asked: EngineRequest, barred: Refused | None, look: Callable[[], Looked | str]
+    asked: EngineRequest, barred: Refused | None, look: Callable[[], Forecast | str]
 ) -> EngineChoice:
     """The engine and why; what is said of Spark's settings is not in it yet.
 
@@ -155,23 +141,6 @@ def unsuited(plan: OffsetPlan, running: LocalSettings) -> Refused | None:
     return None
 
 
-def too_few_to_ask(plan: OffsetPlan) -> str | None:
-    """Why no estimate is needed for the rest of a plan; None when one is.
-
-    From the plan's own account. What ``split`` takes is not in it.
-    """
-    messages, subs = (counts.settled() for counts in plan.counts())
-    begun = [part for each in plan.claims[ALL].values() for part in each.partial.values()]
-    known = messages.read + len(begun)
-    unfinished = sum(part.count - part.bits.bit_count() for part in begun)
-    fan_out = (subs.read + unfinished) / known if known else 1.0
-    left = sum(map(plan.to_go, plan.partitions))
-    if left * fan_out * SUB_MESSAGE_MOST_S >= WORTH_S:
-        return None
-    about = round(left * fan_out)
-    return f"{NO_MASTER}, and about {about:,} sub-messages are no load for one process"
-
-
 def cores() -> int:
     """How many this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -187,8 +156,7 @@ def on_spark_s(found: Forecast, of_cores: int) -> float:
     return max([work_s / (OF_A_CORE * of_cores), *others])
 
 
-def _by_estimate(looked: Looked) -> EngineChoice:
-    found = looked.forecast
+def _by_estimate(found: Forecast) -> EngineChoice:
     name, finding = _finding(found)
     if found.bound in (CPU, SPLIT):
         what = f"this process is the limit: {_time(found.seconds)}{finding}"
@@ -196,8 +164,7 @@ def _by_estimate(looked: Looked) -> EngineChoice:
         what = "there is nothing to handle"
     else:
         what = f"{found.bound} is the limit, and not this process"
-    asking = "" if looked.took_s is None else f"; asking took {looked.took_s:.1f} s"
-    return EngineChoice(name, f"{looked.by} says that {what}{asking}")
+    return EngineChoice(name, f"an estimate says that {what}")
 
 
 def _finding(found: Forecast) -> tuple[str, str]:

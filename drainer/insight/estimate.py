@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from drainer.core.codec import builtins
 from drainer.core.order import Order
@@ -122,12 +122,11 @@ class Estimate:
         }
 
 
-def estimate(
+def make_estimate(
     backlog: Backlog,
     measured: Measured,
     request: Request,
     question: Question,
-    now: datetime,
     say: Say = lambda text: None,
 ) -> Estimate:
     """Simulates all that is asked; takes a few seconds."""
@@ -156,7 +155,7 @@ def estimate(
         rows = tuple(at(concurrency) for concurrency in table)
         verdict = None
         if question.deadline is not None:
-            left_s = (question.deadline - now).total_seconds()
+            left_s = (question.deadline - datetime.now(UTC)).total_seconds()
             least = least_concurrency(at, left_s, found[asked])
             verdict = DeadlineVerdict(
                 question.deadline, left_s, left_s - found[asked].seconds, least

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from drainer.core.order import Order
-from drainer.core.plan import ALL, OffsetPlan
-from drainer.core.progress import Counts, Partial, Progress
+from drainer.core.plan import OffsetPlan
 from drainer.engine.preview import EngineChoice, EngineName
 from drainer.engine.settings import LocalSettings
 from drainer.errors import Refused
@@ -18,10 +17,8 @@ from drainer.insight import engine_choice as chosen
 from drainer.insight.canary import send_canary
 from drainer.insight.engine_choice import (
     EngineRequest,
-    Looked,
     choose_engine,
     settle_engine,
-    too_few_to_ask,
     unsuited,
 )
 from drainer.insight.forecast.forecast import CONCURRENCY, CPU, LANE, NOTHING, RATE, SPLIT, Forecast
@@ -50,7 +47,7 @@ def nobody_looks() -> str:
 
 
 def by_estimate(forecast: Forecast) -> tuple[str, str]:
-    engine = choose_engine(EngineRequest(), None, lambda: Looked(forecast, "the estimate below"))
+    engine = choose_engine(EngineRequest(), None, lambda: forecast)
     return engine.name, engine.why
 
 
@@ -134,17 +131,11 @@ def test_an_estimate_for_spark_without_java_or_another_core_stays_in_the_process
     java(False)
     assert by_estimate(found(CPU, 9_000.0, **{CPU: 9_000.0})) == (
         "process",
-        "the estimate below says that this process is the limit: 150 min 0 s, and about 93 min 45 s"
+        "an estimate says that this process is the limit: 150 min 0 s, and about 93 min 45 s"
         " with Spark on 4 cores, but Spark needs Java, and none was found",
     )
     monkeypatch.setattr(chosen, "cores", lambda: 1)
     assert "no other core" in by_estimate(found(CPU, 9_000.0, **{CPU: 9_000.0}))[1]
-
-
-def test_asking_says_what_it_took() -> None:
-    looked = Looked(found(LANE, 9.0, **{LANE: 9.0}), "an estimate", 3.21)
-
-    assert choose_engine(EngineRequest(), None, lambda: looked).why.endswith("; asking took 3.2 s")
 
 
 @pytest.mark.parametrize(
@@ -169,32 +160,6 @@ def test_what_spark_can_t_do_is_known_beforehand(
     assert barred.hint
     assert unsuited(PLAN, LocalSettings()) is None
     assert unsuited(replace(PLAN, rules=RuleSettings(limit_per_key=5)), LocalSettings()) is None
-
-
-def with_rest(messages: int, fan_out: int) -> OffsetPlan:
-    part = replace(PLAN.partitions[0], end=5_000 + messages)
-    read = Counts(100, 100), Counts(100 * fan_out, 100 * fan_out)
-    progress = Progress(5_000, messages=read[0], sub_messages=read[1])
-    return replace(PLAN, partitions={0: part}, claims={ALL: {0: progress}})
-
-
-def test_of_a_small_rest_no_estimate_is_made() -> None:
-    why = too_few_to_ask(with_rest(1_000, 50))
-
-    assert why is not None
-    assert "about 50,000 sub-messages" in why
-    assert too_few_to_ask(with_rest(100_000, 50)) is None
-
-
-def test_messages_that_were_begun_are_counted_with_all_that_they_hold() -> None:
-    plan = with_rest(1_000, 50)
-    progress = plan.claims[ALL][0]
-    begun = {5_000 + n: Partial(50, 0, 0b11111) for n in range(900)}
-    subs = replace(progress.sub_messages, read=9_500, done=9_500)
-    known = replace(progress, partial=begun, sub_messages=subs)
-    why = too_few_to_ask(replace(plan, claims={ALL: {0: known}}))
-
-    assert "about 50,000 sub-messages" in str(why)
 
 
 class _NoCluster(Cluster):

@@ -1,23 +1,57 @@
-"""``drainer estimate``."""
+"""``drainer estimate``, and what ``run --dry-run`` and ``inspect`` share with it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import typer
 
+from drainer.cli.answer import insist_on_yes
 from drainer.cli.connecting import Kafka, connect
+from drainer.cli.draining import end_at_once, resuming_with, settle_cap
+from drainer.cli.engines import NO_MASTER, Engines
 from drainer.cli.groups import command, only, option, without
 from drainer.cli.options import Failing, How, HowLong, Limits, Report, Rules, What, Yes, request_of
-from drainer.errors import UsageError
-from drainer.insight.cli.estimating import (
-    ask,
-    estimate_and_show,
-    head_of,
-    send_canary_and_estimate,
+from drainer.core.plan import OffsetPlan
+from drainer.engine.preview import Preview
+from drainer.engine.settings import LocalSettings
+from drainer.errors import EXIT_DONE, Refused, UsageError
+from drainer.insight.canary import send_canary
+from drainer.insight.engine_choice import EngineRequest
+from drainer.insight.estimate import (
+    Estimate,
+    Question,
+    forecast_json,
+    forecast_typical,
+    make_estimate,
+    most_at_once,
+    quick_forecast,
+    skipped_json,
 )
-from drainer.insight.measurement import backlog_of
+from drainer.insight.forecast.distribution import Distribution, latency_from
+from drainer.insight.forecast.forecast import Forecast
+from drainer.insight.measurement import Measured, backlog_of, look_at
+from drainer.insight.view.estimate import (
+    show_canary,
+    show_estimate,
+    show_typical,
+    show_way_on,
+    write_estimate_report,
+)
+from drainer.insight.view.inspect import expiry_warning
+from drainer.kafka.backlog import Backlog, remaining
+from drainer.kafka.cluster import Cluster
+from drainer.operations.start import Prepared, Request, prepare
+from drainer.store.plan_file import PlanFile
+from drainer.view.live import progress_view
+from drainer.view.preview import preview_page
+from drainer.view.report.file import ReportFile
+from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
+
+NO_ESTIMATE = f"{NO_MASTER}, and there is no estimate to decide by"
 
 
 @command
@@ -80,3 +114,196 @@ def estimate(
     if terminal.json:
         terminal.data({**head_of(request), "estimate": found.as_json()})
     return None
+
+
+def ask(said: HowLong, running: LocalSettings) -> Question:
+    """What is asked, as it was typed. Raises UsageError when both latencies were given, or one
+    can't be understood."""
+    if said.latency is not None and said.latency_from is not None:
+        raise UsageError(
+            "--latency and --latency-from both say how long the handler takes",
+            hint="Give one of them.",
+        )
+    latency, source = None, ""
+    if said.latency is not None:
+        latency, source = Distribution.parse(said.latency), f"--latency {said.latency}"
+    elif said.latency_from is not None:
+        latency, source = latency_from(said.latency_from), str(said.latency_from)
+    return Question(latency, source, said.latency_from is not None, running, said.deadline)
+
+
+def estimate_and_show(
+    terminal: Terminal,
+    cluster: Cluster,
+    backlog: Backlog,
+    request: Request,
+    question: Question,
+    report: ReportFile | None,
+) -> Estimate:
+    """Samples the backlog, simulates, and shows what came of it. Raises Refused."""
+    measured = _measured(terminal, cluster, backlog, request, question)
+    found = make_estimate(backlog, measured, request, question, terminal.say)
+    show_estimate(terminal, found)
+    write_estimate_report(terminal, report, found)
+    return found
+
+
+def estimate_seconds(
+    terminal: Terminal, cluster: Cluster, request: Request, question: Question
+) -> float | None:
+    """How long a drain takes; None, once that is told, when nobody can say."""
+    try:
+        backlog = backlog_of(cluster, request)
+        measured = _measured(terminal, cluster, backlog, request, question)
+    except Refused as error:
+        terminal.warn(f"no estimate: {error}")
+        return None
+    return quick_forecast(measured, request, question).seconds
+
+
+def look_for_engine(
+    terminal: Terminal, cluster: Cluster, plan: OffsetPlan, request: Request, question: Question
+) -> Forecast | str:
+    """What an estimate says of this process as the engine, or why there is none."""
+    try:
+        measured = _measured(terminal, cluster, remaining(cluster, plan), request, question)
+    except Refused as error:
+        terminal.warn(f"no estimate: {error}")
+        return NO_ESTIMATE
+    return quick_forecast(measured, request, question)
+
+
+def _measured(
+    terminal: Terminal, cluster: Cluster, backlog: Backlog, request: Request, question: Question
+) -> Measured:
+    concurrency = most_at_once(request, question.running)
+    return look_at(cluster, backlog, request, concurrency, terminal.say)
+
+
+def estimate_dry_run(
+    terminal: Terminal,
+    cluster: Cluster,
+    prepared: Prepared,
+    request: Request,
+    question: Question,
+    engines: Engines,
+    asked: EngineRequest | None,
+    report: ReportFile | None,
+) -> tuple[Preview, dict[str, object]]:
+    """The preview and the estimate of a dry run; gives what its ``--json`` has of both.
+
+    Looks before it shows anything, so that retention which is too near is told first of all.
+    Without a latency the time is told for some typical ones. A handler that can't split is told.
+    """
+    backlog = remaining(cluster, prepared.plan)
+    found = None
+
+    def settled(looked: Forecast | str) -> Preview:
+        return engines.settle(prepared, asked, question.running, lambda: looked).action
+
+    # What can't be is refused before anything is looked at.
+    action = settled(NO_ESTIMATE)
+    typical: list[tuple[float, Forecast]] = []
+    try:
+        measured = _measured(terminal, cluster, backlog, request, question)
+        if question.latency is None:
+            typical = forecast_typical(measured, request, question)
+        else:
+            found = make_estimate(
+                backlog, measured, request, question, datetime.now(UTC), terminal.say
+            )
+    except Refused as error:
+        terminal.present(preview_page(action))
+        terminal.say("")
+        terminal.warn(f"no estimate: {error}")
+        return action, {"estimate": None}
+    if engines.is_open:
+        action = settled("" if found is None else found.asked)
+    too_near = expiry_warning(measured.expiry, None if found is None else found.asked.seconds)
+    if too_near is not None:
+        action = replace(action, warnings=(too_near, *action.warnings))
+    terminal.present(preview_page(action))
+    terminal.say("")
+    if action.engine.is_spark:
+        terminal.warn("the times below are those of this process: for Spark there is no estimate")
+    if found is not None:
+        show_estimate(terminal, found, warned=True)
+        write_estimate_report(terminal, report, found)
+        return action, {"estimate": found.as_json()}
+    show_typical(terminal, measured, typical, question.deadline)
+    return action, {
+        "estimate": None,
+        "rules_skip": skipped_json(measured),
+        "typical": [{"latency_s": latency_s, **forecast_json(each)} for latency_s, each in typical],
+    }
+
+
+def send_canary_and_estimate(
+    context: typer.Context,
+    terminal: Terminal,
+    cluster: Cluster,
+    request: Request,
+    question: Question,
+    first: int,
+    report: ReportFile | None,
+    *,
+    yes: bool,
+) -> int:
+    """Handles the first messages, once a person said yes, and estimates the rest from them.
+
+    Gives the exit code.
+    """
+    prepared = settle_cap(cluster, prepare(cluster, request, question.running), request.limits)
+    action = prepared.action
+    if not action.offsets:
+        nothing = replace(question, latency=Distribution.constant(0.0), source="nothing to handle")
+        backlog = backlog_of(cluster, request)
+        found = estimate_and_show(terminal, cluster, backlog, request, nothing, report)
+        if terminal.json:
+            terminal.data({**head_of(request), "canary": None, "estimate": found.as_json()})
+        return EXIT_DONE
+    terminal.present(preview_page(action))
+    messages = f"{min(first, action.offsets):,} message{'' if first == 1 else 's'}"
+    insist_on_yes(
+        terminal,
+        f"Handle the first {messages} of {action.topic} for {action.group}, for real?",
+        yes=yes,
+    )
+    resuming = resuming_with(context, prepared.plan)
+    with progress_view(terminal) as view:
+        give_up = partial(end_at_once, terminal, view, action.plan_path, resuming)
+        canary = send_canary(
+            cluster, prepared, question.running, first, view.update, terminal.say, give_up
+        )
+    summary = replace(canary.summary, resuming=resuming)
+    if not canary.over:
+        show_summary(terminal, summary)
+        if report is not None:
+            terminal.warn("no report was written: the canary was stopped before its end")
+        return summary.exit_code
+    show_canary(terminal, summary)
+    plan = PlanFile(action.plan_path).load().plan
+    known = replace(
+        question,
+        latency=canary.latency or Distribution.constant(0.0),
+        source=f"a canary of {summary.messages.done:,} messages, {canary.calls:,} calls",
+        measured=True,
+    )
+    rest = remaining(cluster, plan)
+    found = estimate_and_show(terminal, cluster, rest, request, known, report)
+    if not plan.complete:
+        show_way_on(terminal, action.plan_path)
+    if terminal.json:
+        answer = {**head_of(request), "exit_code": summary.exit_code, "plan": summary.plan}
+        terminal.data({**answer, "canary": summary.as_json(), "estimate": found.as_json()})
+    return summary.exit_code
+
+
+def head_of(request: Request) -> dict[str, object]:
+    """How an estimate's ``--json`` begins."""
+    return {
+        "status": "estimated",
+        "exit_code": EXIT_DONE,
+        "topic": request.topic,
+        "group": request.group,
+    }

@@ -12,7 +12,7 @@ from drainer.cli.options import How, HowLong, Limits, Report, Rules, What
 from drainer.core.codec import builtins
 from drainer.engine.preview import EngineName
 from drainer.errors import UsageError
-from drainer.insight.cli.estimating import ask, estimate_seconds
+from drainer.insight.cli.estimate import ask, estimate_seconds
 from drainer.insight.inspect import SAMPLE_MESSAGES, SAMPLE_MOST, InspectRequest, SurveyAll
 from drainer.insight.inspect import inspect as look_at
 from drainer.insight.view.inspect import (

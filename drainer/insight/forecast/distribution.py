@@ -1,15 +1,18 @@
-"""A distribution of times to draw from: how long a handler takes for one sub-message."""
+"""How long a handler takes for one sub-message: a distribution to draw from, typed or measured."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from statistics import NormalDist
+from typing import Any
 
 from drainer.errors import UsageError
 
@@ -22,6 +25,11 @@ _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "": 1.0}
 _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*$", re.IGNORECASE)
 _QUANTILE = re.compile(r"^\s*p(\d+(?:\.\d+)?)\s*$", re.IGNORECASE)
 _FORM = "say one duration, as in 10ms, or quantiles, as in p50=8ms,p99=120ms"
+_IN_REPORT = re.compile(r"<script[^>]*application/json[^>]*>(.*?)</script>", re.DOTALL)
+_HINT = (
+    "take the plan of a drain that has handled something, what `drainer run --json` printed, or"
+    " what it wrote with --report"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,3 +179,41 @@ def _seconds(text: str, whole: str) -> float:
     if match is None or unit is None:
         raise UsageError(f"--latency {whole!r} is no latency", hint=_FORM)
     return float(match[1]) * unit
+
+
+def latency_from(path: Path) -> Distribution:
+    """Reads ``latency`` of a plan, of a drain's ``--json``, or of a report, which holds that.
+
+    Raises UsageError when the file can't be read or has none.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--latency-from {path} can't be read: {error}", hint=_HINT) from None
+    found = [measured for each in _objects(text) if (measured := _measured(each)) is not None]
+    if not found:
+        raise UsageError(f"--latency-from {path} holds no measured latency", hint=_HINT)
+    try:
+        mean_s = found[0].get("mean_s")
+        return Distribution.from_percentiles(
+            found[0]["percentiles_s"], None if mean_s is None else float(mean_s)
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"--latency-from {path}: its latency makes no sense: {error}", hint=_HINT
+        ) from None
+
+
+def _objects(text: str) -> list[Any]:
+    found = []
+    for piece in _IN_REPORT.findall(text) or [text, *text.splitlines()]:
+        try:
+            found.append(json.loads(piece))
+        except ValueError:
+            continue
+    return found
+
+
+def _measured(data: Any) -> dict[str, Any] | None:
+    latency = data.get("latency") if isinstance(data, dict) else None
+    return latency if isinstance(latency, dict) and latency.get("percentiles_s") else None
