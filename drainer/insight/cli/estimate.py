@@ -209,9 +209,7 @@ def estimate_dry_run(
         if question.latency is None:
             typical = forecast_typical(measured, request, question)
         else:
-            found = make_estimate(
-                backlog, measured, request, question, datetime.now(UTC), terminal.say
-            )
+            found = make_estimate(backlog, measured, request, question, terminal.say)
     except Refused as error:
         terminal.present(preview_page(action))
         terminal.say("")
