@@ -79,25 +79,13 @@ class Broker:
 
     @property
     def sasl_bootstrap_servers(self) -> str:
-        """Where clients with credentials connect.
-
-        Raises:
-            ValueError: when the broker has no such listener.
-        """
-        if self.ports.sasl is None:
-            raise ValueError("this broker has no sasl_users")
-        return f"{HOST}:{self.ports.sasl}"
+        """Where clients with credentials connect. Raises ValueError without ``sasl_users``."""
+        return self._address(self.ports.sasl, "sasl_users")
 
     @property
     def jmx_address(self) -> str:
-        """Where its metrics are read: ``host:port``.
-
-        Raises:
-            ValueError: when the broker was made without ``jmx``.
-        """
-        if self.ports.jmx is None:
-            raise ValueError("this broker has no JMX port")
-        return f"{HOST}:{self.ports.jmx}"
+        """Where its metrics are read: ``host:port``. Raises ValueError without ``jmx``."""
+        return self._address(self.ports.jmx, "jmx")
 
     @property
     def log(self) -> Path:
@@ -223,6 +211,11 @@ class Broker:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+    def _address(self, port: int | None, made_with: str) -> str:
+        if port is None:
+            raise ValueError(f"this broker was made without {made_with}")
+        return f"{HOST}:{port}"
 
     @property
     def _data(self) -> Path:

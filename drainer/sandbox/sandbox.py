@@ -21,7 +21,6 @@ from drainer.sandbox.process import ProcessMark
 FOLDER_VARIABLE = "DRAINER_SANDBOX"
 STATE_FILE = "sandbox.json"
 FORMAT = "drainer-sandbox/1"
-ANSWER_TIMEOUT_S = 30.0  # another `up` may have started it a moment ago
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +67,7 @@ def up(
 ) -> SandboxState:
     """Start the sandbox, and return once it answers; a running one is left as it is.
 
-    The leftovers of a dead broker are started again: with their data, and on their ports unless
-    someone else took those.
+    The leftovers of a dead broker are started again, with their data and on their ports.
 
     Raises:
         SandboxRefused: when the folder holds something else, or when the broker does not start;
@@ -80,14 +78,13 @@ def up(
         found = _read(folder)
         if found is not None and found.running:
             say(f"the sandbox is already up on {found.bootstrap_servers}")
-            _require_answer(found)
             return found
         if found is None:
             _require_unused(folder)
             ports = BrokerPorts.free()
         else:
             say(f"starting the sandbox in {folder} again, with its data")
-            ports = _usable(found.ports, say)
+            ports = found.ports
         return _start(folder, ports, say, die_with_parent)
 
 
@@ -148,24 +145,6 @@ def _start(folder: Path, ports: BrokerPorts, say: Say, die_with_parent: bool) ->
         broker.kill()
         raise
     return state
-
-
-def _require_answer(state: SandboxState) -> None:
-    broker = Broker(state.folder, ports=state.ports)
-    broker.mark = state.process
-    try:
-        broker.wait_ready(timeout_s=ANSWER_TIMEOUT_S)
-    except SandboxRefused as error:
-        error.hint = "it may be paused or hung; take the sandbox down, then up again"
-        raise
-
-
-def _usable(ports: BrokerPorts, say: Say) -> BrokerPorts:
-    if not (taken := ports.taken()):
-        return ports
-    other = BrokerPorts.free()
-    say(f"port {taken[0]} is in use by another process: the broker moves to {HOST}:{other.client}")
-    return other
 
 
 def _resolved(folder: Path | None) -> Path:
