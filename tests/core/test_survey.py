@@ -98,26 +98,30 @@ def test_all_that_was_read_is_counted_exactly_by_one_survey_or_by_many(
     assert (merged.offsets, merged.density(0)) == (len(messages), 1.0)
 
 
-@settings(max_examples=4, deadline=None)
-@given(st.integers(0, 2**32), st.floats(0.02, 0.6))
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 2**32), st.floats(0.05, 0.6))
 def test_of_more_sub_keys_than_it_remembers_the_hot_one_is_found_within_the_bounds(
     seed: int, hot: float
 ) -> None:
     chance = random.Random(seed)
     messages = [
-        ["hot" if chance.random() < hot else chance.randrange(10**9) for _ in range(40)]
-        for _ in range(1500)
+        ["hot" if chance.random() < hot else chance.randrange(10**9) for _ in range(20)]
+        for _ in range(200)
     ]
     exact = Counter(repr(key) for keys in messages for key in keys)
-    merged = surveyed(messages[:700])
-    merged.merge(surveyed(messages[700:]))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sketch, "TALLIED", 500)
+        patched.setattr(sketch, "CAPACITY_LOG2", 9)
+        one, merged = surveyed(messages), surveyed(messages[:90])
+        merged.merge(surveyed(messages[90:]))
 
     share = exact["'hot'"] / exact.total()
-    for found in (skew(messages), merged.skew(1.0)):
+    for survey in (one, merged):
+        found = survey.skew(1.0)
         assert found is not None
         assert found.hottest[0].name == "'hot'"
         assert found.hottest[0].low <= share <= found.hottest[0].high
-        assert found.hottest[0].high - found.hottest[0].low < 0.001
+        assert found.hottest[0].high - found.hottest[0].low < 0.01
         assert found.sub_keys.estimate == pytest.approx(len(exact), rel=0.04)
 
 
