@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drainer.core.bundles import Bundling
@@ -51,6 +51,7 @@ def drained(
     )
 
 
+@settings(deadline=None)
 @given(SPECS, st.integers(1, 6), st.sampled_from(list(Order)), st.randoms(use_true_random=False))
 def test_it_is_never_below_the_lower_bound_and_handles_each_once(
     specs: list[Spec], concurrency: int, order: Order, chance: object
@@ -68,6 +69,7 @@ def test_it_is_never_below_the_lower_bound_and_handles_each_once(
     assert found.seconds <= found.work_s + 1e-9  # somebody is always at work
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(KEYS, max_size=4)), st.integers(1, 6))
 def test_with_one_sub_key_each_it_is_within_work_by_workers_plus_the_longest_lane(
     specs: list[Spec], concurrency: int
