@@ -28,13 +28,15 @@ CLEAR = 1.5  # times as much as before needs no exact measurement
 NEAR = 1.15  # bounds of the knee that are so close are not worth another trial
 HEADROOM = 1.04  # over what was at work, or a slot that has just become free waits for us
 
+SLOW_S = 0.3  # from this latency on, a higher limit is reached in steps, or answers come in bursts
+
 CHANGED = 0.2  # of the throughput, up or down, in two trials in a row: it is another downstream now
 PROBE_UP, PROBE_DOWN = 1.25, 0.8
 GAIN = 0.1  # that a probe upwards must bring
 LOSS = 0.06  # that a probe downwards may cost
 PROBE_AFTER_S, PROBE_MOST_S = 5.0, 30.0  # between two probes; longer while they bring nothing
 PROBE_SHARE = 8  # or so many times as long as a trial takes
-BAD_FOR_S = 120.0  # a limit that met errors is left alone
+BAD_FOR_S, BAD_MOST_S = 60.0, 600.0  # how long a limit that met errors is left alone
 
 BACK_OFF = 0.7
 INDEPENDENT = 0.75  # of the share of errors is left, however low the limit: it is not the cause
@@ -64,6 +66,8 @@ class ConcurrencyLimit:
         self._now_s = 0.0
         self._points: dict[int, ConcurrencyPoint] = {}  # of this search
         self._trial = ConcurrencyTrial(self.limit, wait=self.limit)
+        self._step_from = self._target = self.limit
+        self._latency_s = 0.0  # of a call now, by the last trial
         self._unloaded_s: float | None = None  # in the last search
         self._reference = 0.0  # throughput at the settled limit
         self._peak = 0.0  # and the best that was measured before it was settled on
@@ -75,6 +79,7 @@ class ConcurrencyLimit:
         self._errors = Errors()
         self._bad: int | None = None  # the least limit that met errors
         self._bad_until_s = 0.0
+        self._bad_for_s = BAD_FOR_S
         self._backed_off: list[tuple[int, float]] = []  # limits that met errors, and their share
         self._settled_why = ""
 
@@ -91,19 +96,30 @@ class ConcurrencyLimit:
         trial, waited = self._trial, self._trial.waits
         if interval.in_flight >= BOUND * self.limit:
             self.bound = True
-        trial.add(interval)
+        if not self._in_steps(interval):
+            trial.add(interval)
         if self._fails(interval, waited=waited):
             self._back_off()
         elif trial.says_nothing:
             self._set_aside()
-        elif not trial.waits and trial.long_enough:
+        elif not trial.waits and self._target == self.limit and trial.long_enough:
             self._judge(trial)
         return self.limit
+
+    def _in_steps(self, interval: Interval) -> bool:
+        # All at once would be answered all at once, and again and again: no way to measure.
+        if self.limit == self._target:
+            return False
+        step = (self._target - self._step_from) * interval.seconds / max(self._latency_s, 1e-9)
+        self.limit = min(self._target, self.limit + max(1, round(step)))
+        return True
 
     def _go_to(self, limit: int, why: str) -> None:
         self._why = why
         wait = max(limit, self.limit)
-        self.limit = limit
+        self._step_from, self._target = self.limit, limit
+        if limit <= self.limit or self._latency_s < SLOW_S:
+            self.limit = limit
         self._trial = ConcurrencyTrial(limit, wait)
         self._errors.forget()
 
@@ -113,8 +129,10 @@ class ConcurrencyLimit:
             tried = [point.rate for point in self._points.values()]
             more = trial.limit > max(self._points, default=0)
             if trial.exact or (more and found.rate > CLEAR * max(tried, default=0.0)):
+                self._latency_s = found.call_s
                 self._note(trial, found)
         elif trial.exact:
+            self._latency_s = found.call_s
             self._errors.rest(found.errors)
             if self._probing:
                 self._judge_probe(trial, found)
@@ -272,7 +290,9 @@ class ConcurrencyLimit:
         )
         gain = min(GAIN, (trial.limit / limit - 1) / 2)
         enough = found.rate >= (1 - LOSS) * max(self._reference, self._peak)  # or it would creep
-        if ratio > 1 + gain if trial.limit > limit else enough:
+        if trial.limit < limit and enough and ratio < 1 - LOSS / 2:
+            self._rest(trial.limit, found.rate, self._settled_why)
+        elif ratio > 1 + gain if trial.limit > limit else enough:
             self._probing = 0
             self.settled = None
             self._points = {limit: at_rest, trial.limit: found}
@@ -291,7 +311,7 @@ class ConcurrencyLimit:
         if self._probing and self.settled is not None:
             self._rest(self.settled, self._reference, self._settled_why)
         else:
-            self._trial = ConcurrencyTrial(self.limit, wait=self.limit)
+            self._trial = ConcurrencyTrial(self._target, wait=self._target)
 
     # Errors
 
@@ -317,7 +337,8 @@ class ConcurrencyLimit:
             self._go_to(first, "fewer at once fail as often: it is not the concurrency")
             return
         self._bad = self.limit if self._bad is None or again else min(self._bad, self.limit)
-        self._bad_until_s = self._now_s + BAD_FOR_S
+        self._bad_until_s = self._now_s + self._bad_for_s
+        self._bad_for_s = min(BAD_MOST_S, 2 * self._bad_for_s)
         lower = max(self.least, int(BACK_OFF * self.limit))
         self._points = {n: point for n, point in self._points.items() if n < lower}
         why = f"{share:.0%} of the attempts failed at {self.limit:,}"

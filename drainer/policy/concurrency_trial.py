@@ -48,7 +48,7 @@ class Interval:
 class ConcurrencyPoint:
     """A limit that was tried: good throughput per second, latency by Little's law, errors.
 
-    Throughput times the latency gives the calls at work.
+    The latency is what throughput times it gives the calls at work for; ``call_s`` that of a call.
     """
 
     rate: float
@@ -57,6 +57,7 @@ class ConcurrencyPoint:
     errors: float
     busy: float
     error: float  # relative standard error of the throughput
+    call_s: float = 0.0
 
 
 class ConcurrencyTrial:
@@ -120,6 +121,7 @@ class ConcurrencyTrial:
             errors=self._failed / max(1, self._calls),
             busy=self._busy_s / self.seconds,
             error=self._error,
+            call_s=self._in_flight_s / max(1, self._calls),
         )
 
 
