@@ -131,18 +131,12 @@ def alive(mark: Mark) -> int:
     [
         pytest.param(Order.SUB_KEY, lambda n, m: [SubMessage(n % 7, m)], id="one-sub-key"),
         pytest.param(
-            Order.SUB_KEY,
-            lambda n, m: [SubMessage(key, m) for key in range(n % 4)],
-            id="many-sub-messages",
-        ),
-        pytest.param(
             Order.SUB_KEY, lambda n, m: [SubMessage(payload=m, keys=[n % 3, "x"])], id="many-keys"
         ),
         pytest.param(
             Order.SUB_KEY, lambda n, m: [SubMessage(n, m), Barrier(m)], id="with-barriers"
         ),
         pytest.param(Order.KEY, lambda n, m: [SubMessage(n, m)], id="key-order"),
-        pytest.param(Order.PARTITION, lambda n, m: [SubMessage(n, m)], id="partition-order"),
         pytest.param(Order.NONE, lambda n, m: [SubMessage(n, m)], id="no-order"),
     ],
 )
