@@ -48,7 +48,7 @@ def place_of(key: Hashable) -> int:
             return crc32(pack(f"<{len(key)}I", *map(place_of, key)), len(key))
         case None:
             return _NONE_PLACE
-    raise TypeError(f"{type(key).__name__} is no type of sub-keys")
+    raise TypeError(f"{type(key).__name__} is not a type of sub-keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Claim:
         match = _SELECTOR.fullmatch(text)
         claim = None if match is None else cls(int(match[1]), int(match[2]))
         if str(claim) != text:  # 02/8 and 2/8 would be two claims with the same sub-keys
-            raise ValueError(f"{text!r} is no claim: neither {ALL!r} nor NUMBER/OF")
+            raise ValueError(f"{text!r} is not a claim: neither {ALL!r} nor NUMBER/OF")
         assert claim is not None
         return claim
 
@@ -130,7 +130,7 @@ class Places:
         return shares
 
 
-class _Told:
+class _Finished:
     """What a claim says of one partition."""
 
     __slots__ = ("_partial", "_ranges", "_watermark")
@@ -155,12 +155,12 @@ class _Shares:
 
     def __init__(self, of: int) -> None:
         self.of = of
-        self.by_number: dict[int, _Told] = {}
+        self.by_number: dict[int, _Finished] = {}
         self.partial: dict[int, list[Partial]] = {}
         self.end = 0  # nothing is said from here on
 
     def add(self, number: int, progress: Progress) -> None:
-        self.by_number[number] = _Told(progress)
+        self.by_number[number] = _Finished(progress)
         self.end = max(self.end, end_of(progress))
         for offset, part in progress.partial.items():
             self.partial.setdefault(offset, []).append(part)
@@ -190,14 +190,14 @@ class Elsewhere:
     def __init__(self, claims: Claims, places: Places) -> None:
         self._claims = {selector: claim for selector, claim in claims.items() if selector != ALL}
         self._places = places
-        self._told: dict[int, dict[int, _Shares]] = {}  # by partition and of
+        self._shares: dict[int, dict[int, _Shares]] = {}  # by partition and of
         self._fates: dict[int, dict[Outcome, RangeSet]] = {}
         for selector, by_partition in self._claims.items():
             claim = Claim.parse(selector)
             for partition, progress in by_partition.items():
-                by_of = self._told.setdefault(partition, {})
+                by_of = self._shares.setdefault(partition, {})
                 by_of.setdefault(claim.of, _Shares(claim.of)).add(claim.number, progress)
-        for partition in self._told:
+        for partition in self._shares:
             fates = join_fates(claim[partition].fates for claim in self._claims.values())
             self._fates[partition] = {outcome: RangeSet(at) for outcome, at in fates.items()}
 
@@ -208,7 +208,7 @@ class Elsewhere:
         """
         offset = message.offset
         done = 0
-        for shares in self._told.get(message.origin.partition, {}).values():
+        for shares in self._shares.get(message.origin.partition, {}).values():
             if offset < shares.end:
                 for known in shares.partial.get(offset, ()):
                     keys = [sub.key if sub.keys is None else SubKeys(sub.keys) for sub in subs]
@@ -222,7 +222,7 @@ class Elsewhere:
 
     def highest(self, partition: int) -> int:
         """From this offset on they say nothing."""
-        return max((shares.end for shares in self._told.get(partition, {}).values()), default=0)
+        return max((shares.end for shares in self._shares.get(partition, {}).values()), default=0)
 
     def needed(self, watermarks: Mapping[int, int]) -> Claims:
         """The claims that say something above these watermarks, by partition."""

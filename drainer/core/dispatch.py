@@ -45,7 +45,7 @@ class Dispatcher:
 
     ``parked`` are the lanes (``repr`` of their keys) that an earlier run parked behind a dead
     letter, and the partitions that it parked behind a barrier. What ``selects`` says no to stays
-    pending, and holds back nothing. ``named`` is what that run told of lanes. What a rule of
+    pending, and holds back nothing. ``named`` is what that run reported of lanes. What a rule of
     ``sieve`` takes out never enters a lane.
 
     ``others`` is what claims other than "all" have finished. ``elsewhere`` has a bit for each of a
@@ -118,9 +118,9 @@ class Dispatcher:
     def deliver(self, message: Message, subs: Iterable[SubMessage]) -> None:
         """Takes in a message with what it split into.
 
-        Raises SplitFailed, with nothing of this message taken in, when ``subs`` has something that
-        is no sub-message, a key that is not hashable, or not what an earlier drain saw; Halted when
-        a limit per sub-key has more of them to count than it may.
+        Raises, with nothing of this message taken in: SplitFailed when ``subs`` has something that
+        is not a sub-message, a key that is not hashable, or not what an earlier drain saw; Halted
+        when a limit per sub-key has more of them to count than it may.
         """
         if self._sift is not None and self.rule_filter.full:
             raise Halted(TOO_MANY_KEYS, hint="Add --no-rules to resume without a limit.")
@@ -242,7 +242,7 @@ class Dispatcher:
 
     def park(self, sub: SubMessage, error: str = "") -> None:
         """Leaves a sub-message that was taken pending for this run, and all behind it; ``error``
-        tells why."""
+        says why."""
         for key in self.lanes.park(sub):
             self._name(repr(key), sub, error)
         self._rest(sub)

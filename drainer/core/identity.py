@@ -59,7 +59,7 @@ def identify(message: Message, subs: Sequence[SubMessage]) -> tuple[Hashable, ..
         keys = tuple([sub.key if sub.keys is None else SubKeys(sub.keys) for sub in subs])
     except AttributeError as error:
         raise SplitFailed(
-            f"split gave {type(error.obj).__name__} at {message} that is no whole SubMessage:"
+            f"split gave {type(error.obj).__name__} at {message} that is not a whole SubMessage:"
             f" {error}",
             hint="call super().__init__(key, payload) in classes derived from SubMessage",
         ) from None

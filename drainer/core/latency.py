@@ -1,4 +1,4 @@
-"""How long the handler takes: what is told of its latencies, kept in the plan, and merged."""
+"""How long the handler takes: latencies as the plan keeps them, and merged."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Latency(JsonRecord):
     @classmethod
     def of(cls, count: int, mean_s: float, percentiles_s: Sequence[float]) -> Latency:
         """Rounded to what is worth telling, and so that it is sound after that."""
-        told = tuple(round(each, DIGITS) for each in percentiles_s)
-        return cls(count, min(max(round(mean_s, DIGITS), told[0]), told[-1]), told)
+        rounded = tuple(round(each, DIGITS) for each in percentiles_s)
+        return cls(count, min(max(round(mean_s, DIGITS), rounded[0]), rounded[-1]), rounded)
 
 
 def merge_latencies(records: Iterable[Latency | None]) -> Latency | None:

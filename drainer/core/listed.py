@@ -10,7 +10,7 @@ NAMED = 5
 
 
 def listed(names: Sequence[object], most: int = NAMED) -> str:
-    """``0, 1, 2, 3, 4 and 95 more``; a list that is one longer is told whole."""
+    """``0, 1, 2, 3, 4 and 95 more``; a list that is one longer is whole."""
     if len(names) <= most + 1:
         return ", ".join(map(str, names))
     return f"{', '.join(map(str, names[:most]))} and {len(names) - most:,} more"

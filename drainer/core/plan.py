@@ -76,7 +76,7 @@ class OffsetPlan(JsonRecord):
     the handler's, over all runs. ``ruled`` is what ``rules`` did, those of earlier runs among them.
     ``state`` is where tasks write what they finish, and is there while a drain has tasks.
     ``handler_code`` is a digest of the handler's code when the drain last began, None when unknown.
-    ``limits`` is what the brokers bear, which caps what is read and written.
+    ``limits`` is what the brokers tolerate, which caps what is read and written.
     """
 
     drain_id: str

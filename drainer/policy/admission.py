@@ -156,6 +156,6 @@ class Admission:
         return self.take()
 
     def ended(self, sub: SubMessage) -> None:
-        """Hears of a sub-message whose attempt did not fail."""
+        """Notes a sub-message whose attempt did not fail."""
         if self._breaker.ended(sub):
             self._recovered()

@@ -111,7 +111,7 @@ class Breaker:
         return known
 
     def failed(self, sub: SubMessage, done: int, at_work: int, now_s: float) -> bool:
-        """Hears of a failed attempt. Whether that opened it.
+        """Notes a failed attempt. Whether that opened it.
 
         ``at_work`` is how many sub-messages are in the handler or could be, with this one.
         """
@@ -143,7 +143,7 @@ class Breaker:
         self._probe_at_s = now_s + PROBE_FIRST_S
 
     def undecided(self, sub: SubMessage, now_s: float) -> None:
-        """Hears of one that asked to be called later, which tells nothing."""
+        """Notes one that asked to be called later, which tells nothing."""
         if sub is self._probe:
             self._probe = None
             self._probe_at_s = now_s + self._wait_s
@@ -153,7 +153,7 @@ class Breaker:
         self._probe = sub
 
     def ended(self, sub: SubMessage) -> bool:
-        """Hears of one that is done. Whether that closed it."""
+        """Notes one that is done. Whether that closed it."""
         if not self.open or sub is not self._probe:
             return False
         self._probe = self.open_since_s = None

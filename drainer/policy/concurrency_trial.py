@@ -142,7 +142,7 @@ class Errors:
         self._ended = self._failed = 0
 
     def rest(self, share: float) -> None:
-        """Hears how many failed in a trial in which nothing was strange."""
+        """Notes how many failed in a trial in which nothing was strange."""
         if share < self.usual:
             self.usual += 0.3 * (share - self.usual)
 

@@ -90,7 +90,7 @@ def from_literal(text: str) -> Any:
     try:
         return ast.literal_eval(text)
     except _NO_LITERAL as error:
-        raise ValueError(f"this is no literal: {error}") from None
+        raise ValueError(f"this is not a literal: {error}") from None
 
 
 def is_same(one: Any, other: Any) -> bool:

@@ -64,7 +64,7 @@ class Limit:
         if word.endswith("%"):
             share = float(word[:-1]) / 100
             if not 0 <= share <= 1:
-                raise ValueError(f"{text!r} is no share")
+                raise ValueError(f"{text!r} is not a share")
             return cls(share=share)
         count = int(word)
         if count < 0:
@@ -173,7 +173,7 @@ class FailurePolicy:
     Nothing is given up while it may be the downstream. What tells is how many sub-messages began to
     fail since one last succeeded: that they all are bad is as likely as the share of those that
     were given up before, to the power of their number. Below ``CERTAIN`` the downstream is away,
-    and is waited for; below ``DOUBTFUL`` nobody can tell, and after ``max_doubt_s`` without any
+    and is waited for; below ``DOUBTFUL`` it may be, and after ``max_doubt_s`` without any
     success a sub-message is given up.
 
     ``done`` is how many sub-messages this run has done so far: whoever succeeds need not report it.

@@ -1,4 +1,4 @@
-"""What the brokers bear of a drain's messages, and a flow that is held to it smoothly."""
+"""What the brokers tolerate of a drain's messages, and a flow that is held to it smoothly."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Cap:
 
 @dataclass(frozen=True, slots=True)
 class CapPoint:
-    """What the brokers bore of one size; a lower bound where more could not be tried."""
+    """What the brokers tolerated of one size; a lower bound where more could not be tried."""
 
     message_bytes: int
     messages_per_s: float

@@ -237,7 +237,7 @@ def claim_0(**fields: object) -> Callable[[dict[str, Any]], None]:
         (lambda body: body["claims"].clear(), "it has no claim 'all'"),
         (
             lambda body: body["claims"].update({"0-7fff": body["claims"]["all"]}),
-            "'0-7fff' is no claim",
+            "'0-7fff' is not a claim",
         ),
         (
             lambda body: body["claims"].update({"0/2": body["claims"]["all"]}),
