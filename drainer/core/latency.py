@@ -43,10 +43,6 @@ class Latency(JsonRecord):
     def p99_s(self) -> float:
         return self.percentiles_s[99]
 
-    @property
-    def longest_s(self) -> float:
-        return self.percentiles_s[100]
-
     @classmethod
     def of(cls, count: int, mean_s: float, percentiles_s: Sequence[float]) -> Latency:
         """Rounded to what is worth telling, and so that it is sound after that."""

@@ -33,14 +33,6 @@ class HeldBack:
             f"{self.topic}/{self.partition} from offset {self.offset} on ({self.offsets:,}{since})"
         )
 
-    def as_json(self) -> dict[str, object]:
-        return {
-            "last_stable_offset": self.offset,
-            "high_watermark": self.offset + self.offsets,
-            "offsets": self.offsets,
-            "since_ms": self.since_ms,
-        }
-
 
 def told_of(held: Sequence[HeldBack]) -> str:
     """All of it in a sentence, with how to find the producer: a client is not told that."""
@@ -50,11 +42,6 @@ def told_of(held: Sequence[HeldBack]) -> str:
         f" part of this backlog: {listed(held)}; kafka-transactions.sh describe-producers names the"
         " producer"
     )
-
-
-def held_json(held: Sequence[HeldBack]) -> dict[str, object]:
-    """By partition."""
-    return {str(each.partition): each.as_json() for each in held}
 
 
 def _moment(timestamp_ms: int) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from drainer.core.bundles import Bundling
 from drainer.core.codec import JsonRecord, builtins
-from drainer.core.transaction import HeldBack, held_json
+from drainer.core.transaction import HeldBack
 from drainer.policy.concurrency import Concurrency
 from drainer.policy.failures import FailureSettings
 from drainer.policy.rate_cap import Cap
@@ -106,7 +106,7 @@ class Preview:
 
     def as_json(self) -> dict[str, Any]:
         """The object that ``--json`` prints for a dry run."""
-        apart = ("plan_path", "bundling", "concurrency", "held", "bootstrap_servers")
+        apart = ("plan_path", "bundling", "concurrency", "bootstrap_servers")
         plain = {each.name: getattr(self, each.name) for each in fields(self)}
         return builtins({name: value for name, value in plain.items() if name not in apart}) | {
             "partitions": {str(part.partition): builtins(part) for part in self.partitions},
@@ -114,5 +114,4 @@ class Preview:
             "concurrency": self.concurrency.as_json(),
             "plan": str(self.plan_path),
             "offsets": self.offsets,
-            "held_back": held_json(self.held),
         }

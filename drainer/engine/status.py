@@ -12,7 +12,7 @@ from drainer.core.codec import builtins
 from drainer.core.latency import Latency
 from drainer.core.parked import NONE_PARKED, ParkedLanes
 from drainer.core.progress import Counts, Range
-from drainer.core.transaction import HeldBack, held_json
+from drainer.core.transaction import HeldBack
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
     EXIT_DONE,
@@ -386,11 +386,10 @@ class Summary:
         """The object that ``--json`` prints: its fields, with those of failures and rules."""
         found = builtins(replace(self, cause=None, resuming=Resuming(), parked=NONE_PARKED))
         found |= found.pop("failures") | found.pop("rules")
-        for name in ("cause", "resuming", "parked", "held"):
+        for name in ("cause", "resuming", "parked"):
             del found[name]
         return found | {
             "parked_first": self.parked.shown(),
-            "held_back": held_json(self.held),
             "conserved": self.conserved,
             "resume": self.resume,
             "resume_needs": self.resuming.needs,

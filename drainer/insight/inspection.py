@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from drainer.core.codec import builtins
-from drainer.core.transaction import HeldBack, held_json
+from drainer.core.transaction import HeldBack
 from drainer.engine.status import RuleStatus
 from drainer.errors import EXIT_DONE
 from drainer.insight.retention import ARRIVALS_S, Expiry, Retention, earliest
@@ -256,7 +256,6 @@ class Inspection:
             "exit_code": EXIT_DONE,
             **fields,
             **{name: builtins(getattr(self, name)) for name in _FIGURES},
-            "held": held_json(self.held),
             "arrivals_over_s": ARRIVALS_S,
             "undecided": dict(self.rule_status.undecided),
             "why": dict(self.rule_status.why),

@@ -93,8 +93,8 @@ def test_an_open_transaction_ends_the_backlog_and_what_it_holds_back_is_told(
     again = command.drain(topic, "--from", "committed")
     producer.abort_transaction(15)
 
-    held = drained.answer["held_back"]["0"]
-    assert (held["last_stable_offset"], held["offsets"]) == (5, 50)
+    (held,) = drained.answer["held"]
+    assert (held["partition"], held["offset"], held["offsets"]) == (0, 5, 50)
     assert abs(held["since_ms"] / 1000 - time.time()) < 60
     assert "warning: an open transaction holds back 50 offsets" in looked.err
     assert "warning: an open transaction holds back 50 offsets" in drained.err  # the preview
