@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from hypothesis import settings
 
 from drainer.errors import SandboxRefused
 from drainer.java import find_java
@@ -28,6 +29,10 @@ os.environ["JDK_JAVA_OPTIONS"] = " ".join(
     ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", os.environ.get("JDK_JAVA_OPTIONS", "")]
 ).strip()
 
+
+# An example's time says nothing where others share the processor.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 COSTLY = ("spark", "own_broker", "strict_broker")  # to start, once a process
 

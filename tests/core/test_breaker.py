@@ -78,7 +78,7 @@ def test_a_probe_that_asks_to_be_called_later_decides_nothing() -> None:
     assert breaker.probe_at_s == 3.0 + PROBE_FIRST_S, "no failure, so no longer wait"
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["ok", "first", "again"]), st.floats(0, 1)),

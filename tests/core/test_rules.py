@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from drainer.core.claims import place_of
@@ -171,7 +171,6 @@ keys_of_messages = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(data=st.data(), messages=keys_of_messages, most=st.integers(1, 4))
 def test_a_limit_is_exact_over_crashes(
     data: st.DataObject, messages: list[list[str]], most: int
