@@ -4,7 +4,7 @@ and is summed up."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
@@ -28,6 +28,7 @@ from drainer.errors import (
 from drainer.loader import describe
 
 STATUS_INTERVAL_S = 0.5
+AT_ONCE_S = 0.5  # what a second Ctrl-C leaves to each step of the end
 
 NOT_OURS = (OffsetMoved, GroupJoined, LockLost, TopicGone)  # then nothing may be committed
 
@@ -37,16 +38,11 @@ class Work(Protocol):
 
     Attributes:
         look_s: between two looks.
-        stop_at_once: ends it wherever it is, by a second request to stop; None for work that looks
-            at ``forced`` itself while it comes to rest.
         doubtful: whether its account did not add up, so that nothing may be committed.
     """
 
     @property
     def look_s(self) -> float: ...
-
-    @property
-    def stop_at_once(self) -> Callable[[], Awaitable[None]] | None: ...
 
     @property
     def account(self) -> Account: ...
@@ -163,38 +159,43 @@ class Lifecycle:
                 due = clock() + STATUS_INTERVAL_S
             await asyncio.sleep(self._work.look_s)
 
+    async def within(self, work: Awaitable[object], most_s: float | None = None) -> bool:
+        """Waits for it that long at most, and no longer than a moment once ``forced`` is set.
+
+        Whether it has ended; else it is cancelled. Raises what it raised.
+        """
+        task = asyncio.ensure_future(work)
+        forced = asyncio.ensure_future(self.forced.wait())
+        await asyncio.wait((task, forced), timeout=most_s, return_when=asyncio.FIRST_COMPLETED)
+        if forced.done():
+            await asyncio.wait((task,), timeout=AT_ONCE_S)
+        forced.cancel()
+        if not task.done():
+            task.cancel()
+            return False
+        task.result()
+        return True
+
     async def _stop(self, cause: BaseException | None) -> BaseException | None:
         """The reason to report, None when all is done."""
         self._work.stop()
-        in_order = asyncio.ensure_future(self._stop_in_order(cause))
-        forced = asyncio.ensure_future(self.forced.wait())
-        await asyncio.wait((in_order, forced), return_when=asyncio.FIRST_COMPLETED)
-        forced.cancel()
-        stop_at_once = self._work.stop_at_once
-        if in_order.done() or stop_at_once is None:
-            return await in_order
-        in_order.cancel()
-        await stop_at_once()
-        return cause or self._asked
-
-    async def _stop_in_order(self, cause: BaseException | None) -> BaseException | None:
         # Whoever works for the group by now handles what died here: no letter is ours to write.
         grace_s = 0.0 if isinstance(cause, NOT_OURS) else self._held.running.grace_s
         cause = await self._work.rest(cause, grace_s)
-        await self.checkpointer.stop()
+        await self.within(self.checkpointer.stop())
         cause = await self._work.close(cause)
         if self.forced.is_set():
             cause = cause or self._asked  # what is not committed now is not done
         lost = self._lock.lost  # maybe only now: the first reason hides it
         ours = lost is None and not isinstance(cause, NOT_OURS) and not self._work.doubtful
+        commit = ours and not self.forced.is_set()
         try:
-            await self.checkpointer.finish(
-                commit=ours and not self.forced.is_set(), forced=self.forced
-            )
+            if await self.within(self.checkpointer.finish(commit=commit, forced=self.forced)):
+                await self._work.forget()
+            else:
+                cause = cause or self._asked
         except DrainerError as error:
             cause = both(cause, error)
-        else:
-            await self._work.forget()
         return cause if lost is None or lost is cause else both(cause, lost)
 
     def _status(self) -> Status:

@@ -33,13 +33,11 @@ from drainer.engine.pump import Pump
 from drainer.engine.status import FailureStatus, Status, Summary
 from drainer.engine.threads import ThreadWorkers
 from drainer.engine.watchdog import Watchdog
-from drainer.errors import DrainerError, HandleFailed, RecordsDeleted, ThreadsOverdue, both
+from drainer.errors import HandleFailed, RecordsDeleted, ThreadsOverdue, both
 from drainer.handler import Context
 from drainer.loader import describe
 from drainer.policy.concurrency import Concurrency
 from drainer.policy.rules.rule_filter import RuleFilter
-
-AT_ONCE_S = 1.0  # what the second Ctrl-C leaves to the source and to the handler's close()
 
 
 class LocalDrain:
@@ -71,7 +69,6 @@ class LocalDrain:
         self._limiter: Limiter | None = None  # when the concurrency is not fixed
         self._limiting: asyncio.Task[None] | None = None
         self._cut_off: RecordsDeleted | None = None  # what keeps the rest from being read
-        self._closing = False
 
     @property
     def account(self) -> Dispatcher:
@@ -191,7 +188,11 @@ class LocalDrain:
             self._workers.start()
             self._source.start()
         except BaseException:
-            await self.stop_at_once()
+            self._life.forced.set()
+            self.stop()
+            await self.rest(None, 0.0)
+            await self._life.within(self._life.checkpointer.stop())
+            await self.close(None)
             raise
         self._end_if_over()  # a plan may have nothing left
         if self._limiter is not None:
@@ -215,29 +216,22 @@ class LocalDrain:
 
     async def rest(self, cause: BaseException | None, grace_s: float) -> BaseException | None:
         self._stopped = self._in_thread(self._source.stop)
-        await (self._let_finish(grace_s) if grace_s > 0 else self._workers.abandon())
+        if not (grace_s and await self._life.within(self._workers.drain(), grace_s)):
+            await self._workers.abandon()
         if isinstance(cause, ThreadsOverdue) and self.dispatcher.complete:
             cause = None  # they came back after all
-        await self._close_dead_letters(grace_s)
+        if (letters := self._ports.dead_letters) is not None:
+            wait_s = 0.0 if self._life.forced.is_set() else grace_s
+            await self._life.within(self._in_thread(letters.close, wait_s))
         return cause
 
     async def close(self, cause: BaseException | None) -> BaseException | None:
-        await self._stopped
-        return await self._close_handler(cause)
-
-    async def stop_at_once(self) -> None:
-        """What finished goes to the journal first; then as much as fits into a moment."""
-        self._note()
-        ending = [
-            self._in_thread(self._source.stop),
-            asyncio.ensure_future(self._life.checkpointer.stop()),
-            asyncio.ensure_future(self._close_dead_letters(0.0)),
-            asyncio.ensure_future(self._workers_away_and_handler_closed()),
-        ]
-        await asyncio.wait(ending, timeout=AT_ONCE_S)
-        for each in ending:
-            each.cancel()
-        self._note()  # the broker may have confirmed a letter meanwhile
+        await self._life.within(self._stopped)
+        try:
+            await self._life.within(self._handler.close(self._in_thread))
+        except Exception as error:
+            return both(cause, not_closed(describe(error), error))
+        return cause
 
     async def forget(self) -> None:
         """The journal goes with the last plan."""
@@ -262,35 +256,6 @@ class LocalDrain:
             read_cap=cap_status(self._ports.read_pace, summary.elapsed_s, over=True),
             write_cap=cap_status(self._ports.write_pace, summary.elapsed_s, over=True),
         )
-
-    def _note(self) -> None:
-        with suppress(DrainerError):
-            self._life.checkpointer.note()
-
-    async def _let_finish(self, grace_s: float) -> None:
-        finishing = asyncio.ensure_future(self._workers.drain())
-        finished, _ = await asyncio.wait((finishing,), timeout=grace_s)
-        if not finished:
-            finishing.cancel()
-            await self._workers.abandon()
-
-    async def _workers_away_and_handler_closed(self) -> None:
-        await self._workers.abandon()
-        await self._close_handler(None)
-
-    async def _close_dead_letters(self, timeout_s: float) -> None:
-        if self._ports.dead_letters is not None:
-            await self._in_thread(self._ports.dead_letters.close, timeout_s)
-
-    async def _close_handler(self, cause: BaseException | None) -> BaseException | None:
-        if self._closing:
-            return cause
-        self._closing = True
-        try:
-            await self._handler.close(self._in_thread)
-        except Exception as error:
-            return both(cause, not_closed(describe(error), error))
-        return cause
 
     def _limit(self, most: int) -> None:
         self._meter.concurrency = most

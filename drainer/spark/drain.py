@@ -43,7 +43,6 @@ class SparkDrain:
     """One run of a drain on Spark, from a plan on disk to a summary."""
 
     look_s = 0.1  # how soon what tasks told is heard of
-    stop_at_once = None
 
     def __init__(self, held: HeldDrain, settings: SparkSettings) -> None:
         self._held = held
