@@ -30,9 +30,8 @@ class Hook(StrEnum):
 
     ASK = "drainer.insight.cli.estimate:ask"  # what an estimate is made from, understood
     ESTIMATE_DRY_RUN = "drainer.insight.cli.estimate:estimate_dry_run"
-    LOOK_FOR_ENGINE = "drainer.insight.cli.estimate:look_for_engine"
-    ASK_FOR_ENGINE = "drainer.insight.engine_choice:ask_for_engine"
-    SETTLE_ENGINE = "drainer.insight.engine_choice:settle_engine"
+    SPARK_SETTINGS = "drainer.spark.engine_choice:spark_settings"
+    SETTLE_ON_SPARK = "drainer.spark.engine_choice:settle_on_spark"
     TAKE_OVER = "drainer.spark.state:take_over"  # of tasks that a dead driver left
     TOLD_SINCE = "drainer.spark.state:told_since"  # what tasks told and a plan has not
     LOAD_LIMITS = "drainer.limits.capping:load_limits"

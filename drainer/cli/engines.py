@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ class Engines:
     engine: EngineName = option(
         default=EngineName.AUTO,
         resumes=True,
-        help="This process or Spark. The preview says which auto takes, and why.",
+        help="This process or Spark; auto takes Spark if a master is named.",
     )
     master: str | None = option(
         default=None,
@@ -68,38 +68,26 @@ class Engines:
         help="A .zip, .whl, .egg or .py that executors import; repeatable.",
     )
 
-    @property
-    def is_open(self) -> bool:
-        """Whether an estimate decides."""
-        return self.engine is EngineName.AUTO and self.master is None
+    def spark(self) -> Any:
+        """Spark's settings; None when this process is the engine, whatever is said of Spark.
 
-    def request(self) -> Any:
-        """What is asked of Spark's wing; None when nothing is, as with ``--engine process``.
-
-        Raises UsageError.
+        Raises UsageError; ExtraMissing when PySpark is not installed.
         """
-        if self.engine is EngineName.PROCESS or self == Engines():
+        if self.engine is not EngineName.SPARK and (
+            self.engine is EngineName.PROCESS or self.master is None
+        ):
             return None
-        return wings.load(wings.Hook.ASK_FOR_ENGINE)(self)
+        return wings.load(wings.Hook.SPARK_SETTINGS)(self)
 
-    def settle(
-        self,
-        prepared: Prepared,
-        asked: Any,
-        running: LocalSettings,
-        look: Callable[[], Any] | None = None,
-    ) -> Prepared:
+    def settle(self, prepared: Prepared, spark: Any, running: LocalSettings) -> Prepared:
         """What was prepared, with the engine that it will run on.
 
-        ``look`` makes the estimate that decides when nothing else does. Raises Refused when Spark
-        is asked for, and this drain can't run there or there is no Java.
+        Raises Refused when Spark is asked for, and this drain can't run there or there is no Java.
         """
-        if self.engine is EngineName.PROCESS:
-            chosen = EngineChoice(PROCESS, "as --engine says")
-        elif asked is None and look is None:
-            chosen = EngineChoice(PROCESS, NO_MASTER)
-        else:
-            settle = wings.load(wings.Hook.SETTLE_ENGINE)
-            return settle(prepared, asked, running, look)  # type: ignore[no-any-return]
+        by_name = self.engine is not EngineName.AUTO
+        if spark is not None:
+            settle = wings.load(wings.Hook.SETTLE_ON_SPARK)
+            return settle(prepared, spark, running, by_master=not by_name)  # type: ignore[no-any-return]
+        chosen = EngineChoice(PROCESS, "as --engine says" if by_name else NO_MASTER)
         action = replace(prepared.action, engine=chosen)
         return replace(prepared, action=action, engine=IN_PROCESS)

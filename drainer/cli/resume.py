@@ -64,7 +64,7 @@ def resume(
     """
     with watching.serving(terminal) as metrics:
         running = how.settings()
-        asked = engines.request()
+        spark = engines.spark()
         file = PlanFile(plan)
         loaded = file.load()
         known = loaded.plan
@@ -78,7 +78,7 @@ def resume(
                 cluster, file, loaded, running, failures, rules=ruled, accept_gap=accept_gap
             )
             prepared = settle_cap(cluster, prepared, curve)
-            prepared = engines.settle(prepared, asked, running)
+            prepared = engines.settle(prepared, spark, running)
             return preview_and_drain(
                 *(context, terminal, cluster, prepared, running, metrics),
                 dry_run=dry_run,

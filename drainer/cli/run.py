@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import typer
 
 from drainer import wings
@@ -61,33 +59,22 @@ def run(
     """  # noqa: E501 - an example has to be on one line to be copied
     with watching.serving(terminal) as metrics:
         running = how.settings()
-        asked = engines.request()
-        if how_long.is_given and not dry_run and not engines.is_open:
+        spark = engines.spark()
+        if how_long.is_given and not dry_run:
             raise UsageError(
-                "--latency and --latency-from are for an estimate, and nothing is left to decide by"
-                " one",
-                hint="add --dry-run, or leave the engine to --engine auto without a master",
+                "--latency and --latency-from are for an estimate", hint="Add --dry-run."
             )
-        estimated = dry_run or how_long.is_given
-        question = wings.load(wings.Hook.ASK)(how_long, running) if estimated else None
+        question = wings.load(wings.Hook.ASK)(how_long, running) if dry_run else None
         settings = kafka.settings()
         request = request_of(what, how, kafka, failing, rules, limits)
         with connect(settings) as cluster:
             prepared = settle_cap(cluster, prepare(cluster, request, running), limits)
+            prepared = engines.settle(prepared, spark, running)
             if dry_run:
                 estimate = wings.load(wings.Hook.ESTIMATE_DRY_RUN)
-                action, found = estimate(
-                    *(terminal, cluster, prepared, request, question, engines, asked, report)
-                )
+                action, found = estimate(*(terminal, cluster, prepared, request, question, report))
                 tell_dry_run(terminal, action, found, report=report)
                 return EXIT_DONE
-
-            def look() -> Any:
-                find = wings.load(wings.Hook.LOOK_FOR_ENGINE)
-                return find(terminal, cluster, prepared.plan, request, question)
-
-            looks = question is not None and prepared.action.offsets
-            prepared = engines.settle(prepared, asked, running, look if looks else None)
             return preview_and_drain(
                 *(context, terminal, cluster, prepared, running, metrics),
                 dry_run=False,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from queue import SimpleQueue
 from random import Random
 from typing import Any
@@ -21,6 +22,15 @@ StopSignals = Callable[
     [asyncio.AbstractEventLoop, Callable[[str], None], Callable[[], None]],
     AbstractContextManager[None],
 ]
+
+
+# Seconds that go on while the machine is suspended, where the system can tell: for leases and
+# locks, which others count on meanwhile.
+uptime_s: Callable[[], float] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+    if hasattr(time, "CLOCK_BOOTTIME")
+    else time.monotonic
+)
 
 
 def _utc_now() -> datetime:

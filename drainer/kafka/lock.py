@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from drainer.engine.runtime import uptime_s
 from drainer.errors import BrokerUnreachable, DrainerError, LockHeld, LockLost, Refused
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, may_not, unreachable
 from drainer.kafka.cluster import Cluster, Member
 from drainer.kafka.log import ClientLog
-from drainer.uptime import uptime_s
 
 SESSION_TIMEOUT_MS = 6000  # the least that brokers allow unless told otherwise
 HEARTBEAT_MS = 1000  # how late the earlier of two drains notices, at worst

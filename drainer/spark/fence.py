@@ -6,9 +6,9 @@ import threading
 import time
 from collections.abc import Callable
 
+from drainer.engine.runtime import uptime_s
 from drainer.errors import DrainerError, Interrupted, LockLost
 from drainer.spark.state import Attempt, State
-from drainer.uptime import uptime_s
 
 JOIN_S = 1.0
 

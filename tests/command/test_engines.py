@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from command.conftest import MakeTopic, is_refused, operations, same
+from command.conftest import MakeTopic, is_refused, operations
 from command.process import Command, Outcome
 from kafka.topic import Topic
 
@@ -136,54 +136,10 @@ def test_a_jvm_that_does_not_start_is_refused_with_what_it_said(
     assert "hint: what it said is above" in outcome.err
 
 
-def test_a_latency_has_an_estimate_decide_and_the_drain_goes_on(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    outcome = command.drain(make_topic(same(30)), "--latency", "1s", "--json")
-
-    assert engine_line(outcome).startswith(
-        "engine this process (an estimate says that hottest lane is the limit, and not this process"
-    )
-    assert "asking took" in outcome.err
-    assert outcome.answer["engine"] == "process"
-    assert outcome.answer["engine_counts"] == {}
-
-
-def test_a_dry_run_s_estimate_decides_too(command: Command, make_topic: MakeTopic) -> None:
-    outcome = dry_run(command, make_topic(same(30)), "--latency", "1s")
-
-    assert "the estimate below says that hottest lane is the limit" in engine_line(outcome)
-
-
-def test_an_estimate_that_can_t_be_made_does_not_stop_a_drain(
-    command: Command, topic: Topic
-) -> None:
-    (command.folder / "fails.py").write_text(
-        "import drainer\n"
-        "class Fails(drainer.Handler):\n"
-        "    def split(self, message):\n"
-        "        raise KeyError('x')\n"
-        "    async def handle(self, sub): ...\n"
-    )
-    what = ["-b", command.bootstrap, "--topic", topic.name, "--group", "g", "--from", "earliest"]
-    outcome = command("run", *what, "--handler", "fails.py:Fails", "--latency", "1ms", code=3)
-
-    assert "warning: no estimate: " in outcome.err
-    assert "there is no estimate to decide by" in engine_line(outcome)
-
-
 def stopped(command: Command, topic: Topic) -> str:
     """The plan of a drain that failed at its tenth message."""
     command.drain(topic, "--retries", "0", code=5, fail="0/10/0")
     return str(command.plan(topic))
-
-
-def test_a_resume_says_its_engine_and_why_no_estimate_was_made(
-    command: Command, topic: Topic
-) -> None:
-    outcome = command("resume", stopped(command, topic), *command.options(), "--yes")
-
-    assert "sub-messages are no load for one process" in engine_line(outcome)
 
 
 @needs_java

@@ -222,7 +222,7 @@ def test_what_a_handler_folds_or_takes_at_once_is_in_the_estimate(
 def test_a_latency_that_decides_nothing_is_refused(command: Command, make_topic: MakeTopic) -> None:
     what = [*command.what(make_topic()), "--latency", "1ms", "--engine", "process"]
     outcome = command("run", *what, code=2)
-    assert outcome.hint.startswith("add --dry-run")
+    assert outcome.hint.startswith("Add --dry-run")
 
 
 @pytest.mark.long

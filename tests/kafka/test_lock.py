@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message
 
+from drainer.engine.runtime import uptime_s
 from drainer.errors import BrokerUnreachable, LockHeld, LockLost, Refused
 from drainer.kafka import lock as lock_module
 from drainer.kafka import settings as settings_module
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import GroupLock, lock_group
 from drainer.sandbox import Broker
-from drainer.uptime import uptime_s
 from kafka.conftest import SESSION_TIMEOUT_MS
 from kafka.topic import Topic, eventually
 

@@ -11,7 +11,6 @@ import typer
 from drainer.cli.answer import insist_on_yes
 from drainer.cli.connecting import Kafka, connect
 from drainer.cli.draining import end_at_once, resuming_with, settle_cap
-from drainer.cli.engines import NO_MASTER, Engines
 from drainer.cli.groups import command, only, option, without
 from drainer.cli.options import Failing, How, HowLong, Limits, Report, Rules, What, Yes, request_of
 from drainer.core.plan import OffsetPlan
@@ -19,7 +18,6 @@ from drainer.engine.preview import Preview
 from drainer.engine.settings import LocalSettings
 from drainer.errors import EXIT_DONE, Refused, UsageError
 from drainer.insight.canary import send_canary
-from drainer.insight.engine_choice import EngineRequest
 from drainer.insight.estimate import (
     Estimate,
     Question,
@@ -51,7 +49,6 @@ from drainer.view.report.file import ReportFile
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
 
-NO_ESTIMATE = f"{NO_MASTER}, and there is no estimate to decide by"
 
 
 @command
@@ -161,16 +158,6 @@ def estimate_seconds(
     return quick_forecast(measured, request, question).seconds
 
 
-def look_for_engine(
-    terminal: Terminal, cluster: Cluster, plan: OffsetPlan, request: Request, question: Question
-) -> Forecast | str:
-    """What an estimate says of this process as the engine, or why there is none."""
-    try:
-        measured = _measured(terminal, cluster, remaining(cluster, plan), request, question)
-    except Refused as error:
-        terminal.warn(f"no estimate: {error}")
-        return NO_ESTIMATE
-    return quick_forecast(measured, request, question)
 
 
 def _measured(
@@ -186,8 +173,6 @@ def estimate_dry_run(
     prepared: Prepared,
     request: Request,
     question: Question,
-    engines: Engines,
-    asked: EngineRequest | None,
     report: ReportFile | None,
 ) -> tuple[Preview, dict[str, object]]:
     """The preview and the estimate of a dry run; gives what its ``--json`` has of both.
@@ -196,13 +181,7 @@ def estimate_dry_run(
     Without a latency the time is told for some typical ones. A handler that can't split is told.
     """
     backlog = remaining(cluster, prepared.plan)
-    found = None
-
-    def settled(looked: Forecast | str) -> Preview:
-        return engines.settle(prepared, asked, question.running, lambda: looked).action
-
-    # What can't be is refused before anything is looked at.
-    action = settled(NO_ESTIMATE)
+    found, action = None, prepared.action
     typical: list[tuple[float, Forecast]] = []
     try:
         measured = _measured(terminal, cluster, backlog, request, question)
@@ -215,8 +194,6 @@ def estimate_dry_run(
         terminal.say("")
         terminal.warn(f"no estimate: {error}")
         return action, {"estimate": None}
-    if engines.is_open:
-        action = settled("" if found is None else found.asked)
     too_near = expiry_warning(measured.expiry, None if found is None else found.asked.seconds)
     if too_near is not None:
         action = replace(action, warnings=(too_near, *action.warnings))

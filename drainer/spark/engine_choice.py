@@ -1,0 +1,96 @@
+"""A drain that is to run on Spark: whether it can, and with which settings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from drainer.cli.engines import Engines
+from drainer.core.order import Order
+from drainer.core.plan import OffsetPlan
+from drainer.engine.preview import PROCESS, SPARK, EngineChoice
+from drainer.engine.settings import LocalSettings
+from drainer.errors import Refused
+from drainer.operations.engine import IN_PROCESS
+from drainer.operations.start import Prepared
+from drainer.policy.concurrency import Concurrency
+from drainer.spark.settings import EVERY_CORE, OnSpark, SparkSettings, java_for_spark
+from drainer.spark.state import state_beside
+from drainer.wings import Extra, insist_on
+
+
+def spark_settings(said: Engines) -> SparkSettings:
+    """How a drain would run on Spark, as it was typed.
+
+    Raises UsageError; ExtraMissing when PySpark is not installed.
+    """
+    insist_on(Extra.SPARK, "Spark")
+    return SparkSettings(
+        master=EVERY_CORE if said.master is None else said.master.strip(),
+        conf=said.spark_conf,
+        wave_bytes=said.wave_bytes,
+        state=said.state,
+        tasks=said.tasks,
+        archives=said.archives,
+    )
+
+
+def settle_on_spark(
+    prepared: Prepared, spark: SparkSettings, running: LocalSettings, *, by_master: bool
+) -> Prepared:
+    """What was prepared, to run on Spark.
+
+    ``by_master`` says that only a master was named: what Spark can't do then runs in this process.
+    Raises Refused when Spark itself is asked for and this drain can't run there, or without Java.
+    """
+    why = "a master is named" if by_master else "as --engine says"
+    barred = unsuited(prepared.plan, running)
+    if barred is not None:
+        if not by_master:
+            raise barred
+        action = replace(prepared.action, engine=EngineChoice(PROCESS, f"{why}, but {barred}"))
+        return replace(prepared, action=action, engine=IN_PROCESS)
+    java_for_spark()
+    spark = replace(spark, state=_state(spark, prepared.action.plan_path))
+    engine = EngineChoice(
+        SPARK,
+        why,
+        master=spark.master,
+        tasks=spark.tasks,
+        wave_bytes=spark.wave_bytes,
+        state=spark.state,
+        conf=spark.shown_conf(),
+        archives=spark.archives,
+    )
+    action = replace(prepared.action, engine=engine)
+    return replace(prepared, action=action, engine=OnSpark(spark))
+
+
+def unsuited(plan: OffsetPlan, running: LocalSettings) -> Refused | None:
+    """Why a drain can't run on Spark; None when it can."""
+    if plan.redrive is not None:
+        return Refused(
+            "dead letters are redriven by one process: what is meant of them, and what was left"
+            " alone, is in the account of that one",
+            hint="leave --engine out, or say --engine process",
+        )
+    if Concurrency.of(running.concurrency).is_auto:
+        return Refused(
+            "--concurrency auto finds the number for one process: tasks that searched side by side"
+            " would take each other's load for the downstream's",
+            hint="say how many at once, in all tasks together: --concurrency 500",
+        )
+    if plan.rules.limit_per_key is not None and Order(plan.order) is not Order.SUB_KEY:
+        return Refused(
+            f"--limit-per-key with --order {plan.order}: several tasks of Spark's would have one"
+            " sub-key, and each would count for itself",
+            hint="leave --engine out, or say --engine process; the order of sub-keys can be limited"
+            " on Spark",
+        )
+    return None
+
+
+def _state(spark: SparkSettings, plan: Path) -> str:
+    if spark.state is None:
+        return state_beside(plan)
+    return spark.state if "://" in spark.state else str(Path(spark.state).absolute())

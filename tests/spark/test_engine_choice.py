@@ -1,0 +1,140 @@
+"""Which engine a drain runs on, with which settings, and what can't run on Spark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from drainer.cli.engines import Engines
+from drainer.core.plan import OffsetPlan
+from drainer.engine.preview import EngineChoice, EngineName
+from drainer.engine.settings import LocalSettings
+from drainer.errors import Refused, SandboxRefused
+from drainer.insight.canary import send_canary
+from drainer.kafka.cluster import Cluster
+from drainer.operations.engine import IN_PROCESS
+from drainer.operations.start import Prepared
+from drainer.policy.concurrency import Concurrency
+from drainer.policy.redrive import RedriveSettings
+from drainer.policy.rules.settings import RuleSettings
+from drainer.spark import settings
+from drainer.spark.engine_choice import unsuited
+from drainer.spark.settings import OnSpark, SparkSettings
+from view import samples
+
+PLAN = samples.plan()
+REDRIVE = replace(PLAN, redrive=RedriveSettings())
+BY_NAME, BY_MASTER = Engines(engine=EngineName.SPARK), Engines(master="local[2]")
+
+
+@pytest.fixture(autouse=True)
+def java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "find_java", lambda: Path("/usr/bin/java"))
+
+
+def settled(said: Engines, plan: OffsetPlan = PLAN, **changes: object) -> Prepared:
+    return said.settle(prepared(plan, **changes), said.spark(), LocalSettings())
+
+
+def prepared(plan: OffsetPlan = PLAN, **changes: object) -> Prepared:
+    return Prepared(
+        samples.action(),
+        plan,
+        handler=None,  # type: ignore[arg-type]
+        seen=None,
+        policy=None,  # type: ignore[arg-type]
+        **changes,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "name", "why"),
+    [
+        (Engines(), "process", "no Spark master is named"),
+        (Engines(tasks=7), "process", "no Spark master is named"),
+        (Engines(engine=EngineName.PROCESS, master="yarn"), "process", "as --engine says"),
+        (BY_NAME, "spark", "as --engine says"),
+        (BY_MASTER, "spark", "a master is named"),
+    ],
+)
+def test_an_engine_or_a_master_that_is_named_is_taken(said: Engines, name: str, why: str) -> None:
+    found = settled(said)
+    assert (found.action.engine.name, found.action.engine.why) == (name, why)
+    assert isinstance(found.engine, OnSpark) is (name == "spark")
+
+
+def test_what_spark_can_t_do_is_refused_by_name_and_else_runs_in_the_process() -> None:
+    with pytest.raises(Refused, match="redriven by one process"):
+        settled(BY_NAME, REDRIVE)
+    found = settled(BY_MASTER, REDRIVE)
+    assert found.engine is IN_PROCESS
+    assert found.action.engine.why.startswith("a master is named, but dead letters are redriven")
+
+
+def test_without_java_spark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> Path:
+        raise SandboxRefused("the sandbox needs Java, and none was found", hint="Install a JDK.")
+
+    monkeypatch.setattr(settings, "find_java", none)
+    for said in (BY_NAME, BY_MASTER):
+        with pytest.raises(Refused, match="Spark needs Java"):
+            settled(said)
+
+
+@pytest.mark.parametrize(
+    ("plan", "running", "word"),
+    [
+        (
+            replace(PLAN, rules=RuleSettings(limit_per_key=5), order="key"),
+            LocalSettings(),
+            "--limit-per-key with --order key",
+        ),
+        (PLAN, LocalSettings(concurrency=Concurrency.auto(None)), "--concurrency auto"),
+    ],
+)
+def test_what_spark_can_t_do_is_known_beforehand(
+    plan: OffsetPlan, running: LocalSettings, word: str
+) -> None:
+    barred = unsuited(plan, running)
+    assert barred is not None
+    assert word in str(barred)
+    assert barred.hint
+    assert unsuited(PLAN, LocalSettings()) is None
+    assert unsuited(replace(PLAN, rules=RuleSettings(limit_per_key=5)), LocalSettings()) is None
+
+
+def test_tasks_write_beside_the_plan_unless_told_otherwise() -> None:
+    beside = "/var/lib/drainer/orders.reindexer.plan.state"
+    for said, state in ((None, beside), ("s3://b/x", "s3://b/x"), ("x", str(Path("x").absolute()))):
+        found = settled(replace(BY_NAME, state=said))
+        assert isinstance(found.engine, OnSpark)
+        assert found.engine.settings.state == found.action.engine.state == state
+
+
+def test_the_preview_has_what_spark_is_given_without_its_secrets() -> None:
+    conf = {"spark.x.password": "hidden"}
+    found = settled(replace(BY_MASTER, tasks=4, wave_bytes=7, spark_conf=conf))
+    assert found.action.engine == EngineChoice(
+        "spark",
+        "a master is named",
+        master="local[2]",
+        tasks=4,
+        wave_bytes=7,
+        state="/var/lib/drainer/orders.reindexer.plan.state",
+        conf={"spark.x.password": "***"},
+    )
+    assert isinstance(found.engine, OnSpark)
+    assert found.engine.settings.conf == conf
+
+
+class _NoCluster(Cluster):
+    def __init__(self) -> None:
+        """Touches nothing."""
+
+
+def test_a_canary_is_refused_on_spark_before_anything_is_touched() -> None:
+    on_spark = prepared(engine=OnSpark(SparkSettings("local[2]")))
+    with pytest.raises(Refused, match="a canary runs in this process"):
+        send_canary(_NoCluster(), on_spark, LocalSettings(), 10, print, print)
