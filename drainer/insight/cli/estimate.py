@@ -13,7 +13,6 @@ from drainer.cli.connecting import Kafka, connect
 from drainer.cli.draining import end_at_once, resuming_with, settle_cap
 from drainer.cli.groups import command, only, option, without
 from drainer.cli.options import Failing, How, HowLong, Limits, Report, Rules, What, Yes, request_of
-from drainer.core.plan import OffsetPlan
 from drainer.engine.preview import Preview
 from drainer.engine.settings import LocalSettings
 from drainer.errors import EXIT_DONE, Refused, UsageError
@@ -48,7 +47,6 @@ from drainer.view.preview import preview_page
 from drainer.view.report.file import ReportFile
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
-
 
 
 @command
@@ -156,8 +154,6 @@ def estimate_seconds(
         terminal.warn(f"no estimate: {error}")
         return None
     return quick_forecast(measured, request, question).seconds
-
-
 
 
 def _measured(
