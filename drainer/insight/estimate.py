@@ -206,7 +206,7 @@ def _setting(measured: Measured, request: Request, question: Question) -> Settin
         split_s=measured.split_s,
         rate=request.failures.rate,
         buffer_bytes=question.running.buffer_bytes,
-        bundling=measured.bundling,
+        bundling=request.handler.bundling,
         read_cap=read_cap,
         write_cap=write_cap,
     )

@@ -24,8 +24,8 @@ def kinds_of(message: Message, subs: Sequence[SubMessage]) -> list[str]:
     """A short name for each of a message's sub-messages; ``UNKNOWN`` when nothing tells.
 
     In this order: a barrier; the name of the class that the handler derived from SubMessage; a
-    field or attribute of the payload named as in ``FIELDS``, also when the payload is JSON in bytes
-    or text; the same of the message's headers (``HEADERS``).
+    field of the payload named as in ``FIELDS``, also when the payload is JSON in bytes or text; a
+    header of the message (``HEADERS``).
     """
     otherwise: str | None = None
     kinds = []
@@ -59,15 +59,6 @@ def _in_other(payload: object) -> str | None:
         return _in_text(payload)
     if isinstance(payload, dict):
         return _in_dict(payload)
-    if payload is None or isinstance(payload, int | float | list | tuple):
-        return None
-    for field in FIELDS:
-        try:
-            found = _name(getattr(payload, field, None))
-        except Exception:  # it may be the user's own code
-            continue
-        if found:
-            return found
     return None
 
 

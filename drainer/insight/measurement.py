@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from drainer.core.bundles import Bundling
 from drainer.engine.loop import hurried_interpreter
 from drainer.insight.calibration import calibrate
 from drainer.insight.forecast.simulate import Costs
@@ -37,7 +36,6 @@ class Measured:
     costs: Costs
     split_s: float
     late_s: float = 0.0  # how much later than asked the event loop wakes who waits
-    bundling: Bundling | None = None  # of the handler
     skipped: Skipped | None = None  # by rules, when there are any; not in the workload
     expiry: Expiry | None = None  # the head that retention deletes first
     message_bytes: float = 0.0  # of one message, on average: key, value and headers
@@ -109,7 +107,6 @@ def look_at(
         costs,
         split.split_s,
         calibrated.late_s,
-        bundling,
         split.skipped,
         expiry,
         sample.read_bytes / len(sample.messages),
