@@ -87,6 +87,7 @@ def test_handle_is_not_called_without_a_yes(certify: Certify, topic: Topic) -> N
     assert not certify.calls.exists()
 
 
+@pytest.mark.long
 def test_with_a_yes_all_is_checked(certify: Certify, topic: Topic) -> None:
     outcome = certify("Documents", topic, "--handle", "--yes", "--json", "--sample", "4")
 
