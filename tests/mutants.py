@@ -351,7 +351,7 @@ MUTANTS = [
         "resume-repeats-what-claims-finished",
         "resume",
         "drainer/core/claims.py",
-        "                done |= shares.finished(offset, subs, self._places)\n",
+        "                done |= bits[number] & 1 << index\n",
         "                pass\n",
         (CLAIMS,),
     ),

@@ -130,56 +130,6 @@ class Places:
         return shares
 
 
-class _Finished:
-    """What a claim says of one partition."""
-
-    __slots__ = ("_partial", "_ranges", "_watermark")
-
-    def __init__(self, progress: Progress) -> None:
-        self._watermark = progress.watermark
-        self._ranges = RangeSet(progress.finished)
-        self._partial = progress.partial
-
-    def bits(self, offset: int) -> int:
-        """Of this message's sub-messages that are the claim's: which are finished, -1 for all."""
-        if offset < self._watermark or offset in self._ranges:
-            return -1
-        part = self._partial.get(offset)
-        return 0 if part is None else part.bits
-
-
-class _Shares:
-    """What the claims of one division, as 0/8 to 7/8, say of one partition."""
-
-    __slots__ = ("by_number", "end", "of", "partial")
-
-    def __init__(self, of: int) -> None:
-        self.of = of
-        self.by_number: dict[int, _Finished] = {}
-        self.partial: dict[int, list[Partial]] = {}
-        self.end = 0  # nothing is said from here on
-
-    def add(self, number: int, progress: Progress) -> None:
-        self.by_number[number] = _Finished(progress)
-        self.end = max(self.end, end_of(progress))
-        for offset, part in progress.partial.items():
-            self.partial.setdefault(offset, []).append(part)
-
-    def finished(self, offset: int, subs: Sequence[SubMessage], places: Places) -> int:
-        done = 0
-        said: dict[int, int] = {}
-        for index, sub in enumerate(subs):
-            number = places.number(sub, self.of)
-            if number is None or number not in self.by_number:
-                continue
-            bits = said.get(number)
-            if bits is None:
-                bits = said[number] = self.by_number[number].bits(offset)
-            if bits >> index & 1:
-                done |= 1 << index
-        return done
-
-
 class Elsewhere:
     """What claims other than "all" have finished.
 
@@ -190,14 +140,20 @@ class Elsewhere:
     def __init__(self, claims: Claims, places: Places) -> None:
         self._claims = {selector: claim for selector, claim in claims.items() if selector != ALL}
         self._places = places
-        self._shares: dict[int, dict[int, _Shares]] = {}  # by partition and of
+        # By partition; then by division (the 8 of 2/8) and number.
+        self._said: dict[int, dict[int, dict[int, tuple[Progress, RangeSet]]]] = {}
+        self._partial: dict[int, dict[int, list[Partial]]] = {}
         self._fates: dict[int, dict[Outcome, RangeSet]] = {}
         for selector, by_partition in self._claims.items():
             claim = Claim.parse(selector)
             for partition, progress in by_partition.items():
-                by_of = self._shares.setdefault(partition, {})
-                by_of.setdefault(claim.of, _Shares(claim.of)).add(claim.number, progress)
-        for partition in self._shares:
+                divisions = self._said.setdefault(partition, {})
+                said = progress, RangeSet(progress.finished)
+                divisions.setdefault(claim.of, {})[claim.number] = said
+                parts = self._partial.setdefault(partition, {})
+                for offset, part in progress.partial.items():
+                    parts.setdefault(offset, []).append(part)
+        for partition in self._said:
             fates = join_fates(claim[partition].fates for claim in self._claims.values())
             self._fates[partition] = {outcome: RangeSet(at) for outcome, at in fates.items()}
 
@@ -206,14 +162,20 @@ class Elsewhere:
 
         Raises SplitFailed when a claim saw the message split into others.
         """
-        offset = message.offset
+        partition, offset = message.origin.partition, message.offset
+        for known in self._partial.get(partition, {}).get(offset, ()):
+            keys = [sub.key if sub.keys is None else SubKeys(sub.keys) for sub in subs]
+            known.insist_same(message, keys)
         done = 0
-        for shares in self._shares.get(message.origin.partition, {}).values():
-            if offset < shares.end:
-                for known in shares.partial.get(offset, ()):
-                    keys = [sub.key if sub.keys is None else SubKeys(sub.keys) for sub in subs]
-                    known.insist_same(message, keys)
-                done |= shares.finished(offset, subs, self._places)
+        for of, by_number in self._said.get(partition, {}).items():
+            bits: dict[int, int] = {}
+            for index, sub in enumerate(subs):
+                number = self._places.number(sub, of)
+                if number is None or number not in by_number:
+                    continue
+                if number not in bits:
+                    bits[number] = _finished_bits(*by_number[number], offset)
+                done |= bits[number] & 1 << index
         return done
 
     def fate(self, message: Message) -> Outcome:
@@ -222,7 +184,8 @@ class Elsewhere:
 
     def highest(self, partition: int) -> int:
         """From this offset on they say nothing."""
-        return max((shares.end for shares in self._shares.get(partition, {}).values()), default=0)
+        claims = (claim[partition] for claim in self._claims.values() if partition in claim)
+        return max(map(end_of, claims), default=0)
 
     def needed(self, watermarks: Mapping[int, int]) -> Claims:
         """The claims that say something above these watermarks, by partition."""
@@ -231,6 +194,14 @@ class Elsewhere:
             for selector, claim in self._claims.items()
             if any(end_of(progress) > watermarks[n] for n, progress in claim.items())
         }
+
+
+def _finished_bits(progress: Progress, finished: RangeSet, offset: int) -> int:
+    # Of a message's sub-messages that are a claim's; -1 for all.
+    if offset < progress.watermark or offset in finished:
+        return -1
+    part = progress.partial.get(offset)
+    return 0 if part is None else part.bits
 
 
 def end_of(progress: Progress) -> int:
