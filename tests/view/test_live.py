@@ -225,7 +225,7 @@ def test_a_frame_costs_less_than_five_milliseconds() -> None:
     status = samples.status(200)
     times = []
     with LiveView(terminal) as view:
-        for _ in range(50):
+        for _ in range(20):
             begun = time.thread_time()
             view.update(status)
             times.append(time.thread_time() - begun)

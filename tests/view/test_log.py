@@ -187,7 +187,7 @@ def test_what_handlers_print_and_log_are_lines_too() -> None:
 
 def test_lines_of_many_threads_stay_whole() -> None:
     def talk(name: str) -> None:
-        for n in range(200):
+        for n in range(50):
             sys.stderr.write(f"{name} {n}\n")
 
     with Log() as (_, log):
@@ -198,7 +198,7 @@ def test_lines_of_many_threads_stay_whole() -> None:
             each.join()
 
     assert sorted(line["message"] for line in log.lines) == sorted(
-        f"t{n} {m}" for n in range(5) for m in range(200)
+        f"t{n} {m}" for n in range(5) for m in range(50)
     )
 
 
