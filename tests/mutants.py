@@ -862,8 +862,8 @@ MUTANTS = [
         "a-resume-is-offered-for-a-wrong-account",
         "no surprise, views",
         "drainer/engine/status.py",
-        "        if self.plan is None or not self.conserved:\n",
-        "        if self.plan is None:\n",
+        "        over = self.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS, EXIT_UNRESUMABLE)\n",
+        "        over = self.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS)\n",
         ("tests/view/test_summary.py",),
     ),
     Mutant(

@@ -52,7 +52,6 @@ def certificate_page(certificate: Certificate) -> Page:
     broken = [found for found in certificate.findings if found.level is Level.BAD]
     verdict = _verdict(certificate.findings)
     return Page(
-        verdict.text,
         verdict,
         (
             section("The sample", _figures(certificate.figures, certificate.handled)),

@@ -349,9 +349,8 @@ class Summary:
     @property
     def resume(self) -> str | None:
         """The command that goes on with it; None when all is done, or no resume gets over it."""
-        if self.plan is None or not self.conserved:
-            return None
-        if self.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS, EXIT_UNRESUMABLE):
+        over = self.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS, EXIT_UNRESUMABLE)
+        if self.plan is None or over:
             return None
         more = () if self.cause is None else self.cause.resume_with
         return self.resuming.command(self.plan, more)

@@ -31,7 +31,6 @@ def overview_page(found: Overview, redriven: RedriveProgress) -> Page:
         warnings.append(f"{records} of {found.topic} can't be read as dead letters of drainer's")
     details = (Line(_source(redriven), Tone.QUIET),) if redriven.begun else ()
     return Page(
-        f"Dead letters in {found.topic}",
         _headline(found),
         (
             section("What they are of", _counts(found) if found.matching else None),
@@ -52,7 +51,6 @@ def letter_page(letter: Letter) -> Page:
     timestamp = "none" if letter.timestamp is None else str(letter.timestamp)
     head = f"dead letter {letter.partition}:{letter.offset}, of {_origin(letter)}"
     return Page(
-        head,
         Line(head, Tone.STRONG),
         (
             section("Its account", _fields(letter)),

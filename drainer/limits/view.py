@@ -106,7 +106,6 @@ def limits_page(limits: Limits, path: Path) -> Page:
         ways_on = (WayOn("use them", f"drainer run … --limits {shlex.quote(str(path))}"),)
     unfinished = () if limits.complete else ("The search did not end: repeat the command.",)
     return Page(
-        "What the brokers bear",
         _headline(limits),
         (
             section("Boundaries", _boundaries(limits), _plot(limits)),

@@ -197,7 +197,6 @@ class Page:
     """All that a command found.
 
     Attributes:
-        title: of the document.
         subject: what the headline is about.
         headline: the answer, in one line; its tone is the verdict.
         details: what belongs right below it.
@@ -210,7 +209,6 @@ class Page:
         data: the same for programs, as the command's ``--json`` prints it.
     """
 
-    title: str
     headline: Line
     sections: tuple[Section, ...]
     subject: str = ""

@@ -27,7 +27,6 @@ def plan_page(plan: OffsetPlan, path: Path | None = None) -> Page:
             ways.append(Field("to resume", command("resume", path)))
         ways.append(Field("to undo", command("plan undo", path)))
     return Page(
-        subject,
         Line("drained", Tone.GOOD, OK) if plan.complete else head,
         (
             section("Its partitions", _partitions(plan)),

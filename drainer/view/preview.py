@@ -32,7 +32,6 @@ def preview_page(action: Preview) -> Page:
         already = figures.counted(finished, "message")
         details.append(Line(f"  {already} finished already, which won't be handled again"))
     return Page(
-        f"{_verb(action)} {action.topic}",
         Line(f"{figures.counted(action.offsets, 'offset')} in {parts}", Tone.STRONG),
         (
             section("Its partitions", _partitions(action)),

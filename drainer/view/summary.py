@@ -102,7 +102,6 @@ def drain_page(action: Preview, summary: Summary, history: History, ended: datet
     )
     return replace(
         page,
-        title=f"{page.headline.text}: {action.topic} for {action.group}",
         subject=f"{what} of {action.topic} for group {action.group}",
         sections=(*page.sections, *went, run),
         times=(begun, ended) if summary.elapsed_s else (ended,),
@@ -128,12 +127,11 @@ def summary_page(summary: Summary, action: Preview | None = None) -> Page:
         else Line(blocking_warning(summary.blocked_by), Tone.WARN, WARN),
     )
     if summary.status == "empty":
-        return Page(head.text, head, (happened, stands), event=_event(summary))
+        return Page(head, (happened, stands), event=_event(summary))
     # The account is of all runs of a drain, these are of the last one.
     took, pace = figures.duration(summary.elapsed_s), figures.rate(summary.sub_messages_per_s)
     run = f"  this run took {took}, at {pace} sub-messages/s"
     return Page(
-        head.text,
         head,
         (
             account(summary.messages, summary.sub_messages),

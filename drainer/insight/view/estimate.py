@@ -69,7 +69,6 @@ def estimate_page(found: Estimate, *, warned: bool = False) -> Page:
     too_near = None if warned else expiry_warning(found.measured.expiry, found.asked.seconds)
     empty = not found.workload.messages
     return Page(
-        f"Estimate: {found.request.topic} for {found.request.group}",
         _headline(found),
         ()
         if empty

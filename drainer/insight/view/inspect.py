@@ -56,7 +56,6 @@ def inspection_page(found: Inspection, drained_in_s: float | None = None) -> Pag
     """How bad a backlog is, why, and what is in it."""
     hot = hot_row(found)
     return Page(
-        f"Backlog of {found.topic} for {found.group.name}",
         _headline(found),
         (
             section("In words", (Field(*each) for each in fields(found))),
