@@ -58,6 +58,8 @@ JOURNAL, PLAN_FILE = "tests/store/test_journal.py", "tests/store/test_plan_file.
 PLAN_FORMAT = "tests/store/test_plan_format.py"
 SURVEY = "tests/core/test_survey.py"
 GATHERING = "tests/core/test_gathering.py"
+READING, FETCH = "tests/kafka/test_reading.py", "tests/kafka/test_fetch.py"
+BACKLOG, COMMIT = "tests/kafka/test_backlog.py", "tests/kafka/test_commit.py"
 
 MUTANTS = [
     # --- order ---
@@ -913,6 +915,62 @@ MUTANTS = [
         "            if len(self._lanes) >= LANES_MOST:\n",
         "            if len(self._lanes) >= 10 * LANES_MOST:\n",
         ("tests/metrics/test_collector.py",),
+    # --- Kafka ---
+    Mutant(
+        "reads-past-the-end",
+        "the backlog is a frozen range",
+        "drainer/kafka/reader.py",
+        "        if last >= end:\n",
+        "        if False:\n",
+        (READING,),
+    ),
+    Mutant(
+        "hole-at-the-end-is-waited-for",
+        "holes",
+        "drainer/kafka/reader.py",
+        "            if offset > self.open[partition]:\n",
+        "            if False:\n",
+        (READING,),
+    ),
+    Mutant(
+        "recreated-topic-is-read-on",
+        "a recreated topic is another one",
+        "drainer/kafka/reader.py",
+        "        if self._log.topic_ids.get(self._topic, self._topic_id) != self._topic_id:\n",
+        "        if False:\n",
+        (f"{FETCH}::test_a_topic_that_is_recreated_meanwhile_ends_it",),
+    ),
+    Mutant(
+        "commit-over-another",
+        "commit",
+        "drainer/kafka/commit.py",
+        "                elif offset not in allowed:\n",
+        "                elif False:\n",
+        (COMMIT,),
+    ),
+    Mutant(
+        "group-moved-backwards",
+        "commit",
+        "drainer/kafka/backlog.py",
+        "        if known is not None and start < known:\n",
+        "        if False:\n",
+        (BACKLOG,),
+    ),
+    Mutant(
+        "lock-held-by-two",
+        "lock",
+        "drainer/kafka/lock.py",
+        "            if names <= {self.client_id}:\n",
+        "            if self.client_id in names:\n",
+        ("tests/kafka/test_lock.py",),
+    ),
+    Mutant(
+        "plan-not-synced",
+        "plan on disk",
+        "drainer/store/atomic_file.py",
+        "            os.fsync(stream.fileno())\n",
+        "",
+        (PLAN_FILE,),
     ),
 ]
 
@@ -923,7 +981,7 @@ class Copy:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         ignored = shutil.ignore_patterns("__pycache__", ".hypothesis")
-        for name in ("drainer", "tests"):
+        for name in ("drainer", "tests", "scenarios"):
             shutil.copytree(ROOT / name, folder / name, ignore=ignored)
         shutil.copy(ROOT / "pyproject.toml", folder)
         (folder / "unshrunk.py").write_text(UNSHRUNK)

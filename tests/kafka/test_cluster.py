@@ -91,12 +91,6 @@ def test_a_missing_topic_is_told_with_names_that_are_near(
     assert topic_name in (raised.value.hint or "")
 
 
-def test_a_group_that_does_not_exist_is_dead(cluster: Cluster, topic_name: str) -> None:
-    group = cluster.group(f"g-{topic_name}")
-    assert group.state == "dead"
-    assert not group.active
-
-
 def test_a_live_member_makes_a_group_active_and_is_named(
     cluster: Cluster, bootstrap: str, topic_name: str
 ) -> None:
@@ -116,6 +110,7 @@ def test_an_empty_group_can_be_removed(cluster: Cluster, bootstrap: str, topic_n
     cluster.alter_committed(f"g-{topic_name}", topic_name, {0: 2})
     cluster.delete_group(f"g-{topic_name}")
     assert cluster.committed(f"g-{topic_name}", topic_name, [0]) == {0: None}
+    assert cluster.group(f"g-{topic_name}").state == "dead"
     cluster.delete_group(f"g-{topic_name}")  # nothing is left to remove
 
 

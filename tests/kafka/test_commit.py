@@ -100,21 +100,15 @@ def test_a_topic_that_was_made_again_is_another_one(
 ) -> None:
     topic_id = cluster.topic(topic.name).topic_id
     committer.check(topic_id)
+    committer.commit({0: 3}, {0: {None}})
     topic.delete()
     with pytest.raises(TopicGone, match="was deleted"):
         committer.check(topic_id)
+    with pytest.raises(TopicGone):
+        committer.commit({0: 5}, {0: {3}})
     topic.create()
     with pytest.raises(TopicGone, match="recreated"):
         committer.check(topic_id)
-
-
-def test_a_deleted_topic_is_told_as_such_when_committing(
-    committer: Committer, topic: Topic
-) -> None:
-    committer.commit({0: 3}, {0: {None}})
-    topic.delete()
-    with pytest.raises(TopicGone):
-        committer.commit({0: 5}, {0: {3}})
 
 
 def test_a_commit_whose_answer_was_lost_may_have_happened(

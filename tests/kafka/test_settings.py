@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 
 import pytest
@@ -90,11 +89,6 @@ def test_a_plain_principal_and_keytab_are_taken() -> None:
     ClientSettings.load("a:1", None, [f"sasl.kerberos.{each}" for each in login])
 
 
-def test_a_file_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="No such file"):
-        ClientSettings.load("a:1", tmp_path / "none")
-
-
 def test_a_java_client_s_file_works(properties: Path) -> None:
     properties.write_text(
         "security.protocol=SASL_PLAINTEXT\n"
@@ -156,8 +150,3 @@ def test_read_committed_unless_told_otherwise() -> None:
     assert ClientSettings.load("a:1", None, level).isolation == "read_uncommitted"
     with pytest.raises(UsageError, match=r"isolation\.level"):
         ClientSettings.load("a:1", None, ["isolation.level=serializable"])
-
-
-def test_settings_travel_to_other_processes() -> None:
-    settings = ClientSettings.load("a:1", None, ["client.id=x"])
-    assert pickle.loads(pickle.dumps(settings)) == settings

@@ -10,13 +10,13 @@ from dataclasses import replace
 import pytest
 
 from core.limit_samples import limits
-from drainer.errors import RecordNotWritten, TopicMissing, UsageError
+from drainer.errors import RecordNotWritten, TopicMissing
 from drainer.handler import Fatal, Retry
 from drainer.kafka.settings import ClientSettings
-from drainer.kafka.writer import TopicWriter, Writers
+from drainer.kafka.writer import TopicWriter
 from drainer.policy.rate_cap import RateLimiter
 from drainer.sandbox import Broker
-from kafka.topic import PASSWORD, USER, Topic
+from kafka.topic import Topic
 
 # What a shared properties file may say of producers.
 CARELESS = ["acks=0", "partitioner=random", "linger.ms=60000", "retries=0"]
@@ -138,19 +138,6 @@ def test_what_is_not_acknowledged_at_the_end_is_told(own_broker: Broker, topic_n
             own_broker.resume()
 
     asyncio.run(write())
-
-
-def test_a_password_is_in_no_error(broker: Broker) -> None:
-    properties = [
-        "security.protocol=SASL_PLAINTEXT",
-        "sasl.mechanism=PLAIN",
-        f"sasl.username={USER}",
-        f"sasl.password={PASSWORD}",
-        "compression.type=nonsense",
-    ]
-    with pytest.raises(UsageError) as raised:
-        Writers(ClientSettings.load(broker.bootstrap_servers, None, properties))("any")
-    assert PASSWORD not in f"{raised.value} {raised.value.hint}"
 
 
 def test_who_would_wait_long_for_the_cap_comes_again(
