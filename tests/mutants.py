@@ -915,6 +915,7 @@ MUTANTS = [
         "            if len(self._lanes) >= LANES_MOST:\n",
         "            if len(self._lanes) >= 10 * LANES_MOST:\n",
         ("tests/metrics/test_collector.py",),
+    ),
     # --- Kafka ---
     Mutant(
         "reads-past-the-end",
@@ -925,7 +926,7 @@ MUTANTS = [
         (READING,),
     ),
     Mutant(
-        "hole-at-the-end-is-waited-for",
+        "hole-at-the-end-is-not-noticed",
         "holes",
         "drainer/kafka/reader.py",
         "            if offset > self.open[partition]:\n",
@@ -968,9 +969,9 @@ MUTANTS = [
         "plan-not-synced",
         "plan on disk",
         "drainer/store/atomic_file.py",
-        "            os.fsync(stream.fileno())\n",
-        "",
-        (PLAN_FILE,),
+        "            os.fsync(descriptor)\n",
+        "            pass\n",
+        (f"{PLAN_FILE}::test_the_plan_is_synced_before_it_takes_its_name",),
     ),
 ]
 

@@ -88,7 +88,7 @@ class RangeReader:
         self._checked_s = 0.0
         self._said: str | None = None  # by an error that came instead of data
         self.open: dict[int, int] = {}  # the next offset of each partition that is not at its end
-        self.paused: dict[int, float] = {}  # by when they were, or something else happened to them
+        self.paused: dict[int, float] = {}  # since when; the caller may set it to later
         self.starved_since_s: float | None = None  # None while records flow
         ahead_bytes = prefetch_bytes
         if pace is not None:
