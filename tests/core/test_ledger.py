@@ -38,6 +38,7 @@ def resume(ledger: Ledger) -> Ledger:
         ([SKIPPED], Counts(1, skipped=1)),
         ([DEAD, DONE], Counts(1, dead=1)),
         ([SKIPPED, DEAD], Counts(1, dead=1)),
+        ([DEAD, SKIPPED], Counts(1, dead=1)),
     ],
 )
 def test_a_message_is_done_when_all_of_it_is_and_dead_when_any_of_it_is(
