@@ -779,6 +779,32 @@ MUTANTS = [
         "                pass\n",
         (f"{STOPPING}::test_two_signals_stop_at_once_and_the_journal_has_the_rest",),
     ),
+    Mutant(
+        "second-signal-waits-for-ever",
+        "stop signals",
+        "drainer/engine/lifecycle.py",
+        "            await asyncio.wait((task,), timeout=AT_ONCE_S)\n",
+        "            await asyncio.wait((task,))\n",
+        (f"{STOPPING}::test_two_signals_stop_at_once_and_the_journal_has_the_rest",),
+    ),
+    Mutant(
+        "overdue-thread-counts-as-running",
+        "stopping",
+        "drainer/engine/failures.py",
+        "        for sub in _members(work):\n            self._dispatcher.hold(sub)\n",
+        "        for sub in _members(work):\n",
+        (f"{POLICY}::test_a_thread_that_never_returns_ends_the_drain_when_all_else_is_done",),
+    ),
+    Mutant(
+        "a-bad-one-fails-its-whole-call",
+        "bundles",
+        "drainer/engine/failures.py",
+        "        for lead in bundler.give_back(bundle, split=not away):\n",
+        "        for lead in bundler.give_back(bundle, split=False):\n",
+        (
+            "tests/engine/test_bundles.py::test_the_bad_ones_of_a_batch_are_found_and_the_others_are_done",
+        ),
+    ),
     # --- bundles ---
     Mutant(
         "barrier-in-company",
