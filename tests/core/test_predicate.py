@@ -15,8 +15,7 @@ import pytest
 
 from drainer.mask import VARIABLE
 from drainer.message import Barrier, Message, Origin, SubMessage
-from drainer.policy.rules.facts import CannotTell
-from drainer.policy.rules.predicate import FUNCTIONS, BadExpression, Predicate
+from drainer.policy.rules.predicate import FUNCTIONS, BadExpression, CannotTell, Predicate
 
 PAYLOAD = {
     "kind": "set_email",

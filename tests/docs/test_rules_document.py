@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from drainer.message import Message, Origin, SubMessage
-from drainer.policy.rules.facts import CannotTell
-from drainer.policy.rules.predicate import FUNCTIONS, NAMES, Predicate
+from drainer.policy.rules.predicate import FUNCTIONS, NAMES, CannotTell, Predicate
 from drainer.policy.rules.rule_filter import LIMITED_KEYS_MOST, RuleFilter
 from drainer.policy.rules.settings import RuleSettings
 

@@ -7,15 +7,21 @@ fields of mappings and of objects, no method, no property, nothing that begins w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
 from decimal import Context as Decimals
+from decimal import Decimal
+from enum import Enum
 from functools import cache
 from typing import Any
+from uuid import UUID
+
+import orjson
 
 from drainer.errors import UsageError
 from drainer.mask import masking
-from drainer.message import Barrier, SubMessage
-from drainer.policy.rules.facts import CannotTell, Facts, View, named
+from drainer.message import Barrier, Message, SubMessage
 
 NAMES = ("key", "keys", "payload", "message", "index", "barrier")
 FUNCTIONS = (  # of rule-engine's; its $now and $random give another answer at each run
@@ -210,3 +216,173 @@ def _context_class() -> Any:
             return super().resolve_attribute(thing, object_, name)
 
     return RuleContext
+
+
+class CannotTell(Exception):
+    """Raised when an expression has no answer for a sub-message; the text says why."""
+
+
+class Facts:
+    """What an expression may see of one sub-message, looked at when it is asked for."""
+
+    __slots__ = ("_known", "_sub")
+
+    def __init__(self, sub: SubMessage) -> None:
+        self._sub = sub
+        self._known: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        known = self._known
+        if name not in known:
+            known[name] = _FACTS[name](self._sub)
+        return known[name]
+
+
+class View(Mapping[Any, Any]):
+    """The fields of a mapping or an object; what is read of it is shown in the same way.
+
+    It tells an iteration over its types nothing: that would read a whole payload each time.
+    """
+
+    __slots__ = ("fields",)
+
+    def __init__(self, fields: Mapping[Any, Any]) -> None:
+        self.fields = fields
+
+    def __getitem__(self, name: Any) -> Any:
+        return shown(self.fields[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.fields
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, View) and self.fields == other.fields
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def keys(self) -> Any:
+        return ()
+
+    def values(self) -> Any:
+        return ()
+
+
+def shown(value: Any) -> Any:  # noqa: PLR0911 - a table of types
+    """A value as expressions see it. Raises CannotTell when they don't."""
+    if type(value) in _AS_THEY_ARE:
+        return value
+    if type(value) is dict or isinstance(value, Mapping):
+        return View(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _text(bytes(value))
+    if isinstance(value, Enum):
+        return shown(value.value)
+    if isinstance(value, UUID):
+        return str(value)
+    if type(value) is date:
+        return datetime(value.year, value.month, value.day)
+    # Two types compare as unequal in this language, so those derived from others become these.
+    for kind in (int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return View(dict(zip(value._fields, value, strict=True)))
+    if isinstance(value, list | tuple):
+        return tuple(map(shown, value))
+    if isinstance(value, set | frozenset):
+        return set(map(shown, value))
+    return View(_fields(value))
+
+
+def content(data: Any) -> Any:
+    """A payload as expressions see it: bytes that hold a JSON object or array are that."""
+    if isinstance(data, bytes) and data.lstrip()[:1] in (b"{", b"["):
+        with suppress(orjson.JSONDecodeError):
+            return shown(orjson.loads(data))
+    return shown(data)
+
+
+_AS_THEY_ARE = frozenset({str, int, float, bool, type(None), Decimal, datetime, timedelta})
+
+
+def _key(sub: SubMessage) -> Any:
+    if sub.keys is not None:
+        raise CannotTell("it has several sub-keys; `keys` has them all")
+    return shown(sub.key)
+
+
+def _keys(sub: SubMessage) -> Any:
+    if isinstance(sub, Barrier):
+        return ()
+    return shown((sub.key,) if sub.keys is None else sub.keys)
+
+
+class _MessageView(View):
+    """A message: its value is only parsed when it is asked for."""
+
+    __slots__ = ()
+
+    def __init__(self, message: Message) -> None:
+        timestamp = message.timestamp
+        super().__init__(
+            {
+                "key": message.key,
+                "value": message.value,
+                "headers": dict(message.headers),
+                "timestamp": None if timestamp is None else datetime.fromtimestamp(0, UTC)
+                + timedelta(milliseconds=timestamp),
+                "offset": message.offset,
+                "partition": message.partition,
+                "topic": message.topic,
+            }
+        )  # fmt: skip
+
+    def __getitem__(self, name: Any) -> Any:
+        return content(self.fields[name]) if name == "value" else super().__getitem__(name)
+
+
+_FACTS: dict[str, Callable[[SubMessage], Any]] = {
+    "key": _key,
+    "keys": _keys,
+    "payload": lambda sub: content(sub.payload),
+    "message": lambda sub: _MessageView(sub.message),
+    "index": lambda sub: sub.index,
+    "barrier": lambda sub: isinstance(sub, Barrier),
+}
+
+
+def _text(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """What an object holds itself, by public name; none of its code runs."""
+    state = None
+    if not (isinstance(value, type) or callable(value) or type(value).__module__ == "builtins"):
+        state = object.__getstate__(value)  # type: ignore[attr-defined, unused-ignore]
+    if state is None:
+        raise CannotTell(f"{named(value)} is nothing that expressions can look at")
+    fields: dict[str, Any] = {}
+    for part in state if isinstance(state, tuple) else (state,):  # its __dict__, and its slots
+        fields |= part or {}
+    return {name: each for name, each in fields.items() if not str(name).startswith("_")}
+
+
+def named(value: Any) -> str:
+    if value is None:
+        return "null"
+    if masking():
+        return f"a {type(value).__name__}"
+    text = f"{type(value).__name__} {value!r}" if type(value) in _AS_THEY_ARE else ""
+    return text[:60] if text else f"a {type(value).__name__}"

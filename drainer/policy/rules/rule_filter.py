@@ -12,8 +12,7 @@ from drainer.core.progress import Outcome
 from drainer.message import Barrier, Message, SubMessage
 from drainer.policy.dead_letter import key_text
 from drainer.policy.redrive import LeftAlone, Redriven
-from drainer.policy.rules.facts import CannotTell, Facts
-from drainer.policy.rules.predicate import BadExpression, Predicate
+from drainer.policy.rules.predicate import BadExpression, CannotTell, Facts, Predicate
 from drainer.policy.rules.settings import (
     LIMIT,
     RuleAccount,
