@@ -69,8 +69,8 @@ def test_they_come_by_time_and_then_as_they_came(times: list[int]) -> None:
     subs = [SubMessage(number) for number in range(len(times))]
     for sub, at_s in zip(subs, times, strict=True):
         retries.push(sub, float(at_s))
-    found = [sub.key for now_s in range(6) for sub in retries.pop_due(now_s)]
-    assert found == sorted(range(len(times)), key=times.__getitem__)
+    found = [(now_s, sub.key) for now_s in range(6) for sub in retries.pop_due(now_s)]
+    assert found == sorted((at_s, number) for number, at_s in enumerate(times))
     assert len(retries) == 0
 
 
