@@ -28,7 +28,6 @@ COMMANDS = {
 class Hook(StrEnum):
     """What the house asks of a wing."""
 
-    ASK = "drainer.insight.cli.estimate:ask"  # what an estimate is made from, understood
     ESTIMATE_DRY_RUN = "drainer.insight.cli.estimate:estimate_dry_run"
     SPARK_SETTINGS = "drainer.spark.engine_choice:spark_settings"
     SETTLE_ON_SPARK = "drainer.spark.engine_choice:settle_on_spark"
