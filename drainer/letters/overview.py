@@ -159,13 +159,16 @@ def _trim(counts: Counter[Any]) -> None:
         counts.update(dict(kept))
 
 
+_AS_THEY_ARE = (
+    *("partition", "offset", "time", "id", "kind", "reason", "attempts", "redrives"),
+    *("error_type", "handler", "drain_id", "why_not_redriven"),
+)
+
+
 def letter_as_json(letter: Letter) -> dict[str, Any]:
     """A letter for programs, without its payload."""
     return {
-        "partition": letter.partition,
-        "offset": letter.offset,
-        "time": letter.time,
-        "id": letter.id,
+        **{name: getattr(letter, name) for name in _AS_THEY_ARE},
         "origin": {
             "topic": letter.origin.topic,
             "topic_id": letter.origin.topic_id,
@@ -174,17 +177,9 @@ def letter_as_json(letter: Letter) -> dict[str, Any]:
             "offset": letter.message_offset,
             "index": letter.index,
         },
-        "kind": letter.kind,
         "sub_keys": list(letter.key_texts),
-        "reason": letter.reason,
-        "attempts": letter.attempts,
-        "redrives": letter.redrives,
-        "error_type": letter.error_type,
         "error": letter.error_text,
-        "handler": letter.handler,
-        "drain_id": letter.drain_id,
         "payload_encoding": letter.payload_encoding.value,
-        "why_not_redriven": letter.why_not_redriven,
     }
 
 
