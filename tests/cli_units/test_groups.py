@@ -95,20 +95,7 @@ def failing(given: Failing, terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("retry-delay", "soon"),
-        ("retry-max-delay", "-1s"),
-        ("timeout", "1 fortnight"),
-        ("max-outage", ""),
-        ("max-dead", "150%"),
-        ("max-dead", "nan%"),
-        ("max-dead", "-1"),
-        ("max-dead", "1.5"),
-        ("rate", "0"),
-        ("rate", "5/day"),
-        ("rate", "fast"),
-    ],
+    ("name", "value"), [("retry-delay", "soon"), ("max-dead", "150%"), ("rate", "0")]
 )
 def test_what_makes_no_sense_is_told_with_the_name_of_the_option(name: str, value: str) -> None:
     answer = json.loads(run(failing, f"--{name}={value}", "--json", code=2).stdout)
