@@ -86,7 +86,7 @@ class What(Records):
     from_: str = option(
         default="committed",
         metavar="committed[-or-earliest|-or-end]|earliest|OFFSET|@ISO-TIME",
-        help="Where the backlog begins, also where no offset is committed.",
+        help="Where the backlog begins; -or-… where no offset is committed.",
     )
     until: str = option(
         default="end",
