@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -16,7 +16,14 @@ from drainer.core.codec import builtins
 from drainer.errors import EXIT_DONE, EXIT_HALTED, SplitFailed
 from drainer.message import Message
 
-HANDLE_CHECKS = ("handle", "state", "commutes", "overlaps", "idempotent", "rewind")
+HANDLE_CHECKS = {
+    "handle": "handle takes every sub-message",
+    "state": "the same order ends in the same state",
+    "commutes": "different sub-keys commute",
+    "overlaps": "different sub-keys may be handled at the same time",
+    "idempotent": "handle can be repeated under the same id",
+    "rewind": "lanes can be rewound, as after a kill",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +58,11 @@ def certify(
     *,
     options: Mapping[str, str] | None = None,
     effort: Effort = NORMAL,
-    begun: Callable[[str], None] = lambda _: None,
 ) -> Certificate:
     """Makes every check and lists what was found; raises for no law that is broken.
 
     Without ``state`` nothing is handled, and the checks that need it are told as unchecked. The
-    messages of one partition have rising offsets. ``begun`` is told what is looked at next.
+    messages of one partition have rising offsets.
 
     Raises:
         Refused: when the handler can't be made or opened.
@@ -64,7 +70,6 @@ def certify(
         ValueError: when the messages' offsets don't rise.
     """
     subject = Subject(handler, options)
-    begun("split")
     report = split_report(subject, messages)
     if state is None:
         return Certificate(
@@ -75,28 +80,24 @@ def certify(
     if report.broken:
         reason = "not checked, because split breaks a law"
         return Certificate(report.findings + _unchecked(reason), report.figures, 0)
-    begun("handle")
     trial, work, is_async = _prepare(subject, messages, state)
     found = laws.baseline(trial, work)
     if any(finding.level is Level.BAD for finding in found):
-        missing = HANDLE_CHECKS[len(found) :]
+        missing = list(HANDLE_CHECKS)[len(found) :]
         return Certificate(
             report.findings + found + _unchecked("not checked, for this reason", missing),
             report.figures,
             trial.handled,
         )
-    begun("order")
     found.append(laws.commutes(trial, work, effort))
     if found[-1].level is Level.BAD:
         found += _unchecked("not checked, because they don't commute", ["overlaps"])
     else:
         found.append(laws.overlaps(trial, work, effort, is_async=is_async))
-    begun("repeats")
     found.append(laws.idempotent(trial, work, effort))
     found.append(laws.rewinds(trial, work, effort))
-    if subject.fresh().bundling is not None:
-        begun("together")
-        found.extend(filter(None, [laws.together(trial, work)]))
+    if (folded := laws.together(trial, work)) is not None:
+        found.append(folded)
     return Certificate(report.findings + found, report.figures, trial.handled)
 
 
@@ -136,9 +137,7 @@ def check_commutes(
         LawBroken: with the two sub-messages that don't commute, in the smallest schedule that was
             found. What could not be checked is warned of, as HandlerDoubt.
     """
-    with _insisting_on_split():
-        trial, work, is_async = _prepare(Subject(handler, options), messages, state)
-        insist(laws.baseline(trial, work))
+    with _trial(handler, options, messages, state) as (trial, work, is_async):
         insist([laws.commutes(trial, work, effort)])
         # That threads can't be made to take turns is no doubt about this handler.
         if is_async:
@@ -161,9 +160,7 @@ def check_idempotent(
     Raises:
         LawBroken: with what was repeated, and the state that this left.
     """
-    with _insisting_on_split():
-        trial, work, _ = _prepare(Subject(handler, options), messages, state)
-        insist(laws.baseline(trial, work))
+    with _trial(handler, options, messages, state) as (trial, work, _):
         insist([laws.idempotent(trial, work, effort)])
         insist([laws.rewinds(trial, work, effort)])
 
@@ -180,11 +177,8 @@ def check_together(
     Raises:
         LawBroken: with the fewest of the first messages that show it.
     """
-    with _insisting_on_split():
-        trial, work, _ = _prepare(Subject(handler, options), messages, state)
-        insist(laws.baseline(trial, work))
-        found = laws.together(trial, work)
-        insist([] if found is None else [found])
+    with _trial(handler, options, messages, state) as (trial, work, _):
+        insist(filter(None, [laws.together(trial, work)]))
 
 
 def _prepare(
@@ -200,22 +194,22 @@ def _prepare(
 
 
 @contextmanager
-def _insisting_on_split() -> Iterator[None]:
+def _trial(
+    handler: Source,
+    options: Mapping[str, str] | None,
+    messages: Sequence[Message],
+    state: StateOf,
+) -> Iterator[tuple[HandlerTrial, SampleWork, bool]]:
+    """A trial whose baseline holds; a split that fails breaks a law, too."""
     try:
-        yield
+        trial, work, is_async = _prepare(Subject(handler, options), messages, state)
+        insist(laws.baseline(trial, work))
+        yield trial, work, is_async
     except SplitFailed as error:
         raise LawBroken(Finding("split", Level.BAD, str(error), error.hint)) from error
 
 
-def _unchecked(reason: str, checks: Sequence[str] = HANDLE_CHECKS) -> list[Finding]:
-    return [Finding(check, Level.UNCHECKED, f"{_NAMES[check]}: {reason}") for check in checks]
-
-
-_NAMES = {
-    "handle": "handle takes every sub-message",
-    "state": "the same order ends in the same state",
-    "commutes": "different sub-keys commute",
-    "overlaps": "different sub-keys may be handled at the same time",
-    "idempotent": "handle can be repeated under the same id",
-    "rewind": "lanes can be rewound, as after a kill",
-}
+def _unchecked(reason: str, checks: Iterable[str] = HANDLE_CHECKS) -> list[Finding]:
+    return [
+        Finding(check, Level.UNCHECKED, f"{HANDLE_CHECKS[check]}: {reason}") for check in checks
+    ]

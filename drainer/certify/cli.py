@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from drainer.certify.operation import certify_on, sample_of, state_function
-from drainer.certify.view import STAGES, show_certificate, show_sample
+from drainer.certify.view import show_certificate, show_sample
 from drainer.cli.answer import insist_on_yes
 from drainer.cli.connecting import Kafka
 from drainer.cli.groups import argument, command, only, option, options
@@ -76,14 +76,8 @@ def certify(
             " of times: it must not reach anything that matters"
         )
         insist_on_yes(terminal, f"Call the handle of {loaded.reference}?", yes=yes)
-    certificate = certify_on(
-        taken,
-        loaded,
-        state,
-        how.handler_options,
-        checking.seed,
-        lambda stage: terminal.say(STAGES[stage]),
-    )
+    terminal.say("splitting, here and in other processes; then handling, if it may be called ...")
+    certificate = certify_on(taken, loaded, state, how.handler_options, checking.seed)
     show_certificate(terminal, certificate)
     if terminal.json:
         terminal.data(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from tempfile import TemporaryDirectory
 
 from drainer.certify.certify import Certificate, certify
@@ -59,7 +59,6 @@ def certify_on(
     state: StateOf | None,
     options: Mapping[str, str] | None,
     seed: int,
-    begun: Callable[[str], None],
 ) -> Certificate:
     """Makes every check. Raises Refused when the handler can't be opened."""
     with TemporaryDirectory(prefix="drainer-certify-") as folder:
@@ -67,9 +66,7 @@ def certify_on(
         os.environ.setdefault(_HYPOTHESIS_FOLDER, folder)
         try:
             effort = Effort(seed=seed)
-            return certify(
-                handler, sample.messages, state, options=options, effort=effort, begun=begun
-            )
+            return certify(handler, sample.messages, state, options=options, effort=effort)
         finally:
             if os.environ[_HYPOTHESIS_FOLDER] == folder:
                 del os.environ[_HYPOTHESIS_FOLDER]

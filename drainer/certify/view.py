@@ -18,13 +18,6 @@ _LINES = {
     Level.BAD: (BAD, Tone.BAD),
     Level.UNCHECKED: ("-", Tone.QUIET),
 }
-STAGES = {
-    "split": "splitting them, here and in other processes ...",
-    "handle": "handling them, in order ...",
-    "order": "handling them in other orders, and at the same time ...",
-    "repeats": "handling some of them again ...",
-    "together": "handling several at once, as coalesce and handle_batch say ...",
-}
 
 
 def show_sample(terminal: Terminal, handler: str, sample: Sample, seed: int) -> None:

@@ -146,7 +146,7 @@ def estimate_and_show(
 def estimate_seconds(
     terminal: Terminal, cluster: Cluster, request: Request, question: Question
 ) -> float | None:
-    """How long a drain takes; None, once that is told, when nobody can say."""
+    """How long a drain takes; None, after a warning, if there is no estimate."""
     try:
         backlog = backlog_of(cluster, request)
         measured = _measured(terminal, cluster, backlog, request, question)
