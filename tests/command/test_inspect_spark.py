@@ -24,26 +24,6 @@ class Slow(drainer.Handler):
 
 
 @pytest.mark.long
-def test_it_says_what_one_process_says(command: Command, make_topic: MakeTopic) -> None:
-    topic = make_topic(operations(300, lanes=5))
-    what = [*command.what(topic), "--from", "earliest", "--full", "--json"]
-
-    spark = ["--engine", "spark", "--master", "local[1]", "--tasks", "2"]
-    outcome = command.start("inspect", *what, *spark).ends(0, within_s=300)
-
-    ours, theirs = outcome.answer, command("inspect", *what).answer
-    assert ours["reading"]["tasks"] == 2
-    assert theirs["reading"]["tasks"] is None
-    for name in ("messages", "bytes", "offsets", "sub_messages", "hot", "skew"):
-        assert ours[name] == theirs[name]
-    assert "starting Spark on local[1]" in outcome.err
-    assert "by 2 tasks on Spark, split in" in outcome.err
-    assert "\tat " not in outcome.err
-    assert command.left_behind == []
-    assert not command.record.path.exists()
-
-
-@pytest.mark.long
 def test_ctrl_c_ends_it_at_once(command: Command, make_topic: MakeTopic, tmp_path: Path) -> None:
     topic = make_topic(operations(10))
     handler = tmp_path / "endless.py"

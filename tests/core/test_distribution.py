@@ -49,12 +49,6 @@ def test_quantiles_never_fall_and_the_mean_lies_between_them(seconds: list[float
     assert seconds[0] - 1e-9 <= latency.mean_s <= seconds[-1] + 1e-9
 
 
-@pytest.mark.parametrize("seconds", [[], [0.2, 0.1], [-1.0], [float("nan")], [float("inf")]])
-def test_percentiles_that_make_no_sense_are_refused(seconds: list[float]) -> None:
-    with pytest.raises(ValueError, match="percentiles"):
-        Distribution.from_percentiles(seconds)
-
-
 def test_what_is_drawn_has_the_mean_of_the_distribution() -> None:
     latency = Distribution.from_times([0.005] * 95 + [0.1] * 5)
     drawn = latency.draws(10_000, Random(7))
@@ -67,13 +61,6 @@ def test_one_call_that_was_very_late_does_not_make_a_hundredth_of_them_late() ->
     assert found.mean_s == pytest.approx(0.01999)
     assert found.quantile(0.99) == 0.01
     assert found.quantile(1.0) == 10.0
-
-
-def test_two_modes_stay_apart_where_they_meet_between_two_percentiles() -> None:
-    times = [0.01] * 955 + [0.1] * 45
-    found = Distribution.from_times(times)
-    assert found.mean_s == pytest.approx(sum(times) / len(times))
-    assert {found.quantile(share / 1000) for share in range(1001)} == {0.01, 0.1}
 
 
 @pytest.mark.parametrize("mean_s", [0.0, 1.0, 2.0, 3.0, 9.0])

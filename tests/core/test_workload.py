@@ -22,7 +22,7 @@ from drainer.insight.forecast.forecast import (
 )
 from drainer.insight.forecast.simulate import Costs, simulate
 from drainer.insight.forecast.workload import Keys, Neighbours, Workload
-from drainer.message import Barrier, Message, SubMessage
+from drainer.message import Message, SubMessage
 
 from .messages import message_at
 
@@ -58,23 +58,6 @@ def with_a_hot_key(
 
 def drawn_keys(workload: Workload, messages: int) -> Counter[object]:
     return Counter(sub.key for _, subs in workload.draw(messages) for sub in subs)
-
-
-def test_a_backlog_that_was_read_as_a_whole_is_drawn_as_it_is() -> None:
-    original = [
-        (message_at(n, 0, b"one"), [SubMessage(n % 3), SubMessage(keys=[n % 2, "x"]), Barrier()])
-        for n in range(20)
-    ]
-    workload = made_of(original)
-    assert workload.whole
-    drawn = list(workload.draw(workload.messages))
-    assert [message.offset for message, _ in drawn] == list(range(20))
-    names = workload._keys.of
-    for (_, before), (_, after) in zip(original, drawn, strict=True):
-        assert names[after[0].key] == before[0].key  # type: ignore[call-overload]
-        assert after[1].keys is not None
-        assert tuple(names[key] for key in after[1].keys) == before[1].keys  # type: ignore[call-overload]
-        assert isinstance(after[2], Barrier)
 
 
 def test_the_forecast_of_a_whole_backlog_is_its_exact_drain() -> None:

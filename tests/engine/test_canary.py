@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from made_up_kafka import BacklogSource, OnTheLoop, Rehearsal, log_of, split_specs, tick
 
-from drainer.core.bundles import Bundle, Bundling
+from drainer.core.bundles import Bundling
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.engine.ports import Source
@@ -90,20 +90,6 @@ def test_calls_are_timed_those_that_fail_too() -> None:
     assert len(timed.times_s) == 2
     assert timed.latency is not None
     assert timed.latency.mean_s >= 0.0005
-
-
-def test_calls_with_several_are_timed() -> None:
-    async def together(subs: Sequence[SubMessage]) -> None:
-        await tick()
-
-    for handle_batch in (together, len):
-        timed = Timed(LoadedHandler("handlers.py:H", SimpleNamespace(handle_batch=handle_batch)))
-        bundle = Bundle()
-        bundle.subs = bundle.members = [SubMessage("a"), SubMessage("b")]
-        called = timed.handler.handle_bundle(bundle)
-        if timed.handler.is_async:
-            asyncio.run(called)
-        assert len(timed.times_s) == 1
 
 
 @pytest.mark.parametrize("is_async", [True, False])

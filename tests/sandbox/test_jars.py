@@ -63,31 +63,12 @@ def _leftovers(cache: Path) -> list[str]:
     return sorted(path.name for path in cache.parent.iterdir() if path.is_dir())
 
 
-@pytest.mark.usefixtures("no_java")
-def test_without_java_the_error_says_what_to_install() -> None:
-    with pytest.raises(SandboxRefused, match="needs Java") as refused:
-        find_java()
-    assert "JAVA_HOME" in (refused.value.hint or "")
-
-
-@pytest.mark.parametrize(("version", "release"), [("1.8.0_402", 8)])
-def test_an_old_java_is_refused_by_its_release(no_java: Path, version: str, release: int) -> None:
+def test_an_old_java_is_refused_by_its_release(no_java: Path) -> None:
     script = no_java / "java"
-    script.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    script.write_text('#!/bin/sh\necho openjdk version \\"1.8.0_402\\" >&2\n')
     script.chmod(0o755)
-    with pytest.raises(SandboxRefused, match=f"is Java {release}$"):
+    with pytest.raises(SandboxRefused, match=r"is Java 8$"):
         find_java()
-
-
-def test_java_home_comes_before_the_path(
-    fake_java: FakeJava, no_java: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    fake_java("exit 1")
-    home = tmp_path / "jdk"
-    (home / "bin").mkdir(parents=True)
-    (no_java / "java").rename(home / "bin" / "java")
-    monkeypatch.setenv("JAVA_HOME", str(home))
-    assert find_java() == home / "bin" / "java"
 
 
 @pytest.mark.usefixtures("kafka_installed")
@@ -162,15 +143,6 @@ def test_a_full_disk_is_called_so(fake_java: FakeJava, tmp_path: Path) -> None:
     fake_java(f"echo 'java.io.IOException: {os.strerror(errno.ENOSPC)}'\nexit 1\n")
     with pytest.raises(SandboxRefused, match="the disk is full"):
         kafka_jars(cache=tmp_path / "new" / "kafka")
-
-
-def test_a_cache_that_lost_a_jar_is_fetched_again(fake_java: FakeJava, tmp_path: Path) -> None:
-    fake_java(_GOOD_FETCH)
-    cache = tmp_path / "new" / "kafka"
-    lost, *_ = kafka_jars(cache=cache)
-    lost.unlink()
-    assert lost in kafka_jars(cache=cache)
-    assert lost.exists()
 
 
 def test_two_at_once_fetch_once(fake_java: FakeJava, tmp_path: Path) -> None:

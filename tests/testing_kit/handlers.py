@@ -111,13 +111,6 @@ class ObjectPayload(Documents):
         yield SubMessage("a", Order("7"))
 
 
-class SetPayload(Documents):
-    """Of a set as a payload the order means nothing."""
-
-    def split(self, message: Message) -> Iterator[SubMessage]:
-        yield SubMessage("a", {"a", "b", str(message.offset)})
-
-
 # These break a law of handle.
 
 
@@ -183,15 +176,6 @@ class Fails(Documents):
     async def handle(self, sub: SubMessage) -> None:
         if sub.message.offset == 3:
             raise LookupError("the document is locked")
-
-
-class KeepsItsState(Documents):
-    """Begins with what the run before it has left."""
-
-    documents: State = {"runs": 0}  # noqa: RUF012 - that is the mistake
-
-    def open(self, context: Context) -> None:
-        self.documents["runs"] += 1
 
 
 class ReturnsACoroutine(Documents):

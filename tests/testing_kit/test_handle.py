@@ -99,10 +99,6 @@ def test_a_plain_handle_that_returns_a_coroutine_has_done_nothing() -> None:
     assert "nobody waits for" in broken(handlers.ReturnsACoroutine)["handle"]
 
 
-def test_a_state_that_outlives_its_run_proves_nothing() -> None:
-    assert set(broken(handlers.KeepsItsState)) == {"state"}
-
-
 def test_a_state_function_that_sees_nothing_is_told() -> None:
     found = handled(testing.certify(handlers.Documents, SAMPLE, lambda _: 1, effort=QUICK))
 

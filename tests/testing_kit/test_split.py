@@ -81,10 +81,6 @@ def test_a_split_that_looks_at_the_clock_is_found_out_by_another_one(
     assert re.search(f"{told}.* in another process whose clock is 397 days ahead", text)
 
 
-def test_a_set_as_payload_is_the_same_in_every_process() -> None:
-    assert report(handlers.SetPayload, processes=3)["deterministic"].level is Level.OK
-
-
 def test_a_split_that_changes_the_message_is_found_out() -> None:
     text = only(handlers.ChangesTheMessage, "message", Level.BAD).text
 
