@@ -7,6 +7,7 @@ import secrets
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from drainer.core.listed import listed
 from drainer.core.order import Order
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Progress
@@ -21,7 +22,6 @@ from drainer.kafka.backlog import (
     COMMITTED_OR_EARLIEST,
     OF_GROUPS,
     Backlog,
-    PartitionBacklog,
     freeze,
     parse_from,
     parse_until,
@@ -38,8 +38,6 @@ from drainer.policy.rate_cap import CapCurve
 from drainer.policy.redrive import RedriveSettings
 from drainer.policy.rules.settings import RuleSettings
 from drainer.store.plan_file import LoadedPlan, PlanFile, default_path
-
-LEAPS_TOLD = 5  # partitions, one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +113,7 @@ def prepare(
         group=request.group,
         redrives=redrives,
     )
-    warnings = [*backlog.remarks, *_leap_warnings(backlog)]
-    if request.order is not Order.SUB_KEY:
-        warnings.append(
-            f"order {request.order.value}: sub-messages of different sub-keys are"
-            + (
-                " handled in no order at all, those of one sub-key too"
-                if request.order is Order.NONE
-                else " serialised as a conventional consumer would"
-            )
-        )
+    warnings = [*backlog.remarks, *_leap_warning(backlog)]
     if cluster.group(lock_group(request.group)).members:
         warnings.append("another drain of this group seems to be running; this one would wait")
     if seen is not None:
@@ -221,20 +210,13 @@ def nothing_to_drain(prepared: Prepared) -> Summary:
     )
 
 
-def _leaps(part: PartitionBacklog) -> int:
-    return 0 if part.committed is None else part.skipped_before
-
-
-def _leap_warnings(backlog: Backlog) -> list[str]:
-    leaps = {n: many for n, part in backlog.partitions.items() if (many := _leaps(part))}
-    unhandled = "are passed over unhandled, as --from says"
-    told = [
-        f"partition {n}: {leaps[n]:,} offsets before {backlog.partitions[n].start} {unhandled}"
-        for n in list(leaps)[:LEAPS_TOLD]
+def _leap_warning(backlog: Backlog) -> list[str]:
+    leaps = [
+        f"{part.skipped_before:,} of partition {number}, before {part.start}"
+        for number, part in backlog.partitions.items()
+        if part.committed is not None and part.skipped_before
     ]
-    if rest := list(leaps.values())[LEAPS_TOLD:]:
-        told.append(f"{len(rest):,} more partitions: {sum(rest):,} offsets {unhandled}")
-    return told
+    return [f"offsets are passed over unhandled, as --from says: {listed(leaps)}"] if leaps else []
 
 
 def _new_plan(
