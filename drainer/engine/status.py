@@ -221,15 +221,11 @@ class EngineStatus(Protocol):
         """What keeps the drain from going faster, in a few words."""
 
     @property
-    def field(self) -> tuple[str, str]:
-        """A label and its value, for the live view."""
+    def facts(self) -> Sequence[tuple[str, str]]:
+        """Labels and their values, for the live view and for lines."""
 
     def rows(self, room: int) -> list[list[tuple[str, str]]]:
         """Lines of (text, tone) for the live view, about ``room`` of them."""
-
-    @property
-    def words(self) -> Sequence[str]:
-        """For a line about progress."""
 
     def as_json(self) -> dict[str, Any]:
         """For a line of the log, of bounded size."""

@@ -11,7 +11,8 @@ from drainer.core.codec import builtins
 from drainer.engine.status import Metric, Row, Status
 from drainer.view import figures
 from drainer.view.page import Tone
-from drainer.view.panel import Pieces, reading_capped_by
+from drainer.view.panel import Pieces
+from drainer.view.progress import reading_capped_by
 
 ENDED = "ended"  # of a task
 TASKS_SHOWN = 12  # in the live view
@@ -83,23 +84,18 @@ class SparkStatus:
         return "order: few sub-keys of the wave are left, and go one at a time"
 
     @property
-    def field(self) -> tuple[str, str]:
-        """``3 of ~12, for 42s, the next one is read meanwhile``."""
+    def facts(self) -> list[tuple[str, str]]:
+        """``3 of ~12, for 42s, the next one is read meanwhile``, tasks by state, and stragglers."""
         for_s = f"for {figures.duration(self.wave_s)}"
-        if not self.wave:
-            return "wave", f"the first one is being read, {for_s}"
         of = "" if self.waves is None else f" of ~{figures.count(self.waves)}"
         ahead = ", the next one is read meanwhile" if self.ahead else ""
-        return "wave", f"{figures.count(self.wave)}{of}, {for_s}{ahead}"
-
-    @property
-    def words(self) -> list[str]:
-        words = [" ".join(self.field)]
+        wave = f"{figures.count(self.wave)}{of}, {for_s}{ahead}"
+        facts = [("wave", wave if self.wave else f"the first one is being read, {for_s}")]
         if self.tasks:
-            words.append(f"tasks {figures.count(len(self.tasks))} ({self._states})")
+            facts.append(("tasks", f"{figures.count(len(self.tasks))} ({self._states})"))
         if waited_for := self.stragglers:
-            words.append(f"stragglers {waited_for}")
-        return words
+            facts.append(("stragglers", waited_for))
+        return facts
 
     def rows(self, room: int) -> list[Pieces]:
         """A heading, a row a task, and how many more there are."""

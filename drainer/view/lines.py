@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from heapq import nsmallest
 from typing import Self
@@ -12,8 +11,7 @@ from drainer.core.codec import builtins
 from drainer.core.latency import Latency
 from drainer.engine.status import Status
 from drainer.view import figures
-from drainer.view.deadline import deadline_warning, deadline_words
-from drainer.view.panel import blocking_warning, share_finished
+from drainer.view.progress import facts, share_finished, warnings
 from drainer.view.terminal import Terminal
 
 INTERVAL_S = 5.0  # of the drain's own time; a night's log stays short enough to read
@@ -57,9 +55,10 @@ class LineView:
             self._say(status)
 
     def _warn(self, status: Status) -> None:
-        for event, key, text in _warnings(status):
-            if (event, key) not in self._warned:
-                self._warned.add((event, key))
+        for event, text, _ in warnings(status):
+            known = (event, text if event in ("trouble", "stopping") else "")
+            if known not in self._warned:
+                self._warned.add(known)
                 self._terminal.event(logging.WARNING, event, text)
         over = {known for known in self._warned if known[0] == "trouble"}
         if status.trouble is None and over:
@@ -71,18 +70,6 @@ class LineView:
         self._terminal.event(logging.INFO, "progress", line, **status_fields(status))
         self._said = status
         self._due_s = status.elapsed_s + INTERVAL_S
-
-
-def _warnings(status: Status) -> Iterator[tuple[str, str, str]]:
-    """What can't wait: the event, what tells it from others of its kind, and the text."""
-    if status.stopping is not None:
-        yield "stopping", status.stopping, f"stopping: {status.stopping}"
-    if status.trouble is not None:
-        yield "trouble", status.trouble, f"trouble: {status.trouble}"
-    if status.blocked_by is not None:
-        yield "blocked", "", blocking_warning(status.blocked_by)
-    if (warning := deadline_warning(status)) is not None:
-        yield "deadline", "", warning
 
 
 def start_line(status: Status) -> str:
@@ -99,40 +86,15 @@ def start_line(status: Status) -> str:
 
 
 def status_line(status: Status) -> str:
-    """``12s  41.2%  1,234,567 of ~3,000,000 messages  89,123 sub-messages/s (avg …)  …``."""
-    total = figures.count(sum(part.end - part.start for part in status.partitions))
-    finished = figures.count(sum(part.messages_finished for part in status.partitions))
+    """``12s  41.2%  eta 3m 20s  messages 1,234,567 of ~3,000,000 finished  …``."""
     words = [
         figures.duration(status.elapsed_s),
         figures.percent(share_finished(status.partitions)),
-        f"{finished} of ~{total} messages",
-        f"{figures.rate(status.rate_now)} sub-messages/s (avg {figures.rate(status.rate_average)})",
         f"eta {figures.duration(status.eta_s)}",
     ]
-    if status.deadline is not None:
-        words.append(f"deadline {deadline_words(status.deadline)}")
-    words.append(f"lanes {status.running} running {status.lanes_ready} waiting")
-    words.append(f"buffer {figures.size(status.buffered_bytes)}")
-    if status.engine is not None:
-        words += status.engine.words
-    if status.auto is not None:
-        limit = figures.count(status.auto.limit)
-        words.append(f"concurrency {limit} (auto, {status.auto.why})")
-    for what, cap in (("reads", status.read_cap), ("writes", status.write_cap)):
-        if cap is not None:
-            bound = ", which binds" if cap.binds else ""
-            words.append(f"{what} {figures.rate(cap.messages_per_s)}/s at most{bound}")
-    failures, subs = status.failures, status.sub_messages
-    for what, number in (
-        ("failures", failures.failures),
-        ("retries", failures.retries),
-        ("parked lanes", failures.parked_lanes),
-        ("skipped", subs.skipped),
-        ("failed", subs.failed),
-        ("dead", subs.dead),
-    ):
-        if number:
-            words.append(f"{what} {figures.count(number)}")
+    for each in facts(status):
+        note = f" ({each.note})" if each.note else ""
+        words.append(f"{each.label} {each.value}{note}")
     if status.trouble is not None:
         words.append("in trouble")  # a line of its own said which
     committed = [

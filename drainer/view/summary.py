@@ -37,9 +37,9 @@ from drainer.view.page import (
     few,
     section,
 )
-from drainer.view.panel import blocking_warning
 from drainer.view.policy import rule_lines
 from drainer.view.preview import settings
+from drainer.view.progress import blocking_warning
 from drainer.view.terminal import Terminal
 
 ERRORS_SHOWN = 5

@@ -12,7 +12,8 @@ from drainer.engine.status import Status
 from drainer.spark.status import SparkStatus, TaskStatus
 from drainer.view.lines import LineView, status_line
 from drainer.view.log import logging_as_json
-from drainer.view.panel import lay_out, limit
+from drainer.view.panel import lay_out
+from drainer.view.progress import limit
 from view import samples
 
 
@@ -92,9 +93,9 @@ def test_what_binds_is_said_in_spark_s_words() -> None:
 
 
 def test_a_wave_whose_end_is_unknown_and_one_that_is_only_read() -> None:
-    assert SparkStatus(1).field == ("wave", "1, for 0.0s")
-    assert SparkStatus(0, wave_s=12).field[1] == "the first one is being read, for 12s"
-    assert SparkStatus(1_200, 3_000, wave_s=130).field[1] == "1,200 of ~3,000, for 2m 10s"
+    assert SparkStatus(1).facts == [("wave", "1, for 0.0s")]
+    assert SparkStatus(0, wave_s=12).facts[0][1] == "the first one is being read, for 12s"
+    assert SparkStatus(1_200, 3_000, wave_s=130).facts[0][1] == "1,200 of ~3,000, for 2m 10s"
 
 
 def test_the_line_and_the_log_have_wave_tasks_and_stragglers() -> None:

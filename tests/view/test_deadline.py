@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from drainer.engine.status import DeadlineStatus, Outlook, Reason
-from drainer.view.deadline import deadline_warning, deadline_words
+from drainer.view.progress import deadline_warning, deadline_words
 
 from .samples import status
 

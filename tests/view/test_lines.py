@@ -31,16 +31,19 @@ def test_a_line_each_five_seconds_and_one_at_the_end_but_none_twice() -> None:
 
 def test_the_line() -> None:
     assert status_line(samples.status()) == (
-        "3m 20s  41.0%  1,230,000 of ~3,000,000 messages  89,123 sub-messages/s (avg 88,000)"
-        "  eta 25m 40s  lanes 996 running 14000 waiting  buffer 191 MiB  dead 3"
-        "  committed 0:1171000"
+        "3m 20s  41.0%  eta 25m 40s  messages 1,230,000 of ~3,000,000 finished"
+        "  sub-messages 61,500,000 finished, 3 dead  speed 89,123 sub-messages/s (average 88,000)"
+        "  workers 996 of 1,000 busy (14,000 of 15,000 lanes wait for one)"
+        "  limited by the handler: every worker is busy"
+        "  hottest lanes 'doc-17' 12,345, 'tenant[4…aa-0001' 310, b'\\x00k' 7"
+        "  buffer 191 MiB of 256 MiB  committed 0:1171000"
     )
     failures = FailureStatus(failures=1_234, retries=1_000, parked_lanes=2)
     status = samples.status(auto=samples.AUTO, failures=failures, trouble="a long story")
-    assert (
-        "  concurrency 310 (auto, trying whether more helps)  failures 1,234  retries 1,000"
-        "  parked lanes 2  dead 3  in trouble  "
-    ) in status_line(status)
+    line = status_line(status)
+    assert "  failures 1,234, 1,000 retried, 2 lanes parked  " in line
+    assert "  concurrency 310 (auto, trying whether more helps)  " in line
+    assert "  in trouble  committed " in line
     assert "concurrency auto, 2,000 at most, plan" in start_line(status)
 
 

@@ -15,7 +15,8 @@ from drainer.core.latency import Latency
 from drainer.core.progress import Counts
 from drainer.engine.status import CapStatus, FailureStatus, RuleStatus, Status
 from drainer.view.live import HeldOutput, LiveView
-from drainer.view.panel import lay_out, limit, share_finished
+from drainer.view.panel import lay_out
+from drainer.view.progress import limit, share_finished
 from drainer.view.terminal import Terminal
 
 from . import samples
@@ -49,7 +50,7 @@ def test_a_frame_says_what_a_person_asks_first() -> None:
     assert lines[0].startswith("Draining orders for group reindexer")
     assert lines[0].endswith("3m 20s so far")
     assert lines[1].endswith("41.0%     25m 40s left")
-    assert lines[2:4] == ["! no broker [b1] \\x1b[2J answers", "■ stopping: Ctrl-C"]
+    assert lines[2:4] == ["! trouble: no broker [b1] \\x1b[2J answers", "! stopping: Ctrl-C"]
     text = "\n".join(frame())
     for fact in (
         "1,230,000 of ~3,000,000 finished",

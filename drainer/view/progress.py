@@ -1,0 +1,208 @@
+"""What a person asks of a running drain: the facts of the live view and of lines."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+
+from drainer.engine.status import (
+    DeadlineStatus,
+    FailureStatus,
+    Outlook,
+    PartitionStatus,
+    Reason,
+    RuleStatus,
+    Status,
+)
+from drainer.view import figures
+from drainer.view.page import Field, Tone
+
+_HOTTEST_SHOWN = 3
+_NEAR_S, _DAY_S = 600, 24 * 3600
+
+
+def share_finished(partitions: Iterable[PartitionStatus]) -> float:
+    """How much of a backlog is finished, 0 to 1: 1 only when it is complete.
+
+    Offsets have holes, so messages alone would never get there; the watermark alone would stand
+    still behind one slow lane. Each is a lower bound, and the better one of each partition counts.
+    """
+    offsets, known, complete = 0, 0, True
+    for part in partitions:
+        offsets += part.end - part.start
+        known += finished(part)
+        complete = complete and part.complete
+    if complete:
+        return 1.0
+    return min(known / offsets, 0.9999) if offsets > 0 else 0.0
+
+
+def limit(status: Status) -> str:
+    """What keeps the drain from going faster, in a few words."""
+    if status.engine is not None:
+        return status.engine.limit(status)
+    if status.running >= 0.95 * status.concurrency:
+        return writing_capped_by(status) or "the handler: every worker is busy"
+    if status.lanes_ready > status.concurrency:
+        return "this machine: workers can't be fed fast enough"
+    if all(part.position >= part.end for part in status.partitions):
+        return "the tail: all is read, the last lanes are finishing"
+    if status.buffered_bytes >= 0.9 * status.buffer_bytes:
+        return "order: the buffer is full, its few sub-keys go one at a time"
+    return reading_capped_by(status) or "reading: workers wait for messages"
+
+
+def writing_capped_by(status: Status) -> str | None:
+    """The cap that holds the drain back now."""
+    if status.write_cap is None or not status.write_cap.binds:
+        return None
+    return f"the brokers' limits: {figures.cap(status.write_cap)} written at most"
+
+
+def reading_capped_by(status: Status) -> str | None:
+    """The cap that reading waits for; it is the drain's limit when nothing else is."""
+    if status.read_cap is None or not status.read_cap.binds:
+        return None
+    return f"the brokers' limits: {figures.cap(status.read_cap)} read at most"
+
+
+def warnings(status: Status) -> Iterator[tuple[str, str, Tone]]:
+    """What can't wait: the name of the event, its text and its tone."""
+    if status.trouble is not None:
+        yield "trouble", f"trouble: {status.trouble}", Tone.WARN
+    if status.blocked_by is not None:
+        yield "blocked", blocking_warning(status.blocked_by), Tone.WARN
+    late = status.deadline is not None and status.deadline.outlook.late
+    if late and (warning := deadline_warning(status)) is not None:
+        yield "deadline", warning, Tone.BAD
+    if status.stopping is not None:
+        yield "stopping", f"stopping: {status.stopping}", Tone.WARN
+
+
+def blocking_warning(place: str) -> str:
+    return (
+        f"the handler blocks the event loop at {place}: nothing else runs meanwhile. Declare"
+        " `handle` as a plain `def`, which runs on threads, or await an async client there"
+    )
+
+
+def facts(status: Status) -> Iterator[Field]:
+    """How far it is, how fast, and what keeps it from being faster."""
+    count, share = figures.count, share_finished(status.partitions)
+    ending = share >= 1 or status.stopping is not None
+    messages = sum(part.messages_finished for part in status.partitions)
+    total = sum(part.end - part.start for part in status.partitions)
+    yield Field("messages", f"{count(messages)} of ~{count(total)} finished")
+    subs = status.sub_messages
+    outcomes = ((subs.skipped, "skipped"), (subs.failed, "failed"), (subs.dead, "dead"))
+    words = [f"{count(number)} {what}" for number, what in outcomes if number]
+    tone = Tone.BAD if subs.given_up else Tone.PLAIN
+    yield Field("sub-messages", ", ".join((f"{count(subs.finished)} finished", *words)), tone=tone)
+    if left_out := _left_out(status.rules):
+        yield Field("left out", left_out)
+    yield from _failures(status.failures)
+    now, average = figures.rate(status.rate_now), figures.rate(status.rate_average)
+    yield Field("speed", f"{now} sub-messages/s", f"average {average}")
+    if status.engine is not None:
+        for label, value in status.engine.facts:
+            yield Field(label, value)
+    yield Field(
+        "workers",
+        f"{count(status.running)} of {count(status.concurrency)} busy",
+        f"{count(status.lanes_ready)} of {count(status.lanes)} lanes wait for one",
+    )
+    if status.auto is not None:
+        yield Field("concurrency", f"{count(status.auto.limit)} (auto, {status.auto.why})")
+    for what, cap in (("reads", status.read_cap), ("writes", status.write_cap)):
+        if cap is not None:
+            bound = ", which binds" if cap.binds else ""
+            yield Field(what, f"{figures.rate(cap.messages_per_s)}/s at most{bound}")
+    if status.latency_recent is not None:
+        yield Field("latency", figures.latency(status.latency_recent), "of the last seconds")
+    if status.deadline is not None:
+        tone = Tone.BAD if status.deadline.outlook.late else Tone.PLAIN
+        yield Field("deadline", deadline_words(status.deadline), tone=tone)
+    if not ending:
+        yield Field("limited by", limit(status))
+    hottest = ", ".join(
+        f"{figures.sub_key(key, 18)} {count(waiting)}"
+        for key, waiting in status.hottest[:_HOTTEST_SHOWN]
+    )
+    if hottest or not ending:
+        yield Field("hottest lanes", hottest or "-")
+    buffered, buffer = figures.size(status.buffered_bytes), figures.size(status.buffer_bytes)
+    yield Field("buffer", f"{buffered} of {buffer}")
+
+
+def _failures(failures: FailureStatus) -> Iterator[Field]:
+    count = figures.count
+    words = [
+        words
+        for number, words in (
+            (failures.retries, f"{count(failures.retries)} retried"),
+            (failures.waiting, f"{count(failures.waiting)} waiting for it"),
+            (failures.timeouts, f"{count(failures.timeouts)} timed out"),
+            (failures.late, f"{count(failures.late)} still in their threads"),
+            (failures.parked_lanes, f"{figures.counted(failures.parked_lanes, 'lane')} parked"),
+        )
+        if number
+    ]
+    if failures.failures or words:
+        note = "".join(f"{count(times)} x {kind}" for kind, times in failures.errors[:1])
+        yield Field("failures", ", ".join((count(failures.failures), *words)), note, Tone.WARN)
+
+
+def _left_out(rules: RuleStatus) -> str:
+    """The rules that skipped the most, in a few words."""
+    most = sorted(rules.skipped_by.items(), key=lambda item: -item[1])[:2]
+    words = [f"{figures.count(n)} by {figures.shorten(name, 30)}" for name, n in most if n]
+    if (unsure := sum(rules.undecided.values())) > 0:
+        words.append(f"{figures.count(unsure)} can't be told")
+    return ", ".join(words)
+
+
+def deadline_words(deadline: DeadlineStatus) -> str:
+    """``drained by 08:00, 1h 20m before`` and the like."""
+    seen = deadline.outlook
+    at = clock(deadline)
+    if seen.margin_s is None:
+        return f"{at}, in {figures.duration(seen.left_s)}"
+    if seen.margin_s >= 0:
+        return f"{at}: makes it, with {figures.duration(seen.margin_s)} to spare"
+    return f"{at}: {figures.duration(-seen.margin_s)} too late"
+
+
+def deadline_warning(status: Status) -> str | None:
+    """What is to be said once it became sure that the deadline will be missed; else None."""
+    deadline = status.deadline
+    if deadline is None or deadline.warning is None:
+        return None
+    seen = deadline.warning
+    late = "" if seen.margin_s is None else f" by {figures.duration(-seen.margin_s)}"
+    hottest = max(status.hottest, key=lambda each: each[1], default=None)
+    return f"the deadline {clock(deadline)} will be missed{late}: {_why(seen, hottest)}"
+
+
+def clock(deadline: DeadlineStatus) -> str:
+    """The moment, with its day when it is not within one, and its seconds when it is near."""
+    left_s = deadline.outlook.left_s
+    form = "%H:%M:%S" if left_s < _NEAR_S else "%H:%M"
+    return deadline.at.astimezone().strftime(form if left_s < _DAY_S else "%Y-%m-%d %H:%M")
+
+
+def _why(seen: Outlook, hottest: tuple[Hashable, int] | None) -> str:
+    if seen.reason is Reason.LANE and hottest is not None and seen.lane_s is not None:
+        key, waiting = hottest
+        return (
+            f"{figures.counted(waiting, 'sub-message')} of sub-key {figures.sub_key(key)} wait,"
+            f" one at a time: {figures.duration(seen.lane_s)} at least"
+        )
+    if seen.reason is Reason.CONCURRENCY:
+        more = "" if seen.concurrency is None else f" (about {figures.count(seen.concurrency)})"
+        return f"{Reason.CONCURRENCY.value}: stop it, and resume with more --concurrency{more}"
+    return "it is too slow" if seen.reason is None else seen.reason.value
+
+
+def finished(part: PartitionStatus) -> int:
+    """Of its offsets, at least."""
+    offsets = part.end - part.start
+    return min(offsets, max(part.messages_finished, part.watermark - part.start))
