@@ -22,6 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
     OffsetSpec,
     ResourceType,
 )
+from confluent_kafka.cimpl import NewTopic
 
 from drainer.core.listed import listed
 from drainer.errors import BrokerUnreachable, GroupActive, Refused, RightMissing, TopicMissing
@@ -354,6 +355,31 @@ class Cluster(Connection):
         specs = {n: OffsetSpec.for_timestamp(time_ms) for n, time_ms in times_ms.items()}
         found = self._offsets(topic, specs, "read_uncommitted")
         return {number: None if offset < 0 else offset for number, (offset, _) in found.items()}
+
+    def create_topic(self, new: NewTopic, kind: str = "", *, only_look: bool = False) -> None:
+        """Make a topic, or ``only_look`` whether it could be made; one that is there is left alone.
+
+        ``kind`` says what for.
+        """
+
+        def attempt(left: float) -> object:
+            asked = self.admin.create_topics([new], request_timeout=left, validate_only=only_look)
+            return self.wait(asked[new.topic], left)
+
+        there = {KafkaError.TOPIC_ALREADY_EXISTS}
+        needs: tuple[Right, str] = ("CREATE", f"topic {new.topic}")
+        self.find(f"make the {kind}topic {new.topic}", attempt, there, needs=needs)
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic; nothing happens when it does not exist."""
+        self.find(
+            f"delete topic {name}",
+            lambda left: self.wait(
+                self.admin.delete_topics([name], request_timeout=left)[name], left
+            ),
+            NO_TOPIC,
+            needs=("DELETE", f"topic {name}"),
+        )
 
     def delete_group(self, name: str, timeout_s: float | None = None) -> None:
         """Remove an empty group; nothing happens when it does not exist."""

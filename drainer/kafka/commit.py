@@ -1,4 +1,4 @@
-"""Committing for a group without being its member, so that nobody's commit is overwritten."""
+"""Committing for a group without being its member, so that no other commit is overwritten."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CALL_TIMEOUT_S = 5.0  # of each of the three calls that a commit is
 
 
 class Committer:
-    """Moves a group's committed offsets forward, checking before and after that nobody else did.
+    """Moves a group's committed offsets forward, checking before and after that no one else did.
 
     Kafka takes such a commit only while the group has no members, and does not fence one committer
     from another: so what is found must be what this drain wrote. When the answer to a write is

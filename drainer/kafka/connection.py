@@ -163,7 +163,7 @@ class Connection:
             waited_s = time.monotonic() - begun
             said = self._log.since(begun)
             hopeless = rejected_login(said) or (
-                not self.cluster_id and waited_s > REFUSED_PATIENCE_S and _nobody_there(said)
+                not self.cluster_id and waited_s > REFUSED_PATIENCE_S and _no_broker_there(said)
             )
             if hopeless:
                 raise unreachable(self.settings.bootstrap_servers, waited_s, said)
@@ -187,6 +187,6 @@ class Connection:
         )
 
 
-def _nobody_there(complaints: Sequence[Complaint]) -> bool:
+def _no_broker_there(complaints: Sequence[Complaint]) -> bool:
     codes = {complaint.code for complaint in complaints}
     return KafkaError._ALL_BROKERS_DOWN in codes and len(codes) > 1

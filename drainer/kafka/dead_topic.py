@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaError
 from confluent_kafka.cimpl import NewTopic
 
 from drainer.errors import BrokerUnreachable, Refused, RightMissing, TopicMissing
@@ -101,17 +100,10 @@ def make_dead_letter_topic(cluster: Cluster, name: str, partitions: int) -> None
 
 def _create(cluster: Cluster, name: str, partitions: int, *, only_look: bool) -> None:
     new = NewTopic(name, num_partitions=partitions, config=CONFIG)
-
-    def attempt(left: float) -> object:
-        asked = cluster.admin.create_topics([new], request_timeout=left, validate_only=only_look)
-        return cluster.wait(asked[name], left)
-
-    what, resource = f"make the dead-letter topic {name}", f"topic {name}"
     try:
-        there = {KafkaError.TOPIC_ALREADY_EXISTS}
-        cluster.find(what, attempt, there, needs=("CREATE", resource))
+        cluster.create_topic(new, "dead-letter ", only_look=only_look)
     except RightMissing as error:
-        hint = f"{granting('CREATE and WRITE', resource)}, have it made, or {_CHOOSE}"
+        hint = f"{granting('CREATE and WRITE', f'topic {name}')}, have it made, or {_CHOOSE}"
         raise RightMissing(str(error), hint=hint) from error
     except BrokerUnreachable:
         raise

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
 from confluent_kafka.cimpl import NewTopic
 
 from drainer.errors import DrainerError
+from drainer.kafka.cluster import Cluster
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
 
@@ -17,22 +17,15 @@ QUEUE_MESSAGES = 100_000
 
 
 def create_topic(settings: ClientSettings, topic: str, partitions: int = 1) -> None:
-    """Raises DrainerError when the topic is there already, or can't be made."""
-    admin = AdminClient(settings.conf(ClientLog(settings.redact)))
-    future = admin.create_topics([NewTopic(topic, num_partitions=partitions)])[topic]
-    try:
-        future.result(TIMEOUT_S)
-    except KafkaException as error:
-        raise DrainerError(f"topic {topic} could not be made: {error.args[0].str()}") from None
+    """Raises as ``Cluster.create_topic``."""
+    with Cluster.connect(settings) as cluster:
+        cluster.create_topic(NewTopic(topic, num_partitions=partitions))
 
 
 def delete_topic(settings: ClientSettings, topic: str) -> None:
-    """Raises DrainerError when there is no such topic."""
-    admin = AdminClient(settings.conf(ClientLog(settings.redact)))
-    try:
-        admin.delete_topics([topic])[topic].result(TIMEOUT_S)
-    except KafkaException as error:
-        raise DrainerError(f"topic {topic} could not be deleted: {error.args[0].str()}") from None
+    """Raises as ``Cluster.delete_topic``."""
+    with Cluster.connect(settings) as cluster:
+        cluster.delete_topic(topic)
 
 
 def fill(

@@ -22,7 +22,7 @@ from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, may_not, unreach
 from drainer.kafka.cluster import Cluster, Member
 from drainer.kafka.log import ClientLog
 
-SESSION_TIMEOUT_MS = 6000  # the least that brokers allow unless told otherwise
+SESSION_TIMEOUT_MS = 6000  # the least that brokers allow by default
 HEARTBEAT_MS = 1000  # how late the earlier of two drains notices, at worst
 EXPIRY_MARGIN_S = 2.0  # a broker notices a dead member a little late
 ACQUIRE_TIMEOUT_S = 30.0  # brokers hold a new group's first join back for 3 s, by default
@@ -242,7 +242,7 @@ class GroupLock:
 
     def _leave(self, consumer: Consumer) -> None:
         # close() keeps the place of a static member until its session is over; unsubscribe()
-        # gives it up, if it is polled until the broker has heard of it.
+        # gives it up, if it is polled until the broker has noticed.
         self._leaving = True
         consumer.unsubscribe()
         until = uptime_s() + RELEASE_TIMEOUT_S

@@ -18,10 +18,10 @@ AGAIN_S = 60.0  # without the same complaint, before it is logged again
 # For a log that is wanted (view/log.py); on a terminal, errors tell what matters of them.
 _LOGGER = logging.getLogger("drainer.librdkafka")
 _LOGGER.addHandler(logging.NullHandler())
-logging.getLogger("drainer").propagate = False  # to what somebody's handler has set up for itself
+logging.getLogger("drainer").propagate = False  # to what the user's handler has set up for itself
 
 # "host:9092/bootstrap: Connect to ... failed: Connection refused (after 0ms in state CONNECT, 3
-# identical error(s) suppressed)": how long it took and in which state helps nobody.
+# identical error(s) suppressed)": how long it took and in which state helps no reader.
 _STATE = re.compile(r"\s*\(after \d+ms in state [^)]*\)?.*$")
 _THREAD = re.compile(r"^\[thrd:[^\]]*\]+:\s*")
 
@@ -49,7 +49,7 @@ class Complaint:
 class ClientLog(logging.Handler):
     """Takes a client's log lines and errors, and keeps the latest that differ.
 
-    librdkafka prints to stderr what nobody takes, and repeats itself at each attempt to connect.
+    librdkafka prints to stderr what no logger takes, and repeats itself at each attempt to connect.
     """
 
     def __init__(self, redact: Callable[[str], str]) -> None:

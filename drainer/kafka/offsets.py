@@ -44,7 +44,7 @@ class OffsetReader:
                 forbidden = self._forbidden()
                 self._drop()  # a new client finds a broker that came back, or moved
                 raise forbidden or error from None
-            self._consumer.poll(0)  # so that its log is heard
+            self._consumer.poll(0)  # so that it logs
         for place in found:
             if place.error is not None:
                 raise KafkaException(place.error)
@@ -60,7 +60,7 @@ class OffsetReader:
         return None
 
     def close(self) -> None:
-        """Let the connection go, unless a thread that nobody waits for is still asking."""
+        """Let the connection go, unless an abandoned thread is still asking."""
         if self._busy.acquire(blocking=False):
             try:
                 self._drop()

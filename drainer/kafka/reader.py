@@ -43,7 +43,7 @@ _Record = confluent_kafka.Message
 
 
 class RangeReader:
-    """A consumer that reads what it is told to, joins no group, and commits nothing.
+    """A consumer that reads what it is assigned, joins no group, and commits nothing.
 
     A context manager, for one thread; ``starved_since_s`` and ``trouble`` are for any.
 
@@ -284,7 +284,7 @@ class RangeReader:
             raise out_of_range(self._settings, origin, position, said, self._connect)
         elif code in NO_TOPIC:
             self._check_topic({})
-            self._said = answer.str()  # it is there: the brokers have not all heard of it
+            self._said = answer.str()  # it is there: not all brokers know it yet
         elif code in PASSING_TO_READERS:
             self._said = self._settings.redact(answer.str())
         else:

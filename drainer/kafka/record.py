@@ -68,8 +68,8 @@ class Batch:
         origin: the partition.
         records: as the client gave them; may be none, when only ``reached`` is news.
         reached: by partition, the offset below which nothing is left to deliver after these
-            records: it is how holes and the end of the backlog are told. Empty when there is no
-            such news.
+            records: that is how holes and the end of the backlog are reported. Empty when there
+            is no such news.
         bytes: what it takes in memory, estimated.
         beside: bytes of key and headers of one record, as ``beside_value`` has it.
     """
@@ -96,7 +96,7 @@ class Batch:
 def columns(
     origin: Origin, records: Sequence[_Record], names: Iterable[str]
 ) -> dict[str, list[Any]]:
-    """Properties of records of one partition, by name; COLUMN_NAMES has all.
+    """Properties of records of one partition, by name; ``_COLUMNS`` has all.
 
     ``timestamp`` is in milliseconds since 1970 (UTC) or None, ``timestamp_type`` is the topic's
     ``message.timestamp.type`` or None, ``headers`` are lists of (name, bytes or None) pairs.
@@ -151,4 +151,3 @@ _COLUMNS: Mapping[str, _Column] = {
     "headers": lambda _, records: [headers or [] for headers in map(_Record.headers, records)],
     "leader_epoch": lambda _, records: list(map(_Record.leader_epoch, records)),
 }
-COLUMN_NAMES = tuple(_COLUMNS)

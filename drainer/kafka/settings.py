@@ -173,7 +173,7 @@ class ClientSettings:
     def fetch_conf(
         self, log: ClientLog, group: str, prefetch_bytes: int, **owned: str | int | bool
     ) -> dict[str, Any]:
-        """A consumer that reads what it is told to: no member, no commit, no jump of its own.
+        """A consumer that reads what it is assigned: no member, no commit, no jump of its own.
 
         It reads about ``prefetch_bytes`` ahead. It may overshoot by one fetch, which is a quarter
         of that at most (but a record always fits).

@@ -44,13 +44,11 @@ class SpanBatch:
         span: which.
         messages: by rising offset; may be none, when only ``reached`` is news.
         reached: nothing of the span is left to read below this offset.
-        done: whether nothing more of this span will come.
     """
 
     span: Span
     messages: Sequence[KafkaMessage]
     reached: int
-    done: bool
 
 
 def read_spans(
@@ -64,7 +62,7 @@ def read_spans(
     """Everything in the spans. Those of several partitions are read at the same time, so what
     comes of them is mixed; those of one partition one after the other, in the order given.
 
-    ``reader`` is the name of a group that the broker sees; nobody is in it. Holds about
+    ``reader`` is the name of a group that the broker sees; it has no members. Holds about
     ``prefetch_bytes`` and a batch in memory, whatever the spans hold.
 
     Raises:
@@ -119,7 +117,7 @@ def read_range(
 
     It is over when it is known that nothing of the range is left to read; a log that ends before
     ``end`` is an error, not an end. Holds about ``PREFETCH_BYTES`` and a batch. ``reader`` is the
-    name of a group that the broker sees; nobody is in it. ``pace`` holds it to a cap.
+    name of a group that the broker sees; it has no members. ``pace`` holds it to a cap.
 
     Raises:
         BrokerUnreachable: when no broker answers, or nothing arrives for ``silence_s``.
@@ -169,5 +167,5 @@ def _read(source: RangeReader, spans: Mapping[int, Span]) -> Iterator[SpanBatch]
                     if number in source.open:
                         source.leave(number)
                     break
-            yield SpanBatch(span, messages, reached, number not in source.open)
+            yield SpanBatch(span, messages, reached)
         source.insist_on_news(SPAN_SILENCE_S)

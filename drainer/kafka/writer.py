@@ -31,6 +31,7 @@ BATCH_BYTES = 1_000_000
 WAIT_MOST_S = 5.0  # for the cap, in the handler; who would wait longer comes again
 
 Header = tuple[str, bytes | None]
+_Future = asyncio.Future[KafkaError | None]  # None when the record is written
 
 
 class TopicWriter:
@@ -58,7 +59,7 @@ class TopicWriter:
             except TopicMissing as error:
                 raise TopicMissing(
                     f"there is no topic {topic} to write to",
-                    hint="make it first, with the partitions and the retention that it shall have",
+                    hint="make it first, with the partitions and the retention that it should have",
                 ) from error
             self.partitions = len(found.partitions)
             most = limit(cluster.topic_config(topic).get("max.message.bytes"))
@@ -74,7 +75,7 @@ class TopicWriter:
         )
         self._producer = settings.producer(conf)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._heard: list[tuple[asyncio.Future[KafkaError | None], KafkaError | None]] = []
+        self._answers: list[tuple[_Future, KafkaError | None]] = []
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="drainer-writer", daemon=True)
         self._thread.start()
@@ -102,7 +103,7 @@ class TopicWriter:
             await self._hold_back(len(value or b"") + len(key or b""))
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-        told: asyncio.Future[KafkaError | None] = self._loop.create_future()
+        delivery: _Future = self._loop.create_future()
         while True:
             try:
                 self._producer.produce(
@@ -110,7 +111,7 @@ class TopicWriter:
                     value,
                     key,
                     partition,
-                    partial(self._delivered, told),
+                    partial(self._delivered, delivery),
                     headers=list(headers),
                     timestamp=timestamp or 0,
                 )
@@ -120,7 +121,7 @@ class TopicWriter:
                 self._refuse(error.args[0])
             else:
                 break
-        answer = await told
+        answer = await delivery
         if answer is not None:
             self._refuse(answer)
 
@@ -143,22 +144,14 @@ class TopicWriter:
     def _run(self) -> None:
         while not self._stopping:
             self._producer.poll(POLL_S)
-            if self._heard:
-                # All that one poll has told, in one turn of the loop.
-                heard, self._heard = self._heard, []
-                self._tell(heard)
+            if self._answers and self._loop is not None:
+                # All answers of one poll, in one turn of the loop.
+                answers, self._answers = self._answers, []
+                with suppress(RuntimeError):  # it is closed: no call waits
+                    self._loop.call_soon_threadsafe(_resolve, answers)
 
-    def _delivered(
-        self, told: asyncio.Future[KafkaError | None], answer: KafkaError | None, _: Any
-    ) -> None:
-        self._heard.append((told, answer))
-
-    def _tell(
-        self, heard: list[tuple[asyncio.Future[KafkaError | None], KafkaError | None]]
-    ) -> None:
-        assert self._loop is not None
-        with suppress(RuntimeError):  # it is closed: nobody waits
-            self._loop.call_soon_threadsafe(_resolve, heard)
+    def _delivered(self, delivery: _Future, answer: KafkaError | None, _: Any) -> None:
+        self._answers.append((delivery, answer))
 
     def _refuse(self, answer: KafkaError) -> None:
         code = answer.code()
@@ -170,16 +163,14 @@ class TopicWriter:
         if code in FORBIDDEN:
             raise Fatal(f"{said}; {granting('WRITE', f'topic {self.topic}')}, then resume")
         if code in REJECTED or answer.fatal():
-            raise Fatal(f"{said}; resume with the plan once that is mended")
+            raise Fatal(f"{said}; resume with the plan once that is fixed")
         raise RecordNotWritten(said, hint="it may have been written, and come twice")
 
 
-def _resolve(
-    heard: list[tuple[asyncio.Future[KafkaError | None], KafkaError | None]],
-) -> None:
-    for told, answer in heard:
-        if not told.done():
-            told.set_result(answer)
+def _resolve(answers: list[tuple[_Future, KafkaError | None]]) -> None:
+    for delivery, answer in answers:
+        if not delivery.done():
+            delivery.set_result(answer)
 
 
 class Writers:

@@ -32,7 +32,7 @@ READ_TRIES = 10  # of a plan that is written meanwhile
 
 
 class NotOwnPlan(PlanRefused):
-    """Raised when somebody else could have written a plan or its journal."""
+    """Raised when another user could have written a plan or its journal."""
 
 
 def default_path(topic: str, group: str) -> Path:
@@ -47,8 +47,8 @@ class LoadedPlan:
 
     ``journal_torn`` says that some of the journal was lost, and left out with all behind it.
     ``last_generation`` is the highest that the plan or a journal beside it has. ``state_records``
-    are what tasks told and the plan as written has not all of; ``state_torn`` says that some was
-    spoilt, and left out with all that the same attempt told behind it.
+    are what tasks reported and the plan as written has not all of; ``state_torn`` says that some
+    was spoilt, and left out with all that the same attempt reported behind it.
     """
 
     path: Path = field(compare=False)  # of one plan, absolute here and relative there
@@ -124,10 +124,10 @@ class PlanFile:
             self._lock.release()
 
     def load(self, *, anybodys: bool = False) -> LoadedPlan:
-        """What the plan says with its journal, and with what tasks told.
+        """What the plan says with its journal, and with what tasks reported.
 
         ``anybodys`` takes what other users may have written too: to be looked at, by a person. What
-        tasks told is left out then, since that is wherever the plan says.
+        tasks reported is left out then, since that is wherever the plan says.
 
         Raises PlanRefused when there is no plan here, or it can't be trusted.
         """
@@ -326,7 +326,7 @@ class PlanFile:
         return records, torn
 
     def _told(self, written: OffsetPlan) -> list[tuple[str, Told]]:
-        """What tasks told since the wave that the plan is at, by the claim's selector."""
+        """What tasks reported since the wave that the plan is at, by the claim's selector."""
         if written.state is None:
             return []
         try:

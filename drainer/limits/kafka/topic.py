@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, TopicPartition
@@ -108,15 +107,8 @@ def create_test_topic(
     }
     spread = assignment(partitions, brokers, replicas)
     new = NewTopic(name, num_partitions=partitions, replica_assignment=spread, config=config)
-
-    def attempt(left: float) -> None:
-        asked = cluster.admin.create_topics([new], request_timeout=left)
-        # The answer may have been lost, and nobody else has this name.
-        with _ignoring({KafkaError.TOPIC_ALREADY_EXISTS}):
-            cluster.wait(asked[name], left)
-
     with _needing("CREATE"):
-        cluster.ask(f"create the test topic {name}", attempt)
+        cluster.create_topic(new, "test ")  # no other process has this name
     until_s = time.monotonic() + cluster.timeout_s
     while (
         len(cluster.topic(name, "DESCRIBE").partitions) < partitions and time.monotonic() < until_s
@@ -149,15 +141,9 @@ def delete_test_topics(cluster: Cluster, names: Collection[str]) -> None:
         BrokerUnreachable: when no answer came.
     """
     _insist_on_test_topics(names)
-
-    def delete(name: str, left: float) -> None:
-        asked = cluster.admin.delete_topics([name], request_timeout=left)
-        with _ignoring(NO_TOPIC):
-            cluster.wait(asked[name], left)
-
     with _needing("DELETE"):
         for name in names:
-            cluster.ask(f"delete the test topic {name}", partial(delete, name))
+            cluster.delete_topic(name)
 
 
 def live_traffic(cluster: Cluster, look_s: float = LOOK_S) -> LiveTraffic:
