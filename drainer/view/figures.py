@@ -29,6 +29,11 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
+def offset(found: int | None) -> str:
+    """An offset, or ``none``."""
+    return "none" if found is None else str(found)
+
+
 def about(number: float) -> str:
     """A large number to two or three figures: ``4.8M``, ``12.6M``, ``130k``, ``950``."""
     value, unit = float(number), ""

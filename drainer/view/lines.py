@@ -98,8 +98,7 @@ def status_line(status: Status) -> str:
     if status.trouble is not None:
         words.append("in trouble")  # a line of its own said which
     committed = [
-        f"{part.partition}:{'none' if part.committed is None else part.committed}"
-        for part in status.partitions[:_SHOWN]
+        f"{part.partition}:{figures.offset(part.committed)}" for part in status.partitions[:_SHOWN]
     ]
     if (more := len(status.partitions) - len(committed)) > 0:
         committed.append(f"+{more} more")

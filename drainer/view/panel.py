@@ -95,7 +95,7 @@ def _partitions(partitions: Sequence[PartitionStatus], width: int, room: int) ->
             (
                 str(part.partition),
                 str(part.watermark),
-                "none" if part.committed is None else str(part.committed),
+                figures.offset(part.committed),
                 str(part.end),
             )
             for part in shown

@@ -116,8 +116,8 @@ def _partitions(plan: OffsetPlan) -> Item:
             (
                 str(number),
                 f"[{plan.partitions[number].start}, {plan.partitions[number].end})",
-                _offset(plan.partitions[number].prior),
-                _offset(plan.partitions[number].committed),
+                figures.offset(plan.partitions[number].prior),
+                figures.offset(plan.partitions[number].committed),
                 str(plan.watermark(number)),
                 _above(plan, number),
                 figures.count(to_go[number]) if to_go[number] else Cell(OK, Tone.GOOD),
@@ -136,7 +136,3 @@ def _above(plan: OffsetPlan, number: int) -> str:
     if plan.shared(number):
         told.append(f"what {figures.counted(len(plan.others), 'claim')} say")
     return " + ".join(told)
-
-
-def _offset(offset: int | None) -> str:
-    return "none" if offset is None else str(offset)

@@ -342,7 +342,7 @@ def _partitions(summary: Summary) -> Table | None:
                 str(part.start),
                 str(part.end),
                 str(part.watermark),
-                "none" if part.committed is None else str(part.committed),
+                figures.offset(part.committed),
                 _verdict(part),
             )
             for number, part in ranked

@@ -293,7 +293,7 @@ def _row(part: PartitionInspection) -> tuple[str | Cell, ...]:
         return (str(part.partition), Cell("no leader", Tone.WARN), *[""] * 6, in_sync)
     return (
         str(part.partition),
-        "none" if part.committed is None else str(part.committed),
+        figures.offset(part.committed),
         f"[{part.start}, {part.end})",
         figures.count(part.messages),
         figures.size(part.bytes),
