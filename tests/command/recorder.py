@@ -8,8 +8,7 @@ Further ones:
 ``pause_ms``: how long each takes; ``gate``: a file that each waits for; ``gated``: the sub-key that
 alone does; ``fail``: the place (``partition/offset/index``) that fails; ``hang``: for a minute.
 
-``bad``: sub-keys, with commas between them, that come to grief, as ``how`` says: ``error`` (when
-nothing is said), ``retry``, ``skip`` or ``fatal``; ``times``: only that many attempts do.
+``bad``: sub-keys, with commas between them, that fail; ``times``: only that many attempts do.
 ``up``: a file without which whatever comes from the offset ``down_from`` on fails.
 """
 
@@ -23,7 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from drainer import Barrier, Context, Fatal, Handler, Message, Retry, Skip, SubMessage
+from drainer import Barrier, Context, Handler, Message, SubMessage
 
 GATE_POLL_S = 0.002
 HANG_S = 60.0
@@ -42,7 +41,6 @@ class Recorder(Handler):
         self._fail = options.get("fail")
         self._hang = "hang" in options
         self._bad = set(options.get("bad", "").split(",")) - {""}
-        self._how = options.get("how", "error")
         self._times = int(options.get("times", "1000000"))
         self._up = Path(options["up"]) if "up" in options else None
         self._down_from = int(options.get("down_from", "0"))
@@ -75,26 +73,20 @@ class Recorder(Handler):
     def _noted(self, sub: SubMessage) -> Iterator[None]:
         self._note("begun", sub)
         try:
-            self._come_to_grief(sub)
+            self._fail_if_bad(sub)
             yield
         except BaseException:
             self._note("failed", sub)
             raise
         self._note("done", sub)
 
-    def _come_to_grief(self, sub: SubMessage) -> None:
+    def _fail_if_bad(self, sub: SubMessage) -> None:
         message = sub.message
         if self._up is not None and message.offset >= self._down_from and not self._up.exists():
             raise ConnectionError("the index is away")
         bad = sub.key in self._bad and sub.attempt <= self._times
         if not bad and self._fail != f"{message.partition}/{message.offset}/{sub.index}":
             return
-        if self._how == "retry":
-            raise Retry("it is not there yet", after=0.001)
-        if self._how == "skip":
-            raise Skip("it is of no use")
-        if self._how == "fatal":
-            raise Fatal("the index is gone")
         raise LookupError("the document is locked")
 
 
