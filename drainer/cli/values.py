@@ -37,26 +37,6 @@ def parse_rate(text: str) -> float:
     return float(match[1]) / per
 
 
-def parse_share(text: str) -> float:
-    """``5%`` or ``0.05`` as a share of one, above 0 and at most 1. Raises UsageError."""
-    word = text.strip()
-    try:
-        found = float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
-    except ValueError:
-        found = 0.0
-    if not 0 < found <= 1:
-        raise UsageError(f"{text!r} is not a share", hint="as in 5%, or 0.05")
-    return found
-
-
-def parse_list(text: str) -> tuple[str, ...]:
-    """``a,b,c``, each once and none of them empty. Raises UsageError."""
-    found = tuple(word.strip() for word in text.split(","))
-    if not all(found):
-        raise UsageError(f"{text!r} is not a list with commas between", hint="as in 1KiB,10KiB")
-    return found
-
-
 def parse_concurrency(text: str) -> Concurrency:
     """``200``, ``auto`` or ``auto:MAX``. Raises UsageError."""
     text = text.strip()
@@ -130,7 +110,6 @@ METAVARS: dict[Any, str] = {
     parse_size: "SIZE",
     parse_duration: "DURATION",
     parse_rate: "N/s",
-    parse_share: "SHARE",
     parse_concurrency: "N|auto|auto:MAX",
     parse_deadline: "08:00|6h|ISO-TIME",
     parse_pairs: "NAME=VALUE",

@@ -15,7 +15,7 @@ from drainer.cli.connecting import Kafka, connect
 from drainer.cli.engines import Engines
 from drainer.cli.groups import command, only, option, options
 from drainer.cli.options import Report, Yes
-from drainer.cli.values import parse_duration, parse_list, parse_share, parse_size
+from drainer.cli.values import parse_duration, parse_size
 from drainer.errors import UsageError
 from drainer.limits.kafka.topic import (
     delete_test_topics,
@@ -45,8 +45,9 @@ app = typer.Typer(invoke_without_command=True)
 
 def parse_sizes(text: str) -> tuple[int, ...]:
     """``100,1KiB``. Raises UsageError."""
-    sizes = tuple(map(parse_size, parse_list(text)))
-    for word, size in zip(parse_list(text), sizes, strict=True):
+    words = text.split(",")
+    sizes = tuple(map(parse_size, words))
+    for word, size in zip(words, sizes, strict=True):
         if not 1 <= size <= MESSAGE_BYTES_MOST:
             raise UsageError(
                 f"{word} is not a size of a message", hint="from 1 to 64MiB, as in 100,1KiB,10KiB"
@@ -61,6 +62,18 @@ def parse_megabytes(number: float) -> float:
     if not isfinite(number):
         raise UsageError(f"{number} bounds nothing", hint="as in 50")
     return number
+
+
+def parse_share(text: str) -> float:
+    """``5%`` or ``0.05`` as a share of one, above 0 and at most 1. Raises UsageError."""
+    word = text.strip()
+    try:
+        found = float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
+    except ValueError:
+        found = 0.0
+    if not 0 < found <= 1:
+        raise UsageError(f"{text!r} is not a share", hint="as in 5%, or 0.05")
+    return found
 
 
 def parse_precision(text: str) -> float:
@@ -137,7 +150,6 @@ class Searching:
         "--warm-up",
         default="10s",
         parse=parse_duration,
-        metavar="DURATION",
         help="Of each trial, before it is looked at.",
     )
     window_s: float = option(

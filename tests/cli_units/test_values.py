@@ -12,10 +12,8 @@ from drainer.cli.values import (
     parse_concurrency,
     parse_deadline,
     parse_duration,
-    parse_list,
     parse_pairs,
     parse_rate,
-    parse_share,
     parse_size,
 )
 from drainer.errors import UsageError
@@ -34,7 +32,6 @@ MIB = 1024**2
             parse_duration,
             {"0": 0, "10 S": 10, "200ms": 0.2, "0.05s": 0.05, "2m": 120, "1.5h": 5400},
         ),
-        (parse_share, {"5%": 0.05, "0.05": 0.05, " 80 % ": 0.8, "1": 1.0}),
         (parse_rate, {"5000/s": 5000, "300/m": 5, "7": 7}),
     ],
 )
@@ -50,8 +47,6 @@ WRONG = ["", " ", "-1", "+1", "1.", ".5", "1e3", "1_000", "one", "0x10", "inf", 
     [
         (parse_size, [*WRONG, "1s", "1TiBs", "1M", "1kbit"], "mib"),
         (parse_duration, [*WRONG, "1d", "1MiB", "1min", "1 s s", "1m30s"], "ms"),
-        (parse_share, ["", "%", "0", "-5%", "101%", "1.1", "nan", "inf", "five"], "0.05"),
-        (parse_list, ["", "1,", ",1", "1,,2"], "1KiB"),
         (parse_rate, [*WRONG, "0", "5/day", "fast"], "/m"),
         (
             parse_concurrency,

@@ -21,7 +21,7 @@ PATIENCE_S = 180.0
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--bytes", "1KiB,,2KiB"), "--bytes '1KiB,,2KiB' is not a list"),
+        (("--bytes", "1KiB,,2KiB"), "--bytes '' is not a size"),
         (("--bytes", "big"), "'big' is not a size"),
         (("--bytes", "0"), "--bytes 0 is not a size of a message"),
         (("--bytes", "1KiB,1024"), "--bytes has a value twice"),
