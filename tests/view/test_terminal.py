@@ -4,7 +4,6 @@ import io
 import os
 import pty
 import termios
-from collections.abc import Iterator
 
 import pytest
 
@@ -117,30 +116,18 @@ def test_without_a_terminal_there_is_no_one_to_ask() -> None:
     assert err.getvalue() == ""
 
 
-@pytest.mark.parametrize(
-    ("typed", "answer"),
-    [
-        ("y\n", True),
-        ("YES \n", True),
-        ("\n", False),
-        ("n\n", False),
-        ("yy\n", False),
-        ("", False),
-        (None, False),
-    ],
-)
-def test_only_a_yes_is_a_yes(
-    typed: str | None, answer: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_a_yes_is_a_yes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    err = samples.Screen()
-    out = io.StringIO()
-    terminal = Terminal(stdin=Answers(typed), stdout=out, stderr=err)
-    assert terminal.is_interactive
-    assert terminal.confirm("drain [orders]?") is answer
-    assert "drain [orders]?" in err.getvalue()
-    assert "[y/N]" in err.getvalue()
-    assert out.getvalue() == ""
+    answers: dict[str | None, bool] = {"y\n": True, "YES \n": True}
+    answers |= dict.fromkeys(("\n", "n\n", "yy\n", "", None), False)
+    for typed, answer in answers.items():
+        out, err = io.StringIO(), samples.Screen()
+        terminal = Terminal(stdin=Answers(typed), stdout=out, stderr=err)
+        assert terminal.is_interactive
+        assert terminal.confirm("drain [orders]?") is answer
+        assert "drain [orders]?" in err.getvalue()
+        assert "[y/N]" in err.getvalue()
+        assert out.getvalue() == ""
 
 
 def test_no_color_is_respected_and_a_pipe_or_a_dumb_terminal_is_not_redrawn(
@@ -158,21 +145,13 @@ def test_no_color_is_respected_and_a_pipe_or_a_dumb_terminal_is_not_redrawn(
     assert not Terminal(stderr=samples.Screen()).is_live
 
 
-@pytest.fixture
-def screen() -> Iterator[tuple[int, int]]:
-    """A real pseudo-terminal: (the emulator's side, the program's side)."""
+def test_a_held_terminal_is_not_ready() -> None:
     emulator, program = pty.openpty()
-    yield emulator, program
-    os.close(program)
-    os.close(emulator)
-
-
-def test_a_held_terminal_is_not_ready(screen: tuple[int, int]) -> None:
-    _, program = screen
-    with os.fdopen(os.dup(program), "w") as stderr:
+    with os.fdopen(program, "w") as stderr:
         terminal = Terminal(stderr=stderr)
         assert terminal.is_ready
         termios.tcflow(program, termios.TCOOFF)  # what Ctrl-S does
         assert not terminal.is_ready
         termios.tcflow(program, termios.TCOON)
         assert terminal.is_ready
+    os.close(emulator)
