@@ -154,7 +154,7 @@ def test_what_tasks_find_is_what_one_process_finds(
         (SkipRule("of-a", "payload.kind == 'a'", ("hot",)), SkipRule("big", "payload.size > 3"))
     )
 
-    ours = looks.on_spark(reference, MERGED_BY + 1, rules)
+    ours = looks.on_spark(reference, MERGED_BY + 4, rules)
     theirs = looks.in_process(reference, rules)
 
     ours_by, theirs_by = facts(ours), facts(theirs)
@@ -166,7 +166,7 @@ def test_what_tasks_find_is_what_one_process_finds(
     assert [share.name for share in ours.skew.rules] == ["of-a"]
     assert ours.failures is not None
     assert ours.failures.messages == 2
-    assert ours.reading.tasks in (MERGED_BY, MERGED_BY + 1)
+    assert (ours.reading.tasks or 0) > MERGED_BY  # so that tasks merge what others found
     assert looks.seen[-1] == (ours.offsets, ours.offsets)
 
 
