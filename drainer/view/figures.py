@@ -10,7 +10,6 @@ from collections.abc import Hashable, Sequence
 from datetime import datetime
 
 from drainer.core.latency import Latency
-from drainer.core.progress import Counts
 from drainer.engine.status import CapStatus
 from drainer.mask import key_repr
 from drainer.policy.rate_cap import Cap
@@ -163,13 +162,3 @@ def sub_key(key: Hashable, width: int = 24) -> str:
         case bytes() if len(key) > _LONGEST_KEY:
             key = key[:half] + key[-half:]
     return shorten(key_repr(key), width)
-
-
-def given_up(counts: Counts) -> str:
-    """What was given up of sub-messages, as in "2 dead letters and 3 failed sub-messages"."""
-    words = []
-    if counts.dead:
-        words.append(counted(counts.dead, "dead letter"))
-    if counts.failed:
-        words.append(counted(counts.failed, "failed sub-message"))
-    return " and ".join(words)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from drainer.escape import is_printable, printable
 from drainer.view import figures
-from drainer.view.page import Bars, Cell, Column, Field, Item, Line, Page, Table, Tone, WayOn
+from drainer.view.page import Bars, Cell, Field, Item, Line, Page, Table, Tone, WayOn
 
 HEAD_STYLE = Style.parse("bold")
 QUIET_STYLE = Style.parse("dim")
@@ -103,10 +103,8 @@ def _table(found: Table) -> Iterator[RenderableType]:
     if found.caption:
         yield words((found.caption, Tone.QUIET))
     made = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=QUIET_STYLE)
-    for each in found.columns:
-        title = each if isinstance(each, str) else each.title
-        left = isinstance(each, Column) or not each
-        made.add_column(words(title), justify="left" if left else "right", no_wrap=True)
+    for title, kind in found.headings:
+        made.add_column(words(title), justify="left" if kind else "right", no_wrap=True)
     for row in found.rows[: found.shown]:
         made.add_row(*map(_cell, row))
     if found.total:

@@ -92,6 +92,16 @@ class Table:
     total: tuple[str | Cell, ...] = ()
     shown: int = SHOWN
 
+    @property
+    def headings(self) -> list[tuple[str, str]]:
+        """Each column's title, and whether it has "text", "long" text or, with "", figures."""
+        return [
+            (each.title, "long" if each.wide else "text")
+            if isinstance(each, Column)
+            else (each, "" if each else "text")
+            for each in self.columns
+        ]
+
 
 @dataclass(frozen=True, slots=True)
 class Bars:

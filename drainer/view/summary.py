@@ -294,13 +294,12 @@ def _headline(summary: Summary) -> Line:
 
 
 def _shortcomings(summary: Summary) -> str:
-    """What a drain that ended did not handle: ``with 3 dead letters, 100 records lost``."""
-    lost = sum(map(count, summary.lost.values()))
-    gave_up = figures.given_up(summary.sub_messages)
-    words = [f"with {gave_up}"] if gave_up else []
-    if lost:
-        words.append(f"at most {figures.counted(lost, 'record')} lost")
-    return ", ".join(words)
+    """What a drain that ended did not handle: ``with 3 dead letters, at most 100 records lost``."""
+    lost, subs = sum(map(count, summary.lost.values())), summary.sub_messages
+    given_up = ((subs.dead, "dead letter"), (subs.failed, "failed sub-message"))
+    words = " and ".join(figures.counted(number, what) for number, what in given_up if number)
+    records = f"at most {figures.counted(lost, 'record')} lost" if lost else ""
+    return ", ".join(filter(None, (f"with {words}" if words else "", records)))
 
 
 def _to_go(summary: Summary) -> str:

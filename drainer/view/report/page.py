@@ -13,7 +13,7 @@ from markupsafe import Markup
 from drainer import __version__
 from drainer.escape import json_text, printable
 from drainer.view import figures
-from drainer.view.page import Column, Item, Page, Section
+from drainer.view.page import Item, Page, Section
 from drainer.view.report.chart import draw
 
 
@@ -52,16 +52,6 @@ def _runs(section: Section) -> list[tuple[str, list[Item]]]:
     return [(kind, list(items)) for kind, items in groupby(section.items, lambda item: item.kind)]
 
 
-def _column_class(column: str | Column) -> str:
-    if isinstance(column, str):
-        return "" if column else "text"
-    return "long" if column.wide else "text"
-
-
-def _column_title(column: str | Column) -> str:
-    return column if isinstance(column, str) else column.title
-
-
 def _visible(value: object) -> object:
     """What a template puts out: all but the charts as one line of what can be seen."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
@@ -81,7 +71,5 @@ def _templates() -> Environment:
         "counted": figures.counted,
         "runs": _runs,
         "draw": draw,
-        "column_class": _column_class,
-        "column_title": _column_title,
     }
     return made
