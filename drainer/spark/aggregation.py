@@ -143,7 +143,10 @@ class Aggregation:
             return
         self._attempts[claim] = attempt
         if ruled is not None:
-            self._ruled_now[claim] = self._ruled_now.get(claim, RuleAccount()).merge(ruled)
+            known = self._ruled.counts  # a task may report all of them again
+            news = {key: n for key, n in ruled.counts.items() if n > known.get(key, 0)}
+            so_far = self._ruled_now.get(claim, RuleAccount())
+            self._ruled_now[claim] = so_far.merge(replace(ruled, counts=news))
 
     def behind(self, ranges: Mapping[int, Range]) -> frozenset[int]:
         """The partitions in which something before these ranges is not finished, and stays so."""
