@@ -31,11 +31,10 @@ from drainer.insight.forecast.distribution import Distribution, latency_from
 from drainer.insight.forecast.forecast import Forecast
 from drainer.insight.measurement import Measured, backlog_of, look_at
 from drainer.insight.view.estimate import (
+    estimate_page,
     show_canary,
-    show_estimate,
     show_typical,
     show_way_on,
-    write_estimate_report,
 )
 from drainer.insight.view.inspect import expiry_warning
 from drainer.kafka.backlog import Backlog, remaining
@@ -44,7 +43,7 @@ from drainer.operations.start import Prepared, Request, prepare
 from drainer.store.plan_file import PlanFile
 from drainer.view.live import progress_view
 from drainer.view.preview import preview_page
-from drainer.view.report.file import ReportFile
+from drainer.view.report.file import ReportFile, write_page
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
 
@@ -138,9 +137,13 @@ def estimate_and_show(
     """Samples the backlog, simulates, and shows what came of it. Raises Refused."""
     measured = _measured(terminal, cluster, backlog, request, question)
     found = make_estimate(backlog, measured, request, question, terminal.say)
-    show_estimate(terminal, found)
-    write_estimate_report(terminal, report, found)
+    terminal.present(estimate_page(found))
+    _write_report(terminal, report, found)
     return found
+
+
+def _write_report(terminal: Terminal, file: ReportFile | None, found: Estimate) -> None:
+    write_page(terminal, file, lambda now: replace(estimate_page(found), times=(now,)))
 
 
 def estimate_seconds(
@@ -200,8 +203,8 @@ def estimate_dry_run(
     if action.engine.is_spark:
         terminal.warn("the times below are those of this process: for Spark there is no estimate")
     if found is not None:
-        show_estimate(terminal, found, warned=True)
-        write_estimate_report(terminal, report, found)
+        terminal.present(estimate_page(found, warned=True))
+        _write_report(terminal, report, found)
         return action, {"estimate": found.as_json()}
     show_typical(terminal, measured, typical, question.deadline)
     return action, {

@@ -16,9 +16,8 @@ from drainer.insight.cli.estimate import ask, estimate_seconds
 from drainer.insight.inspect import SAMPLE_MESSAGES, SAMPLE_MOST, InspectRequest, SurveyAll
 from drainer.insight.inspect import inspect as look_at
 from drainer.insight.view.inspect import (
-    show_inspection,
+    inspection_page,
     show_rules_asked,
-    write_inspection_report,
 )
 from drainer.insight.view.reading import ReadingView
 from drainer.loader import load_handler
@@ -26,6 +25,7 @@ from drainer.operations.start import Request
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.spark.settings import EVERY_CORE, SparkLook, java_for_spark
 from drainer.view.preview import show_cap
+from drainer.view.report.file import write_page
 from drainer.view.terminal import Terminal
 
 
@@ -168,7 +168,8 @@ def inspect(
                 limits=limits,
             )
             seconds = estimate_seconds(terminal, cluster, request, question)
-    show_inspection(terminal, found, seconds)
+    page = inspection_page(found, seconds)
+    terminal.present(page)
     cap = None
     if limits is not None and found.messages and found.bytes:
         cap = limits.cap(found.bytes / found.messages)
@@ -178,4 +179,4 @@ def inspect(
     if terminal.json:
         capped = {} if cap is None else {"cap": builtins(cap)}
         terminal.data({**found.as_json(), "drain_seconds": seconds, **capped})
-    write_inspection_report(terminal, report, found, seconds)
+    write_page(terminal, report, lambda _: page)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -31,7 +30,6 @@ from drainer.view.page import (
     Tone,
     section,
 )
-from drainer.view.report.file import ReportFile, write_page
 from drainer.view.summary import account
 from drainer.view.terminal import Terminal
 
@@ -51,21 +49,12 @@ _BINDING = {
 _CLOCK, _DATE = "%H:%M", "%Y-%m-%d %H:%M"
 
 
-def show_estimate(terminal: Terminal, estimate: Estimate, *, warned: bool = False) -> None:
-    """The answer first, then why, by order and by concurrency, and what it rests on.
-
-    Before all of it, that retention would be quicker than the drain, unless that was ``warned`` of.
-    """
-    terminal.present(estimate_page(estimate, warned=warned))
-
-
-def write_estimate_report(terminal: Terminal, file: ReportFile | None, found: Estimate) -> None:
-    """Writes the report of an estimate, if one is wanted."""
-    write_page(terminal, file, lambda now: replace(estimate_page(found), times=(now,)))
-
-
 def estimate_page(found: Estimate, *, warned: bool = False) -> Page:
-    """How long a drain will take, what binds, and what could be done."""
+    """How long a drain will take, what binds, and what could be done.
+
+    The answer first, then why, by order and by concurrency, and what it rests on. Before all of it,
+    that retention would be quicker than the drain, unless that was ``warned`` of.
+    """
     too_near = None if warned else expiry_warning(found.measured.expiry, found.asked.seconds)
     empty = not found.workload.messages
     return Page(

@@ -27,7 +27,6 @@ from drainer.view.page import (
     section,
 )
 from drainer.view.policy import undecided_lines
-from drainer.view.report.file import ReportFile, write_page
 from drainer.view.terminal import Terminal
 
 NAME_WIDTH, BAR_NAME_WIDTH = 40, 60  # characters of a sub-key; a terminal shortens those of bars
@@ -35,25 +34,8 @@ NEAR_S = 24 * 3600  # where it is not known how long a drain takes
 LEAST_SHOWN = 0.0005  # of a share in the lists
 
 
-def show_inspection(
-    terminal: Terminal, found: Inspection, drained_in_s: float | None = None
-) -> None:
-    """All of it; what is urgent also when quiet. ``drained_in_s`` is how long a drain takes."""
-    terminal.present(inspection_page(found, drained_in_s))
-
-
-def write_inspection_report(
-    terminal: Terminal,
-    file: ReportFile | None,
-    found: Inspection,
-    drained_in_s: float | None = None,
-) -> None:
-    """Writes the report of a backlog that was looked at, if one is wanted."""
-    write_page(terminal, file, lambda now: inspection_page(found, drained_in_s))
-
-
 def inspection_page(found: Inspection, drained_in_s: float | None = None) -> Page:
-    """How bad a backlog is, why, and what is in it."""
+    """How bad a backlog is, why, and what is in it. ``drained_in_s`` is how long a drain takes."""
     hot = hot_row(found)
     return Page(
         _headline(found),
