@@ -36,8 +36,8 @@ from drainer.operations.start import Prepared, nothing_to_drain
 from drainer.policy.rate_cap import CapCurve
 from drainer.view.live import ProgressView, progress_view
 from drainer.view.preview import preview_page
-from drainer.view.report.file import ReportFile, write_drain_report
-from drainer.view.summary import show_cut_short, show_summary
+from drainer.view.report.file import ReportFile, write_page
+from drainer.view.summary import drain_page, show_cut_short, show_summary
 from drainer.view.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def preview_and_drain(
         if metrics is not None:
             metrics.end(summary)
         show_summary(terminal, summary)
-        write_drain_report(terminal, report, prepared.action, summary, history)
+        write_page(terminal, report, partial(drain_page, prepared.action, summary, history))
         return summary.exit_code
     action = prepared.action
     question = f"Drain {action.topic} for {action.group}?"
@@ -124,7 +124,7 @@ def preview_and_drain(
         if metrics is not None:
             metrics.end(summary)
         show_summary(terminal, summary)
-        write_drain_report(terminal, report, action, summary, history)
+        write_page(terminal, report, partial(drain_page, action, summary, history))
     return summary.exit_code
 
 

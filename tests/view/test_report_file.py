@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import stat
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from drainer.errors import EXIT_REFUSED
+from drainer.view.page import Page
 from drainer.view.report.file import (
     MARK,
     ReportFile,
     ReportNotWritten,
     ReportRefused,
-    write_or_warn,
+    write_page,
 )
 from privileges import without_privileges
 
@@ -100,9 +102,9 @@ def test_what_goes_wrong_with_a_page_is_told_and_no_more(
 ) -> None:
     terminal, _, err = samples.terminal(quiet=True)
 
-    def page() -> str:
+    def page(now: datetime) -> Page:
         raise raised
 
-    write_or_warn(terminal, ReportFile(tmp_path / "r.html"), page)
+    write_page(terminal, ReportFile(tmp_path / "r.html"), page)
     assert err.getvalue().startswith(told)
     assert not list(tmp_path.iterdir())

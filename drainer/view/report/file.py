@@ -9,14 +9,10 @@ from errno import EACCES
 from pathlib import Path
 from stat import S_ISREG
 
-from drainer.engine.history import History
-from drainer.engine.preview import Preview
-from drainer.engine.status import Summary
 from drainer.errors import DrainerError, Refused
 from drainer.loader import describe
 from drainer.store.atomic_file import write_whole
 from drainer.view.page import Field, Page
-from drainer.view.summary import drain_page
 from drainer.view.terminal import Terminal
 
 MARK = b'<meta name="generator" content="drainer">'
@@ -84,17 +80,6 @@ class ReportFile:
             ) from error
 
 
-def write_drain_report(
-    terminal: Terminal,
-    file: ReportFile | None,
-    action: Preview,
-    summary: Summary,
-    history: History,
-) -> None:
-    """Writes the report of a drain that just ended, if one is wanted."""
-    write_page(terminal, file, lambda now: drain_page(action, summary, history, now))
-
-
 def write_page(
     terminal: Terminal, file: ReportFile | None, page: Callable[[datetime], Page]
 ) -> None:
@@ -104,20 +89,11 @@ def write_page(
     """
     if file is None:
         return
-
-    def made() -> str:
+    try:
         from drainer.view.report.page import html  # noqa: PLC0415 - matplotlib is slow
 
         now = datetime.now().astimezone()
-        return html(page(now), now)
-
-    write_or_warn(terminal, file, made)
-
-
-def write_or_warn(terminal: Terminal, file: ReportFile, page: Callable[[], str]) -> None:
-    """Makes the page and writes it, or warns."""
-    try:
-        file.write(page())
+        file.write(html(page(now), now))
     except ReportNotWritten as error:
         terminal.warn(str(error))
     except KeyboardInterrupt:
