@@ -98,6 +98,7 @@ class Failures:
         self._failed = self._timeouts = self._skipped = 0
         self._last_kind = self._outage = ""
         self.late: set[SubMessage] = set()  # overdue, and still in their threads
+        self._returned: Work = None  # it was counted when it was overdue
         self.holding_back = rate is not None  # or while the breaker is open, or the drain is paused
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
@@ -164,6 +165,9 @@ class Failures:
 
     def failed(self, work: Work, error: BaseException) -> None:
         """Notices a call that ended with an error."""
+        counted, self._returned = work is self._returned, None
+        if not counted and not isinstance(error, Skip | Retry):
+            self._count(error)
         if self._bundler is None or not isinstance(work, Bundle):
             self._failed_alone(work, error)
         elif isinstance(error, Retry):
@@ -185,10 +189,8 @@ class Failures:
         elif isinstance(error, Retry):
             self._carry_out(sub, self._policy.later(now_s, error.after, sub), error)
         elif isinstance(error, Fatal) or not _may_be_retried(error):
-            self._count(error)
             self._carry_out(sub, Decision(Fate.HALT), error)
         else:
-            self._count(error)
             decision = self._policy.failed(sub, self._done, self._at_work, now_s)
             self._gate()
             self._carry_out(sub, decision, error)
@@ -200,7 +202,6 @@ class Failures:
         if isinstance(error, Skip):
             self._admission.ended(bundle.members[0])  # a handler that decides that has not failed
         else:
-            self._count(error)
             why = self._policy.look_for_outage(bundle.members[0], self._done, self._at_work, now_s)
             self._gate()
             if why is not None:
@@ -228,6 +229,7 @@ class Failures:
         for sub in _members(work):
             self.late.discard(sub)
             self._dispatcher.unhold(sub)
+        self._returned = work
 
     def stuck(self, since_s: float) -> None:
         """Notices, at each look, that all threads are overdue since then."""
