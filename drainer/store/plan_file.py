@@ -5,6 +5,8 @@ Beside ``NAME`` lie ``NAME.journal-GENERATION`` while a drain runs, and ``.NAME.
 
 from __future__ import annotations
 
+import os
+import shlex
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -92,6 +94,14 @@ class PlanFile:
                 hint="wait for it, or stop it with Ctrl-C: it will print how to resume",
             ) from None
         except OSError as error:
+            lock = self._lock.lock_file
+            if isinstance(error, PermissionError) and os.access(lock, os.F_OK):
+                raise PlanRefused(
+                    f"{lock} is another user's: whether that drain still works with"
+                    f" {self.path.name} can't be checked",
+                    hint="make sure that it was stopped, and remove its lock:"
+                    f" {shlex.join(['rm', '--', lock])}",
+                ) from None
             raise PlanRefused(
                 f"the plan can't be written in {self.path.parent}: {error.strerror or error}",
                 hint="name a folder that you can write to with --plan",

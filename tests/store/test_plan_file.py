@@ -289,6 +289,21 @@ def test_a_folder_that_can_not_be_written_to_is_refused(tmp_path: Path) -> None:
         assert names(folder) == ["orders.plan.json"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has files that are closed to nobody")
+def test_the_lock_that_another_user_left_is_named_with_the_way_out() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        file = PlanFile(folder / "orders.plan.json")
+        file.hold()
+        folder.chmod(0o777)
+        with without_privileges():
+            error = refused(file.path)
+        file.release()
+    lock = folder / ".orders.plan.json.lock"
+    assert str(error).startswith(f"{lock} is another user's")
+    assert (error.hint or "").endswith(f"remove its lock: rm -- {lock}")
+
+
 def test_a_missing_plan_is_refused_with_a_way_out(tmp_path: Path) -> None:
     with pytest.raises(PlanRefused, match="there is no plan at") as caught:
         PlanFile(tmp_path / "orders.plan.json").load()
