@@ -123,6 +123,22 @@ class Slotted:
     kind: str = "red"
 
 
+class Lazy(Slotted):
+    """One whose slots are behind properties, or loaded when they are asked for."""
+
+    __slots__ = ("rest",)
+
+    def __init__(self) -> None:
+        Slotted.kind.__set__(self, "red")  # type: ignore[attr-defined]
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        raise AssertionError("a rule ran a property")
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"a rule ran __getattr__ for {name}")
+
+
 Pair = namedtuple("Pair", "kind number")
 
 
@@ -137,6 +153,7 @@ Pair = namedtuple("Pair", "kind number")
         {"kind": Colour.RED},
         Thing(),
         Slotted(),
+        Lazy(),
         Pair("red", 1),
     ],
     ids=lambda payload: type(payload).__name__,

@@ -14,6 +14,7 @@ from decimal import Context as Decimals
 from decimal import Decimal
 from enum import Enum
 from functools import cache
+from types import MemberDescriptorType
 from typing import Any
 from uuid import UUID
 
@@ -368,14 +369,18 @@ def _text(data: bytes) -> str | bytes:
 
 def _fields(value: Any) -> dict[str, Any]:
     """What an object holds itself, by public name; none of its code runs."""
-    state = None
-    if not (isinstance(value, type) or callable(value) or type(value).__module__ == "builtins"):
-        state = object.__getstate__(value)  # type: ignore[attr-defined, unused-ignore]
-    if state is None:
-        raise CannotTell(f"{named(value)} is nothing that expressions can look at")
     fields: dict[str, Any] = {}
-    for part in state if isinstance(state, tuple) else (state,):  # its __dict__, and its slots
-        fields |= part or {}
+    if not (isinstance(value, type) or callable(value) or type(value).__module__ == "builtins"):
+        for kind in type(value).__mro__:
+            # Asking the object for its fields would call __getattr__ and properties.
+            for name, member in vars(kind).items() if "__slots__" in vars(kind) else ():
+                if isinstance(member, MemberDescriptorType):
+                    with suppress(AttributeError):  # nothing was put there
+                        fields[name] = member.__get__(value)
+        with suppress(AttributeError, TypeError):
+            fields |= object.__getattribute__(value, "__dict__")
+    if not fields:
+        raise CannotTell(f"{named(value)} is nothing that expressions can look at")
     return {name: each for name, each in fields.items() if not str(name).startswith("_")}
 
 
