@@ -288,7 +288,7 @@ def fold(
         return None  # neighbours in the lane of a message key or a partition
     try:
         into = coalesce(earlier, later)
-    except Exception as error:
+    except BaseException as error:  # also of one that calls sys.exit()
         raise _not_folded(
             first, later, f"raised {type(error).__name__}: {error_text(error)}"
         ) from error

@@ -24,7 +24,7 @@ Told = Callable[[DrainerError | None], None]
 
 
 class DeadLetters(Protocol):
-    """Where dead letters go (kafka/letters.py)."""
+    """Where dead letters go (operations/policy.py)."""
 
     @property
     def trouble(self) -> str | None:

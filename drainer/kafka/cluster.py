@@ -289,6 +289,8 @@ class Cluster(Connection):
                 lambda left: self.wait(self.admin.describe_cluster(request_timeout=left), left),
                 HINT_TIMEOUT_S,
             )
+            if found.controller is None:  # while one is elected
+                return None
             config = self._config(
                 what, ResourceType.BROKER, str(found.controller.id), HINT_TIMEOUT_S
             )

@@ -94,7 +94,7 @@ class ClientLog(logging.Handler):
 
     def _keep(self, code: int | None, said: str) -> None:
         text = self._redact(_STATE.sub("", said))
-        known = [c for c in self._complaints if (c.code, c.text) == (code, text)]
+        known = [c for c in self.complaints if (c.code, c.text) == (code, text)]
         for complaint in known:
             self._complaints.remove(complaint)
         now_s = time.monotonic()

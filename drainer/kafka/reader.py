@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from math import ceil
 from typing import Self
@@ -130,23 +130,27 @@ class RangeReader:
         self._origins = {n: Origin(self._topic, self._topic_id, n) for n in ranges}
         self._ends = {number: end for number, (_, end) in ranges.items()}
         self.open = {number: start for number, (start, end) in ranges.items() if start < end}
-        self._consumer.assign([self._place(n, offset) for n, offset in self.open.items()])
+        with self._readable():
+            self._consumer.assign([self._place(n, offset) for n, offset in self.open.items()])
 
     def leave(self, partition: int) -> None:
         """Read no more of a partition."""
         del self.open[partition]
         self.paused.pop(partition, None)
         if self.open:  # it would read on
-            self._consumer.incremental_unassign([self._place(partition)])
+            with self._readable():
+                self._consumer.incremental_unassign([self._place(partition)])
 
     def pause(self, partitions: Sequence[int]) -> None:
         """Pass these over; what was read ahead of them is read again later."""
-        self._consumer.pause([self._place(number) for number in partitions])
+        with self._readable():
+            self._consumer.pause([self._place(number) for number in partitions])
         self.paused.update(dict.fromkeys(partitions, self._clock()))
 
     def resume(self, partitions: Sequence[int]) -> None:
         """Read on."""
-        self._consumer.resume([self._place(number) for number in partitions])
+        with self._readable():
+            self._consumer.resume([self._place(number) for number in partitions])
         for number in partitions:
             del self.paused[number]
 
@@ -168,10 +172,8 @@ class RangeReader:
             if not most:
                 self._wait_for_pace(self._pace, asked_s)
                 return
-        try:
+        with self._readable():
             records = self._consumer.consume(most, CONSUME_S)
-        except KafkaException as error:
-            raise unreadable(self._settings, self._topic, error.args[0]) from None
         if self._log.topic_ids.get(self._topic, self._topic_id) != self._topic_id:
             raise recreated(self._topic)
         if records:
@@ -289,6 +291,13 @@ class RangeReader:
             self._said = self._settings.redact(answer.str())
         else:
             raise unreadable(self._settings, f"{self._topic}/{partition}", answer)
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as error:
+            raise unreadable(self._settings, self._topic, error.args[0]) from None
 
     def _place(
         self, partition: int, offset: int = confluent_kafka.OFFSET_INVALID

@@ -37,6 +37,7 @@ _OWNED_FOR = {
         offset.store.method""",
     "a drain never jumps to another offset by itself": "auto.offset.reset",
     "a drain needs it to see where the backlog ends": "enable.partition.eof",
+    "a drain reports itself what its clients say": "logger error_cb",
     "the memory for fetching is set by the buffer options": """
         queued.min.messages queued.max.messages.kbytes fetch.max.bytes fetch.message.max.bytes
         max.partition.fetch.bytes receive.message.max.bytes""",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable, Sequence
 from random import Random
 
@@ -109,6 +110,7 @@ def test_a_folded_one_that_fails_is_folded_in_halves() -> None:
     "broken",
     [
         lambda earlier, later: 1 / 0,
+        lambda earlier, later: sys.exit("enough"),
         lambda earlier, later: SubMessage("another"),
     ],
 )

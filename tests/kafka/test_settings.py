@@ -57,7 +57,7 @@ def test_what_librdkafka_rejects_is_a_usage_error(override: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["group.id", "enable.auto.commit", "auto.offset.reset", "group.protocol"],
+    ["group.id", "enable.auto.commit", "auto.offset.reset", "group.protocol", "logger"],
 )
 def test_properties_that_drainer_owns_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name} is drainer's to set"):
