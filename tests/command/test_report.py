@@ -6,7 +6,7 @@ import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
-from command.conftest import MakeTopic, is_refused, operations
+from command.conftest import MakeTopic, operations
 from command.process import Command
 from command.test_plan_place import fill, mount
 
@@ -43,18 +43,6 @@ def test_a_drain_writes_its_report_and_says_where(command: Command, make_topic: 
     assert "messages 600 600 0 0 0" in read.text
     assert "sub-messages 1,200 1,200 0 0 0" in read.text
     assert "0 0 300 300 300 ✓" in read.text
-
-
-def test_a_report_that_could_not_be_written_is_refused_before_anything_begins(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(operations(10))
-    is_refused(command, command.drain(topic, "--report", "missing/r.html", code=3))
-    mine = command.folder / "mine.txt"
-    mine.write_text("mine")
-    is_refused(command, command.drain(topic, "--report", "mine.txt", code=3))
-    assert mine.read_text() == "mine"
-    assert command.left_behind == ["mine.txt"]
 
 
 def test_a_report_that_can_not_be_written_in_the_end_is_told_and_changes_nothing(
