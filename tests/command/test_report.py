@@ -1,4 +1,4 @@
-"""``--report``: the page of a drain, whichever way it ended, and what is refused before."""
+"""``--report``: the page of a drain, also when its disk is full in the end."""
 
 from __future__ import annotations
 
