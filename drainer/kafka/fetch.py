@@ -131,7 +131,7 @@ class FetchThread:
         self._balanced_s = 0.0
         self._gone: RecordsDeleted | None = None  # reported when what was read before is taken
         self._thread = runtime.thread(target=self._run, name="drainer-fetch", daemon=True)
-        self._make_reader: Callable[[], RangeReader] = lambda: RangeReader(
+        self._reader = RangeReader(
             settings,
             topic,
             topic_id,
@@ -173,7 +173,7 @@ class FetchThread:
         Raises:
             UsageError: when librdkafka rejects the settings.
         """
-        self._reader = self._make_reader()
+        self._reader.connect()
         self._thread.start()
 
     def next_batch(self) -> Batch | None:
@@ -196,8 +196,7 @@ class FetchThread:
 
     def _run(self) -> None:
         try:
-            with self._reader:
-                self._read()
+            self._read()
         except RecordsDeleted as error:
             self._gone = error
             self._wait_until_taken()  # what waits may be gone by the next time
@@ -210,6 +209,8 @@ class FetchThread:
                 hint="this is a bug of drainer: report it; nothing is lost, resume with the plan",
                 cause=error,
             )
+        try:
+            self._reader.close()
         finally:
             self._ended = True
             self._notify()

@@ -45,7 +45,7 @@ _Record = confluent_kafka.Message
 class RangeReader:
     """A consumer that reads what it is assigned, joins no group, and commits nothing.
 
-    A context manager, for one thread; ``starved_since_s`` and ``trouble`` are for any.
+    A context manager, for one thread; ``open``, ``starved_since_s`` and ``trouble`` are for any.
 
     Args:
         settings: how to connect.
@@ -57,8 +57,6 @@ class RangeReader:
         pace: holds the reading to a cap.
         connect: makes a connection, to look what became of what can't be read.
         clock: monotonic, in seconds.
-
-    Raises UsageError when librdkafka rejects the settings.
     """
 
     def __init__(
@@ -93,23 +91,29 @@ class RangeReader:
         ahead_bytes = prefetch_bytes
         if pace is not None:
             ahead_bytes = min(prefetch_bytes, ceil(AHEAD_S * pace.bytes_per_s))
-        self._consumer = settings.consumer(
-            settings.fetch_conf(
-                self._log,
-                reader,
-                ahead_bytes,
-                max_poll_interval_ms=POLL_INTERVAL_MS,
-                fetch_wait_max_ms=FETCH_WAIT_MS,
-                # librdkafka goes on reading when a topic is recreated, but for this line of its
-                # log.
-                debug=",".join(filter(None, [settings.properties.get("debug"), "metadata"])),
-            )
+        self._conf = settings.fetch_conf(
+            self._log,
+            reader,
+            ahead_bytes,
+            max_poll_interval_ms=POLL_INTERVAL_MS,
+            fetch_wait_max_ms=FETCH_WAIT_MS,
+            # librdkafka goes on reading when a topic is recreated, but for this line of its log.
+            debug=",".join(filter(None, [settings.properties.get("debug"), "metadata"])),
         )
 
     def __enter__(self) -> Self:
+        self.connect()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def connect(self) -> None:
+        """Make the client. Raises UsageError when librdkafka rejects the settings."""
+        self._consumer = self._settings.consumer(self._conf)
+
+    def close(self) -> None:
+        """Let the client go."""
         with suppress(KafkaException):
             self._consumer.close()
 
