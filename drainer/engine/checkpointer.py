@@ -129,6 +129,8 @@ class Checkpointer:
 
         Raises PlanNotWritten, or what the committer raises when the group is no longer ours.
         """
+        if self._call is not None:  # an older plan must not come last, when a stop was cut short
+            await asyncio.wait((self._call,))
         self.note()
         self.plan = replace(
             self.plan,

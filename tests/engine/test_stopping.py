@@ -27,11 +27,13 @@ from made_up_kafka import (
     tick,
 )
 
+from drainer.core.plan import OffsetPlan
 from drainer.engine import checkpointer, lifecycle
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status
 from drainer.errors import CommitDelayed, LockLost
 from drainer.message import SubMessage
+from drainer.store.plan_file import PlanFile
 
 both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
 
@@ -151,6 +153,35 @@ def test_two_signals_stop_at_once_and_the_journal_has_the_rest(
     assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
     resumes_exactly(rehearsal, handler)
     leave.set()
+
+
+def test_two_signals_during_a_slow_write_of_the_plan_begin_no_other_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, writing, beside = PlanFile.write, threading.Event(), list[int]()
+
+    def slow_write(file: PlanFile, plan: OffsetPlan) -> None:
+        if writing.is_set():
+            beside.append(plan.generation)
+        elif plan.generation > 1:
+            writing.set()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                interrupt(number)
+            time.sleep(2)
+        write(file, plan)
+        writing.clear()
+
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, replace(PATIENT, plan_interval_s=0.05))
+    monkeypatch.setattr(PlanFile, "write", slow_write)
+    handler, _ = staying(OnTheLoop, lambda: None)
+
+    summary = rehearsal.drain(handler)
+    monkeypatch.undo()
+
+    assert summary.exit_code == 4
+    assert beside == []
+    assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
+    resumes_exactly(rehearsal, handler)
 
 
 @pytest.mark.parametrize("signals", [1, 2])
