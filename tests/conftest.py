@@ -132,14 +132,20 @@ def own_broker(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def _broker(folder: Path, session_ms: int) -> Broker:
-    """One with logins, short sessions of groups, and a cleaner that is quick."""
+    """One with logins, metrics, short sessions of groups, and a cleaner that is quick."""
     properties = {
         "group.min.session.timeout.ms": "500",
         "log.cleaner.backoff.ms": "200",
         "broker.session.timeout.ms": str(session_ms),
         "broker.heartbeat.interval.ms": "200",
     }
-    return Broker(folder, sasl_users={USER: PASSWORD}, properties=properties, die_with_parent=True)
+    return Broker(
+        folder,
+        sasl_users={USER: PASSWORD},
+        properties=properties,
+        jmx=True,
+        die_with_parent=True,
+    )
 
 
 def _settle(broker: Broker) -> None:

@@ -41,7 +41,7 @@ def test_a_split_that_is_another_one_in_the_next_task_halts_the_drain(story: Sto
     assert story.places("begin") == []
 
 
-@pytest.mark.parametrize("wave_bytes", [pytest.param(2**31, marks=pytest.mark.long), 40])
+@pytest.mark.parametrize("wave_bytes", [pytest.param(2**31, marks=pytest.mark.long), 80])
 def test_a_barrier_does_not_pass_what_was_parked_before_it(story: Story, wave_bytes: int) -> None:
     ops: list[list[Op]] = [["k1"], ["bad"], ["k2"], ["k4", "|", "k5"], ["k1"], ["k3"], ["|"]]
     story.fill(ops, [["k1"]] * 5)

@@ -36,9 +36,9 @@ def insist_on_limit(story: Story, most: int) -> None:
 
 
 def test_the_limit_counts_on_from_wave_to_wave(story: Story) -> None:
-    story.fill(messages(500, 31), messages(300, 32))
+    story.fill(messages(250, 31), messages(150, 32))
 
-    summary = story.run(wave_bytes=12_000, rules=RuleSettings(limit_per_key=9))
+    summary = story.run(wave_bytes=6_000, rules=RuleSettings(limit_per_key=9))
 
     assert (summary.exit_code, summary.cause) == (0, None)
     assert summary.engine_counts["waves"] > 2

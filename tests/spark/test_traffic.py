@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -42,12 +41,11 @@ WAIT_S = 60.0  # on a machine that does much else
 
 
 @pytest.fixture
-def settings(bootstrap: str) -> ClientSettings:
-    return ClientSettings.load(bootstrap)
+def settings(broker: Broker) -> ClientSettings:
+    return ClientSettings.load(broker.bootstrap_servers)
 
 
-@pytest.fixture
-def topic(settings: ClientSettings) -> str:
+def new_topic(settings: ClientSettings) -> str:
     name = new_topic_name()
     with Cluster.connect(settings, WAIT_S) as cluster:
         create_test_topic(cluster, name, 3, 100_000)
@@ -55,9 +53,8 @@ def topic(settings: ClientSettings) -> str:
 
 
 @pytest.fixture
-def traffic(spark: SparkSession, settings: ClientSettings, topic: str) -> Iterator[SparkTraffic]:
-    with SparkTraffic(spark, settings, topic, 5, 2) as started:
-        yield started
+def topic(settings: ClientSettings) -> str:
+    return new_topic(settings)
 
 
 def written(settings: ClientSettings, topic: str) -> int:
@@ -66,15 +63,44 @@ def written(settings: ClientSettings, topic: str) -> int:
     return sum(bound.end for bound in bounds.values())
 
 
-def test_a_small_trial_gives_sane_signals_and_the_next_one_needs_no_new_job(
-    traffic: SparkTraffic,
+def test_one_job_makes_trial_after_trial(
+    spark: SparkSession, settings: ClientSettings, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     phases: list[str] = []
+    said: list[Signals] = []
 
-    seen = traffic.measure(
-        POINT, warm_up_s=1, window_s=3, observe=lambda phase, _: phases.append(phase)
-    )
+    def enough(signals: Signals) -> bool:
+        said.append(signals)
+        return len(said) == 3
 
+    def still() -> bool:
+        with Cluster.connect(settings, WAIT_S) as cluster:
+            return not moving_topics(cluster, [topic], 0.3)
+
+    with SparkTraffic(spark, settings, topic, 5, 2) as traffic:
+        seen = traffic.measure(
+            POINT, warm_up_s=1, window_s=3, observe=lambda phase, _: phases.append(phase)
+        )
+        insist_on_sane_signals(seen)
+        assert list(dict.fromkeys(phases)) == ["connecting", "warming up", "steady"]
+
+        # Consumers that can't catch up in time skip what they had yet to read.
+        with monkeypatch.context() as patched:
+            patched.setattr(traffic_module, "LAG_AT_REST", float("-inf"))
+            assert not traffic.rest(2)
+        assert traffic.rest(WAIT_S)
+
+        less = traffic.measure(replace(POINT, producers=1), warm_up_s=1, window_s=2)
+        assert 0 < less.sent_per_s < seen.sent_per_s / 2
+
+        # One whose signals say so ends early.
+        early = traffic.measure(POINT, warm_up_s=WAIT_S, window_s=WAIT_S, stop_when=enough)
+        assert early == said[2]
+        assert early.window_s <= 1.5
+        eventually(still, "the traffic has stopped", WAIT_S)
+
+
+def insist_on_sane_signals(seen: Signals) -> None:
     assert seen.sent_per_s == pytest.approx(800, rel=0.3)  # the machine may be busy
     assert 2.5 < seen.window_s <= 3.5
     assert 0 < (seen.round_trip_ms or 0) < 5_000
@@ -86,44 +112,6 @@ def test_a_small_trial_gives_sane_signals_and_the_next_one_needs_no_new_job(
     assert seen.isr_changing is None  # there is one replica
     assert 0 < seen.clients_busy < 2
     assert seen.errors == 0
-    assert list(dict.fromkeys(phases)) == ["connecting", "warming up", "steady"]
-
-    assert traffic.rest(WAIT_S)
-    again = traffic.measure(replace(POINT, producers=1), warm_up_s=1, window_s=2)
-    assert 0 < again.sent_per_s < seen.sent_per_s / 2
-
-
-def test_a_trial_ends_early_when_its_signals_say_so(
-    traffic: SparkTraffic, settings: ClientSettings, topic: str
-) -> None:
-    said: list[Signals] = []
-
-    def enough(signals: Signals) -> bool:
-        said.append(signals)
-        return len(said) == 3
-
-    seen = traffic.measure(POINT, warm_up_s=WAIT_S, window_s=WAIT_S, stop_when=enough)
-
-    assert seen == said[2]
-    assert seen.window_s <= 1.5
-
-    def still() -> bool:
-        with Cluster.connect(settings, WAIT_S) as cluster:
-            return not moving_topics(cluster, [topic], 0.3)
-
-    eventually(still, "the traffic has stopped", WAIT_S)
-
-
-def test_groups_that_can_t_catch_up_in_time_skip(
-    traffic: SparkTraffic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    traffic.measure(POINT, warm_up_s=0, window_s=2)
-    monkeypatch.setattr(traffic_module, "LAG_AT_REST", float("-inf"))
-
-    assert not traffic.rest(2)
-
-    monkeypatch.undo()
-    assert traffic.rest(WAIT_S)
 
 
 @pytest.mark.long
@@ -133,10 +121,7 @@ def test_a_quota_of_the_brokers_is_seen(
     with Broker(tmp_path, die_with_parent=True) as own:
         own.limit_clients(produced_bytes_per_s=20_000)
         settings = ClientSettings.load(own.bootstrap_servers)
-        name = new_topic_name()
-        with Cluster.connect(settings, WAIT_S) as cluster:
-            create_test_topic(cluster, name, 3, 100_000)
-        with SparkTraffic(spark, settings, name, 1, 1) as traffic:
+        with SparkTraffic(spark, settings, new_topic(settings), 1, 1) as traffic:
             seen = traffic.measure(
                 POINT,
                 warm_up_s=5,
