@@ -1,4 +1,4 @@
-"""``drainer limits``: find what brokers bear; and ``cleanup``."""
+"""``drainer limits``: find what brokers tolerate; and ``cleanup``."""
 
 from __future__ import annotations
 
@@ -157,8 +157,8 @@ class Searching:
         default="30s",
         parse=at_least(WINDOW_S_LEAST + REPORTS_S),
         metavar="DURATION",
-        help="For how long each trial is looked at. What brokers bear for it, they may not bear"
-        " for an hour: disks and caches fill.",
+        help="For how long each trial is looked at. What brokers tolerate for it, they may not"
+        " tolerate for an hour: disks and caches fill.",
     )
     cool_down_s: float = option(
         "--cool-down",
@@ -225,7 +225,7 @@ def limits(
     yes: Yes,
     terminal: Terminal,
 ) -> None:
-    """Find what the brokers bear, for each message size.
+    """Find what the brokers tolerate, for each message size.
 
     Producers and consumers on Spark send and read on a test topic of their own. Their number is
     searched for, from trial to trial, until the brokers are just not overloaded. Ctrl-C ends all

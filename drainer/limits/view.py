@@ -63,7 +63,7 @@ def show_limits_action(
     brokers, path = figures.counted(limits.brokers, "broker"), str(prepared.file.path)
     kept = figures.counted(len(limits.trials), "trial")
     terminal.items(
-        Line("Find out how much traffic the brokers bear", Tone.STRONG),
+        Line("Find out how much traffic the brokers tolerate", Tone.STRONG),
         Field("cluster", f"{brokers} at {bootstrap_servers}", f"id {limits.cluster_id}"),
     )
     if limits.complete:
@@ -289,7 +289,7 @@ def warnings(limits: Limits) -> list[str]:
                 " higher --max-mb-per-s would find out more"
             )
         elif each.end is End.CLIENTS:
-            why += "; the brokers may bear more: add executors, or cores"
+            why += "; the brokers may tolerate more: add executors, or cores"
         elif each.end is End.NARROW:
             continue
         found.append(f"{figures.size(each.message_bytes)}: {why}")

@@ -49,7 +49,7 @@ class WaveSlice:
 
 
 class Aggregation:
-    """Begin a stretch, hear what its tasks finished, and end it; then the next.
+    """Begin a stretch, take in what its tasks finished, and end it; then the next.
 
     ``uri`` and ``epoch`` are those of the state that the tasks write to.
     """
@@ -113,7 +113,7 @@ class Aggregation:
         }
         self._ruled_now = {}
 
-    def hear(
+    def take(
         self,
         claim: str,
         changes: Mapping[int, Progress],
@@ -122,7 +122,7 @@ class Aggregation:
         attempt: int = 0,
         stretch: int | None = None,
     ) -> None:
-        """What a task finished since it was heard last; its counts are of all that it did.
+        """What a task finished since the last time; its counts are of all that it did.
 
         A later attempt goes on from the counts of earlier ones, so these are not asked any more.
         Nor is a task of another ``stretch`` than the one under way: that one is over, and an

@@ -42,7 +42,7 @@ CLOSE_S = 10.0  # for the handlers of all workers to be closed
 class SparkDrain:
     """One run of a drain on Spark, from a plan on disk to a summary."""
 
-    look_s = 0.1  # how soon what tasks told is heard of
+    look_s = 0.1  # between two looks at what tasks reported
 
     def __init__(self, held: HeldDrain, settings: SparkSettings) -> None:
         self._held = held
@@ -150,7 +150,7 @@ class SparkDrain:
         return self._aggregation.doubtful
 
     async def prepare(self) -> None:
-        self._hearing = asyncio.Lock()
+        self._taking = asyncio.Lock()
 
     async def begin(self) -> None:
         await self._look_at_tasks()
@@ -177,13 +177,13 @@ class SparkDrain:
             self._aggregation,
             self._monitor,
             self._life.end,
-            self._hear,
+            self._take_news,
         )
         self._working = spawn(self._work.run(), "waves", self._life.end)
 
     async def look(self, *, paused: bool) -> None:
         await self._word.pause(paused=paused)
-        await self._hear()
+        await self._take_news()
         self._work.insist_on_limit()
         await self._forget_waves()
 
@@ -197,10 +197,10 @@ class SparkDrain:
                 return  # once more, soon
             self._oldest_wave += 1
 
-    async def _hear(self) -> None:
-        async with self._hearing:
+    async def _take_news(self) -> None:
+        async with self._taking:
             for attempt, record in await blocking_call(self._state.news):
-                self._aggregation.hear(
+                self._aggregation.take(
                     attempt.claim,
                     record.changes,
                     record.parked,
@@ -208,7 +208,7 @@ class SparkDrain:
                     attempt.number,
                     attempt.wave,
                 )
-                self._monitor.hear(attempt, record.status)
+                self._monitor.take(attempt, record.status)
 
     def begin_no_more(self) -> None:
         self._reader.stop()
@@ -224,7 +224,7 @@ class SparkDrain:
         reason = "the drain is over" if cause is None else f"the drain is stopping: {cause}"
         at_rest = await self._bring_to_rest(reason)
         try:
-            await self._hear()
+            await self._take_news()
         except DrainerError:
             at_rest = False  # what they told last is still there, for a resume
         self._at_rest = at_rest and not self.doubtful
@@ -321,7 +321,7 @@ class ControlChannel:
         self._mounted = mounted
         self._paused = False
         self._stopped = False
-        self._saying = asyncio.Lock()  # what was said last is what they hear last
+        self._saying = asyncio.Lock()  # what was said last arrives last
 
     async def begin(self) -> None:
         """Tasks of earlier epochs end by it."""

@@ -106,7 +106,7 @@ class Handling:
                     committer=_NoCommitter(),
                     lock=fence,
                     read_committed=dict,
-                    observe=teller.hear,
+                    observe=teller.observe,
                     runtime=RUNTIME,
                 )
                 rows = _Rows(batches, plan, Expected(number, self.subs[number]))
@@ -240,7 +240,7 @@ class _NoCommitter:
 
 
 # The driver is the one that a person asks to stop.
-RUNTIME = replace(THIS_PROCESS, stop_signals=lambda loop, heard, give_up: nullcontext())
+RUNTIME = replace(THIS_PROCESS, stop_signals=lambda loop, stop, give_up: nullcontext())
 
 
 class _Teller:
@@ -251,7 +251,7 @@ class _Teller:
         self._status: Status | None = None
         records.status = self.told
 
-    def hear(self, status: Status) -> None:
+    def observe(self, status: Status) -> None:
         self._status = status
         with suppress(DrainerError):  # the next record will say so
             self._records.beat()

@@ -118,7 +118,7 @@ class Reader:
             return
         with suppress(DrainerError):  # Spark itself may be what is gone
             while not reading.done() and monotonic() < until_s:
-                if self._job is not None:  # Spark may not have heard of it yet
+                if self._job is not None:  # Spark may not know it yet
                     await blocking_call(self._jobs.cancel, self._job)
                 await asyncio.wait({reading}, timeout=CANCEL_AGAIN_S)
             if reading.done() and not reading.cancelled() and reading.exception() is None:

@@ -191,7 +191,7 @@ def _begin_context(master: str, name: str, settings: Mapping[str, str]) -> None:
 
 def _launch(conf: SparkConf) -> JavaGateway:
     # The JVM is in a session of its own: what a terminal or a supervisor sends to a whole group of
-    # processes is for this one to hear, which then stops the JVM when its tasks are at rest.
+    # processes reaches this one alone, which then stops the JVM when its tasks are at rest.
     reading, writing = os.pipe()
     threading.Thread(target=_pass_on, args=(reading,), name="jvm-stderr", daemon=True).start()
     try:

@@ -30,7 +30,7 @@ class Shown(str):
 
 
 class TaskMonitor(Measures):
-    """Owned by the driver's event loop; ``hear`` is told each record's status."""
+    """Owned by the driver's event loop; ``take`` is given each record's status."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class TaskMonitor(Measures):
         self._total = None
         self.tasks_most = max(self.tasks_most, len(self._begun))
 
-    def hear(self, attempt: Attempt, status: Mapping[str, Any] | None) -> None:
+    def take(self, attempt: Attempt, status: Mapping[str, Any] | None) -> None:
         """A record of a task, with its status when it told one."""
         known = self._last.get(attempt.claim)
         if known is None or known[0] != attempt:
@@ -93,8 +93,8 @@ class TaskMonitor(Measures):
         self._ended.add(claim)
         self._total = None
         if claim in self._last:
-            attempt, heard_s, _ = self._last[claim]
-            self._last[claim] = (attempt, heard_s, status)
+            attempt, at_s, _ = self._last[claim]
+            self._last[claim] = (attempt, at_s, status)
         else:
             self._before.add(status)
 
@@ -168,9 +168,9 @@ class TaskMonitor(Measures):
         }
         average = sum(shares.values()) / max(1, len(shares))
         found = []
-        last_s = max((heard for _, heard, _ in self._last.values()), default=now)
+        last_s = max((at_s for _, at_s, _ in self._last.values()), default=now)
         for claim in self._begun:
-            attempt, heard_s, status = self._last.get(claim, (None, now, {}))
+            attempt, at_s, status = self._last.get(claim, (None, now, {}))
             over = claim in self._ended
             waiting = "waiting" if attempt is None else "reading"
             state = ENDED if over else "handling" if status else waiting
@@ -186,10 +186,10 @@ class TaskMonitor(Measures):
                     ready=0 if over else status.get("ready", 0),
                     finished=done[claim].finished,
                     rate=0.0 if over else status.get("rate", 0.0),
-                    quiet_s=0.0 if over else now - heard_s,
+                    quiet_s=0.0 if over else now - at_s,
                     straggler=not over
                     and attempt is not None
-                    and (last_s - heard_s > QUIET_S or shares[claim] < BEHIND * average),
+                    and (last_s - at_s > QUIET_S or shares[claim] < BEHIND * average),
                 )
             )
         return tuple(found)

@@ -41,8 +41,8 @@ CUTS_MOST = 8  # of a wave, at messages that can't be divided; with more it is o
 class WaveRunner:
     """Runs the jobs of a drain, and folds what they did into ``gathering``.
 
-    ``end`` is called when nothing is left to do, or with what ends the drain; ``hear`` lets the
-    driver hear all that tasks have told.
+    ``end`` is called when nothing is left to do, or with what ends the drain; ``take_news`` takes
+    in all that tasks have reported.
 
     Attributes:
         parked: lanes that this run leaves alone.
@@ -58,7 +58,7 @@ class WaveRunner:
         aggregation: Aggregation,
         monitor: TaskMonitor,
         end: Callable[[BaseException | None], None],
-        hear: Callable[[], Awaitable[None]],
+        take_news: Callable[[], Awaitable[None]],
     ) -> None:
         self._plan = plan
         self._terms = terms
@@ -68,7 +68,7 @@ class WaveRunner:
         self._aggregation = aggregation
         self._monitor = monitor
         self._end_drain = end
-        self._hear = hear
+        self._take_news = take_news
         self._claims = tuple(str(Claim(number, terms.tasks)) for number in range(terms.tasks))
         self._left_parked: set[str] = set()
         self._given_up_before = judged_before(plan).given_up
@@ -157,7 +157,7 @@ class WaveRunner:
         finally:
             self._job = None
         self._at_rest.set()
-        await self._hear()
+        await self._take_news()
         whole = True
         for claim, outcome in outcomes:
             self._monitor.ended(claim, outcome["status"])
@@ -181,7 +181,7 @@ class WaveRunner:
             if isinstance(error, LockLost) and await blocking_call(self._state.control) is None:
                 return StateLost(
                     f"the state at {self._state.uri} was removed, and not by this drain",
-                    hint="find out who did; what was heard of the tasks is in the plan: resume",
+                    hint="find out who did; what the tasks reported is in the plan: resume",
                 )
         return error
 
@@ -210,7 +210,7 @@ class WaveRunner:
             self._end(
                 Halted(
                     f"{given_up:,} sub-messages were given up in all tasks, more than {most}",
-                    hint="mend the cause, then resume",
+                    hint="fix the cause, then resume",
                 )
             )
 

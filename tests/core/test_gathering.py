@@ -61,12 +61,12 @@ def told(*ranges: Range, done: int, **fields: object) -> dict[int, Progress]:
 def test_what_a_task_of_an_earlier_stretch_still_says_changes_nothing() -> None:
     aggregation = halves()
     for claim in ("0/2", "1/2"):
-        aggregation.hear(claim, told((0, 10), done=3), attempt=1, stretch=1)
+        aggregation.take(claim, told((0, 10), done=3), attempt=1, stretch=1)
     aggregation.end()
 
-    aggregation.hear("0/2", told((0, 10), done=2), attempt=0, stretch=1)
+    aggregation.take("0/2", told((0, 10), done=2), attempt=0, stretch=1)
     aggregation.begin(stretch_of(2, 10, 20, ("0/2", "1/2")))
-    aggregation.hear("0/2", told((0, 10), done=2), attempt=0, stretch=1)
+    aggregation.take("0/2", told((0, 10), done=2), attempt=0, stretch=1)
 
     assert aggregation.finished_in("0/2") == Counts()
     assert aggregation.counts()[1] == Counts(6, 6)
@@ -74,8 +74,8 @@ def test_what_a_task_of_an_earlier_stretch_still_says_changes_nothing() -> None:
 
 def test_a_message_that_two_attempts_finished_between_them_leaves_a_plan_that_can_be_read() -> None:
     aggregation = halves()
-    aggregation.hear("0/2", told(done=2, partial={4: Partial(3, 7, 0b101)}), attempt=2)
-    aggregation.hear("0/2", told(done=2, partial={4: Partial(3, 7, 0b011)}), attempt=1)
+    aggregation.take("0/2", told(done=2, partial={4: Partial(3, 7, 0b101)}), attempt=2)
+    aggregation.take("0/2", told(done=2, partial={4: Partial(3, 7, 0b011)}), attempt=1)
 
     plan = replace(plan_of(100), claims=aggregation.claims(), state=aggregation.state)
 
@@ -86,8 +86,8 @@ def test_a_message_that_two_attempts_finished_between_them_leaves_a_plan_that_ca
 
 def test_a_stretch_that_does_not_add_up_makes_all_doubtful() -> None:
     aggregation = halves()
-    aggregation.hear("0/2", told((0, 10), done=3))
-    aggregation.hear("1/2", told((0, 10), done=2))
+    aggregation.take("0/2", told((0, 10), done=3))
+    aggregation.take("1/2", told((0, 10), done=2))
 
     with pytest.raises(DrainerError, match="claim 1/2 was given 3"):
         insist_conserved(aggregation)
@@ -96,8 +96,8 @@ def test_a_stretch_that_does_not_add_up_makes_all_doubtful() -> None:
 
 def test_partitions_are_behind_when_something_before_a_stretch_stays_pending() -> None:
     aggregation = halves()
-    aggregation.hear("0/2", told((0, 4), (5, 10), done=2))
-    aggregation.hear("1/2", told((0, 10), done=3))
+    aggregation.take("0/2", told((0, 4), (5, 10), done=2))
+    aggregation.take("1/2", told((0, 10), done=3))
     assert aggregation.behind({0: (0, 10)}) == frozenset()
 
     aggregation.end()
@@ -111,12 +111,12 @@ def asked(below: int, **counts: int) -> RuleAccount:
 
 def test_the_limit_was_asked_as_far_as_all_tasks_have_and_each_of_them_further() -> None:
     aggregation = halves(plan_of(100, ruled=RuleAccount({}, {}, {}, {"k": 3}, {"1/3": {0: 40}})))
-    aggregation.hear("0/2", told((0, 8), done=2), ruled=asked(8, k=5, m=1))
+    aggregation.take("0/2", told((0, 8), done=2), ruled=asked(8, k=5, m=1))
     assert aggregation.ruled() == RuleAccount(
         {}, {}, {}, {"k": 5, "m": 1}, {"1/3": {0: 40}, "0/2": {0: 8}}
     )
 
-    aggregation.hear("1/2", told((0, 4), done=2), ruled=asked(5, k=4))
+    aggregation.take("1/2", told((0, 4), done=2), ruled=asked(5, k=4))
     assert aggregation.ruled() == RuleAccount(
         {}, {}, {0: 5}, {"k": 5, "m": 1}, {"1/3": {0: 40}, "0/2": {0: 8}}
     )
@@ -124,7 +124,7 @@ def test_the_limit_was_asked_as_far_as_all_tasks_have_and_each_of_them_further()
     assert aggregation.ruled().asked_by == {"1/3": {0: 40}, "0/2": {0: 8}}
 
     aggregation.begin(stretch_of(2, 10, 60, (ALL,)))
-    aggregation.hear(ALL, told((0, 50), done=2), ruled=asked(50))
+    aggregation.take(ALL, told((0, 50), done=2), ruled=asked(50))
     assert aggregation.ruled() == RuleAccount({}, {}, {0: 50}, {"k": 5, "m": 1})
 
 
@@ -514,7 +514,7 @@ class Play:
                 self._save()
             if late and draw.random() < 0.3:
                 whose, record = late.pop()
-                aggregation.hear(whose, record.changes, attempt=0, stretch=number)
+                aggregation.take(whose, record.changes, attempt=0, stretch=number)
             handled = len(task.handled)
             heard = task.work()
             if isinstance(task.dispatcher.rule_filter, Noting):
@@ -534,13 +534,13 @@ class Play:
                 self.disk[number, claim].append(heard)
                 self.told |= task.since
                 task.since = set()
-                aggregation.hear(
+                aggregation.take(
                     claim, heard.changes, (), heard.ruled, attempts[place], stretch=number
                 )
         insist_conserved(aggregation)
         aggregation.end()
         for claim, record in late:
-            aggregation.hear(claim, record.changes, attempt=0, stretch=number)
+            aggregation.take(claim, record.changes, attempt=0, stretch=number)
         return draw.random() < 0.1
 
     def _begin(

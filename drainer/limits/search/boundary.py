@@ -1,4 +1,4 @@
-"""The boundary of what brokers bear: one for each message size, and what a drain may use of it."""
+"""The boundary of what brokers tolerate, for each message size, and what a drain may use of it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from drainer.policy.rate_cap import CapCurve, CapPoint
 
 FORMAT = 2
 TRIALS_MOST = 14  # of one search, unless said otherwise
-# More than a broker bears that also has readers: Dropbox's bore 60 MB/s with five groups.
+# More than a broker tolerates that also has readers: Dropbox's tolerated 60 MB/s with five groups.
 MB_PER_S_A_BROKER = 200.0
 
 _AGAIN = "measure them again with `drainer limits --out FILE`"
@@ -79,7 +79,7 @@ _NAMES = fields(LimitSettings)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boundary:
-    """How much the brokers bear of messages of one size.
+    """How much the brokers tolerate of messages of one size.
 
     Attributes:
         producers: at the safe end, which counts as the boundary; 0 when no traffic was safe.
@@ -136,12 +136,12 @@ class Boundary:
 
     @property
     def is_lower_bound(self) -> bool:
-        """Whether the brokers bear more than could be tried."""
+        """Whether the brokers tolerate more than could be tried."""
         return self.end in (End.MOST, End.CLIENTS)
 
     @property
     def is_open(self) -> bool:
-        """Whether the brokers may bear any more."""
+        """Whether the brokers may tolerate any more."""
         return self.is_lower_bound or (self.high is None and self.messages_per_s > 0)
 
 

@@ -3,7 +3,7 @@
 A binary search believes every verdict, and one wrong one sends it astray for good. This one keeps a
 probability for each place where the boundary may be, and tries the number whose verdict is expected
 to tell the most about it: about the median while little is known, an edge once more when what was
-heard since makes it doubtful. That is probabilistic bisection (Horstein, 1963; Waeber, Frazier and
+seen since makes it doubtful. That is probabilistic bisection (Horstein, 1963; Waeber, Frazier and
 Henderson, "Bisection search with noisy responses", 2013), with verdicts that are a matter of chance
 near the boundary and now and then wrong anywhere, as thresholds are found in psychophysics (QUEST:
 Watson and Pelli, 1983; QUEST+ tries what is expected to tell the most).
@@ -106,7 +106,7 @@ class Search:
         return Found(safe, overloaded, min(low, safe), high, len(self._trials), end)
 
     def _before_all(self) -> Shares:
-        # Between a boundary of any order of magnitude and one near the most: nobody knows which.
+        # Between a boundary of any order of magnitude and one near the most: which is not known.
         width = np.diff(self._asks) / self.most
         octaves = np.diff(self._logs) / max(log(self.most), 1e-9)
         chances = np.concatenate(([_NONE], (width + octaves) / 2, [_BEYOND]))

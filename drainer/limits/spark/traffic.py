@@ -88,7 +88,7 @@ class SparkTraffic:
     Args:
         session: its executors host the clients.
         client: how these connect.
-        topic: the test topic, whose payloads nobody needs.
+        topic: the test topic, whose payloads mean nothing.
         groups: how many consumers read all of it.
         tasks: how many host; all of them have to run at once.
         jmx: ``host:port`` of brokers' metrics.
