@@ -669,8 +669,8 @@ MUTANTS = [
         "stretch-done-by-one-claim",
         "commit, on Spark",
         "drainer/spark/aggregation.py",
-        "    for progress in told:\n        own =",
-        "    for progress in told[:1]:\n        own =",
+        "    for progress in reported:\n        own =",
+        "    for progress in reported[:1]:\n        own =",
         (GATHERING,),
     ),
     Mutant(

@@ -1,7 +1,7 @@
 """The account of a drain that many tasks work on: what each claim finished, as one progress.
 
 The driver of a Spark drain owns it. The checkpointer reads it as it reads a
-dispatcher. It never holds more than is told of one stretch of the backlog.
+dispatcher. It never holds more than is reported of one stretch of the backlog.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Aggregation:
         self.parked = set(plan.parked)
         self.parked_lanes = ParkedLanes(0, plan.parked_lanes.of(self.parked))
         self._ruled = plan.ruled
-        self._wave = 1  # what tasks told of lower ones is folded in
+        self._wave = 1  # what tasks reported of lower ones is folded in
         self._stretch: WaveSlice | None = None
         self._now: dict[str, dict[int, Progress]] = {}
         self._attempts: dict[str, int] = {}
@@ -92,7 +92,7 @@ class Aggregation:
         )
 
     def tasks_are_over(self) -> None:
-        """From here on there is no state: all that they told is here."""
+        """From here on there is no state: all that they reported is here."""
         self._over = True
 
     @property
@@ -166,7 +166,7 @@ class Aggregation:
         for claim in self._stretch.claims:
             counts, expected = self.finished_in(claim), self._stretch.subs.get(claim, 0)
             if counts.read != expected or not counts.conserved:
-                return f"claim {claim} was given {expected:,} sub-messages and tells of {counts}"
+                return f"claim {claim} was given {expected:,} sub-messages and reports {counts}"
         return None
 
     def end(self) -> None:
@@ -235,8 +235,8 @@ class Aggregation:
         stretch = self._stretch
         if stretch is None or len(self._ruled_now) < len(stretch.claims):
             return {}
-        told = [account.asked_below for account in self._ruled_now.values()]
-        below = {n: min(each.get(n, 0) for each in told) for n in stretch.ranges}
+        reported = [account.asked_below for account in self._ruled_now.values()]
+        below = {n: min(each.get(n, 0) for each in reported) for n in stretch.ranges}
         return {n: offset for n, offset in below.items() if offset}
 
     def _whole(self) -> dict[int, Progress]:
@@ -247,12 +247,12 @@ class Aggregation:
         whole = dict(self._base)
         undivided = self._now.get(ALL, {})
         for number, bounds in stretch.ranges.items():
-            told = [self._now[claim][number] for claim in stretch.claims]
-            finished = _finished_by_all(told, bounds)
+            reported = [self._now[claim][number] for claim in stretch.claims]
+            finished = _finished_by_all(reported, bounds)
             base = self._base[number]
             own = undivided.get(number)
             if own is None:
-                own, messages = Progress(0), self._messages(number, finished, told)
+                own, messages = Progress(0), self._messages(number, finished, reported)
             else:
                 messages = own.messages
             messages = base.messages + messages
@@ -262,13 +262,15 @@ class Aggregation:
             )
         return whole
 
-    def _messages(self, number: int, finished: Sequence[Range], told: Sequence[Progress]) -> Counts:
+    def _messages(
+        self, number: int, finished: Sequence[Range], reported: Sequence[Progress]
+    ) -> Counts:
         assert self._stretch is not None
         delivered = self._stretch.delivered.get(number, ())
         ended = intersect(delivered, finished)
         read, over = count(delivered), count(ended)
         before = (claim[number].fates for claim in self._others.values())
-        fates = join_fates((self._base[number].fates, *before, *(p.fates for p in told)))
+        fates = join_fates((self._base[number].fates, *before, *(p.fates for p in reported)))
         counts = {}
         for outcome in reversed(OTHERWISE):  # the worst first
             found = intersect(ended, fates.get(outcome, ()))
@@ -309,10 +311,10 @@ class Aggregation:
         return any(end_of(p) > self._base[n].watermark for n, p in claim.items())
 
 
-def _finished_by_all(told: Sequence[Progress], bounds: Range) -> tuple[Range, ...]:
+def _finished_by_all(reported: Sequence[Progress], bounds: Range) -> tuple[Range, ...]:
     start, end = bounds
     finished: Sequence[Range] = (bounds,) if start < end else ()
-    for progress in told:
+    for progress in reported:
         own = ((start, progress.watermark), *progress.finished)
         finished = intersect(finished, [each for each in own if each[0] < each[1]])
     return tuple(finished)

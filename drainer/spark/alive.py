@@ -13,7 +13,7 @@ _DEAD = ("Z", "X", "x")  # states in /proc of what has only to be waited for
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process: where it runs, and when it began, in some unit; None when that can't be told."""
+    """One process: where it runs, and when it began, in some unit; None when that isn't known."""
 
     host: str
     pid: int
@@ -26,7 +26,7 @@ def this_process() -> Process:
 
 
 def is_dead(process: Process) -> bool:
-    """Whether a process is known not to live any more; False when that can't be told."""
+    """Whether a process is known not to live any more; False when that isn't known."""
     if process.host != this_machine():
         return False
     try:
@@ -40,7 +40,7 @@ def is_dead(process: Process) -> bool:
 
 
 def _started(pid: int) -> str | None:
-    """When a process began, in some unit; empty when it is dead, None when that can't be told."""
+    """When a process began, in some unit; empty when it is dead, None when that isn't known."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:

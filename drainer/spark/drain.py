@@ -52,7 +52,7 @@ class SparkDrain:
         self._running = held.running
         self._spark = settings
         self._life = Lifecycle(self, held)
-        self._at_rest = False  # all tasks have ended, and told all of it
+        self._at_rest = False  # all tasks have ended, and reported all of it
 
     def run(self) -> Summary:
         """Drains until it ends, one way or another.
@@ -161,7 +161,7 @@ class SparkDrain:
             plan_path=str(self._file.path),
         )
         checkpointer = self._life.keep()
-        # The plan tells where tasks write before the first of them does.
+        # The plan says where tasks write before the first of them does.
         try:
             await checkpointer.save(commit=False)
         except BaseException:
@@ -188,7 +188,7 @@ class SparkDrain:
         await self._forget_waves()
 
     async def _forget_waves(self) -> None:
-        """Removes what tasks told of waves that the plan on disk has: it would grow for hours."""
+        """Removes what tasks reported of waves that the plan has: it would grow for hours."""
         reference = self._life.checkpointer.written.state
         while reference is not None and self._oldest_wave < reference.wave:
             try:
@@ -226,9 +226,9 @@ class SparkDrain:
         try:
             await self._take_news()
         except DrainerError:
-            at_rest = False  # what they told last is still there, for a resume
+            at_rest = False  # what they reported last is still there, for a resume
         self._at_rest = at_rest and not self.doubtful
-        if self._at_rest:  # else they may tell more, which the plan is to know it has not
+        if self._at_rest:  # else they may report more, which the plan is to know it has not
             self._aggregation.end()
             self._aggregation.tasks_are_over()  # the plan that is written now has all of it
         return cause
@@ -248,11 +248,11 @@ class SparkDrain:
 
     async def _bring_to_rest(self, reason: str) -> bool:
         """Whether all tasks have said that they are; else they may still be at work."""
-        told = True
+        said = True
         try:
             await self._word.stop(reason)
         except DrainerError:
-            told = False  # Spark ends them
+            said = False  # Spark ends them
             await self._work.cancel()
         await self._reader.cancel()
         resting = asyncio.create_task(self._work.rest())
@@ -267,7 +267,7 @@ class SparkDrain:
         resting.cancel()
         self._working.cancel()
         await self._work.cancel()
-        return at_rest and told
+        return at_rest and said
 
     async def _close_handlers(self, cause: BaseException | None) -> BaseException | None:
         """Waits for the workers to close their handlers, which they do once the drain is over."""

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from drainer.errors import DrainerError, Interrupted, Refused, UsageError
 
 _MARK = "drainer-error "  # before the JSON that an error is made from again
-_TRACE_MOST = 6000  # characters of what led to it; its end tells most
+_TRACE_MOST = 6000  # characters of what led to it; its end says most
 _LINE_MOST = 300  # characters of a text that is not drainer's
 
 # What Spark puts before what happened.
@@ -110,10 +110,10 @@ class Carried(Exception):
 
     def __init__(self, error: DrainerError) -> None:
         said = said_of(error)
-        told = str(error) if error.hint is None else f"{error}\nhint: {error.hint}"
+        text = str(error) if error.hint is None else f"{error}\nhint: {error.hint}"
         # What can't be encoded would keep PySpark from telling any of it.
-        told = told.encode("utf-8", "backslashreplace").decode()
-        super().__init__(f"{told}\n{_MARK}{json.dumps(said)}")
+        text = text.encode("utf-8", "backslashreplace").decode()
+        super().__init__(f"{text}\n{_MARK}{json.dumps(said)}")
 
 
 def said_of(error: DrainerError) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def error_of(said: Mapping[str, Any]) -> DrainerError:
 
 
 class OnSpark(Exception):
-    """What led to an error, as its task told it."""
+    """What led to an error, as its task reported it."""
 
     def __init__(self, trace: str) -> None:
         super().__init__(f"in a task on Spark:\n{trace}")
@@ -228,8 +228,8 @@ def _text_of(raised: BaseException) -> str:
         except (Py4JError, OSError):
             return type(raised).__name__
     # str() of what PySpark caught asks the JVM, and adds its stack.
-    told = getattr(raised, "_desc", None)
-    return told if isinstance(told, str) and told else str(raised) or type(raised).__name__
+    text = getattr(raised, "_desc", None)
+    return text if isinstance(text, str) and text else str(raised) or type(raised).__name__
 
 
 def _carried(text: str) -> DrainerError | None:

@@ -72,8 +72,8 @@ class Handling:
             return
         with carrying():
             outcome = self._handle(number, context.taskAttemptId(), batches)
-        told = orjson.dumps(outcome).decode()
-        yield pa.RecordBatch.from_pydict({"claim": [self.claims[number]], "outcome": [told]})
+        body = orjson.dumps(outcome).decode()
+        yield pa.RecordBatch.from_pydict({"claim": [self.claims[number]], "outcome": [body]})
 
     def _handle(
         self, number: int, attempt_number: int, batches: Iterator[pa.RecordBatch]
@@ -127,11 +127,11 @@ class Handling:
 
 
 def _continued(plan: OffsetPlan, earlier: Record) -> OffsetPlan:
-    """The plan with what earlier attempts finished, told as progress of all that this task gets."""
+    """The plan with what earlier attempts finished, as progress of all that this task gets."""
     claim = {}
     for number, begun in plan.claims[ALL].items():
-        told = earlier.changes.get(number)
-        claim[number] = begun if told is None else begun.merge(told)
+        found = earlier.changes.get(number)
+        claim[number] = begun if found is None else begun.merge(found)
     whole = replace(plan, claims={ALL: claim}).settled()
     return whole.merge({}, earlier.parked, earlier.ruled)
 

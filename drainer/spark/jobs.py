@@ -77,7 +77,7 @@ def insist_on_probes(state: State, names: list[str]) -> None:
 
 
 def elsewhere(state: State, what: str) -> StateRefused:
-    """What to tell of a state that is not the same place for all."""
+    """What to raise for a state that is not the same place for all."""
     return StateRefused(
         f"{what.format(state.uri)}: it is not the same place everywhere",
         hint="name one that all of them and this machine reach with --state: s3://, gs://,"
@@ -108,7 +108,7 @@ class PreparedWave:
         delivered: the offsets of messages to account for, by partition.
         subs: how many sub-messages each claim is given, by its number.
         undivided: offsets of messages that need tasks to act as one, by partition.
-        too_many: whether these are more than were told.
+        too_many: whether these are more than were reported.
         read_bytes: what the records take in memory, estimated.
     """
 
@@ -142,11 +142,11 @@ class Jobs:
             self._context.setJobGroup(name, name, interruptOnCancel=True)
             frame = self._by_claim(checking, slots, tasks)
             try:
-                told = frame.select("value").distinct().collect()
+                found = frame.select("value").distinct().collect()
                 frame.mapInArrow(passing, OUTCOME_SCHEMA).collect()
             finally:
                 frame.unpersist()
-        return [bytes(row[0]).decode() for row in told]
+        return [bytes(row[0]).decode() for row in found]
 
     def prepare(self, splitting: Splitting, name: str) -> PreparedWave:
         """Reads a wave, which is the slices of ``splitting``."""
@@ -154,12 +154,12 @@ class Jobs:
             self._context.setJobGroup(name, name, interruptOnCancel=True)
             frame = self._by_claim(splitting, len(splitting.slices), splitting.claims)
             try:
-                told = frame.where(f"claim = {splitting.claims}").select("value").collect()
+                found = frame.where(f"claim = {splitting.claims}").select("value").collect()
             except BaseException:
                 with suppress(Exception):  # Spark itself may be what is gone
                     frame.unpersist()
                 raise
-        manifests = [Manifest.decode(bytes(row[0])) for row in told]
+        manifests = [Manifest.decode(bytes(row[0])) for row in found]
         return _prepared(frame, manifests)
 
     def handle(

@@ -1,6 +1,6 @@
 """Objects: small files in a folder, or in an object store, each written whole or not at all.
 
-Here the driver and the tasks of a drain on Spark tell each other what they know. A folder that all
+Here the driver and the tasks of a drain on Spark exchange what they know. A folder that all
 of them see is one; what pyarrow can reach (S3, Google Cloud Storage, HDFS, …) is another.
 """
 
@@ -89,7 +89,7 @@ class Objects(ABC):
     def put(self, name: str, data: bytes, *, beside: bool = False) -> None:
         """Writes an object, whole or not at all; what it was before, if anything, is gone.
 
-        With ``beside`` there must be something in its folder already, where that can be told.
+        With ``beside`` there must be something in its folder already, where that is known.
 
         Raises PlanNotWritten when the disk takes no more, StateLost when it can't be reached.
         """

@@ -89,7 +89,7 @@ class PythonWorker:
         try:
             loop, handler = _opened(spec)
         except BaseException:
-            with suppress(DrainerError):  # that it isn't open is told by what is raised
+            with suppress(DrainerError):  # that it isn't open is said by what is raised
                 state.closed(name, None)
             raise
         self._loop, self._handler, self._spec, self._name = loop, handler, spec, name
@@ -99,7 +99,7 @@ class PythonWorker:
         ).start()
 
     def _close(self) -> None:
-        """Closes the handler and tells the driver how that went."""
+        """Closes the handler and reports to the driver how that went."""
         spec, handler, loop = self._spec, self._handler, self._loop
         self._spec = self._handler = self._loop = None
         assert spec is not None

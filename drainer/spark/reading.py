@@ -73,7 +73,7 @@ class Reader:
 
     @property
     def about(self) -> int:
-        """How many waves are to come, as far as can be told."""
+        """How many waves are to come, as far as is known."""
         return self._waves.about
 
     def cap(self, elapsed_s: float, *, waited_for: bool) -> CapStatus | None:

@@ -23,7 +23,7 @@ FLUSH_S = 60.0
 
 
 class TaskRecords:
-    """What one attempt tells its checkpointer: in place of a plan's file (``PlanStore``).
+    """What one attempt reports: in place of a plan's file (``PlanStore``).
 
     Each ``append`` is an object. In a folder it is there on return; to an object store it goes from
     a thread, in order, and ``write`` waits for it.
@@ -47,7 +47,7 @@ class TaskRecords:
         self._failure: DrainerError | None = None
         self._sender: threading.Thread | None = None
         self._begun_at: dict[int, int] = {}  # by generation, how many were appended before it
-        self._last: Mapping[int, Progress] = {}  # whole progress that was told
+        self._last: Mapping[int, Progress] = {}  # whole progress that was reported
 
     def start_journal(self, drain_id: str, generation: int) -> None:
         """Hears that the engine has taken a snapshot; the journal of a task is one to its end."""
@@ -60,18 +60,18 @@ class TaskRecords:
         parked: Sequence[str] = (),
         ruled: RuleAccount | None = None,
     ) -> None:
-        """Tells what finished. Raises PlanNotWritten or StateLost, and tries it again next time."""
+        """Reports what finished, next time again if it raises PlanNotWritten or StateLost."""
         body = record_body(self._from_start(changes), parked, ruled, self._status_if_due())
         self._tell(body)
 
     def beat(self) -> None:
-        """Tells that the task lives, and how it is, when the last time was a while ago."""
+        """Reports that the task lives, and how it is, when the last time was a while ago."""
         status = self._status_if_due()
         if status is not None:
             self._tell(record_body({}, status=status))
 
     def write(self, plan: OffsetPlan) -> None:
-        """Makes sure that all is told that this plan of the task's share holds.
+        """Makes sure that all is reported that this plan of the task's share holds.
 
         Raises PlanNotWritten or StateLost.
         """
@@ -88,7 +88,7 @@ class TaskRecords:
         """Nothing to be done: the driver removes what it has folded in."""
 
     def end(self, outcome: Mapping[str, Any]) -> None:
-        """Says that the attempt is over; nothing is told after that.
+        """Says that the attempt is over; nothing is reported after that.
 
         Raises PlanNotWritten or StateLost.
         """
@@ -106,16 +106,16 @@ class TaskRecords:
 
     def _from_start(self, changes: Mapping[int, Progress]) -> dict[int, Progress]:
         """Progress that says nothing of what lies below the task's share."""
-        told: dict[int, Progress] = {}
+        reported: dict[int, Progress] = {}
         for number, found in changes.items():
             start = self._starts.get(number)
             if start is not None:
                 below = [(start, found.watermark)] if found.watermark > start else []
                 ranges = join_ranges([*below, *found.finished])
-                told[number] = replace(found, watermark=0, finished=ranges)
+                reported[number] = replace(found, watermark=0, finished=ranges)
             else:
-                told[number] = found
-        return told
+                reported[number] = found
+        return reported
 
     def _tell(self, body: Mapping[str, Any]) -> None:
         line = encode_line(body)

@@ -1,8 +1,8 @@
 """What travels from the tasks that split to those that handle: a row for each message and claim.
 
 The payloads of sub-messages don't travel: ``split`` is deterministic, so whoever handles splits the
-message again, and is told which of its sub-messages are meant. The checksum of their sub-keys goes
-along: told of another split, these bits would mean others, and some would be nobody's. A slice
+message again, and gets which of its sub-messages are meant. The checksum of their sub-keys goes
+along: with another split these bits would mean others, and some would be left out. A slice
 that was read adds a row of its own, the manifest, in the partition behind those of the claims.
 """
 
@@ -149,7 +149,7 @@ def messages_of(batch: pa.RecordBatch, topic: str, topic_id: str) -> Iterator[Ro
 
 
 class Expected:
-    """The rows of one claim as they come, and whether they are those that were told of.
+    """The rows of one claim as they come, and whether they are those that were announced.
 
     ``subs`` is how many sub-messages they are to have, by the manifests. Spark makes rows anew when
     it lost them, and the log may have others by then.
@@ -177,7 +177,7 @@ class Expected:
         return [batch.slice(start, end - start) for start, end in pairwise(bounds) if end > start]
 
     def insist_on_all(self) -> None:
-        """Raises Interrupted when there were fewer, or more: nothing may be told to be read."""
+        """Raises Interrupted when there were fewer, or more: nothing may count as read."""
         if self._left:
             what = f"{self._left:,} fewer" if self._left > 0 else f"{-self._left:,} more"
             raise Interrupted(

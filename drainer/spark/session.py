@@ -145,7 +145,7 @@ def spark_session(
         "spark.pyspark.driver.python": sys.executable,
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.ui.showConsoleProgress": "false",  # the terminal is drainer's
-        # Not by spark.log.level, which is told on stderr, after what comes before it.
+        # Not by spark.log.level, which is printed on stderr, after what comes before it.
         "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
         f" -Ddrainer.spark.log={log} {java}".rstrip(),
         **{key: value for key, (value, _) in LAWS.items()},
@@ -164,7 +164,7 @@ def spark_session(
         session = builder.getOrCreate()
     # One that was there before keeps what its context was begun with.
     check_conf(dict(session.sparkContext.getConf().getAll()))
-    # When the JVM dies these two tell tracebacks, and the error that is told says it all.
+    # When the JVM dies these two print tracebacks, and our error says it all.
     accumulators = session.sparkContext._accumulatorServer
     accumulators.handle_error = lambda *_: None  # type: ignore[method-assign]
     logging.getLogger().addFilter(_is_not_of_py4j)

@@ -24,7 +24,7 @@ class Shipped:
     """How a task finds the handler: by a reference that holds where the task runs.
 
     ``file`` is the name of a file that was sent along, whose handler is ``name``. With it travels
-    what keys are masked with: tasks tell of keys and errors, too.
+    what keys are masked with: tasks report keys and errors, too.
     """
 
     reference: str

@@ -21,7 +21,7 @@ from drainer.spark.python_worker import HandlerSpec, python_worker
 from drainer.spark.rows import Manifest, RowBuilder
 from drainer.spark.waves import Piece
 
-UNDIVIDED_MOST = 100  # offsets that a manifest tells; with more the wave is not divided at all
+UNDIVIDED_MOST = 100  # offsets that a manifest lists; with more the wave is not divided at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Splitting:
     """What splits the slices of a wave; sent to the tasks. Rows of a claim carry its number, those
     of manifests the number behind the last claim.
 
-    ``known`` is what was finished when the wave was begun, as the plan's claims tell it. Each slice
+    ``known`` is what was finished when the wave was begun, as the plan's claims have it. Each slice
     is read at ``share`` of what the handler's ``limits`` allow for.
     """
 

@@ -1,4 +1,4 @@
-"""The state of a drain on Spark: what its driver says to tasks, and what they tell of their work.
+"""The state of a drain on Spark: what its driver says to tasks, and what they report of their work.
 
 Below ``DRAIN_ID/`` lie objects, each written once and whole, but for ``control``, which only the
 driver writes:
@@ -94,7 +94,7 @@ def state_beside(plan: Path) -> str:
 
 
 def told_since(reference: StateReference, drain_id: str) -> list[tuple[str, Told]]:
-    """What tasks told since the wave that a plan is at, by the claim's selector.
+    """What tasks reported since the wave that a plan is at, by the claim's selector.
 
     Raises UsageError, StateRefused or StateLost when it can't be had.
     """
@@ -138,12 +138,12 @@ class State:
         return control
 
     def set_control(self, control: Control) -> None:
-        """Tells all tasks; those of an earlier epoch end. Raises PlanNotWritten or StateLost."""
+        """For all tasks; those of an earlier epoch end. Raises PlanNotWritten or StateLost."""
         self._put(CONTROL, control)
         self._heed(control)
         self._written_s.setdefault(f"{CONTROL} {control.epoch}", time.monotonic())
 
-    # --- what tasks tell ---
+    # --- what tasks report ---
 
     def begin(self, attempt: Attempt, starts: Mapping[int, int] | None = None) -> TaskRecords:
         """Begins an attempt; it is to ``settle`` before it handles anything.
@@ -199,8 +199,8 @@ class State:
         one began that they know of it, or begin nothing more (``Fence``). What they might still
         write after that is left out by everyone: what this attempt goes on from is written down.
 
-        Raises LockLost when a later attempt or driver has taken over, StateLost when it can't be
-        told.
+        Raises LockLost when a later attempt or driver has taken over, StateLost when that isn't
+        known.
         """
         since_s = self._written_s.get(attempt.name, time.monotonic())
         earlier = [a for a in self.attempts(*attempt.share) if a.number < attempt.number]
@@ -213,7 +213,7 @@ class State:
     def settle_epochs(self, below: int) -> None:
         """Waits until no attempt of an epoch below this one does anything any more.
 
-        ``set_control`` with this epoch comes first. Raises StateLost when it can't be told.
+        ``set_control`` with this epoch comes first. Raises StateLost when that isn't known.
         """
         since_s = self._written_s.get(f"{CONTROL} {below}", time.monotonic())
         earlier = [a for a in self.attempts() if a.epoch < below]
@@ -238,7 +238,7 @@ class State:
         return control
 
     def told(self, epoch: int, wave: int, claim: str) -> Told:
-        """All that the attempts at one share told, as one record. Raises StateLost.
+        """All that the attempts at one share reported, as one record. Raises StateLost.
 
         An attempt's accounts go on from those of the earlier ones, so the last one's are the sum.
         """
@@ -321,7 +321,7 @@ class State:
     # --- and the end ---
 
     def remove_wave(self, epoch: int, wave: int) -> None:
-        """Removes what tasks told of a wave, when the plan on disk has it. Raises StateLost."""
+        """Removes what tasks reported of a wave, when the plan on disk has it. Raises StateLost."""
         self.objects.remove(self._name(f"{epoch}/{wave}"))
 
     def remove(self, plan: Path | None = None) -> None:
@@ -364,7 +364,7 @@ class State:
 
     def _is_dead(self, name: str) -> bool:
         begun = self._body(f"{name}/{BEGUN}", Process)
-        return begun is not None and is_dead(begun)  # or it is on the way: time will tell
+        return begun is not None and is_dead(begun)  # or it is on the way: time will show
 
     def _limits(self, attempts: Iterable[Attempt]) -> dict[int, int]:
         """How many records of which attempt count: as many as a later one goes on from."""
@@ -432,19 +432,19 @@ class State:
         return StateLost(
             f"{self.uri}/{self._name(name)} is damaged: nothing of drainer's writes such a thing",
             hint="find out who else writes there; what is in the plan stays true, and what the"
-            " tasks told up to there",
+            " tasks reported up to there",
         )
 
 
 def take_over(plan: OffsetPlan, path: Path, say: Callable[[str], None]) -> Callable[[], None]:
     """Makes sure that no task of a former driver does anything any more, for a plan with a state.
 
-    The plan and the lock on its group are to be held. What the tasks told is to be loaded again
-    after this: they may have told more since it was looked at. The epoch from here on is that of
+    The plan and the lock on its group are to be held. What the tasks reported is to be loaded again
+    after this: there may be more since it was looked at. The epoch from here on is that of
     the state's ``control``.
 
-    Gives what removes all that the tasks told, once the plan on disk has it. Raises PlanRefused or
-    StateRefused when they can't be told.
+    Gives what removes all of that, once the plan on disk has it. Raises PlanRefused or
+    StateRefused when they can't be reached.
     """
     assert plan.state is not None
     try:
@@ -459,7 +459,7 @@ def take_over(plan: OffsetPlan, path: Path, say: Callable[[str], None]) -> Calla
         state.settle_epochs(epoch)
     except (PlanNotWritten, StateLost) as error:
         raise StateRefused(
-            f"tasks of the former driver can't be told to end: {error}",
+            f"tasks of the former driver can't be stopped: {error}",
             hint="let this process write there, and say the same again; nothing was touched",
         ) from error
 
@@ -467,7 +467,7 @@ def take_over(plan: OffsetPlan, path: Path, say: Callable[[str], None]) -> Calla
         try:
             state.remove(path)
         except StateLost as error:
-            say(f"what the tasks told stays at {state.uri}, and nothing needs it any more: {error}")
+            say(f"the state stays at {state.uri}, and nothing needs it any more: {error}")
 
     return forget
 
@@ -477,7 +477,7 @@ def share_name(epoch: int, wave: int, claim: str) -> str:
 
 
 def overtaken(attempt: Attempt, control: Control | None) -> LockLost:
-    """What to tell of an attempt that is not to go on."""
+    """What to raise for an attempt that is not to go on."""
     if (gone := _taken_over(attempt.epoch, control)) is not None:
         return gone
     return LockLost(

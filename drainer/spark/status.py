@@ -194,7 +194,7 @@ def _note(task: TaskStatus, several_hosts: bool) -> str:
 
 
 def _short(host: str) -> str:
-    # An address stays whole; of a name its first part tells it from others.
+    # An address stays whole; of a name its first part will do.
     name = host.partition(".")[0]
     return host if name.isdecimal() or not name else name
 

@@ -18,7 +18,7 @@ from drainer.spark.aggregation import Aggregation
 from drainer.spark.state import Attempt
 from drainer.spark.status import ENDED, SparkStatus, TaskStatus
 
-QUIET_S = 5.0  # a task that said nothing for so long is told of
+QUIET_S = 5.0  # a task that said nothing for so long is reported
 BEHIND = 0.5  # of what the others have done on average: one that has less is a straggler
 
 
@@ -75,7 +75,7 @@ class TaskMonitor(Measures):
         self.tasks_most = max(self.tasks_most, len(self._begun))
 
     def take(self, attempt: Attempt, status: Mapping[str, Any] | None) -> None:
-        """A record of a task, with its status when it told one."""
+        """A record of a task, with its status when it reported one."""
         known = self._last.get(attempt.claim)
         if known is None or known[0] != attempt:
             if known is not None:
@@ -126,9 +126,9 @@ class TaskMonitor(Measures):
 
     def status(self, plan: OffsetPlan, *, ahead: bool) -> Status:
         """``ahead`` says whether the next wave is being read."""
-        watermarks, told = self._aggregation.watermarks, self._told
+        watermarks, reported = self._aggregation.watermarks, self._told
         hottest = sorted(
-            ((Shown(text), waiting) for each in told for text, waiting in each["hottest"]),
+            ((Shown(text), waiting) for each in reported for text, waiting in each["hottest"]),
             key=lambda each: -each[1],
         )
         now = self._clock()
@@ -147,12 +147,12 @@ class TaskMonitor(Measures):
                 )
                 for number, part in plan.partitions.items()
             ),
-            running=sum(each["running"] for each in told),
-            lanes=sum(each["lanes"] for each in told),
-            lanes_ready=sum(each["ready"] for each in told),
+            running=sum(each["running"] for each in reported),
+            lanes=sum(each["lanes"] for each in reported),
+            lanes_ready=sum(each["ready"] for each in reported),
             hottest=hottest[:HOTTEST],
-            buffered_bytes=sum(each["buffered_bytes"] for each in told),
-            latency_recent=merge_latencies(_latency(each.get("recent")) for each in told),
+            buffered_bytes=sum(each["buffered_bytes"] for each in reported),
+            latency_recent=merge_latencies(_latency(each.get("recent")) for each in reported),
             engine=SparkStatus(self.waves, self._about, ahead, now - began_s, self._tasks(now)),
         )
 

@@ -162,8 +162,8 @@ class WaveRunner:
         for claim, outcome in outcomes:
             self._monitor.ended(claim, outcome["status"])
             self._left_parked.update(outcome["parked"])
-            told = replace(ParkedLanes.from_json(outcome["parked_lanes"]), total=len(self.parked))
-            self._aggregation.parked_lanes = self._aggregation.parked_lanes.merge(told)
+            lanes = replace(ParkedLanes.from_json(outcome["parked_lanes"]), total=len(self.parked))
+            self._aggregation.parked_lanes = self._aggregation.parked_lanes.merge(lanes)
             if outcome["failure"] is not None:
                 whole = False
                 self._end(await self._meant(error_of(outcome["failure"])))
@@ -176,7 +176,7 @@ class WaveRunner:
             await asyncio.Event().wait()  # the driver ends this, when all is at rest
 
     async def _meant(self, error: DrainerError) -> DrainerError:
-        """What an error of a task means for the drain: a task can't tell why the state is gone."""
+        """What an error of a task means for the drain: tasks don't know why the state is gone."""
         with suppress(DrainerError):
             if isinstance(error, LockLost) and await blocking_call(self._state.control) is None:
                 return StateLost(

@@ -3,7 +3,7 @@ be divided."""
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drainer.core.progress import Range
@@ -12,10 +12,11 @@ from drainer.spark.waves import Waves, cut_at
 LEFTS = st.dictionaries(
     st.integers(0, 120),
     st.tuples(st.integers(0, 500), st.integers(0, 500)).map(lambda r: (r[0], r[0] + r[1])),
-    max_size=100,
+    max_size=20,
 )
 
 
+@settings(deadline=None)
 @given(LEFTS, st.integers(1, 10**6), st.integers(1, 5000), st.randoms())
 def test_waves_follow_each_other_without_a_hole_though_they_end_early(
     lefts: dict[int, Range], wave_bytes: int, of_each: int, draw: object
