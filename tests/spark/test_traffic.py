@@ -140,14 +140,16 @@ def test_more_tasks_than_run_at_once_are_refused(
         SparkTraffic(spark, settings, topic, 0, 3).start()
 
 
+@pytest.mark.long
 def test_traffic_on_a_topic_that_is_deleted_ends_with_the_reason(
-    traffic: SparkTraffic, settings: ClientSettings, topic: str
+    spark: SparkSession, settings: ClientSettings, topic: str
 ) -> None:
-    with Cluster.connect(settings, WAIT_S) as cluster:
-        cluster.admin.delete_topics([topic])[topic].result(WAIT_S)
+    with SparkTraffic(spark, settings, topic, 5, 2) as traffic:
+        with Cluster.connect(settings, WAIT_S) as cluster:
+            cluster.admin.delete_topics([topic])[topic].result(WAIT_S)
 
-    with pytest.raises(Interrupted, match="test topic can't be used"):
-        traffic.measure(POINT, warm_up_s=WAIT_S, window_s=WAIT_S)
+        with pytest.raises(Interrupted, match="test topic can't be used"):
+            traffic.measure(POINT, warm_up_s=WAIT_S, window_s=WAIT_S)
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
