@@ -138,14 +138,6 @@ def test_a_task_that_spark_runs_again_reads_the_same(load: Load, topic: Topic) -
     assert sorted(row.offset for row in rows) == list(range(100))
 
 
-def test_aborted_records_are_read_when_asked_for(load: Load, topic: Topic) -> None:
-    topic.produce("a")
-    topic.transact("xy", commit=False)
-
-    assert places(load()) == [(0, 0)]
-    assert places(load(isolation="read_uncommitted")) == [(0, 0), (0, 1), (0, 2)]
-
-
 def test_large_records_come_in_several_batches_of_bounded_bytes_and_the_columns_of_the_schema() -> (
     None
 ):
