@@ -129,7 +129,7 @@ class Lazy(Slotted):
     __slots__ = ("rest",)
 
     def __init__(self) -> None:
-        Slotted.kind.__set__(self, "red")  # type: ignore[attr-defined]
+        Slotted.kind.__set__(self, "red")  # type: ignore[attr-defined, misc]
 
     @property
     def kind(self) -> str:  # type: ignore[override]
