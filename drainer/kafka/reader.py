@@ -32,9 +32,6 @@ PACE_WAIT_MOST_S = 0.1
 AHEAD_S = 0.5  # of a pace that the client may read ahead: it does that at full speed
 RECORD_BYTES = 250  # the objects of one record beside its key and value
 POLL_INTERVAL_MS = 24 * 60 * 60 * 1000
-# By default a fetch that reached the log's end waits half a second for more, and whatever is read
-# next waits behind it.
-FETCH_WAIT_MS = 10
 
 _ERROR = confluent_kafka.Message.error
 _PARTITION = confluent_kafka.Message.partition
@@ -96,7 +93,6 @@ class RangeReader:
             reader,
             ahead_bytes,
             max_poll_interval_ms=POLL_INTERVAL_MS,
-            fetch_wait_max_ms=FETCH_WAIT_MS,
             # librdkafka goes on reading when a topic is recreated, but for this line of its log.
             debug=",".join(filter(None, [settings.properties.get("debug"), "metadata"])),
         )

@@ -194,6 +194,9 @@ class ClientSettings:
             # How long it rests once it has read far enough ahead. Its default of a second starves
             # a fast drain: 0.3M instead of 2M records/s.
             fetch_queue_backoff_ms=5,
+            # By default a fetch that reached the log's end waits half a second for more, and
+            # whatever is read next waits behind it.
+            fetch_wait_max_ms=10,
             group_id=group,
             enable_auto_commit=False,
             enable_auto_offset_store=False,
