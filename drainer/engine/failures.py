@@ -6,7 +6,7 @@ Dead letters are written from here, and calls with several sub-messages are take
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -36,6 +36,7 @@ from drainer.policy.failures import (
 )
 
 TICK_LEAST_S = 0.001
+LETTERS_MOST = 1_000  # on their way at once, of those above a limit
 BACK_AGAIN_S = 0.05  # after it was not the time to try one again
 KINDS_MOST = 50  # kinds of errors; what comes then is counted by its type alone
 KIND_LENGTH = 160
@@ -92,7 +93,7 @@ class Failures:
         if bundling is not None:
             self._bundler = Bundler(dispatcher, bundling, clock, self.idle, awaits)
         self._letters = 0  # on their way
-        self._over_limit: list[SubMessage] = []  # while paused, letters that are not sent
+        self._over_limit: deque[SubMessage] = deque()  # whose letters are to be sent
         dispatcher.rule_filter.give_up = self._give_up_over_limit
         self._doubted: dict[SubMessage, BaseException] = {}  # in ``_retries``, their retries spent
         self._failed = self._timeouts = self._skipped = 0
@@ -275,9 +276,7 @@ class Failures:
             self._settle()
             if not paused:
                 self._tick()
-                waiting, self._over_limit = self._over_limit, []
-                for sub in waiting:
-                    self._give_up_over_limit(sub)
+                self._send_over_limit()
 
     def idle(self) -> None:
         """Notices that there may be something that can't start yet."""
@@ -342,9 +341,14 @@ class Failures:
 
     def _give_up_over_limit(self, sub: SubMessage) -> None:
         # It has no place in a lane: it ends without an effect, so nothing has to wait for it.
-        if self._admission.paused:
+        if not self._stopped:
             self._over_limit.append(sub)
-        elif not self._stopped:
+            self._send_over_limit()
+
+    def _send_over_limit(self) -> None:
+        # One message may have more of them than the client takes at once.
+        while self._over_limit and self._letters < LETTERS_MOST and not self._admission.paused:
+            sub = self._over_limit.popleft()
             sub.attempt = 0  # no handler has seen it
             self._send(sub, PastLimit("above --limit-per-key"), partial(self._dead_over_limit, sub))
 
@@ -368,6 +372,7 @@ class Failures:
             self._halt(failure)
             return
         dead()
+        self._send_over_limit()
         self._moved()
 
     def _finish(self, sub: SubMessage, outcome: Outcome) -> None:

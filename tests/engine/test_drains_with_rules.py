@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
-from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of
+from made_up_kafka import Letters, OnTheLoop, OnThreads, Rehearsal, log_of
 
-from drainer.engine import pump
+from drainer.engine import failures, pump
 from drainer.errors import DeadLetterNotWritten
 from drainer.handler import Handler
+from drainer.message import SubMessage
 from drainer.policy.rules.settings import LIMIT, OverLimit, RuleSettings, SkipRule
 
 ALL = RuleSettings((SkipRule("all", when="index >= 0"),))
@@ -117,3 +120,30 @@ def test_a_letter_that_can_not_be_written_stops_the_drain_and_stays_pending(
     assert summary.rules.dead_by == {}
     assert summary.sub_messages.dead == 0
     assert rehearsal.finished_by_the_plan() <= {(0, 0, 0), (0, 1, 0)}
+
+
+def test_a_message_with_very_many_above_the_limit_sends_some_letters_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failures, "LETTERS_MOST", 5)
+    waiting: list[Any] = []
+    under_way: list[int] = []
+
+    class Slow(Letters):
+        def send(self, sub: SubMessage, error: BaseException, told: Any) -> None:
+            waiting.append(told)
+            under_way.append(len(waiting))
+            threading.Timer(0.01, answer, (told,)).start()
+
+    def answer(told: Any) -> None:
+        waiting.remove(told)
+        told(None)
+
+    rehearsal = Rehearsal(tmp_path, {0: log_of(["a"] * 30)})
+    rehearsal.rules = LETTERS
+    rehearsal.letters = Slow()
+    handler = OnTheLoop()
+    summary = rehearsal.drain(handler)
+    assert (summary.exit_code, summary.sub_messages.dead) == (6, 28)
+    assert handler.account.finished == [(0, 0, 0), (0, 0, 1)]
+    assert max(under_way) == 5
