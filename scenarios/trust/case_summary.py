@@ -10,8 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from drainer.policy.outlook import lane_time_s
-
+from drainer.engine.meter import lane_time_s
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fill import create_topic, delete_topic, fill
 from drainer.kafka.settings import ClientSettings
