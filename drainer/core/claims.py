@@ -21,7 +21,6 @@ from drainer.message import Barrier, Message, SubMessage
 ALL = "all"  # the selector of the claim that every sub-key falls in
 
 _SELECTOR = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
-_WORD = 0xFFFF_FFFF
 _LONG = 0xFFFF_FFFF_FFFF_FFFF
 _NONE_PLACE = crc32(b"none")
 
