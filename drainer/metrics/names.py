@@ -23,6 +23,7 @@ def label(key: Hashable) -> str:
     if isinstance(key, bytes):
         key = key.decode(errors="backslashreplace")
     name = key if isinstance(key, str) else repr(key)
+    name = name.encode(errors="backslashreplace").decode()  # half a surrogate pair fails the scrape
     return name if len(name) <= LABEL_LENGTH else name[: LABEL_LENGTH - 1] + "…"
 
 

@@ -89,6 +89,14 @@ def test_a_scrape_has_every_metric_that_is_named_and_no_other() -> None:
             assert set(sample.labels) - {"quantile"} == {"topic", "group", *metric.labels}
 
 
+def test_half_a_surrogate_pair_in_a_name_does_not_fail_a_scrape() -> None:
+    scraped = Scraped()
+    hottest = (("doc-\ud800", 70),)
+    scraped.collector.update(replace(BUSY, hottest=hottest, rules=RuleStatus({"r-\udcff": 1})))
+    assert 'lane="doc-\\\\ud800"' in scraped.text
+    assert 'rule="r-\\\\udcff"' in scraped.text
+
+
 def test_values_are_those_of_the_status() -> None:
     scraped = Scraped()
     scraped.collector.update(BUSY)
