@@ -87,9 +87,14 @@ def _keys(option: Any) -> set[str]:
 
 def _checked(command: Any, option: Any, value: Any, place: str) -> Any:
     # As text, which the option takes as it would from the command line.
+    values = value if isinstance(value, list) and option.multiple else [value]
+    if not option.is_flag and (
+        odd := [each for each in values if type(each) in (bool, list, dict)]
+    ):
+        raise UsageError(f"{place} can't be {odd[0]!r}", hint="Write a text or a number.")
     given: Any = value if option.is_flag else str(value)
     if option.multiple:
-        given = [str(each) for each in (value if isinstance(value, list) else [value])]
+        given = [str(each) for each in values]
     try:
         option.process_value(typer.Context(command), given)
     except typer.BadParameter as error:

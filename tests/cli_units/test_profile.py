@@ -96,6 +96,8 @@ def test_a_command_inside_a_group_gets_its_values_too() -> None:
         ("concurrency = [7]", "concurrency can't be"),
         ('partition = [1, "x"]', "partition can't be"),
         ('yes = "maybe"', "yes can't be 'maybe'"),
+        ("topic = true", "topic can't be True"),
+        ("topic = {name = 'orders'}", "topic can't be {'name'"),
     ],
 )
 def test_what_a_file_gets_wrong_is_reported_with_its_place(content: str, reported: str) -> None:
