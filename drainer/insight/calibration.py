@@ -23,7 +23,7 @@ from drainer.engine.ports import Held, Ports, Source
 from drainer.engine.pump import Batch
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.settings import LocalSettings
-from drainer.errors import DrainerError
+from drainer.errors import DrainerError, Refused, SplitFailed
 from drainer.insight.canary import CanaryOver, FirstMessages
 from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
@@ -72,6 +72,8 @@ def calibrate(
     So shortly that nothing but this process binds, and with each sub-message on a lane of its own.
     Nothing is committed. Takes about half a second; with ``bundling`` as long again, for calls with
     as many sub-messages as are in them then.
+
+    Raises Refused when ``split`` fails, and what else keeps the backlog from being read.
 
     Args:
         ranges: the backlog's offsets by partition.
@@ -134,6 +136,8 @@ def _drain(
             read_committed=dict,
         )
         summary = LocalDrain(held, Ports(open_source)).run()
+    if isinstance(summary.cause, SplitFailed):  # at a message that no sample has
+        raise Refused(str(summary.cause), hint=summary.cause.hint) from summary.cause
     if summary.cause is not None and not isinstance(summary.cause, CanaryOver):
         raise summary.cause
 

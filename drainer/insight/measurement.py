@@ -83,7 +83,7 @@ def look_at(
         calibrated = calibrate(
             {n: (part.start, part.end) for n, part in backlog.partitions.items()},
             lambda notify: _fetch(cluster, backlog, group, notify),
-            None if handler.split is None else split_up,
+            handler.split,
             fan_out=split.fan_out,
             concurrency=concurrency,
             is_async=handler.is_async,

@@ -15,11 +15,12 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.engine.ports import Source
 from drainer.engine.status import Status
+from drainer.errors import Refused
 from drainer.insight import calibration
 from drainer.insight.calibration import calibrate
 from drainer.insight.canary import CanaryOver, FirstMessages, Timed
 from drainer.loader import LoadedHandler
-from drainer.message import SubMessage
+from drainer.message import Message, SubMessage
 from drainer.policy.rules.settings import OverLimit, RuleSettings
 
 
@@ -111,3 +112,20 @@ def test_the_engine_costs_something_and_a_sub_message_among_others_no_more(
     )
     assert 1e-7 < found.together_s <= found.sub_message_s < 0.01
     assert 0 <= found.late_s <= 0.001
+
+
+def test_a_split_that_fails_where_no_sample_was_taken_is_refused() -> None:
+    def split(message: Message) -> list[SubMessage]:
+        raise ValueError("no document")
+
+    logs = {0: log_of(["a"])}
+    ledgers = {number: Ledger(log.start, log.end) for number, log in logs.items()}
+    with pytest.raises(Refused, match=r"split failed at .*no document"):
+        calibrate(
+            {number: (log.start, log.end) for number, log in logs.items()},
+            lambda notify: BacklogSource(logs, Dispatcher(ledgers), notify),
+            split,
+            fan_out=1.0,
+            concurrency=10,
+            is_async=True,
+        )
