@@ -113,11 +113,12 @@ class LoadedHandler:
 
     @property
     def code(self) -> str | None:
-        """A digest of its module's file and of those of the classes that it is derived from; None
-        when there is no such file."""
+        """A digest of its module's file and of those of the classes that it is derived from, but not
+        Python's own, which an upgrade changes; None without any."""
         source = self._source
         kind = source if isinstance(source, type) else type(source)
         names = {each.__module__ for each in inspect.getmro(kind)} - {Handler.__module__}
+        names = {name for name in names if name.partition(".")[0] not in sys.stdlib_module_names}
         modules = [source] if inspect.ismodule(source) else map(sys.modules.get, names)
         paths = [Path(getattr(module, "__file__", None) or "") for module in modules]
         contents = sorted(hashlib.sha256(p.read_bytes()).digest() for p in paths if p.is_file())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import importlib
 import importlib.util
@@ -585,6 +586,14 @@ def test_the_digest_of_the_code_tells_whether_it_is_the_same(reference: str) -> 
     assert changed != known
     write("mine.py", "from parent import Reindex as Parent\nclass Reindex(Parent): ...")
     assert code_of(reference) not in (known, changed)
+
+
+def test_another_python_is_no_change_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    write("parent.py", CLASS)
+    write("mine.py", "import abc, parent\nclass Reindex(parent.Reindex, abc.ABC): ...")
+    known = code_of("mine:Reindex")
+    monkeypatch.setattr(abc, "__file__", str(write("upgraded.py", "x = 1")))
+    assert code_of("mine:Reindex") == known
 
 
 # What lies beside a handler.
