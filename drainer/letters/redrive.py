@@ -6,6 +6,7 @@ there, so that the next redrive finds them, whatever was redriven around them.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -42,7 +43,7 @@ def redrive_progress(
     found = cluster.topic(topic)
     committed = cluster.committed(group, topic, found.partitions)
     path = plan_path or default_plan(topic)
-    plan = PlanFile(path).load().plan if plan_path or path.exists() else None
+    plan = PlanFile(path).load().plan if plan_path or _is_there(path) else None
     if plan is not None and not (_is_of(plan, topic, group) and plan.topic_id == found.topic_id):
         if plan_path is not None:
             raise _of_another(path, plan)
@@ -93,7 +94,7 @@ def prepare_redrive(
         failures=replace(request.failures, dead_letter_topic=request.topic),
         redrive=redrive,
     )
-    prepared = _go_on(cluster, path, request, running) if path.exists() else None
+    prepared = _go_on(cluster, path, request, running) if _is_there(path) else None
     prepared = prepared or prepare(cluster, request, running)
     if mixed:
         return prepared
@@ -149,6 +150,10 @@ def _reaching(part: PartitionPlan | None, log: LogBounds) -> PartitionPlan:
     if log.end <= part.end:
         return part
     return replace(part, end=log.end, leader_epoch=log.leader_epoch)
+
+
+def _is_there(path: Path) -> bool:
+    return os.path.exists(path)  # noqa: PTH110 - Path's raises in a folder that can't be searched
 
 
 def _is_of(plan: OffsetPlan, topic: str, group: str) -> bool:
