@@ -113,8 +113,8 @@ class LoadedHandler:
 
     @property
     def code(self) -> str | None:
-        """A digest of its module's file and of those of the classes that it is derived from, but not
-        Python's own, which an upgrade changes; None without any."""
+        """A digest of its module's file and of those of the classes that it is derived from, but
+        not of Python's own, which an upgrade changes; None without any."""
         source = self._source
         kind = source if isinstance(source, type) else type(source)
         names = {each.__module__ for each in inspect.getmro(kind)} - {Handler.__module__}
