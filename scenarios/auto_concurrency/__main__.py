@@ -82,7 +82,7 @@ def main() -> None:
     draw(
         {kind: [(int(r.concurrency), r.rate) for r in found[:-1]] for kind, found in runs.items()},
         {
-            kind: (settled, _number(found[-1].auto, "best_sub_messages_per_s"))
+            kind: (settled, _number(found[-1].auto, "best_per_s"))
             for kind, found in runs.items()
             if (settled := int(_number(found[-1].auto, "settled")))
         },
@@ -115,7 +115,7 @@ def _drain(bootstrap: str, kind: str, concurrency: str, until: int, latency_ms: 
         concurrency,
         summary["sub_messages_per_s"],
         summary["failures"],
-        summary.get("concurrency", {}),
+        summary["auto"] or {},
         tuple((float(at) - begun, int(inside)) for at, inside, _ in points),
     )
 
@@ -130,7 +130,7 @@ def _judge(kind: str, runs: Sequence[Run]) -> bool:
     most = max(run.rate for run in fixed)
     best = min(int(run.concurrency) for run in fixed if run.rate >= ENOUGH * most)
     settled = int(_number(auto.auto, "settled"))
-    rate = _number(auto.auto, "best_sub_messages_per_s")
+    rate = _number(auto.auto, "best_per_s")
     near = (1 - WITHIN) * best <= settled <= (1 + WITHIN) * best
     print(
         f"\na downstream that {kind} past {SLOTS}: the best fixed value is {best}, auto settled at"
