@@ -112,13 +112,17 @@ def test_the_stop_of_an_earlier_driver_is_not_meant(state: State) -> None:
     fence.stop()
 
 
-def test_a_driver_that_stops_is_heard(state: State, fence: Fence) -> None:
+def test_a_driver_that_stops_is_heard_and_a_takeover_after_that_too(
+    state: State, fence: Fence
+) -> None:
     fence.start()
     state.set_control(Control(1, stop="interrupted by Ctrl-C"))
     eventually(lambda: fence.lost)
     assert str(fence.lost) == "interrupted by Ctrl-C"
     assert isinstance(fence.lost, Interrupted)
-    fence.stop()
+    assert fence.sure  # calls in flight end within its time
+    state.begin(SECOND)
+    eventually(lambda: isinstance(fence.lost, LockLost) and not fence.sure)
 
 
 @pytest.mark.parametrize("how", ["gone", "hangs"])
