@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -33,6 +34,11 @@ os.environ["JDK_JAVA_OPTIONS"] = " ".join(
 # An example's time says nothing where others share the processor.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+# A shell in the background ignores Ctrl-C, and drains that are started from it do as well.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 COSTLY = ("spark", "own_broker", "strict_broker")  # to start, once a process
 

@@ -196,7 +196,7 @@ class ClientSettings:
             fetch_queue_backoff_ms=5,
             # By default a fetch that reached the log's end waits half a second for more, and
             # whatever is read next waits behind it.
-            fetch_wait_max_ms=10,
+            fetch_wait_max_ms=self.properties.get("fetch.wait.max.ms", 10),
             group_id=group,
             enable_auto_commit=False,
             enable_auto_offset_store=False,
