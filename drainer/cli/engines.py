@@ -11,6 +11,7 @@ from drainer.cli.groups import option, options
 from drainer.cli.values import parse_pairs, parse_size
 from drainer.engine.preview import PROCESS, EngineChoice, EngineName
 from drainer.engine.settings import LocalSettings
+from drainer.errors import UsageError
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared
 
@@ -73,9 +74,14 @@ class Engines:
 
         Raises UsageError; ExtraMissing when PySpark is not installed.
         """
-        if self.engine is not EngineName.SPARK and (
-            self.engine is EngineName.PROCESS or self.master is None
-        ):
+        if self.engine is EngineName.PROCESS:
+            return None
+        if self.engine is EngineName.AUTO and self.master is None:
+            if self.tasks or self.state or self.archives or self.spark_conf:
+                raise UsageError(
+                    f"an option for Spark is given, and {NO_MASTER}",
+                    hint="Add --master or --engine spark; --engine process leaves the option out.",
+                )
             return None
         return wings.load(wings.Hook.SPARK_SETTINGS)(self)
 

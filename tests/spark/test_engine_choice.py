@@ -11,7 +11,7 @@ from drainer.cli.engines import Engines
 from drainer.core.plan import OffsetPlan
 from drainer.engine.preview import EngineChoice, EngineName
 from drainer.engine.settings import LocalSettings
-from drainer.errors import Refused, SandboxRefused
+from drainer.errors import Refused, SandboxRefused, UsageError
 from drainer.insight.canary import send_canary
 from drainer.kafka.cluster import Cluster
 from drainer.operations.engine import IN_PROCESS
@@ -49,11 +49,16 @@ def prepared(plan: OffsetPlan = PLAN, **changes: object) -> Prepared:
     )
 
 
+def test_options_for_spark_without_a_master_are_refused() -> None:
+    with pytest.raises(UsageError, match="no Spark master is named"):
+        Engines(tasks=7).spark()
+
+
 @pytest.mark.parametrize(
     ("said", "name", "why"),
     [
         (Engines(), "process", "no Spark master is named"),
-        (Engines(tasks=7), "process", "no Spark master is named"),
+        (Engines(engine=EngineName.PROCESS, tasks=7), "process", "as --engine says"),
         (Engines(engine=EngineName.PROCESS, master="yarn"), "process", "as --engine says"),
         (BY_NAME, "spark", "as --engine says"),
         (BY_MASTER, "spark", "a master is named"),
