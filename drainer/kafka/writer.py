@@ -144,11 +144,16 @@ class TopicWriter:
     def _run(self) -> None:
         while not self._stopping:
             self._producer.poll(POLL_S)
-            if self._answers and self._loop is not None:
-                # All answers of one poll, in one turn of the loop.
-                answers, self._answers = self._answers, []
-                with suppress(RuntimeError):  # it is closed: no call waits
-                    self._loop.call_soon_threadsafe(_resolve, answers)
+            self._pass_answers()
+        self._producer.flush(STOP_S)  # what close() gives up is answered, too
+        self._pass_answers()
+
+    def _pass_answers(self) -> None:
+        if self._answers and self._loop is not None:
+            # All answers of one poll, in one turn of the loop.
+            answers, self._answers = self._answers, []
+            with suppress(RuntimeError):  # it is closed: no call waits
+                self._loop.call_soon_threadsafe(_resolve, answers)
 
     def _delivered(self, delivery: _Future, answer: KafkaError | None, _: Any) -> None:
         self._answers.append((delivery, answer))

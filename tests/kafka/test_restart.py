@@ -54,9 +54,9 @@ def held(lock: GroupLock) -> Iterator[GroupLock]:
 
 
 @contextmanager
-def asking(bootstrap: str) -> Iterator[Callable[[str], None]]:
-    """Another process that asks a coordinator; what is given says that it got so far, and may go
-    on."""
+def asking(bootstrap: str) -> Iterator[tuple[Callable[[str], None], Callable[[], None]]]:
+    """Another process that asks a coordinator: what waits until it says that it got so far, and
+    what lets it go on."""
     with subprocess.Popen(
         [sys.executable, "-c", ASKING, bootstrap],
         stdin=subprocess.PIPE,
@@ -64,14 +64,16 @@ def asking(bootstrap: str) -> Iterator[Callable[[str], None]]:
         text=True,
     ) as process:
 
-        def after(word: str) -> None:
+        def until(word: str) -> None:
             assert process.stdout is not None
-            assert process.stdin is not None
             assert process.stdout.readline() == f"{word}\n", f"ended with {process.wait(60)}"
+
+        def go_on() -> None:
+            assert process.stdin is not None
             process.stdin.write("\n")
             process.stdin.flush()
 
-        yield after
+        yield until, go_on
         assert process.wait(60) == 0
 
 
@@ -90,7 +92,7 @@ def test_a_killed_broker_is_waited_for(
     dead = Topic(bootstrap, f"{topic_name}.dead")
     ranges = {0: (0, 3000), 1: (0, 3000)}
     with (
-        asking(bootstrap) as after,
+        asking(bootstrap) as (until, go_on),
         held(GroupLock(own_cluster, group, topic_name, "a")) as lock,
         sending(settings, dead.name) as sender,
         Reader(settings, topic_name, ranges, bounds=SMALL) as reader,
@@ -100,19 +102,21 @@ def test_a_killed_broker_is_waited_for(
             sender.send(Sample("lane", payload=number).letter())
         eventually(lambda: len(sender.told) > 100, "some letters are written")
 
+        until("connected")
         own_broker.kill()
         try:
-            after("connected")
+            go_on()
             for number in range(1000, 1100):
                 sender.send(Sample("lane", payload=number).letter())
             eventually(lambda: "refused" in (sender.writer.trouble or ""), "it is told why")
             assert dead.name in (sender.writer.trouble or "")
             reader.read(lambda: "refused" in (reader.fetch.trouble or ""))
             eventually(lambda: lock.unsure_since_s is not None, "the lock is not sure of itself")
-            after("unreachable")
+            until("unreachable")
         finally:
             own_broker.start()
 
+        go_on()
         reader.read(wait_s=40)
         assert reader.fetch.trouble is None
         assert set(sender.all_told(wait_s=60)) == {None}
@@ -121,7 +125,8 @@ def test_a_killed_broker_is_waited_for(
         assert lock.lost is None
         (member,) = own_cluster.group(lock_group(group), 30).members
         assert member.client_id == lock.client_id
-        after("reached")
+        until("reached")
+        go_on()
     assert reader.offsets(0) == reader.offsets(1) == list(range(3000))
     found = letters_in(bootstrap, dead.name)
     assert [letter.payload for letter in found] == list(range(1100)), "each once, in order"
