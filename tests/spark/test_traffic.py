@@ -102,7 +102,7 @@ def test_one_job_makes_trial_after_trial(
 
 def insist_on_sane_signals(seen: Signals) -> None:
     assert seen.sent_per_s == pytest.approx(800, rel=0.3)  # the machine may be busy
-    assert 0.5 < seen.window_s <= 3.5  # on a busy machine all of it begins late
+    assert 2.5 < seen.window_s <= 3.5
     assert 0 < (seen.round_trip_ms or 0) < 5_000
     assert seen.queue_ms > 0
     assert seen.throttled == 0
