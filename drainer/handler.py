@@ -114,16 +114,15 @@ class Handler:
         raise NotImplementedError
 
     max_batch: int = 100
-    linger_ms: float = 0
     batch_of: Literal["lanes", "lane"] = "lanes"
 
     def handle_batch(self, subs: Sequence[SubMessage]) -> Awaitable[None] | None:
         """Instead of ``handle``: does the work of up to ``max_batch`` sub-messages in one call.
 
         They are of as many sub-keys (``batch_of = "lanes"``), or a run of one sub-key in its order
-        (``"lane"``). A call that is not full waits for more for ``linger_ms``, if more can come.
-        ``--concurrency`` counts calls. Raising means that none of them is done: they are tried in
-        calls of half the size, until the one that fails is by itself.
+        (``"lane"``): what is ready when the call starts. ``--concurrency`` counts calls. Raising
+        means that none of them is done: they are tried in calls of half the size, until the one
+        that fails is by itself.
         """
         raise NotImplementedError
 

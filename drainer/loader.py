@@ -26,7 +26,6 @@ from dataclasses import replace
 from functools import partial
 from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
-from math import isfinite
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -444,18 +443,15 @@ def _bundling_of(reference: str, target: Any) -> Bundling | None:
     if batch is None:
         return Bundling(coalesce)
     most = getattr(target, "max_batch", Handler.max_batch)
-    linger_ms = getattr(target, "linger_ms", Handler.linger_ms)
     of = getattr(target, "batch_of", Handler.batch_of)
     if type(most) is not int or most < 1:
         raise UsageError(f"max_batch = {most!r} of {reference!r} is no number of sub-messages")
-    if type(linger_ms) not in (int, float) or not isfinite(linger_ms) or linger_ms < 0:
-        raise UsageError(f"linger_ms = {linger_ms!r} of {reference!r} is no number of milliseconds")
     if of not in [each.value for each in BatchOf]:
         raise UsageError(
             f"batch_of = {of!r} of {reference!r} is neither 'lanes' nor 'lane'",
             hint="'lanes' for the heads of many sub-keys in a call, 'lane' for a run of one",
         )
-    return Bundling(coalesce, most, BatchOf(of), linger_ms / 1000)
+    return Bundling(coalesce, most, BatchOf(of))
 
 
 def _by_bundle(target: Any) -> Callable[[Bundle], Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
 from time import monotonic
 from typing import Any
@@ -82,7 +82,7 @@ class HandlerTrial:
             split, dispatcher = splitter(handler), dispatcher_of(sample)
             for message in sample:
                 dispatcher.deliver(message, split(message))
-            bundler = Bundler(dispatcher, replace(handler.bundling, linger_s=0.0), lambda: 0.0)
+            bundler = Bundler(dispatcher, handler.bundling)
             try:
                 while (bundle := bundler.take()) is not None:
                     self.handled += 1

@@ -33,14 +33,13 @@ class BatchOf(Enum):
 class Bundling:
     """How a handler wants its sub-messages together.
 
-    ``coalesce`` folds neighbours of a lane into one operation. ``most`` operations go into one call
-    of ``handle_batch``, which waits up to ``linger_s`` to be full.
+    ``coalesce`` folds neighbours of a lane into one operation. Up to ``most`` operations go into
+    one call of ``handle_batch``: those that are ready, for a backlog has more than enough.
     """
 
     coalesce: Coalesce | None = None
     most: int = 1
     of: BatchOf = BatchOf.LANES
-    linger_s: float = 0.0
 
     @property
     def lanes(self) -> int:
@@ -52,7 +51,6 @@ class Bundling:
             "coalesce": self.coalesce is not None,
             "max_batch": self.most,
             "batch_of": self.of.value,
-            "linger_ms": self.linger_s * 1000,
         }
 
 
@@ -105,26 +103,11 @@ class Inner(Protocol):
 
 
 class Bundler:
-    """Gives bundles where the dispatcher gives sub-messages, and takes them apart again.
+    """Gives bundles where the dispatcher gives sub-messages, and takes them apart again."""
 
-    ``clock`` gives seconds that never go back. ``waits`` is called when a call begins to wait for
-    more: look again when it is due. ``awaits`` tells whether more is to be delivered.
-    """
-
-    def __init__(
-        self,
-        inner: Inner,
-        bundling: Bundling,
-        clock: Callable[[], float],
-        waits: Callable[[], None] = lambda: None,
-        awaits: Callable[[], bool] = lambda: True,
-    ) -> None:
+    def __init__(self, inner: Inner, bundling: Bundling) -> None:
         self._bundling = bundling
-        self._waits = waits
-        self._awaits = awaits
         self._looks_behind = bundling.coalesce is not None or bundling.of is BatchOf.LANE
-        self._clock = clock
-        self._waits_since_s: float | None = None  # for a call to be full
         self.calls = 0  # that have done their work
         self.use(inner)
 
@@ -137,25 +120,14 @@ class Bundler:
     def ready(self) -> int:
         """How many calls could start now."""
         ready = self._inner.ready
-        if self._lingers(ready):
-            return 0
         alone = min(ready, self.lanes.urgent_ones)  # perhaps: a barrier, or what has failed
         return alone + -(-(ready - alone) // self._bundling.lanes)
 
-    @property
-    def due_s(self) -> float | None:
-        """When a call starts that is not full; None when none waits."""
-        since_s = self._waits_since_s
-        return None if since_s is None else since_s + self._bundling.linger_s
-
     def take(self) -> Bundle | None:
         """Starts what goes into one call. Raises HandleFailed when ``coalesce`` fails."""
-        if self._bundling.linger_s and self._lingers(self._inner.ready):
-            return None
         sub = self._inner.take()
         if sub is None:
             return None
-        self._waits_since_s = None
         bundle = Bundle()
         most = self._most(sub)
         while sub is not None:
@@ -253,28 +225,6 @@ class Bundler:
             runs.append(sub)
             bundle.members.append(sub)
         bundle.subs.append(_standing_for(operation, folded))
-
-    def _lingers(self, ready: int) -> bool:
-        bundling = self._bundling
-        if not bundling.linger_s:
-            return False
-        full = ready >= bundling.most if bundling.of is BatchOf.LANES else self._deep()
-        if not ready or full or self.lanes.urgent is not None or not self._more(ready):
-            self._waits_since_s = None
-            return False
-        now_s = self._clock()
-        if self._waits_since_s is None:
-            self._waits_since_s = now_s
-            self._waits()
-        return now_s < self._waits_since_s + bundling.linger_s
-
-    def _more(self, ready: int) -> bool:
-        # At the end of a backlog, or behind a hot lane, a wait for more would be for nothing.
-        lanes = self.lanes
-        return bool(lanes.running or lanes.held or lanes.ready > ready) or self._awaits()
-
-    def _deep(self) -> bool:
-        return self.lanes.deepest >= self._bundling.most
 
 
 def fold(

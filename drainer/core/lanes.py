@@ -239,11 +239,6 @@ class Lanes:
         return self.take()
 
     @property
-    def deepest(self) -> int:
-        """What waits in the ready lane that is next, at least; 0 when none is ready."""
-        return 1 << self._filled.bit_length() - 1 if self._filled else 0
-
-    @property
     def urgent(self) -> SubMessage | None:
         """The sub-message that is next whatever lanes hold: one that had its turn before."""
         return self._urgent[0] if self._urgent else None

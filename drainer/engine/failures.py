@@ -49,7 +49,6 @@ class Failures:
 
     Args:
         bundling: how the handler wants several sub-messages in one call; None when it does not.
-        awaits: whether more is to be delivered.
         use: gives the workers their source of work.
         wake: wakes them when there is some.
         changed: called when the drain may be complete.
@@ -64,7 +63,6 @@ class Failures:
         sink: DeadLetters | None,
         bundling: Bundling | None,
         *,
-        awaits: Callable[[], bool],
         use: Callable[[Starter], None],
         wake: Callable[[], None],
         changed: Callable[[], None],
@@ -91,7 +89,7 @@ class Failures:
         self._types: Counter[str] = Counter()
         self._bundler: Bundler | None = None
         if bundling is not None:
-            self._bundler = Bundler(dispatcher, bundling, clock, self.idle, awaits)
+            self._bundler = Bundler(dispatcher, bundling)
         self._letters = 0  # on their way
         self._over_limit: deque[SubMessage] = deque()  # whose letters are to be sent
         dispatcher.rule_filter.give_up = self._give_up_over_limit
@@ -399,9 +397,6 @@ class Failures:
             times.append(self._retries.due_s)
         else:
             times.append(self._breaker.open_since_s + self._settings.max_outage_s)
-        due_s = None if self._bundler is None else self._bundler.due_s
-        if due_s is not None and due_s > now_s:  # else the next free worker takes it
-            times.append(due_s)
         at_s = min((time for time in times if time is not None), default=None)
         if at_s is None or self._stopped:
             return

@@ -136,7 +136,6 @@ class LocalDrain:
             self._plan.failures,
             self._ports.dead_letters,
             bundling := self._handler.bundling,
-            awaits=lambda: self._pump.awaits,  # it comes next, and so do the workers
             use=lambda starter: self._workers.use(starter),  # noqa: PLW0108
             wake=lambda: self._workers.wake(),  # noqa: PLW0108
             changed=self._end_if_over,

@@ -43,7 +43,6 @@ class Together(Whole):
     """A call takes many sub-keys at once, and as long as for one of them."""
 
     max_batch = 20
-    linger_ms = 5
 
     async def handle_batch(self, subs: Sequence[SubMessage]) -> None:
         await self.handle(subs[0])

@@ -215,7 +215,7 @@ def test_what_a_handler_folds_or_takes_at_once_is_in_the_estimate(
     refused = command("estimate", *what, "--handler", "folds.py:Fails", code=3)
     assert "coalesce raised KeyError: 'price'" in refused.error
     batches = command("estimate", *what, "--handler", "folds.py:Batches", "--order", "none")
-    # Fifty, or a few more: with no linger a call takes what is there at that moment.
+    # Fifty, or a few more: a call takes what is there at that moment.
     assert re.search(r"\b5\d for 500 sub-messages", batches.err)
 
 

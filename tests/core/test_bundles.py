@@ -18,7 +18,7 @@ from drainer.core.progress import Counts, Outcome
 from drainer.errors import HandleFailed
 from drainer.message import Barrier, SubMessage
 
-from .messages import message_at, one_partition, subs_of
+from .messages import message_at, one_partition
 
 Place = tuple[int, int]  # offset, index
 
@@ -30,12 +30,6 @@ def last_wins(earlier: SubMessage, later: SubMessage) -> SubMessage:
 def joined(earlier: SubMessage, later: SubMessage) -> SubMessage:
     """Both payloads, one after the other."""
     return SubMessage(later.key, [*earlier.payload, *later.payload])
-
-
-def bundler_of(
-    dispatcher: Dispatcher, bundling: Bundling, clock: Callable[[], float] = lambda: 0.0
-) -> Bundler:
-    return Bundler(dispatcher, bundling, clock)
 
 
 def delivered(*keys: Hashable) -> Dispatcher:
@@ -68,7 +62,7 @@ def retry(dispatcher: Dispatcher, bundler: Bundler, bundle: Bundle) -> None:
 
 def test_neighbours_of_a_lane_are_folded_in_their_order() -> None:
     dispatcher = delivered("a", "a", "b", "a")
-    bundler = bundler_of(dispatcher, Bundling(joined))
+    bundler = Bundler(dispatcher, Bundling(joined))
 
     bundle = taken(bundler)
 
@@ -82,7 +76,7 @@ def test_neighbours_in_the_lane_of_a_partition_are_folded_only_within_a_sub_key(
     dispatcher = Dispatcher({0: Ledger(0, 4)}, Order.PARTITION)
     for offset, key in enumerate("aabb"):
         dispatcher.deliver(message_at(offset), [SubMessage(key, [offset])])
-    bundler = bundler_of(dispatcher, Bundling(joined))
+    bundler = Bundler(dispatcher, Bundling(joined))
 
     first = taken(bundler)
     assert first.subs[0].payload == [0, 1]
@@ -92,7 +86,7 @@ def test_neighbours_in_the_lane_of_a_partition_are_folded_only_within_a_sub_key(
 
 def test_a_folded_one_that_fails_is_folded_in_halves() -> None:
     dispatcher = delivered("a", "a", "a", "a", "a")
-    bundler = bundler_of(dispatcher, Bundling(joined))
+    bundler = Bundler(dispatcher, Bundling(joined))
 
     bundle = taken(bundler)
     assert bundle.subs[0].payload == [0, 1, 2, 3, 4]
@@ -118,7 +112,7 @@ def test_a_broken_coalesce_is_told_and_nothing_is_finished(
     broken: Callable[[SubMessage, SubMessage], SubMessage | None],
 ) -> None:
     dispatcher = delivered("a", "a")
-    bundler = bundler_of(dispatcher, Bundling(broken))
+    bundler = Bundler(dispatcher, Bundling(broken))
 
     with pytest.raises(HandleFailed, match="coalesce"):
         bundler.take()
@@ -134,7 +128,7 @@ def test_a_batch_of_a_lane_has_folded_ones_as_one_operation() -> None:
     def pairs(earlier: SubMessage, later: SubMessage) -> SubMessage | None:
         return joined(earlier, later) if len(earlier.payload) == 1 else None
 
-    bundler = bundler_of(dispatcher, Bundling(pairs, most=2, of=BatchOf.LANE))
+    bundler = Bundler(dispatcher, Bundling(pairs, most=2, of=BatchOf.LANE))
 
     assert [sub.payload for sub in taken(bundler).subs] == [[0, 1], [2, 3]]
 
@@ -143,7 +137,7 @@ def test_a_barrier_is_not_with_what_another_partition_has() -> None:
     dispatcher = Dispatcher({0: Ledger(0, 1), 1: Ledger(0, 1)})
     dispatcher.deliver(message_at(0, 1), [Barrier()])
     dispatcher.deliver(message_at(0), [SubMessage("a")])
-    bundler = bundler_of(dispatcher, Bundling(most=9))
+    bundler = Bundler(dispatcher, Bundling(most=9))
 
     barrier, other = taken(bundler), taken(bundler)
 
@@ -153,7 +147,7 @@ def test_a_barrier_is_not_with_what_another_partition_has() -> None:
 
 def test_the_one_that_makes_a_batch_fail_is_found_in_a_few_calls() -> None:
     dispatcher = delivered(*range(512))
-    bundler = bundler_of(dispatcher, Bundling(most=512))
+    bundler = Bundler(dispatcher, Bundling(most=512))
     calls = 0
     while (bundle := bundler.take()) is not None:
         calls += 1
@@ -164,42 +158,6 @@ def test_the_one_that_makes_a_batch_fail_is_found_in_a_few_calls() -> None:
 
     assert dispatcher.complete
     assert calls <= 2 * 9 + 1
-
-
-# --- waiting to be full ---
-
-
-def test_a_call_that_is_not_full_waits_for_more_and_no_longer_than_it_may() -> None:
-    now = [100.0]
-    dispatcher = one_partition(0, 9)
-    bundler = bundler_of(dispatcher, Bundling(most=3, linger_s=0.5), lambda: now[0])
-    dispatcher.deliver(message_at(0), subs_of("a", "b"))
-
-    assert bundler.take() is None
-    assert bundler.ready == 0
-    assert bundler.due_s == 100.5
-    now[0] = 100.4
-    assert bundler.take() is None
-    now[0] = 100.5
-    assert len(taken(bundler).subs) == 2
-
-    dispatcher.deliver(message_at(1), subs_of("c", "d", "e"))
-    assert bundler.ready == 1
-    assert len(taken(bundler).subs) == 3
-
-
-def test_nothing_waits_for_more_when_nothing_can_come() -> None:
-    awaits = [True]
-    dispatcher = delivered("a", "a", "b")
-    bundling = Bundling(most=3, linger_s=1.0)
-    bundler = Bundler(dispatcher, bundling, lambda: 0.0, awaits=lambda: awaits[0])
-    assert bundler.take() is None, "more is to be delivered"
-    awaits[0] = False
-    first = taken(bundler)
-    assert places(first.members) == [(0, 0), (2, 0)]
-    assert bundler.ready == 0
-    bundler.finish(first)
-    assert places(taken(bundler).members) == [(1, 0)]
 
 
 # --- the laws ---
@@ -235,7 +193,7 @@ def test_bundles_keep_the_laws_of_single_sub_messages(
     """Sub-messages in ``bad`` fail each call that they are in; alone, they are given up."""
     chance = Random(seed)
     dispatcher = one_partition(0, len(backlog))
-    bundler = bundler_of(dispatcher, Bundling(last_wins if folds else None, most, of))
+    bundler = Bundler(dispatcher, Bundling(last_wins if folds else None, most, of))
     waiting = [(offset, [sub_of(spec) for spec in specs]) for offset, specs in enumerate(backlog)]
     keys = {
         (offset, index): ["barrier"] if isinstance(sub, Barrier) else list(sub.keys or [sub.key])

@@ -97,7 +97,7 @@ def test_a_handler_of_batches_gets_what_died_and_folds_nothing() -> None:
     for offset, key in enumerate(["a", "b"]):
         record = as_record(Sample(key=key, payload=[offset]).letter(), offset)
         dispatcher.deliver(record, list(handler.split(record)))
-    bundle = Bundler(dispatcher, handler.bundling, lambda: 0.0).take()
+    bundle = Bundler(dispatcher, handler.bundling).take()
     assert bundle is not None
     handler.handle_bundle(bundle)
 

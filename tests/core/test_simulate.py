@@ -102,12 +102,6 @@ def test_a_call_takes_the_heads_of_many_lanes() -> None:
     assert (found.seconds, found.calls, found.work_s) == (5.0, 10, 10.0)
 
 
-def test_a_call_that_is_not_full_lingers_and_then_goes() -> None:
-    found = drained([["a"], ["b"]], 5, bundling=Bundling(most=10, linger_s=0.5))
-    assert found.seconds == pytest.approx(1.5, abs=0.01)
-    assert found.calls == 1
-
-
 def test_a_member_of_a_call_costs_less_than_a_call() -> None:
     costs = Costs(sub_message_s=0.5, together_s=0.125, fold_s=0.25)
     found = drained([["a"] * 5], 1, costs=costs, bundling=Bundling(latest))

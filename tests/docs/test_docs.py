@@ -110,7 +110,7 @@ def test_the_handlers_for_a_hot_row_work_as_they_are_printed(tmp_path: Path) -> 
     assert folded is not None
     assert (folded.key, folded.payload) == ("app-admin", 7)
     assert bulk.bundling is not None
-    assert (bulk.bundling.most, bulk.bundling.linger_s) == (500, 0.005)
+    assert bulk.bundling.most == 500
 
 
 @pytest.mark.long

@@ -12,9 +12,6 @@ from pathlib import Path
 import pytest
 from made_up_kafka import Accounting, Rehearsal, log_of
 
-from drainer.engine.failures import Failures
-from drainer.engine.local import LocalDrain
-from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status
 from drainer.handler import Skip
 from drainer.message import Barrier, SubMessage
@@ -172,41 +169,6 @@ def test_other_partitions_are_handled_beside_a_barrier(tmp_path: Path) -> None:
     rehearsal = Rehearsal(tmp_path, dict(enumerate(log)))
     rehearsal.source_options = {"batch": 1}
     assert rehearsal.drain(AroundABarrier()).exit_code == 0
-
-
-def test_a_call_that_waits_while_all_workers_are_busy_does_not_keep_the_loop_busy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks = 0
-    tick = Failures._tick
-
-    def counting(failures: Failures) -> None:
-        nonlocal looks
-        looks += 1
-        tick(failures)
-
-    monkeypatch.setattr(Failures, "_tick", counting)
-
-    drains: list[LocalDrain] = []
-
-    class Slow(BatchesOnTheLoop):
-        linger_ms = 1
-
-        async def handle_batch(self, subs: Sequence[SubMessage]) -> None:
-            drains[0]._workers.wake()  # as if more had been delivered
-            await asyncio.sleep(0.1)
-            self.note(subs)
-
-    rehearsal = Rehearsal(
-        tmp_path,
-        {0: log_of(*([f"k{n}"] for n in range(11)))},
-        settings=LocalSettings(concurrency=1, plan_interval_s=0.02),
-        prepare=drains.append,
-    )
-    handler = Slow()
-    assert rehearsal.drain(handler).exit_code == 0
-    assert list(map(len, handler.calls)) == [8, 3]
-    assert looks < 10
 
 
 def test_a_folded_call_that_is_skipped_shows_that_the_downstream_is_back(

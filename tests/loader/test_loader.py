@@ -382,7 +382,7 @@ def test_a_wrong_reference_is_a_usage_error(reference: str, says: str) -> None:
 TOGETHER = """
 import drainer
 class Both(drainer.Handler):
-    max_batch, linger_ms, batch_of = 7, 20, "lane"
+    max_batch, batch_of = 7, "lane"
     async def handle_batch(self, subs): ...
     def coalesce(self, earlier, later): ...
 class Folds(drainer.Handler):
@@ -402,7 +402,7 @@ def test_what_a_handler_says_of_several_at_once_is_read() -> None:
 
     assert both.bundling is not None
     assert folds.bundling is not None
-    assert (both.bundling.most, both.bundling.of, both.bundling.linger_s) == (7, BatchOf.LANE, 0.02)
+    assert (both.bundling.most, both.bundling.of) == (7, BatchOf.LANE)
     assert both.is_async
     assert both.bundling.coalesce is not None
     assert (folds.bundling.most, folds.is_async) == (1, False)
@@ -413,7 +413,6 @@ def test_what_a_handler_says_of_several_at_once_is_read() -> None:
     ("wrong", "says"),
     [
         ("max_batch = 0", "max_batch = 0"),
-        ("linger_ms = 'long'", "linger_ms = 'long'"),
         ("batch_of = 'keys'", "neither 'lanes' nor 'lane'"),
         ("coalesce = 7", "`coalesce` of 'orders:Wrong' must be a function"),
     ],

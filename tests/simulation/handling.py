@@ -63,7 +63,6 @@ class Downstream:
         self.batches = random.random() < 0.2
         self.max_batch = random.choice([1, 2, 3, 8])
         self.batch_of = random.choice(["lanes", "lane"])
-        self.linger_ms = random.choice([0, 0, 30])
 
     def act_together(self, places: Sequence[Place]) -> Act:
         """What happens to a call: the worst that any of them does."""
@@ -137,7 +136,7 @@ class Downstream:
             parts["coalesce"] = staticmethod(_fold)
         if self.batches:
             parts |= {"handle_batch": kind.call, "max_batch": self.max_batch}
-            parts |= {"batch_of": self.batch_of, "linger_ms": self.linger_ms}
+            parts |= {"batch_of": self.batch_of}
         return type("Together", (kind,), parts)
 
     def handler(self, sleep: Callable[[float], None]) -> Handler:

@@ -153,10 +153,9 @@ class _Play:
                 recovered=lambda: None,
             )
         if bundling is not None:
-            starter = self._bundler = Bundler(starter, bundling, lambda: self.now)
+            starter = self._bundler = Bundler(starter, bundling)
         self._take = starter.take
         self._finish_and_take = starter.finish_and_take
-        self._holds_back = starter is not self.dispatcher
         self._ready_most = look_ahead(self._concurrency * (bundling.lanes if bundling else 1))
 
     def run(self) -> None:
@@ -176,7 +175,7 @@ class _Play:
             if self.now >= watch_s:
                 self._poked = True
                 watch_s = self.now + WATCH_INTERVAL_S
-            if self._holds_back and self._idle:
+            if self._admission and self._idle:
                 self._wake()
 
     def _next_s(self, watch_s: float) -> float | None:
@@ -188,13 +187,10 @@ class _Play:
                 self._poked = True
             elif self._has_room() or not times:
                 times.append(watch_s)
-        if self._holds_back and self._idle and self._lanes.ready:
-            for held_s in (
-                self._admission.next_at_s if self._admission else None,
-                self._bundler.due_s if self._bundler else None,
-            ):
-                if held_s is not None:
-                    times.append(max(held_s, self.now + TICK_LEAST_S))
+        if self._admission and self._idle and self._lanes.ready:
+            held_s = self._admission.next_at_s
+            if held_s is not None:
+                times.append(max(held_s, self.now + TICK_LEAST_S))
         return min(times, default=None)
 
     def _has_room(self) -> bool:
