@@ -35,7 +35,7 @@ from drainer.policy.concurrency import Concurrency
 from drainer.store.plan_file import PlanFile
 from drainer.view.figures import count, duration
 from drainer.view.live import progress_view
-from drainer.view.page import Bars
+from drainer.view.page import bars
 from drainer.view.preview import preview_page
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
@@ -198,7 +198,7 @@ def perform(terminal: Terminal, story: Demo, cluster: Cluster) -> None:
             terminal.say(f"✓ {sentence}")
         took = first.elapsed_s + last.elapsed_s
         rows = (*estimates, ("drainer, measured", took, duration(took)))
-        terminal.items(Bars("Until the customer is onboarded", rows, log=True))
+        terminal.items(bars("until the customer is onboarded", "", rows))
     finally:
         story.close(cluster)
 
@@ -214,6 +214,5 @@ def _estimate(terminal: Terminal, story: Demo) -> list[tuple[str, float, str]]:
         seconds = story.estimate(order, concurrency)
         label = f"{order.value} order, {count(concurrency)} at once"
         rows.append((label, seconds, duration(seconds)))
-    title = "Estimated with the real lanes on a virtual clock"
-    terminal.items(Bars(title, tuple(rows), log=True))
+    terminal.items(bars("estimated with the real lanes on a virtual clock", "", rows))
     return rows

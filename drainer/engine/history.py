@@ -14,7 +14,6 @@ from itertools import pairwise
 from drainer.engine.status import Status
 
 STRETCHES_MOST = 1_000
-PARTITIONS_APART = 7  # the largest backlogs; the others are one line
 TROUBLES_MOST = 100
 HOTTEST_MOST = 10
 _HOTTEST_KEPT = 200  # before those that never were deep are forgotten
@@ -25,8 +24,8 @@ _LEAST_S = 0.45  # statuses come each half second; the last one comes when it co
 class Interval:
     """A stretch of a drain, from the end of the one before until ``ends_s``, as it was at its end.
 
-    Counts are over all runs of the drain. ``to_go`` are offsets from the watermark to the end, by
-    partition. ``latency_s`` is None until an attempt returned.
+    Counts are over all runs of the drain. ``to_go`` are offsets from the watermark to the end.
+    ``latency_s`` is None until an attempt returned.
     """
 
     ends_s: float
@@ -41,7 +40,7 @@ class Interval:
     lanes: int
     lanes_ready: int
     concurrency: int
-    to_go: tuple[int, ...]
+    to_go: int
     latency_s: tuple[float, float, float] | None  # p50, p95, p99
 
 
@@ -55,27 +54,17 @@ class Trouble:
 
 
 class History:
-    """What happened in one run of a drain; ``add`` each status.
-
-    ``partitions`` has a number for each line of ``to_go``, and None last when there are more
-    partitions than have a line: the sum of ``folded`` others.
-    """
+    """What happened in one run of a drain; ``add`` each status."""
 
     def __init__(self, stretches_most: int = STRETCHES_MOST) -> None:
         self._most = max(4, stretches_most)
         self._seen, self._each = 0, 1  # statuses, and of how many one is kept
         self._kept: list[Interval] = []
         self._newest: Interval | None = None  # unless it is kept
-        self._apart: tuple[int, ...] = ()
         self._deepest: dict[Hashable, int] = {}
         self._troubles: list[Trouble] = []
         self.troubles_more = 0  # that were not kept
-        self.folded = 0
         self.last: Status | None = None
-
-    @property
-    def partitions(self) -> tuple[int | None, ...]:
-        return (*self._apart, None) if self.folded else self._apart
 
     @property
     def stretches(self) -> tuple[Interval, ...]:
@@ -95,8 +84,6 @@ class History:
         return nlargest(HOTTEST_MOST, self._deepest.items(), key=lambda item: item[1])
 
     def add(self, status: Status) -> None:
-        if self.last is None:
-            self._settle_partitions(status)
         self._add_trouble(status)
         self._add_hottest(status)
         self.last = status
@@ -116,19 +103,7 @@ class History:
         step = max(1, -(-len(found) // most))
         return [*found[:-1:step], *found[-1:]]
 
-    def _settle_partitions(self, status: Status) -> None:
-        parts = status.partitions
-        largest = nlargest(PARTITIONS_APART, parts, key=lambda part: part.end - part.start)
-        if len(parts) == PARTITIONS_APART + 1:
-            largest = list(parts)  # one alone is itself
-        self._apart = tuple(sorted(part.partition for part in largest))
-        self.folded = len(parts) - len(largest)
-
     def _stretch(self, status: Status) -> Interval:
-        left = {part.partition: max(0, part.end - part.watermark) for part in status.partitions}
-        to_go = [left.pop(number, 0) for number in self._apart]
-        if self.folded:
-            to_go.append(sum(left.values()))
         failures, latency = status.failures, status.latency_recent
         return Interval(
             ends_s=status.elapsed_s,
@@ -143,7 +118,7 @@ class History:
             lanes=status.lanes,
             lanes_ready=status.lanes_ready,
             concurrency=status.concurrency,
-            to_go=tuple(to_go),
+            to_go=sum(part.left for part in status.partitions),
             latency_s=None if latency is None else (latency.p50_s, latency.p95_s, latency.p99_s),
         )
 

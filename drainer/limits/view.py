@@ -22,13 +22,10 @@ from drainer.view.page import (
     OK,
     Cell,
     Column,
-    Counts,
     Field,
     Line,
     Page,
-    Plot,
     Section,
-    Series,
     Table,
     Tone,
     WayOn,
@@ -108,7 +105,7 @@ def limits_page(limits: Limits, path: Path) -> Page:
     return Page(
         _headline(limits),
         (
-            section("Boundaries", _boundaries(limits), _plot(limits)),
+            section("Boundaries", _boundaries(limits)),
             section(
                 "What it rests on",
                 Field("safe cap", f"{figures.share(settings.safe_share)} of the boundary"),
@@ -119,14 +116,6 @@ def limits_page(limits: Limits, path: Path) -> Page:
         ),
         subject=f"{figures.counted(limits.brokers, 'broker')} of cluster {limits.cluster_id}",
         warnings=(*unfinished, *warnings(limits)),
-        cards=tuple(
-            Field(
-                figures.size(each.message_bytes),
-                f"{_rate(each)}/s",
-                f"messages; {limits.mb_per_s_a_broker(each):,.1f} MB/s a broker",
-            )
-            for each in limits.boundaries
-        ),
         ways_on=ways_on,
         times=(datetime.fromtimestamp(limits.at, UTC),),
         data=limits.as_json(),
@@ -254,27 +243,6 @@ def _boundaries(limits: Limits) -> Table | None:
     figured = ("messages/s", "MB/s a broker", "between", "safe cap", "trials")
     columns = (Column(""), *figured, Column("decided by", wide=True))
     return Table(columns, rows) if rows else None
-
-
-def _plot(limits: Limits) -> Plot | None:
-    known = [each for each in limits.boundaries if each.messages_per_s > 0]
-    known.sort(key=lambda each: each.message_bytes)
-    if not known:
-        return None
-    share = limits.settings.safe_share
-    rates = [each.messages_per_s for each in known]
-    cap = Series(
-        f"safe cap, {figures.share(share)} of it", [share * r for r in rates], "c2", dashed=True
-    )
-    words = [f"{figures.size(each.message_bytes)}: {_rate(each)}" for each in known]
-    return Plot(
-        "boundary",
-        "The boundary by size of message",
-        f"Messages/s at the boundary: {'; '.join(words)}.",
-        Counts([each.message_bytes for each in known], "bytes of a message"),
-        (Series("boundary, messages/s", rates), cap),
-        log=True,
-    )
 
 
 def warnings(limits: Limits) -> list[str]:

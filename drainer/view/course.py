@@ -10,9 +10,8 @@ from math import nan
 from drainer.core.latency import Latency
 from drainer.engine.history import History, Interval, rates
 from drainer.view import figures
-from drainer.view.page import Bars, Clock, Column, Plot, Series, Table
+from drainer.view.page import Column, Plot, Series, Table, bars
 
-LOG_FROM = 30  # times that the slowest is above the fastest
 POINTS_MOST = 240  # of a line; more can't be told apart on a page
 
 
@@ -27,51 +26,41 @@ def plots(
     found = history.evenly(POINTS_MOST)
     if len(found) < 3:
         return []
-    clock = Clock(
-        begun,
-        [each.ends_s for each in found],
-        [(trouble.begins_s, trouble.ends_s) for trouble in history.troubles],
+    plot = partial(
+        Plot,
+        begun=begun,
+        seconds=[each.ends_s for each in found],
+        troubles=[(trouble.begins_s, trouble.ends_s) for trouble in history.troubles],
     )
-    plot = partial(Plot, x=clock)
     speed = rates(found, [each.finished for each in found])
     best = max(range(len(speed)), key=speed.__getitem__)
     when = begun + timedelta(seconds=found[best + 1].ends_s)
-    partitions = history.partitions
+    mean = figures.rate(sum(each.running for each in found) / len(found))
+    limits = Series("concurrency", [each.concurrency for each in found], "c2")
     made = [
         plot(
             "throughput",
             "Throughput",
             f"Sub-messages done per second; most at {when:%H:%M:%S}:"
             f" {figures.rate(speed[best])}/s.",
-            series=[Series("sub-messages per second", [speed[0], *speed], filled=True)],
+            series=[Series("sub-messages per second", [speed[0], *speed])],
             unit="per second",
         ),
         plot(
             "to-go",
             "Left above the watermark",
-            "Offsets from the watermark to the end of the backlog, in"
-            f" {figures.counted(len(partitions) - 1 + (history.folded or 1), 'partition')}:"
-            f" {figures.count(sum(found[0].to_go))} at first,"
-            f" {figures.count(sum(found[-1].to_go))} at last.",
-            series=[
-                Series(
-                    f"{history.folded:,} smaller partitions together"
-                    if number is None
-                    else f"partition {number}",
-                    [each.to_go[at] for each in found],
-                    f"c{at + 1}",
-                )
-                for at, number in enumerate(partitions)
-            ],
-            stacked=True,
+            f"Offsets from the watermark to the end of the backlog: {figures.count(found[0].to_go)}"
+            f" at first, {figures.count(found[-1].to_go)} at last.",
+            series=[Series("offsets", [each.to_go for each in found])],
         ),
         plot(
             "in-handler",
             "In the handler",
-            f"Sub-messages in the handler at once: {_in_handler(found, bundled=bundled)}.",
+            f"Sub-messages in the handler at once, {mean} on average; concurrency limits"
+            f" {'calls' if bundled else 'them'}.",
             series=[
-                Series("in the handler", [each.running for each in found], filled=True),
-                *([] if bundled else [_concurrency(found)]),
+                Series("in the handler", [each.running for each in found]),
+                *([] if bundled else [limits]),
             ],
         ),
         plot(
@@ -80,14 +69,12 @@ def plots(
             "Sub-keys with something waiting or running, and those of them that only wait for a"
             " worker. If none waits, more concurrency does not help.",
             series=[
-                Series("lanes", [each.lanes for each in found], "c3", filled=True),
+                Series("lanes", [each.lanes for each in found], "c3"),
                 Series("waiting for a worker", [each.lanes_ready for each in found], "c4"),
             ],
         ),
     ]
-    known = [each.latency_s for each in found if each.latency_s is not None]
-    if known and whole is not None:
-        spread = max(p99 for *_, p99 in known) / max(min(p50 for p50, *_ in known), 1e-6)
+    if whole is not None and any(each.latency_s for each in found):
         values = [each.latency_s or (nan, nan, nan) for each in found]
         quantiles = (("p50", "c1"), ("p95", "c5"), ("p99", "c6"))
         made.append(
@@ -101,7 +88,6 @@ def plots(
                     for at, (label, ink) in enumerate(quantiles)
                 ],
                 unit="s",
-                log=spread > LOG_FROM,
             )
         )
     if failing := _failing(found):
@@ -110,28 +96,15 @@ def plots(
     return made
 
 
-def _in_handler(found: Sequence[Interval], *, bundled: bool) -> str:
-    mean = sum(each.running for each in found) / len(found)
-    limits = [each.concurrency for each in found]
-    allows = f"{'up to ' if min(limits) < max(limits) else ''}{figures.count(max(limits))}"
-    within = f"in {allows} calls" if bundled else f"of {allows}"
-    return f"{figures.rate(mean)} on average, {within} that concurrency allows"
-
-
-def _concurrency(found: Sequence[Interval]) -> Series:
-    limits = [each.concurrency for each in found]
-    return Series("concurrency", limits, "c2", dashed=True, stepped=True)
-
-
 def _failing(found: Sequence[Interval]) -> list[Series]:
     first = found[0]
     lines = (
         Series("failed attempts", [each.failures for each in found], "c2"),
-        Series("retries", [each.retries for each in found], "c1", dashed=True),
+        Series("retries", [each.retries for each in found], "c1"),
         Series("timeouts", [each.timeouts for each in found], "c5"),
         Series("dead letters", [each.dead - first.dead for each in found], "bad"),
         Series("given up and skipped", [each.failed - first.failed for each in found], "c3"),
-        Series("skipped", [each.skipped - first.skipped for each in found], "c8"),
+        Series("skipped", [each.skipped - first.skipped for each in found], "c4"),
     )
     return [line for line in lines if any(line.values)]
 
@@ -154,12 +127,11 @@ def troubles(history: History, begun: datetime) -> Table | None:
     return Table(columns, tuple(rows), caption="The shaded parts of the charts.")
 
 
-def deepest_lanes(history: History) -> Bars | None:
+def deepest_lanes(history: History) -> Table | None:
     """The sub-keys for which the most was seen waiting at once."""
-    rows = tuple(
+    rows = [
         (figures.sub_key(key, 60), float(depth), figures.count(depth))
         for key, depth in history.hottest
         if depth > 1
-    )
-    note = "sub-messages seen waiting for one sub-key at once; they are handled one by one"
-    return Bars("", rows, note) if rows else None
+    ]
+    return bars("sub-key", "seen waiting at once", rows) if rows else None

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.style import Style
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from drainer.escape import is_printable, printable
-from drainer.view import figures
-from drainer.view.page import Bars, Cell, Field, Item, Line, Page, Table, Tone, WayOn
+from drainer.view.page import Cell, Field, Item, Line, Page, Table, Tone, WayOn
 
 HEAD_STYLE = Style.parse("bold")
 QUIET_STYLE = Style.parse("dim")
@@ -26,8 +24,6 @@ STYLES: dict[str, Style] = {
     Tone.QUIET: QUIET_STYLE,
 }
 _BAR = 24  # characters of one in a table
-_WIDEST = 100  # characters of a whole line; bars much longer than this don't read better
-_LABEL = 40  # characters of a label
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -68,8 +64,8 @@ def way_on(way: WayOn) -> Iterator[Text]:
         yield words(f"  {way.note}")
 
 
-def lay_out(item: Item, width: int) -> Iterator[RenderableType]:
-    """An item as what a terminal of so many columns shows of it: of a plot nothing."""
+def lay_out(item: Item) -> Iterator[RenderableType]:
+    """An item as what a terminal shows of it: of a plot nothing."""
     match item:
         case Line():
             yield Text("  ").append_text(sentence(item)) if item.mark else sentence(item)
@@ -80,8 +76,6 @@ def lay_out(item: Item, width: int) -> Iterator[RenderableType]:
                 yield words((f"    {line}", Tone.QUIET))
         case Table():
             yield from _table(item)
-        case Bars():
-            yield from _bars(item, width)
 
 
 def is_urgent(item: Item) -> bool:
@@ -120,20 +114,6 @@ def _cell(cell: str | Cell) -> Text:
     if cell.bar is not None:
         return words((_bar(cell.bar, _BAR), Tone.GOOD))
     return words((cell.text, cell.tone))
-
-
-def _bars(found: Bars, width: int) -> Iterator[Text]:
-    """The title, and a line for each bar."""
-    yield words((found.title, Tone.STRONG), _note("log scale" if found.log else found.note))
-    labels = [printable(figures.shorten(label, _LABEL)) for label, _, _ in found.rows]
-    texts = [printable(text) for _, _, text in found.rows]
-    widest, text_width = (max(map(cell_len, each), default=0) for each in (labels, texts))
-    room = max(10, min(width, _WIDEST) - widest - text_width - 6)
-    for label, share, text in zip(labels, found.shares, texts, strict=True):
-        bar = _bar(share, room)
-        gap = 0 if found.log else room - cell_len(bar) + text_width - cell_len(text)
-        name = f"  {label}{' ' * (widest - cell_len(label))}  "
-        yield Text.assemble(name, (bar, "cyan"), " " * gap, f"  {text}")
 
 
 def _bar(share: float, room: int) -> str:

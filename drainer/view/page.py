@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from math import log10
 from typing import ClassVar
 
 from drainer.errors import DrainerError
@@ -104,101 +103,50 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Bars:
-    """A bar for each (label, value, text), with values of 0 or more.
-
-    ``longest`` is the value that fills the line; the largest one does when it is None. ``log``
-    draws orders of magnitude, and says so: 9 s is no visible bar beside 14 days otherwise.
-    """
-
-    kind: ClassVar[str] = "bars"
-    title: str
-    rows: tuple[tuple[str, float, str], ...]
-    note: str = ""
-    longest: float | None = None
-    log: bool = False
-
-    @property
-    def shares(self) -> list[float]:
-        """Of the line, for each bar."""
-        values = [value for _, value, _ in self.rows]
-        largest = self.longest or max(values, default=0.0)
-        if largest <= 0:
-            return [0.0] * len(values)
-        if not self.log:
-            return [min(1.0, max(0.0, value) / largest) for value in values]
-        # One decade below the smallest is the zero line, so that the smallest still has a bar.
-        floor = log10(min(value for value in values if value > 0)) - 1
-        span = log10(largest) - floor
-        return [(log10(value) - floor) / span if value > 0 else 0.0 for value in values]
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """The x of a plot over time: seconds since ``begun``, and the intervals that were trouble."""
-
-    begun: datetime
-    seconds: Sequence[float]
-    troubles: Sequence[tuple[float, float]] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """The x of a curve: counts, on a logarithmic scale."""
-
-    values: Sequence[float]
-    title: str
-
-
-@dataclass(frozen=True, slots=True)
 class Series:
-    """Values over the x of a plot, or areas when they are ``filled``."""
+    """A line: its values over the seconds of its plot."""
 
     label: str
     values: Sequence[float]
     ink: str = "c1"
-    filled: bool = False
-    dashed: bool = False
-    stepped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Series over one x; ``tells`` is what is to be seen, and is read out.
+    """Lines over the clock; ``tells`` is what is to be seen, and is read out.
 
-    ``name`` is the plot's own on its page. A unit is "", "s", "bytes", "share" or a word.
+    ``name`` is the plot's own on its page. ``seconds`` are those since ``begun``, and ``troubles``
+    intervals of them that are shaded. A ``unit`` is "", "s" or a word.
     """
 
     kind: ClassVar[str] = "plot"
     name: str
     title: str
     tells: str
-    x: Clock | Counts
+    begun: datetime
+    seconds: Sequence[float]
     series: Sequence[Series]
     unit: str = ""
-    log: bool = False
-    stacked: bool = False
+    troubles: Sequence[tuple[float, float]] = ()
 
 
-Item = Line | Field | Table | Bars | Plot
+Item = Line | Field | Table | Plot
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Facts that belong together; ``about`` explains them where there is room for it."""
+    """Facts that belong together; a terminal leaves the title out."""
 
     title: str
     items: tuple[Item, ...]
-    about: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class WayOn:
-    """A command to go on with: what it does in a word, and what it needs beside."""
+    """A command to go on with: what it does in a word, and what to know of it."""
 
     label: str
     command: str
-    about: str = ""
     note: str = ""
 
 
@@ -211,7 +159,6 @@ class Page:
         headline: the answer, in one line; its tone is the verdict.
         details: what belongs right below it.
         warnings: what can't wait.
-        cards: the figures that are asked for first, for a page that has room for them.
         cause: what stopped it, when something did.
         ways_on: the commands to go on with.
         times: when it began and ended, or when it was looked at, in the zone to tell it in.
@@ -224,7 +171,6 @@ class Page:
     subject: str = ""
     details: tuple[Line, ...] = ()
     warnings: tuple[str, ...] = ()
-    cards: tuple[Field, ...] = ()
     cause: DrainerError | None = None
     hints: tuple[str, ...] = ()
     ways_on: tuple[WayOn, ...] = ()
@@ -241,7 +187,7 @@ class Page:
         return "; ".join([first, *(line.text for line in self.details)])
 
 
-def section(title: str, *items: Item | Iterable[Item | None] | None, about: str = "") -> Section:
+def section(title: str, *items: Item | Iterable[Item | None] | None) -> Section:
     """A section of the items that there are: None stands for nothing to tell."""
     found: list[Item] = []
     for each in items:
@@ -249,7 +195,14 @@ def section(title: str, *items: Item | Iterable[Item | None] | None, about: str 
             found.append(each)
         elif each is not None:
             found += [one for one in each if one is not None]
-    return Section(title, tuple(found), about)
+    return Section(title, tuple(found))
+
+
+def bars(title: str, unit: str, rows: Sequence[tuple[str, float, str]]) -> Table:
+    """A bar for each (label, value, text), all of it for the largest value; none is below 0."""
+    largest = max((value for _, value, _ in rows), default=0.0) or 1.0
+    drawn = tuple((label, Cell("", bar=value / largest), text) for label, value, text in rows)
+    return Table((Column(title), "", Column(unit)), drawn, shown=len(rows))
 
 
 def few(texts: Sequence[str], most: int, noun: str) -> tuple[str, ...]:

@@ -88,10 +88,7 @@ def drain_page(action: Preview, summary: Summary, history: History, ended: datet
         too_soon = Line("It was over before there was anything to draw.")
         went = [
             section("How it went", drawn or too_soon),
-            section(
-                f"Outages and pauses, by the clock of {figures.zone(begun)}",
-                troubles(history, begun),
-            ),
+            section("Outages and pauses", troubles(history, begun)),
             section("Deepest lanes", deepest_lanes(history)),
         ]
     run = section(
@@ -112,7 +109,7 @@ def drain_page(action: Preview, summary: Summary, history: History, ended: datet
 def summary_page(summary: Summary, action: Preview | None = None) -> Page:
     """The page; with the preview of the drain its commands can be copied as they are."""
     head = _headline(summary)
-    stands = section("Where the group stands", _partitions(summary), about=_OFFSETS)
+    stands = section("Where the group stands", _partitions(summary))
     happened = section(
         "What happened",
         _engine(summary),
@@ -152,12 +149,6 @@ def summary_page(summary: Summary, action: Preview | None = None) -> Page:
     )
 
 
-_OFFSETS = (
-    "Offsets. Everything below the watermark is done; committed was read back from the group at"
-    " the end."
-)
-
-
 def _event(summary: Summary) -> tuple[str, Mapping[str, object]]:
     return "summary", summary.as_json() | {"latency": latency_fields(summary.latency)}
 
@@ -183,8 +174,7 @@ def account(messages: Counts, sub_messages: Counts) -> Section:
     wrong = None
     if not (messages.conserved and sub_messages.conserved):
         wrong = Line("This is a bug in drainer: keep the plan, and do not resume.", Tone.BAD, BAD)
-    about = "read = done + dead + failed + skipped + pending, in all runs of this drain."
-    return section("Does it add up?", Table(columns, rows), wrong, about=about)
+    return section("Does it add up?", Table(columns, rows), wrong)
 
 
 def _engine(summary: Summary) -> Field | None:
@@ -311,11 +301,7 @@ def _ways_on(summary: Summary) -> Iterator[WayOn]:
     if summary.resume is not None:
         yield _resume(summary.resume, summary.resuming)
     if summary.undo is not None:
-        about = (
-            "It can't be resumed as things are. This puts the group back to where it stood before"
-            " the drain."
-        )
-        yield WayOn("undo", summary.undo, about)
+        yield WayOn("undo", summary.undo)
 
 
 def _resume(command: str, resuming: Resuming) -> WayOn:
@@ -323,7 +309,7 @@ def _resume(command: str, resuming: Resuming) -> WayOn:
     if resuming.needs:
         needs = ", ".join(resuming.needs)
         note = f"with {needs} as before: what may be secret is not shown"
-    return WayOn("resume", command, "What is done is not handled again.", note)
+    return WayOn("resume", command, note)
 
 
 def _partitions(summary: Summary) -> Table | None:

@@ -199,7 +199,7 @@ class Terminal:
     def items(self, *items: Item, urgent: bool = False) -> None:
         """Parts of a page, one below the other; what is bad is shown even when quiet."""
         for item in items:
-            for each in lay_out(item, self.console.width):
+            for each in lay_out(item):
                 self.show(each, urgent=urgent or is_urgent(item))
 
     def show(self, renderable: RenderableType, *, urgent: bool = False) -> None:

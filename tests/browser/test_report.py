@@ -61,8 +61,8 @@ def limits(folder: Path) -> facts.Page:
     [
         (lambda _: PAGES["drain"](), ["Left above the watermark", "In the handler", "Lanes"]),
         (lambda _: PAGES["inspection"](), []),
-        (lambda _: PAGES["estimate"](), ["By concurrency"]),
-        (limits, ["The boundary by size of message"]),
+        (lambda _: PAGES["estimate"](), []),
+        (limits, []),
     ],
     ids=["drain", "inspection", "estimate", "limits"],
 )

@@ -10,28 +10,19 @@ import pytest
 from drainer.core.progress import Counts
 from drainer.engine.history import (
     HOTTEST_MOST,
-    PARTITIONS_APART,
     TROUBLES_MOST,
     History,
     Interval,
     Trouble,
     rates,
 )
-from drainer.engine.status import PartitionStatus, RuleStatus, Status
+from drainer.engine.status import RuleStatus, Status
 from view.samples import status
 
 
 def at(elapsed_s: float, done: int = 0, **changes: object) -> Status:
     found = replace(status(), elapsed_s=elapsed_s, sub_messages=Counts(done, done))
     return replace(found, **changes)  # type: ignore[arg-type]
-
-
-def partitions(*to_go: int) -> tuple[PartitionStatus, ...]:
-    """Partitions of 1000, 2000, ... offsets, with so many to go."""
-    return tuple(
-        PartitionStatus(n, 10, 10 + 1000 * (n + 1), 0, 10 + 1000 * (n + 1) - left, None, 0)
-        for n, left in enumerate(to_go)
-    )
 
 
 def lengths(stretches: tuple[Interval, ...] | list[Interval]) -> list[float]:
@@ -53,22 +44,6 @@ def test_what_is_kept_is_bounded_even_and_exact(count: int) -> None:
     assert len(set(whole)) <= 1, "all are of one length, but for the last two"
     assert all(rate == 1000 for rate in rates(found[:-1], [each.finished for each in found[:-1]]))
     assert len(history.evenly(20)) <= 22
-
-
-def test_of_many_partitions_the_largest_are_told_apart_and_the_others_as_one() -> None:
-    history = History()
-    history.add(at(0, partitions=partitions(*range(40))))
-    assert history.partitions == (*range(40 - PARTITIONS_APART, 40), None)
-    assert history.folded == 40 - PARTITIONS_APART
-    assert history.stretches[0].to_go[-1] == sum(range(40 - PARTITIONS_APART))
-    assert sum(history.stretches[0].to_go) == sum(range(40))
-
-
-def test_one_partition_is_never_folded_alone() -> None:
-    history = History()
-    history.add(at(0, partitions=partitions(*range(PARTITIONS_APART + 1))))
-    assert history.folded == 0
-    assert len(history.partitions) == PARTITIONS_APART + 1
 
 
 def test_what_rules_took_out_is_no_failure() -> None:

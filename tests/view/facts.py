@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from drainer.view.page import Bars, Cell, Field, Item, Line, Page, Plot, Table
+from drainer.view.page import Cell, Field, Item, Line, Page, Plot, Table
 
 from . import samples
 
@@ -39,8 +39,9 @@ def plots(page: Page) -> dict[str, Plot]:
     return {item.name: item for item in items(page) if isinstance(item, Plot)}
 
 
-def bars(page: Page) -> dict[str, Bars]:
-    return {item.title: item for item in items(page) if isinstance(item, Bars)}
+def named(page: Page) -> dict[str, Table]:
+    """The tables by the title of their first column."""
+    return {table.headings[0][0]: table for table in tables(page)}
 
 
 def row(table: Table, number: int) -> list[str]:

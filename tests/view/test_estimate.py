@@ -22,7 +22,7 @@ from drainer.message import SubMessage
 from drainer.operations.start import Request
 from drainer.view.page import Cell, Line, Tone
 
-from .facts import items, plots, row, tables, told
+from .facts import items, row, tables, told
 from .samples import ENDED, EVIL
 
 TEN_MS = Distribution.constant(0.01)
@@ -73,7 +73,6 @@ def test_how_long_and_what_binds_come_first() -> None:
     page = estimate_page(estimate())
     assert page.told.startswith("Draining orders for group indexer: takes about 16m 40s")
     assert told(page)["bound by"].startswith("the hottest lane: sub-key")
-    assert ("Messages", "~1,000,000") in [(card.label, card.value) for card in page.cards]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +90,6 @@ def test_a_deadline_is_met_or_not_and_what_would_do(
     (line,) = (item for item in items(page) if isinstance(item, Line))
     assert line.tone is tone
     assert line.text.endswith(says)
-    assert "the deadline" in plots(page)["by-concurrency"].series[-1].label
     assert "2026-03-14" in told(page)["deadline"]
 
 

@@ -14,7 +14,7 @@ from drainer.loader import as_handler
 from drainer.message import Message, Origin, SubMessage
 from drainer.view.page import Page
 
-from .facts import bars, plots, row, tables, told
+from .facts import named, row, told
 
 ORIGIN = Origin("orders", "id", 0)
 WINDOWS = 10
@@ -102,8 +102,8 @@ def test_what_is_estimated_says_so_and_what_is_not_does_not() -> None:
 
     assert told(sampled)["backlog"].startswith("~1,000 messages")
     assert "20% of the backlog" in told(sampled)["read"]
-    assert "±" in bars(sampled)["Hottest sub-keys"].rows[0][2]
-    assert bars(whole)["Hottest sub-keys"].rows[0][2] == "38%  75"
+    assert "±" in row(named(sampled)["hottest sub-keys"], 0)[2]
+    assert row(named(whole)["hottest sub-keys"], 0)[2] == "38%  75"
     everything = " ".join([whole.told, *told(whole).values()])
     assert "~" not in everything
     assert "±" not in everything
@@ -139,7 +139,7 @@ def test_retention_is_told_when_it_is_sooner_than_a_drain_whose_length_is_known(
 def test_of_many_partitions_the_worst_come_first() -> None:
     page = page_of(*[partition(n, 10 * n) for n in range(40)], partition(40, leader=""))
 
-    (found,) = tables(page)
+    found = named(page)["partition"]
     assert row(found, 0)[:2] == ["40", "no leader"]
     assert [row(found, n)[0] for n in (1, 2, -1)] == ["39", "38", "0"]
     assert found.rest == "and 29 more partitions, with ~4,060 messages"
@@ -156,16 +156,16 @@ def test_ages_are_told_from_the_oldest_to_the_youngest() -> None:
     half_s = 12 * 3600
     page = page_of(ages=[Bin(n * half_s, (n + 1) * half_s, 0.1) for n in range(10)])
 
-    labels = [label for label, *_ in bars(page)["Backlog by age"].rows]
+    labels = [label for label, *_ in named(page)["age"].rows]
     assert labels[-3:] == ["36h to 1d", "1d to 12h", "12h to 0"]
-    assert "Backlog by age" not in bars(page_of(ages=(Bin(0, 60, 1.0),)))
+    assert "age" not in named(page_of(ages=(Bin(0, 60, 1.0),)))
 
 
 def test_the_skew_is_told_only_where_a_handler_tells_it() -> None:
     assert "fan-out" in told(page_of())
     without = page_of(skew=None, handler=None)
     assert "fan-out" not in told(without)
-    assert "Hottest message keys" in bars(without)
+    assert "hottest message keys" in named(without)
 
 
 def test_no_backlog_is_told_in_a_line() -> None:
@@ -174,7 +174,7 @@ def test_no_backlog_is_told_in_a_line() -> None:
     page = inspection_page(replace(found, ages=(), contents=contents, skew=None))
 
     assert page.told == "orders, for group indexer: no backlog"
-    assert (plots(page), bars(page), page.cards) == ({}, {}, ())
+    assert named(page) == {}
 
 
 def test_the_same_is_there_for_programs() -> None:

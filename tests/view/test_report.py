@@ -20,14 +20,13 @@ from drainer.engine.history import History
 from drainer.engine.status import FailureStatus, PartitionResult, Summary
 from drainer.errors import GroupJoined
 from drainer.escape import printable
-from drainer.policy.concurrency import Concurrency
-from drainer.view.page import Clock, Page, Plot, Series
+from drainer.view.page import Page, Plot, Series
 from drainer.view.report.chart import draw
 from drainer.view.report.file import MARK
 from drainer.view.report.page import html
 from drainer.view.summary import drain_page
 
-from .facts import bars, items, plots, tables, told
+from .facts import items, named, plots, tables, told
 from .samples import ENDED, action, status, summary
 from .test_hostile import MARKUP, PAGES
 
@@ -161,11 +160,11 @@ def test_the_plots_of_a_drain_tell_what_is_seen_in_them() -> None:
     page = page_of(replace(summary(), latency=latency), course, warnings=("careful",))
     found = plots(page)
     assert "1,000/s." in found["throughput"].tells
-    assert "90 on average, of 1,000 that concurrency allows" in found["in-handler"].tells
+    assert "90 on average; concurrency limits them" in found["in-handler"].tells
     assert "p50 10ms, p95 0.2s, p99 0.2s" in found["latency"].tells
     assert "failing" in found
     assert any("no broker" in row for table in tables(page) for row in table.rows)
-    assert [label for label, *_ in bars(page)[""].rows] == ["'hot'", "'warm'"]
+    assert [label for label, *_ in named(page)["sub-key"].rows] == ["'hot'", "'warm'"]
     assert told(page)["cluster"].startswith("4L6g3nShT")
     assert any("careful" in str(item) for item in items(page))
     assert "failing" not in plots(page_of())
@@ -193,14 +192,10 @@ def test_commands_on_a_page_can_be_copied_anywhere(
     assert told(page)["to redrive"] == f"drainer redrive {where} --handler 'my handlers.py:H'"
 
 
-def test_a_concurrency_that_was_found_is_told_and_with_bundles_it_counts_calls() -> None:
-    course = History()
-    for n in range(100):
-        course.add(replace(status(), elapsed_s=n / 2, concurrency=20 + n // 2, running=10))
-    found = plots(page_of(course=course, concurrency=Concurrency.auto()))["in-handler"]
-    assert "of up to 69 that concurrency allows" in found.tells
+def test_with_bundles_concurrency_is_of_calls_and_not_drawn() -> None:
     found = plots(page_of(bundling=Bundling(most=50)))["in-handler"]
-    assert "90 on average, in 1,000 calls that concurrency allows" in found.tells
+    assert "limits calls" in found.tells
+    assert [each.label for each in found.series] == ["in the handler"]
 
 
 def test_nothing_that_draws_is_loaded_before_a_report_is_written() -> None:
@@ -209,23 +204,10 @@ def test_nothing_that_draws_is_loaded_before_a_report_is_written() -> None:
     assert done.stdout.strip() == ""
 
 
-def drawn(seconds: tuple[float, ...], *values: float, unit: str = "", log: bool = False) -> str:
-    plot = Plot("c", "T", "t", Clock(ENDED, seconds), [Series("a", values, filled=True)], unit)
-    return draw(replace(plot, log=log))
-
-
-def test_the_text_of_charts_is_text_and_a_long_drain_is_told_by_the_clock() -> None:
-    def words(svg: str) -> list[str | None]:
-        return [element.text for element in ET.fromstring(svg).iter(f"{SVG}text")]
-
-    assert "seconds since 19:04:40 UTC+01:00" in words(drawn((1, 2, 3), 1, 2, 3))
-    long = words(drawn((0, 7_200), 1, 2))
-    assert "20:00" in long
-    assert "time, UTC+01:00" in long
-
-
-@pytest.mark.parametrize(
-    ("unit", "log", "value"), [("", False, 0), ("s", True, 0), ("bytes", False, 5e12)]
-)
-def test_values_that_never_change_are_drawn_too(unit: str, log: bool, value: float) -> None:
-    assert drawn((0, 1, 2), value, value, value, unit=unit, log=log)
+def test_a_chart_has_texts_that_are_read_and_draws_what_never_changes_too() -> None:
+    lines = [Series("a", (0, 0, 0))]
+    svg = draw(Plot("c", "T", "t", ENDED, (0, 3_600, 7_200), lines, "s"))
+    words = [element.text for element in ET.fromstring(svg).iter(f"{SVG}text")]
+    assert "20:00" in words
+    assert "time, CET" in words
+    draw(replace(Plot("c", "T", "t", ENDED, (0, 1, 2), lines), troubles=[(0.5, 1.5)]))

@@ -20,12 +20,9 @@ from drainer.view.page import (
     OK,
     Cell,
     Column,
-    Counts,
     Field,
     Line,
     Page,
-    Plot,
-    Series,
     Table,
     Tone,
     section,
@@ -33,7 +30,6 @@ from drainer.view.page import (
 from drainer.view.summary import account
 from drainer.view.terminal import Terminal
 
-LOG_FROM = 30  # times that the longest is above the shortest
 NAME_WIDTH = 60  # characters of a rule
 _BINDING = {
     f.CONCURRENCY: "concurrency: more at once is faster, as long as the downstream bears it",
@@ -73,12 +69,10 @@ def estimate_page(found: Estimate, *, warned: bool = False) -> Page:
             ),
             section("By order", _orders(found)),
             section("By concurrency", _table(found)),
-            section("How long", _plot(found)),
             section("What it rests on", _grounds(found)),
         ),
         subject=f"Draining {found.request.topic} for group {found.request.group}",
         warnings=() if too_near is None else (too_near,),
-        cards=() if empty else _cards(found),
         data={"estimate": found.as_json()},
     )
 
@@ -181,18 +175,6 @@ def _headline(estimate: Estimate) -> Line:
     return Line(f"takes about {figures.duration(asked.seconds)}", Tone.STRONG, note=what)
 
 
-def _cards(found: Estimate) -> tuple[Field, ...]:
-    asked, workload = found.asked, found.workload
-    about = "" if workload.whole else "~"
-    return (
-        Field("Takes about", figures.duration(asked.seconds)),
-        Field("Messages", about + figures.count(workload.messages)),
-        Field("Sub-messages", about + figures.count(round(workload.sub_messages))),
-        Field("At once", figures.count(asked.concurrency), "concurrency"),
-        Field("Hottest lane alone", figures.duration(asked.serial_s), "one after the other"),
-    )
-
-
 def _verdict(estimate: Estimate, found: DeadlineVerdict) -> Line:
     at = found.deadline
     day = _CLOCK if found.left_s < 24 * 3600 else _DATE
@@ -240,30 +222,6 @@ def _table(estimate: Estimate) -> Table:
 
 def _asked(text: str, asked: bool) -> Cell:
     return Cell(text, Tone.STRONG if asked else Tone.PLAIN)
-
-
-def _plot(found: Estimate) -> Plot:
-    seconds = [each.seconds for each in found.table]
-    fastest = found.table[min(range(len(seconds)), key=seconds.__getitem__)]
-    alone = [each.serial_s for each in found.table]
-    lines = [
-        Series("takes", seconds),
-        Series("the hottest lane alone", alone, "c5", dashed=True),
-    ]
-    if found.verdict is not None and (left_s := found.verdict.left_s) > 0:
-        name = f"the deadline, in {figures.duration(left_s)}"
-        lines.append(Series(name, [left_s] * len(seconds), "bad", dashed=True))
-    return Plot(
-        "by-concurrency",
-        "By concurrency",
-        f"How long it takes with so many at once, in {found.request.order.value} order; the least"
-        f" of these is {figures.duration(fastest.seconds)}, with"
-        f" {figures.count(fastest.concurrency)}.",
-        Counts([each.concurrency for each in found.table], "concurrency, logarithmic"),
-        lines,
-        "s",
-        log=max(seconds) > LOG_FROM * max(min(seconds), 1e-9),
-    )
 
 
 def _grounds(estimate: Estimate) -> list[Field]:

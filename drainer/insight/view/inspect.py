@@ -14,7 +14,6 @@ from drainer.policy.rules.settings import LIMIT, RuleSettings
 from drainer.view import figures
 from drainer.view.page import (
     SHOWN,
-    Bars,
     Cell,
     Column,
     Field,
@@ -24,12 +23,13 @@ from drainer.view.page import (
     Section,
     Table,
     Tone,
+    bars,
     section,
 )
 from drainer.view.policy import undecided_lines
 from drainer.view.terminal import Terminal
 
-NAME_WIDTH, BAR_NAME_WIDTH = 40, 60  # characters of a sub-key; a terminal shortens those of bars
+NAME_WIDTH = 40  # characters of a sub-key
 NEAR_S = 24 * 3600  # where it is not known how long a drain takes
 LEAST_SHOWN = 0.0005  # of a share in the lists
 
@@ -49,7 +49,6 @@ def inspection_page(found: Inspection, drained_in_s: float | None = None) -> Pag
         subject=f"{found.topic}, for group {found.group.name}",
         details=() if hot is None else (Line(hot, Tone.WARN),),
         warnings=tuple(warnings(found, drained_in_s)),
-        cards=_cards(found) if found.offsets else (),
         hints=(found.failures.hint,) if found.failures and found.failures.hint else (),
         times=(datetime.fromtimestamp(found.taken_ms / 1000, UTC),),
         data=found.as_json(),
@@ -137,20 +136,6 @@ def _headline(found: Inspection) -> Line:
     if found.age_s is not None:
         state += f", the oldest {figures.duration(found.age_s)} old"
     return Line(state, Tone.STRONG)
-
-
-def _cards(found: Inspection) -> tuple[Field, ...]:
-    about, kept, subs = _about(found), found.retention_s, found.sub_messages
-    return (
-        Field("Messages", about + figures.count(found.messages)),
-        Field("Keys and values", about + figures.size(found.bytes)),
-        *([Field("Sub-messages", about + figures.count(round(subs.value)))] if subs else []),
-        Field("Oldest", figures.duration(found.age_s)),
-        Field("Arriving now", f"{figures.rate(found.arrivals_per_s)}/s", "offsets"),
-        Field("Kept for", "-", "retention does not reach it, or drainer can't tell")
-        if kept is None
-        else Field("Kept for", figures.duration(kept), "head of the backlog, at the earliest"),
-    )
 
 
 def fields(found: Inspection) -> list[tuple[str, str, str]]:
@@ -326,25 +311,25 @@ def _skew_fields(found: Inspection) -> Iterator[Field]:
         yield Field("split takes", f"{each_us:,.0f} µs a message", "with the counting")
 
 
-def _ages(found: Inspection) -> Bars | None:
+def _ages(found: Inspection) -> Table | None:
     if len(found.ages) < 2:
         return None
     edge = figures.plain_duration
-    rows = tuple(
+    rows = [
         (f"{edge(each.high)} to {edge(each.low)}", each.share, figures.share(each.share))
         for each in found.ages[::-1]
-    )
-    return Bars("Backlog by age", rows, "of all offsets")
+    ]
+    return bars("age", "of all offsets", rows)
 
 
 def _shares(found: Inspection) -> Iterator[Section]:
     skew, contents = found.skew, found.contents
     keys = figures.counted(contents.message_keys.estimate, "key")
     if skew is not None and skew.messages:
-        yield _bars("Hottest sub-keys", skew.hottest, "of all sub-messages")
+        yield _bars("hottest sub-keys", skew.hottest, "of all sub-messages")
         if any(kind.name != UNKNOWN for kind in skew.kinds):
-            yield _bars("Kinds of sub-messages", skew.kinds, "of all sub-messages")
-    yield _bars("Hottest message keys", contents.hottest_keys, f"{keys} in what was read")
+            yield _bars("kinds of sub-messages", skew.kinds, "of all sub-messages")
+    yield _bars("hottest message keys", contents.hottest_keys, f"{keys} in what was read")
 
 
 def _bars(title: str, shares: Sequence[Share], note: str) -> Section:
@@ -352,15 +337,8 @@ def _bars(title: str, shares: Sequence[Share], note: str) -> Section:
     shown = [s for s in shares if s.share >= LEAST_SHOWN and s.low > 0]
     if not shown:
         return section("")
-    rows = tuple(
-        (
-            figures.shorten(s.name, BAR_NAME_WIDTH),
-            s.share,
-            f"{figures.share(s.share)}  {_interval(s)}",
-        )
-        for s in shown
-    )
-    return section("", Bars(title, rows, note, 1.0 if shown[0].share > 0.2 else None))
+    rows = [(_short(s.name), s.share, f"{figures.share(s.share)}  {_interval(s)}") for s in shown]
+    return section("", bars(title, note, rows))
 
 
 def _interval(share: Share) -> str:
