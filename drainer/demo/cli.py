@@ -11,11 +11,12 @@ from drainer.cli.connecting import Kafka, connect
 from drainer.cli.groups import command, only, option
 from drainer.cli.values import parse_concurrency
 from drainer.demo.emergency import CONCURRENCY, MESSAGES, UPDATE_S
-from drainer.demo.recording import RecordingTerminal
 from drainer.demo.story import Demo, Size, perform
 from drainer.kafka.settings import ClientSettings
 from drainer.policy.concurrency import Concurrency
 from drainer.view.terminal import Terminal
+
+COLUMNS = 100  # of a picture
 
 
 @command
@@ -62,7 +63,7 @@ def demo(
     Example: `drainer demo`
     """
     if record:
-        terminal = RecordingTerminal(json=terminal.json, quiet=terminal.quiet, debug=terminal.debug)
+        terminal = Terminal(terminal.json, terminal.quiet, width=COLUMNS, record=True)
     with TemporaryDirectory(prefix="drainer-demo-") as folder:
         servers = kafka.bootstrap_server or sandbox.up(say=terminal.say).bootstrap_servers
         settings = ClientSettings.load(servers)
@@ -70,5 +71,5 @@ def demo(
         story = Demo(settings, Path(folder), size)
         with connect(settings) as cluster:
             perform(terminal, story, cluster)
-        if isinstance(terminal, RecordingTerminal) and record:
-            terminal.save_svg(record, "drainer demo")
+        if record:
+            terminal.console.save_svg(str(record), title="drainer demo")

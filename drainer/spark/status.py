@@ -10,8 +10,8 @@ from typing import Any
 from drainer.core.codec import builtins
 from drainer.engine.status import Metric, Row, Status
 from drainer.view import figures
+from drainer.view.layout import Pieces
 from drainer.view.page import Tone
-from drainer.view.panel import Pieces
 from drainer.view.progress import reading_capped_by
 
 ENDED = "ended"  # of a task

@@ -23,15 +23,16 @@ STYLES: dict[str, Style] = {
     Tone.HINT: Style.parse("bold cyan"),
     Tone.QUIET: QUIET_STYLE,
 }
+Pieces = list[tuple[str, str]]  # texts of a line, each with its tone
 _BAR = 24  # characters of one in a table
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
-def words(*pieces: str | tuple[str, str]) -> Text:
+def words(*texts: str | tuple[str, str]) -> Text:
     """A line of texts, each in its tone, with only what can be seen."""
     line = Text()
-    for piece in pieces:
-        text, tone = (piece, Tone.PLAIN) if isinstance(piece, str) else piece
+    for each in texts:
+        text, tone = (each, Tone.PLAIN) if isinstance(each, str) else each
         line.append(printable(text), STYLES[tone])
     return line
 
@@ -70,12 +71,17 @@ def lay_out(item: Item) -> Iterator[RenderableType]:
         case Line():
             yield Text("  ").append_text(sentence(item)) if item.mark else sentence(item)
         case Field():
-            label = (f"  {item.label:<13} ", Tone.QUIET)
-            yield words(label, (item.value, item.tone), _note(item.note))
+            yield words(*pieces(item))
             for line in item.lines:
                 yield words((f"    {line}", Tone.QUIET))
         case Table():
             yield from _table(item)
+
+
+def pieces(field: Field) -> Pieces:
+    """The label, the value and the note of a field."""
+    label = (f"  {field.label:<13} ", Tone.QUIET)
+    return [label, (field.value, field.tone), _note(field.note)]
 
 
 def is_urgent(item: Item) -> bool:

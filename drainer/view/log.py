@@ -14,18 +14,17 @@ from contextlib import contextmanager, redirect_stderr
 from datetime import UTC, datetime
 from typing import Any, TextIO, cast
 
-from pythonjsonlogger.core import BaseJsonFormatter, LogData
 from rich.console import Console, RenderableType
 
 from drainer.escape import json_text
 from drainer.view.layout import safe
 from drainer.view.page import Page, Tone
-from drainer.view.streams import StandIn
+from drainer.view.streams import LineStream
 from drainer.view.terminal import Terminal
 
 OURS = "drainer"  # the name of the terminal's logger, and above those of other packages
 _LEVELS = {Tone.WARN: logging.WARNING, Tone.BAD: logging.ERROR}
-LINE_MOST = 16_384  # characters of what a handler prints without a newline
+_OF_LOGGING = vars(logging.makeLogRecord({})).keys() | {"message", "asctime"}
 
 
 class LogTerminal(Terminal):
@@ -87,7 +86,13 @@ def logging_as_json(
     logger = logging.Logger(OURS, logging.WARNING if quiet else logging.INFO)
     logger.addHandler(handler)
     others = (logging.getLogger(), logging.getLogger(OURS))
-    printed = _Printed(stream, logger)
+
+    def log_printed(lines: str) -> None:
+        for line in lines.split("\n"):
+            if line.strip():
+                logger.info({"event": "output", "message": line})
+
+    printed = LineStream(stream, log_printed)
     for other in others:
         other.addHandler(handler)
     try:
@@ -105,56 +110,23 @@ class _Handler(logging.StreamHandler[TextIO]):
         """A drain outlives the one who was reading its log."""
 
 
-class _Formatter(BaseJsonFormatter):
+class _Formatter(logging.Formatter):
     """``time``, ``level``, ``event`` and ``message`` first, then the fields of the event."""
 
-    def __init__(self) -> None:
-        super().__init__(["levelname", "message", "name"])
-
-    def add_fields(
-        self, log_data: LogData, record: logging.LogRecord, message_dict: dict[str, Any]
-    ) -> None:
-        super().add_fields(log_data, record, message_dict)
-        told = dict(log_data)
-        name = told.pop("name")
+    def format(self, record: logging.LogRecord) -> str:
         created = datetime.fromtimestamp(record.created, UTC)
-        log_data.clear()
-        log_data["time"] = created.isoformat(timespec="milliseconds")
-        log_data["level"] = told.pop("levelname").lower()
-        if name == OURS:
-            log_data["event"] = told.pop("event")
-        elif name.startswith(f"{OURS}."):
-            log_data["event"] = name.removeprefix(f"{OURS}.")
-        else:
-            log_data |= {"event": "log", "logger": name}
-        log_data["message"] = told.pop("message")
-        for field, value in told.items():  # an extra of somebody else's takes none of ours
-            log_data.setdefault(field, value)
-
-    def jsonify_log_record(self, log_data: LogData) -> str:
-        return json_text(log_data)
-
-
-class _Printed(StandIn):
-    """Takes what is printed, and gives it to the log line by line."""
-
-    def __init__(self, real: TextIO, logger: logging.Logger) -> None:
-        super().__init__(real)
-        self._logger = logger
-        self._begun = ""
-
-    def write(self, text: str) -> int:
-        with self._lock:
-            *lines, self._begun = (self._begun + text).split("\n")
-            if len(self._begun) > LINE_MOST:
-                lines.append(self._begun)
-                self._begun = ""
-        for line in lines:
-            if line.strip():
-                self._logger.info({"event": "output", "message": line})
-        return len(text)
-
-    def rest(self) -> None:
-        """What was begun is a line as well, at the end."""
-        if self._begun:
-            self.write("\n")
+        line: dict[str, object] = {
+            "time": created.isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+        }
+        if record.name == OURS and isinstance(record.msg, dict):
+            return json_text(line | record.msg)
+        below = record.name.removeprefix(f"{OURS}.")
+        line["event"] = "log" if below == record.name else below
+        line["logger"] = record.name
+        line["message"] = record.getMessage()
+        if record.exc_info:
+            line["exc_info"] = self.formatException(record.exc_info)
+        taken = _OF_LOGGING | line.keys()  # an extra of a handler's takes none of ours
+        extra = {name: value for name, value in vars(record).items() if name not in taken}
+        return json_text(line | extra)

@@ -1,8 +1,4 @@
-"""One frame of the live view: a status laid out for a screen.
-
-It makes rich's segments itself: a grid of tables costs five times as much to measure and lay out,
-and the frame is drawn by the thread that the drain runs on.
-"""
+"""One frame of the live view: a status laid out for a screen."""
 
 from __future__ import annotations
 
@@ -16,17 +12,13 @@ from rich.segment import Segment
 from drainer.engine.status import PartitionStatus, Status
 from drainer.escape import printable
 from drainer.view import figures
-from drainer.view.layout import STYLES
-from drainer.view.page import OK, Field, Tone
+from drainer.view.layout import STYLES, Pieces, pieces
+from drainer.view.page import Field, Tone
 from drainer.view.progress import facts, finished, share_finished, warnings
 
 PARTITIONS_SHOWN = 8
-FEW_PARTITIONS = 2  # beside tasks
+FEW_PARTITIONS = 2  # beside tasks, which say more
 _WIDEST = 110  # columns; lines longer than this tire the eye
-_LABEL = 15
-
-Piece = tuple[str, str]  # a text and its tone
-Pieces = list[Piece]  # of a line
 
 
 class StatusPanel:
@@ -38,8 +30,9 @@ class StatusPanel:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = min(options.max_width, _WIDEST)
         for line in lay_out(self._status, width, options.size.height - 1):
-            pieces = [Segment(text, STYLES[tone]) for text, tone in line]
-            yield from Segment.adjust_line_length(pieces, width, pad=False)
+            # Texts of rich's would be measured and wrapped, by the thread that the drain runs on.
+            segments = [Segment(printable(text), STYLES[tone]) for text, tone in line]
+            yield from Segment.adjust_line_length(segments, width, pad=False)
             yield Segment.line()
 
 
@@ -47,25 +40,23 @@ def lay_out(status: Status, width: int, height: int) -> list[Pieces]:
     """The lines of a frame, at most ``height`` of them; what matters most comes first."""
     lines = [_title(status, width), _total(status, width)]
     lines += [[(f"! {text}", tone)] for _, text, tone in warnings(status)]
-    age = f"written {figures.duration(status.plan_age_s)} ago"
-    lines += [[], *map(_field, (*facts(status), Field("plan", status.plan_path, age)))]
-    room = height - len(lines) - 3  # a blank, a heading and "and N more"
-    if status.engine is not None and room > 0:
-        # These tell more than partitions do, of which a few are enough then.
-        few = min(len(status.partitions), FEW_PARTITIONS) + 2
-        if rows := status.engine.rows(max(1, room - few)):
+    plan = Field("plan", status.plan_path, f"written {figures.duration(status.plan_age_s)} ago")
+    lines += [[], *map(pieces, (*facts(status), plan))]
+    if status.engine is not None:
+        room = height - len(lines) - FEW_PARTITIONS - 5  # two blanks and headings, "and N more"
+        if room > 0 and (rows := status.engine.rows(room)):
             lines += [[], *rows]
-            room = height - len(lines) - 3
+    room = height - len(lines) - 3  # a blank, a heading and "and N more"
     if status.partitions and room > 0:
         lines += [[], *_partitions(status.partitions, width, min(room, PARTITIONS_SHOWN))]
-    return [[(printable(text), tone) for text, tone in line] for line in lines[:height]]
+    return lines[:height]
 
 
 def _title(status: Status, width: int) -> Pieces:
     left = f"Draining {status.topic} for group {status.group}"
     right = f"{figures.duration(status.elapsed_s)} so far"
     gap = max(2, width - len(right))
-    return [(set_cell_size(left, gap - 2), Tone.STRONG), ("  ", Tone.PLAIN), (right, Tone.QUIET)]
+    return [(set_cell_size(left, gap), Tone.STRONG), (right, Tone.QUIET)]
 
 
 def _total(status: Status, width: int) -> Pieces:
@@ -75,48 +66,34 @@ def _total(status: Status, width: int) -> Pieces:
     return [*_bar(share, width - len(text)), (text, Tone.STRONG)]
 
 
-def _field(field: Field) -> Pieces:
-    note = f"   {field.note}" if field.note else ""
-    return [
-        (field.label.ljust(_LABEL), Tone.QUIET),
-        (field.value, field.tone),
-        (note, Tone.QUIET),
-    ]
-
-
 def _partitions(partitions: Sequence[PartitionStatus], width: int, room: int) -> Iterator[Pieces]:
     shown: Sequence[PartitionStatus] = partitions
     if len(partitions) > room:
         worst = nlargest(room, partitions, key=lambda part: part.end - part.start - finished(part))
         shown = sorted(worst, key=lambda part: part.partition)  # rows that don't change places
+    shares = [share_finished((part,)) for part in shown]
     rows = [
-        ("partition", "watermark", "committed", "end"),
-        *(
-            (
-                str(part.partition),
-                str(part.watermark),
-                figures.offset(part.committed),
-                str(part.end),
-            )
-            for part in shown
-        ),
+        (
+            str(part.partition),
+            str(part.watermark),
+            figures.offset(part.committed),
+            str(part.end),
+            figures.percent(share),
+        )
+        for part, share in zip(shown, shares, strict=True)
     ]
-    heading, *cells = figures.aligned(rows)
-    bar = width - sum(map(len, heading)) - 2 * len(heading) - 8
-    yield [(heading[0] + " " * max(0, bar + 10) + "  ".join(heading[1:]), Tone.QUIET)]
-    for part, row in zip(shown, cells, strict=True):
-        share = share_finished((part,))
-        done = (OK, Tone.GOOD) if share >= 1 else (figures.percent(share), Tone.PLAIN)
-        yield [
-            (row[0] + "  ", Tone.PLAIN),
-            *_bar(share, bar - 2),
-            (f"  {done[0]:>6}  ", done[1]),
-            ("  ".join(row[1:]), Tone.PLAIN),
-        ]
+    heading, *lines = map("  ".join, figures.aligned([_HEADING, *rows]))
+    yield [(heading, Tone.QUIET)]
+    for line, share in zip(lines, shares, strict=True):
+        yield [(f"{line}  ", Tone.PLAIN), *_bar(share, width - len(line) - 2)]
     more = len(partitions) - len(shown)
     if more:
         complete = sum(part.complete for part in partitions)
-        yield [(f"and {more:,} more, {complete:,} of {len(partitions):,} complete", Tone.QUIET)]
+        text = f"and {more:,} more, {complete:,} of {len(partitions):,} complete"
+        yield [(text, Tone.QUIET)]
+
+
+_HEADING = ("partition", "watermark", "committed", "end", "done")
 
 
 def _bar(share: float, width: int) -> Pieces:

@@ -14,12 +14,15 @@ import os
 import select
 import sys
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 from drainer.escape import UNENCODABLE
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+
+LINE_MOST = 16_384  # characters of what a handler prints without a newline
 
 
 class SafeStream(io.RawIOBase):
@@ -53,12 +56,31 @@ class SafeStream(io.RawIOBase):
                 return memoryview(data).nbytes
 
 
-class StandIn(io.TextIOBase):
-    """Takes the place of a text stream while a view runs. A child process gets the real one."""
+class LineStream(io.TextIOBase):
+    """Takes the place of a text stream while a view runs, and gives whole lines to ``take``, on the
+    thread that wrote them. A child process gets the real stream.
 
-    def __init__(self, real: TextIO) -> None:
+    ``rest`` ends a line that was begun; one longer than ``LINE_MOST`` is ended at once.
+    """
+
+    def __init__(self, real: TextIO, take: Callable[[str], None]) -> None:
         self._real = real
+        self._take = take
         self._lock = threading.Lock()
+        self._begun = ""
+
+    def write(self, text: str) -> int:
+        with self._lock:
+            lines, end, self._begun = (self._begun + text).rpartition("\n")
+            if len(self._begun) > LINE_MOST:
+                lines, end, self._begun = f"{lines}{end}{self._begun}", "\n", ""
+        if end:
+            self._take(lines + end)
+        return len(text)
+
+    def rest(self) -> None:
+        if self._begun:
+            self.write("\n")
 
     def writable(self) -> bool:
         return True

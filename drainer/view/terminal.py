@@ -40,10 +40,9 @@ class Terminal:
     one line of what can be seen, whatever is in it.
 
     ``json`` tells the views that data is wanted on stdout; ``debug`` adds tracebacks to ``fail``.
+    With ``record`` the console keeps what it showed, for a picture; then nothing is redrawn.
     The streams are those of the process unless given: they take everything (view/streams.py).
     """
-
-    is_recorded = False
 
     def __init__(
         self,
@@ -56,6 +55,7 @@ class Terminal:
         stderr: TextIO | None = None,
         width: int | None = None,
         height: int | None = None,
+        record: bool = False,
     ) -> None:
         self.json = json
         self.quiet = quiet
@@ -71,6 +71,7 @@ class Terminal:
             markup=False,
             emoji=False,
             highlight=False,
+            record=record,
         )
 
     @property
@@ -81,7 +82,11 @@ class Terminal:
     @property
     def is_live(self) -> bool:
         """Whether stderr can be redrawn in place; FORCE_COLOR does not make a pipe a screen."""
-        return _is_tty(self._stderr) and self.console.is_interactive
+        return _is_tty(self._stderr) and self.console.is_interactive and not self.is_recorded
+
+    @property
+    def is_recorded(self) -> bool:
+        return self.console.record
 
     @property
     def shares_screen(self) -> bool:
@@ -212,9 +217,6 @@ class Terminal:
             endless = self.console.options.update(max_width=10_000)
             renderable.width = Measurement.get(self.console, endless, renderable).maximum
         self.console.print(renderable, soft_wrap=True)
-
-    def keep(self, renderable: RenderableType) -> None:
-        """What a recording is to have and the screen shows already: a live view's last frame."""
 
 
 def _is_tty(stream: TextIO | None) -> bool:

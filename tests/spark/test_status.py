@@ -38,7 +38,7 @@ def rows(lines: list[str], count: int) -> list[str]:
 def test_a_frame_says_which_wave_it_is_and_what_each_task_does() -> None:
     lines = frame(on_spark(2))
 
-    assert "wave           3 of ~12, for 42s, the next one is read meanwhile" in lines
+    assert "  wave          3 of ~12, for 42s, the next one is read meanwhile" in lines
     behind, other = rows(lines, 2)
     assert behind.split(maxsplit=6)[:6] == ["1/2", "handling", "121", "700", "46,000", "2,400"]
     assert behind.endswith("straggler, attempt 2, silent 7.2s")
