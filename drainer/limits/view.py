@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
-
-from rich.live import Live
-from rich.text import Text
 
 from drainer.limits.measure import PreparedLimits
 from drainer.limits.search.boundary import Boundary, Limits, LimitSettings
 from drainer.limits.search.trial import End, Point, Signals, Trial, Verdict
 from drainer.limits.trials import USUAL_TRIALS, LimitsStatus
 from drainer.view import figures
-from drainer.view.layout import safe
+from drainer.view.live import RunningLine
 from drainer.view.page import (
     BAD,
     OK,
@@ -35,7 +30,6 @@ from drainer.view.terminal import Terminal
 
 NAMES_SHOWN = 4
 SURROUNDINGS_S = 6.0  # of a trial: clients connect, brokers come to rest
-FRAME_S = 0.2
 
 _VERDICTS = {
     Verdict.SAFE: Cell(f"{OK} safe", Tone.GOOD),
@@ -151,43 +145,20 @@ def show_leftovers(terminal: Terminal, own: tuple[str, ...], in_use: tuple[str, 
         terminal.warn(f"{name} is written to now by another run: it is left alone")
 
 
-class SearchView(AbstractContextManager["SearchView"]):
-    """A line for each trial and each boundary, and on a screen one of what runs now below them.
-
-    That is drawn when ``update`` is called, or left out rather than wait for a terminal that is
-    held: whoever waits there can't stop the traffic. Lines come while nothing runs.
-    """
+class SearchView(RunningLine):
+    """A line for each trial and each boundary, and on a screen one of what runs now below them."""
 
     def __init__(self, terminal: Terminal, known: Limits) -> None:
-        self._terminal = terminal
+        super().__init__(terminal)
         self._trials = len(known.trials)
         self._boundaries = len(known.boundaries)
-        self._live: Live | None = None
-        self._due_s = 0.0
-
-    def __enter__(self) -> Self:
-        if self._terminal.is_live and not self._terminal.quiet:
-            self._live = Live(
-                console=self._terminal.console,
-                auto_refresh=False,
-                redirect_stdout=False,
-                redirect_stderr=False,
-                transient=True,
-            )
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
 
     def update(self, status: LimitsStatus) -> None:
-        """Writes what is new, and draws what runs a few times a second."""
+        """Writes what is new while nothing runs, and else draws what runs."""
         if status.point is None:
             self._write(status)
-        elif self._live is not None and status.elapsed_s >= self._due_s and self._terminal.is_ready:
-            self._due_s = status.elapsed_s + FRAME_S
-            self._live.update(_running(status, status.point), refresh=True)
+        else:
+            self.draw(_running(status, status.point))
 
     def _write(self, status: LimitsStatus) -> None:
         took, left = figures.duration(status.elapsed_s), figures.duration(status.left_s)
@@ -201,7 +172,7 @@ class SearchView(AbstractContextManager["SearchView"]):
         self._boundaries = len(status.limits.boundaries)
 
 
-def _running(status: LimitsStatus, point: Point) -> Text:
+def _running(status: LimitsStatus, point: Point) -> str:
     words = [_point_words(point), status.phase]
     found, pace = status.found, status.limits.point(status.message_bytes, 1).pace
     if found is not None and found.overloaded is not None:
@@ -211,9 +182,7 @@ def _running(status: LimitsStatus, point: Point) -> Text:
         baseline_ms = status.limits.baseline.get(status.message_bytes)
         words.append(signal_words(status.signals, baseline_ms))
     words.append(f"about {figures.duration(status.left_s)} left")
-    shown = safe(Text("   ".join(words), no_wrap=True, overflow="ellipsis"))
-    assert isinstance(shown, Text)
-    return shown
+    return "   ".join(words)
 
 
 def _headline(limits: Limits) -> Line:

@@ -1,21 +1,25 @@
-"""The live view: a frame that is redrawn in place while the drain runs."""
+"""What is redrawn in place while something runs: the frame of a drain, or one line."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 import threading
+import time
 from typing import Self, TextIO, cast
 
 from rich.live import Live
 from rich.segment import Segment, Segments
+from rich.text import Text
 
 from drainer.engine.status import Status
+from drainer.escape import printable
 from drainer.view.lines import LineView
 from drainer.view.panel import StatusPanel
 from drainer.view.streams import LineStream
 from drainer.view.terminal import Terminal
 
+FRAME_S = 0.2  # between two drawings of a running line
 HELD_MOST = 1 << 20  # characters that handlers printed since the last frame
 
 
@@ -41,12 +45,7 @@ class LiveView:
     def __enter__(self) -> Self:
         if not self._terminal.is_live:
             return self
-        self._live = Live(
-            console=self._terminal.console,
-            auto_refresh=False,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
+        self._live = _live(self._terminal)
         stream = LineStream(sys.stderr, self._hold)
         self._streams.callback(stream.rest)
         # Typeshed wants a TextIO; nothing that prints needs more than what a LineStream has.
@@ -88,6 +87,52 @@ class LiveView:
         if held:
             # As it is: the measuring and wrapping of a text is too slow for a hot handler's.
             self._terminal.console.print(Segments([Segment(held)]), crop=False, end="")
+
+
+class RunningLine:
+    """A context manager: one line that is redrawn in place on a screen, and gone at the end.
+
+    Elsewhere ``draw`` says the line each ``every_s`` seconds; with None it says nothing. A line is
+    left out rather than wait for a terminal that is held.
+    """
+
+    def __init__(self, terminal: Terminal, every_s: float | None = None) -> None:
+        self._terminal = terminal
+        self._every_s = every_s
+        self._due_s = time.monotonic() + (every_s or 0.0)
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        if self._terminal.is_live and not self._terminal.quiet:
+            self._live = _live(self._terminal, transient=True)
+            self._live.start()
+            self._every_s, self._due_s = FRAME_S, 0.0
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def draw(self, text: str) -> None:
+        """Shows this, if it is time."""
+        if self._every_s is None or time.monotonic() < self._due_s or not self._terminal.is_ready:
+            return
+        self._due_s = time.monotonic() + self._every_s
+        if self._live is None:
+            self._terminal.say(text)
+        else:
+            line = Text(printable(text), no_wrap=True, overflow="ellipsis")
+            self._live.update(line, refresh=True)
+
+
+def _live(terminal: Terminal, *, transient: bool = False) -> Live:
+    return Live(
+        console=terminal.console,
+        auto_refresh=False,
+        redirect_stdout=False,
+        redirect_stderr=False,
+        transient=transient,
+    )
 
 
 ProgressView = LineView | LiveView

@@ -14,7 +14,7 @@ import pytest
 from drainer.core.latency import Latency
 from drainer.core.progress import Counts
 from drainer.engine.status import CapStatus, FailureStatus, RuleStatus, Status
-from drainer.view.live import HELD_MOST, LiveView, progress_view
+from drainer.view.live import HELD_MOST, LiveView, RunningLine, progress_view
 from drainer.view.panel import lay_out
 from drainer.view.progress import limit, share_finished
 from drainer.view.terminal import Terminal
@@ -186,6 +186,16 @@ def test_a_recording_has_the_last_frame_only() -> None:
         view.update(samples.status(elapsed_s=1.0))
         view.update(samples.status(elapsed_s=77.0))
     assert terminal.console.export_text().count("so far") == 1
+
+
+def test_a_running_line_is_redrawn_on_a_screen_and_said_seldom_elsewhere() -> None:
+    screen, err = on_screen()
+    piped, _, said = samples.terminal()
+    for terminal, every_s in ((screen, None), (piped, 0.0), (piped, None), (piped, 60.0)):
+        with RunningLine(terminal, every_s) as line:
+            line.draw("reading\x1b[2J")
+    assert said.getvalue() == "reading\\x1b[2J\n"
+    assert "reading\\x1b[2J" in err.getvalue()
 
 
 def test_what_a_handler_prints_appears_above_the_frame() -> None:

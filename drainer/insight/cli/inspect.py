@@ -19,14 +19,17 @@ from drainer.insight.view.inspect import (
     inspection_page,
     show_rules_asked,
 )
-from drainer.insight.view.reading import ReadingView
 from drainer.loader import load_handler
 from drainer.operations.start import Request
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.spark.settings import EVERY_CORE, SparkLook, java_for_spark
+from drainer.view import figures
+from drainer.view.live import RunningLine
 from drainer.view.preview import show_cap
 from drainer.view.report.file import write_page
 from drainer.view.terminal import Terminal
+
+READING_S = 5.0  # between two lines that say how far it is, where nothing is redrawn
 
 
 @options("What to drain")
@@ -153,8 +156,12 @@ def inspect(
         survey_all = partial(
             survey_in_session, spark, connection, look, terminal.say, verbose=terminal.debug
         )
-    with connect(settings) as cluster, ReadingView(terminal) as view:
-        found = look_at(cluster, look, view.update, survey_all)
+    with connect(settings) as cluster, RunningLine(terminal, READING_S) as line:
+
+        def show(read: int, of: int) -> None:
+            line.draw(f"reading: {figures.count(read)} of {figures.counted(of, 'offset')}")
+
+        found = look_at(cluster, look, show, survey_all)
         seconds = None
         if question.latency is not None and look.handler is not None and found.messages:
             request = Request(
