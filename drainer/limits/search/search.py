@@ -11,8 +11,9 @@ Watson and Pelli, 1983; QUEST+ tries what is expected to tell the most).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from math import exp, log, sqrt
+from math import exp, log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,6 @@ SAFE_SURE = 0.35  # of it being above what is called safe, at least
 OUTSIDE = 0.025  # on either side of the interval that is reported
 FINE = 4  # places to a precision
 PRECISION_LEAST, PRECISION_MOST = 0.01, 0.5  # with less, chance decides in any case
-CLIENTS_LEAST, CLIENTS_MOST = 2, 4  # such verdicts before they are believed, and are enough
 UNCLEAR_MOST = 4  # in a row
 
 _NONE, _BEYOND = 0.02, 0.05  # before anything is known: not one is safe, all are
@@ -42,7 +42,8 @@ class Search:
     ``known`` are trials of an earlier run, (producers, verdict) in their order: taken again, they
     bring the search to where it was. ``most`` is tried only when all that is below looks safe: to
     overload brokers many times over tells nothing that less would not, and takes them long to get
-    over. Raises ValueError for numbers that make no search.
+    over. Where clients are the bottleneck it finds what they can do, as a lower bound: too many for
+    them count as too many. Raises ValueError for numbers that make no search.
     """
 
     def __init__(
@@ -76,20 +77,16 @@ class Search:
         if self._end() is not End.OPEN:
             return None
         tells = _entropy(self._expected @ self._chances) - self._unsure @ self._chances
-        chosen = int(self._asks[int(np.argmax(tells))])
-        ceiling = self._ceiling()
-        if ceiling is None or chosen < self._reach(ceiling):
-            return chosen
-        return self._reach(ceiling)
+        return int(self._asks[int(np.argmax(tells))])
 
     def take(self, producers: int, verdict: Verdict) -> None:
         """Takes in what a trial of that many showed. Raises ValueError outside [0, most]."""
         if not 0 <= producers <= self.most:
             raise ValueError(f"{producers} producers are not within 0 to {self.most}")
         self._trials.append((producers, verdict))
-        if producers and verdict in (Verdict.SAFE, Verdict.OVERLOADED):
+        if producers and verdict is not Verdict.UNCLEAR:
             overloads = self._overloads(np.array(log(producers)))
-            fits = overloads if verdict is Verdict.OVERLOADED else 1 - overloads
+            fits = 1 - overloads if verdict is Verdict.SAFE else overloads
             self._chances = self._chances * fits
             self._chances /= self._chances.sum()
 
@@ -103,6 +100,7 @@ class Search:
         low = float(self._asks[first - 1]) if first else 0.0
         anywhere = end in (End.MOST, End.CLIENTS) or last == len(self._asks)
         high = None if anywhere else max(float(self._asks[last]), safe)
+        overloaded = None if end is End.CLIENTS else overloaded
         return Found(safe, overloaded, min(low, safe), high, len(self._trials), end)
 
     def _before_all(self) -> Shares:
@@ -121,31 +119,27 @@ class Search:
     def _end(self) -> End:
         safe, overloaded = self._edges()
         narrow = overloaded is not None and overloaded - safe <= max(1, self.precision * safe)
+        clients = (overloaded, Verdict.CLIENTS) in self._trials
         if narrow and self._near(safe) >= SURE:
-            return End.NARROW if safe else End.NONE
+            return End.CLIENTS if clients else End.NARROW if safe else End.NONE
         if safe == self.most and self._chances[-1] >= SURE:
             return End.MOST
-        if self._clients_end_it(safe, overloaded):
-            return End.CLIENTS
         last = [verdict for _, verdict in self._trials[-UNCLEAR_MOST:]]
         if last == [Verdict.UNCLEAR] * UNCLEAR_MOST:
             return End.UNCLEAR
-        return End.OPEN if len(self._trials) < self.trials_most else End.TRIALS
+        if len(self._trials) < self.trials_most:
+            return End.OPEN
+        return End.CLIENTS if clients else End.TRIALS
 
     def _edges(self) -> tuple[int, int | None]:
-        """The number that counts as safe, and the fewest above it that were overloaded."""
-        times = self._trials.count
-        likely = [
-            n
-            for n in self._that(Verdict.SAFE)
-            if self._above(n) >= SAFE_SURE
-            and times((n, Verdict.SAFE)) >= times((n, Verdict.OVERLOADED))
-        ]
+        """The number that counts as safe, and the fewest above it that were too many."""
+        well = Counter(n for n, verdict in self._trials if verdict is Verdict.SAFE)
+        badly = Counter(
+            n for n, verdict in self._trials if verdict in (Verdict.OVERLOADED, Verdict.CLIENTS)
+        )
+        likely = [n for n in well if self._above(n) >= SAFE_SURE and well[n] >= badly[n]]
         safe = max(likely, key=lambda n: (self._near(n), n), default=0)
-        return safe, min((n for n in self._that(Verdict.OVERLOADED) if n > safe), default=None)
-
-    def _that(self, verdict: Verdict) -> set[int]:
-        return {producers for producers, found in self._trials if found is verdict}
+        return safe, min((n for n in badly if n > safe), default=None)
 
     def _above(self, producers: int) -> float:
         """How likely the boundary is above as many."""
@@ -161,40 +155,6 @@ class Search:
         near[min(int(np.searchsorted(self._asks, producers)) + 1, len(near) - 1)] = True
         near[-1] = False  # it has no place there
         return float(self._chances[near].sum())
-
-    # Clients that are the bottleneck: nothing is known of as many producers or more.
-
-    def _ceiling(self) -> int | None:
-        """The fewest that clients could not do; None when they have done as many since."""
-        least: int | None = None
-        for producers, verdict in self._trials:
-            if verdict is Verdict.CLIENTS:
-                least = producers if least is None else min(least, producers)
-            elif verdict is not Verdict.UNCLEAR and least is not None and producers >= least:
-                least = None
-        return least
-
-    def _reach(self, ceiling: int) -> int:
-        """What to try of clients that failed at a number: half-way to what they can do.
-
-        Having come near, they are asked once more for what they failed at: it may have been chance.
-        """
-        done = max((n for n in self._that(Verdict.SAFE) if n < ceiling), default=1)
-        between = round(sqrt(done * ceiling))
-        once = self._trials.count((ceiling, Verdict.CLIENTS)) == 1
-        if (once and ceiling <= 2 * done) or not done < between < ceiling:
-            return ceiling
-        return between
-
-    def _clients_end_it(self, safe: int, overloaded: int | None) -> bool:
-        failed = sum(verdict is Verdict.CLIENTS for _, verdict in self._trials)
-        ceiling = self._ceiling()
-        if ceiling is None or failed < CLIENTS_LEAST:
-            return False
-        if overloaded is not None and overloaded <= ceiling:
-            return False
-        close = ceiling - safe <= max(1, 2 * self.precision * ceiling)
-        return close or failed >= CLIENTS_MOST or len(self._trials) >= self.trials_most
 
 
 def _places(most: int, step: float) -> NDArray[np.int64]:
