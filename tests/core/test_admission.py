@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -110,15 +109,6 @@ class Setting:
         sub = self.admission.take()
         assert sub is not None
         return sub
-
-
-def test_a_rate_lets_through_what_it_may_and_says_when_to_ask_again() -> None:
-    setting = Setting(rate=10.0, lanes=3)
-    setting.take()
-    assert (setting.admission.ready, setting.admission.take()) == (0, None)
-    assert setting.admission.next_at_s == pytest.approx(0.1)
-    setting.now_s = 0.1
-    setting.take()
 
 
 def test_when_all_lanes_wait_for_a_retry_the_first_of_those_is_the_probe() -> None:

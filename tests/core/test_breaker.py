@@ -27,14 +27,6 @@ def probed(breaker: Breaker) -> SubMessage:
     return probe
 
 
-def test_failures_among_enough_successes_do_not_open_it() -> None:
-    breaker = Breaker()
-    enough = int(FAILURES / SHARE) - FAILURES + 5
-    for number in range(10 * FAILURES):
-        breaker.failed(SubMessage(), number * enough // FAILURES, 999, 0.0)
-    assert not breaker.open
-
-
 def test_one_probe_at_a_time() -> None:
     breaker = opened()
     probe = probed(breaker)

@@ -84,22 +84,6 @@ def test_neighbours_in_the_lane_of_a_partition_are_folded_only_within_a_sub_key(
     assert taken(bundler).subs[0].payload == [2, 3]
 
 
-def test_a_folded_one_that_fails_is_folded_in_halves() -> None:
-    dispatcher = delivered("a", "a", "a", "a", "a")
-    bundler = Bundler(dispatcher, Bundling(joined))
-
-    bundle = taken(bundler)
-    assert bundle.subs[0].payload == [0, 1, 2, 3, 4]
-    retry(dispatcher, bundler, bundle)
-
-    found = []
-    while (bundle := bundler.take()) is not None:  # type: ignore[assignment]
-        found.append(bundle.subs[0].payload)
-        assert bundle.subs[0].attempt == 2
-        bundler.finish(bundle)
-    assert found == [[0, 1, 2], [3, 4]]
-
-
 @pytest.mark.parametrize(
     "broken",
     [

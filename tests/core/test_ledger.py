@@ -55,16 +55,6 @@ def test_a_message_is_done_when_all_of_it_is_and_dead_when_any_of_it_is(
 # --- what is written down ---
 
 
-def test_progress_tells_of_one_range_for_a_run_of_finished_messages_and_holes() -> None:
-    ledger = Ledger(0, 30)
-    deliver(ledger, 0, "stuck")
-    for offset in (1, 2, 5, 6):
-        ledger.finish(deliver(ledger, offset, "a"), 0)
-    ledger.reach(9)
-
-    assert ledger.progress().finished == ((1, 9),)
-
-
 # --- resuming ---
 
 

@@ -48,21 +48,16 @@ def told(expression: str, sub: SubMessage | None = None) -> bool:
 @pytest.mark.parametrize(  # docs/rules.md has more, which tests/docs tries
     ("expression", "answer"),
     [
-        ("payload.kind != 'rename'", True),
         ("payload.kind.starts_with('set')", True),
         ("payload.n == 5 and payload.n == 5.0 and payload.n > 4 and not payload.n > 5", True),
-        ("payload.flag", True),
-        ("payload.nothing == null", True),
+        ("payload.flag and payload.nothing == null", True),
         ("payload.user._id == 7", True),
         ("key == 'app-admin'", True),
         ("not barrier and index == 2", True),
         ("message.offset == 17 and message.partition == 3 and message.topic == 'orders'", True),
-        ("message.key == 'tenant'", True),
-        ("message.timestamp == d'2026-01-01'", True),
+        ("message.key == 'tenant' and message.timestamp == d'2026-01-01'", True),
         ("message.value.kind == 'rename' and message.value.big == 1000", True),
-        ("payload.n == '5'", False),
-        ("'missing' in payload", False),
-        ("message.headers.raw == 'ÿ'", False),
+        ("payload.n == '5' or 'missing' in payload or message.headers.raw == 'ÿ'", False),
         ("barrier or index == 1", False),
     ],
 )
@@ -75,11 +70,9 @@ def test_it_is_true_or_false(expression: str, answer: bool) -> None:
     [
         ("not payload.missing == 1", "no field 'missing'"),
         ("payload.missing == 1 or payload.n == 5", "no field 'missing'"),
-        ("payload.nothing.kind == 1", "no field 'kind'"),
         ("payload['missing'] == 1", "lookup"),
         ("payload.n / 0 == 1", "division by zero"),
         ("payload.kind", "'set_email'"),
-        ("index", "2"),
         ("$parse_datetime(payload.kind) < d'2026-04-01'", "datetime"),
         ("payload.kind.encode('no-such') == key", "encoding"),
     ],
@@ -93,17 +86,13 @@ class Colour(Enum):
     RED = "red"
 
 
-class Text(str):
-    __slots__ = ()
-
-
 class Thing:
     """Any object of a handler's."""
 
     common = "of the class"
 
     def __init__(self) -> None:
-        self.kind = Text("red")
+        self.kind = "red"
         self.colour = Colour.RED
         self._secret = 1
 
@@ -139,22 +128,18 @@ class Lazy(Slotted):
         raise AssertionError(f"a rule ran __getattr__ for {name}")
 
 
-Pair = namedtuple("Pair", "kind number")
-
-
 @pytest.mark.parametrize(
     "payload",
     [
         {"kind": "red"},
-        MappingProxyType({"kind": "red"}),
         b'{"kind": "red"}',
         {"kind": b"red"},
-        {"kind": Text("red")},
         {"kind": Colour.RED},
         Thing(),
         Slotted(),
         Lazy(),
-        Pair("red", 1),
+        MappingProxyType({"kind": "red"}),
+        namedtuple("Pair", "kind number")("red", 1),
     ],
     ids=lambda payload: type(payload).__name__,
 )
@@ -167,11 +152,9 @@ def test_a_field_is_found_in_whatever_holds_it(payload: Any) -> None:
 @pytest.mark.parametrize(
     ("payload", "expression"),
     [
-        (b"plain", "payload == 'plain'"),
         (b"{torn", "payload == '{torn'"),
         (b"[1, 2]", "payload == [1, 2]"),
         (b"\xff\xfe", "payload != 'x'"),
-        (7, "payload == 7"),
         ({"a": Decimal("1.50")}, "payload.a == 1.5"),
         ({"a": UUID(int=1)}, "payload.a =~ '0000.*1'"),
         ({"a": date(2026, 1, 2)}, "payload.a == d'2026-01-02'"),
@@ -196,11 +179,9 @@ def test_what_is_no_data_is_not_shown(payload: Any) -> None:
 BREAK_OUTS = [
     "payload.__class__ == 1",
     "payload['__class__'] == 1",
-    "payload.n.real == 1",
     "payload.get('kind') == 1",
     "payload() == 1",
     "message.ledger == 1",
-    "message.origin == 1",
     "$split.__globals__ == index",
     "payload.kind.encode.func == 1",
     "$filter(payload.kind.encode, ['no-such']) == []",
@@ -233,12 +214,9 @@ def test_of_an_object_only_what_it_holds_in_public_is_shown(name: str) -> None:
     [
         ("", "empty"),
         ("payload.kind = 'a'", "from character 14 on, \"= 'a'\""),
-        ("payload.kind ==", "from character 16 on"),
         ("index == 1 and paylod.x", "there is no paylod"),
-        ("$nov > 1", "there is no $nov"),
         ("true", "looks at nothing"),
         ("payload.x =~ 'a(?=b)'", "'a(?=b)' is not a regular expression of RE2"),
-        ("payload.x =~ '('", "regular expression"),
         ("{'a': 1} == payload", "a whole mapping"),
         ("b'a' in payload.x", "bytes are shown as text"),
         ("index < 'a'", "mismatch"),

@@ -39,12 +39,6 @@ def offsets_in(ranges: Iterable[Range]) -> set[int]:
 # --- counts ---
 
 
-def test_counts_are_conserved_only_when_everything_read_is_accounted_for() -> None:
-    assert Counts(10, 5, 1, 1, 3).conserved
-    assert not Counts(10, 5, 1, 1, 2).conserved
-    assert not Counts(10, 5, 1, 1, 4).conserved
-
-
 def test_settled_counts_leave_out_what_is_pending() -> None:
     settled = Counts(10, 5, 1, 1, 3).settled()
 
@@ -145,23 +139,6 @@ def test_the_checksum_is_the_same_in_every_process() -> None:
 
 
 # --- merging ---
-
-
-def test_a_part_is_dropped_once_its_message_is_finished() -> None:
-    part = Partial(2, 0, 1)
-
-    assert Progress(0, (), {3: part}).merge(Progress(0, ((3, 4),))).partial == {}
-    assert Progress(0, (), {3: part}).merge(Progress(4)).partial == {}
-    assert Progress(0, (), {3: part}).merge(Progress(3)).partial == {3: part}
-
-
-def test_the_counts_of_the_later_record_hold() -> None:
-    earlier = Progress(0, messages=Counts(1, 0, 0, 0, 1), sub_messages=Counts(2, 0, 0, 0, 2))
-    later = Progress(1, messages=Counts(1, 1), sub_messages=Counts(2, 2))
-
-    merged = earlier.merge(later)
-
-    assert (merged.messages, merged.sub_messages) == (Counts(1, 1), Counts(2, 2))
 
 
 SUBS = 4  # in each message of the records below

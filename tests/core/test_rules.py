@@ -18,7 +18,7 @@ from drainer.message import Barrier, Message, Origin, SubMessage
 from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules import rule_filter
 from drainer.policy.rules.predicate import BadExpression
-from drainer.policy.rules.rule_filter import KeyLimit, RuleFilter, limit_text
+from drainer.policy.rules.rule_filter import KeyLimit, RuleFilter
 from drainer.policy.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
 
 from .messages import message_at, take, take_all, written_and_read
@@ -56,10 +56,8 @@ def skipped(dispatcher: Dispatcher) -> dict[str, int]:
         ("app", "app"),
         (b"app", "app"),
         (b"\xff", r"b'\xff'"),
-        (17, "17"),
         (("eu", 4), "('eu', 4)"),
         (None, "None"),
-        ("", ""),
     ],
 )
 def test_a_sub_key_is_named_as_a_person_types_it(key: Hashable, typed: str) -> None:
@@ -80,17 +78,17 @@ def test_the_default_split_is_asked_about_too() -> None:
     assert dispatcher.rule_filter.undecided == {"by value": 1}
 
 
-def test_one_of_several_sub_keys_is_not_enough() -> None:
-    dispatcher = ruled_by(key_rule("a", "b"))
-    deliver(dispatcher, 0, SubMessage(keys=["a", "c"]), SubMessage(keys=["a", "b"]))
-    assert set(take_all(dispatcher)) == {"0[0]"}
-
-
-def test_a_rule_of_keys_and_an_expression_needs_both() -> None:
-    dispatcher = ruled_by(SkipRule("both", when="payload.n > 1", keys=("a",)))
+def test_a_rule_needs_all_sub_keys_and_its_expression_and_no_letter_left_alone() -> None:
+    dispatcher = ruled_by(
+        SkipRule("both", when="payload.n > 1", keys=("a", "c")),
+        SkipRule("the last", when="index == 5"),
+        selects=lambda sub: not isinstance(sub, LeftAlone),
+    )
     subs = [SubMessage("a", {"n": 2}), SubMessage("a", {"n": 1}), SubMessage("b", {"n": 2})]
-    deliver(dispatcher, 0, *subs)
-    assert set(take_all(dispatcher)) == {"0[1]", "0[2]"}
+    several = [SubMessage(payload={"n": 2}, keys=keys) for keys in (["c", "d"], ["a", "c"])]
+    deliver(dispatcher, 0, *subs, *several, LeftAlone(0, "no letter"))
+    assert set(take_all(dispatcher)) == {"0[1]", "0[2]", "0[3]"}
+    assert dispatcher.counts()[1] == Counts(6, skipped=2, pending=4)
 
 
 def test_what_can_not_be_told_goes_to_the_handler_and_is_counted() -> None:
@@ -104,34 +102,6 @@ def test_what_can_not_be_told_goes_to_the_handler_and_is_counted() -> None:
     assert skipped(dispatcher) == {"second": 1}
 
 
-def test_a_barrier_is_not_let_through_early_by_what_is_skipped_behind_it() -> None:
-    dispatcher = ruled_by(key_rule("x"))
-    deliver(dispatcher, 0, "a", "b", Barrier(), "x", "x")
-    running = take_all(dispatcher)
-    assert set(running) == {"0[0]", "0[1]"}
-    dispatcher.finish(running["0[0]"])
-    assert dispatcher.take() is None
-    dispatcher.finish(running["0[1]"])
-    assert isinstance(take(dispatcher), Barrier)
-
-
-def test_what_is_behind_a_parked_lane_is_skipped_all_the_same() -> None:
-    dispatcher = ruled_by(SkipRule("n", when="payload.n == 1"), parked=["'a'"])
-    deliver(dispatcher, 0, SubMessage("a", {"n": 1}), SubMessage("a", {"n": 2}))
-    assert dispatcher.take() is None
-    assert dispatcher.counts()[1] == Counts(2, skipped=1, pending=1)
-    assert dispatcher.resting == 1
-
-
-def test_what_is_left_alone_is_not_asked_about() -> None:
-    dispatcher = ruled_by(
-        SkipRule("all", when="index >= 0"), selects=lambda sub: not isinstance(sub, LeftAlone)
-    )
-    deliver(dispatcher, 0, LeftAlone(0, "no letter"))
-    deliver(dispatcher, 1, "a")
-    assert dispatcher.counts()[1] == Counts(2, skipped=1, pending=1)
-
-
 def test_rules_of_an_earlier_run_stay_in_the_account() -> None:
     first = ruled_by(key_rule("x"))
     deliver(first, 0, "x")
@@ -140,14 +110,6 @@ def test_rules_of_an_earlier_run_stay_in_the_account() -> None:
     none = RuleFilter(RuleSettings(), first.ruled())
     assert none.account({}).skipped_by == {"keys": 1}
     assert none.changes({}) is None
-
-
-def test_a_barrier_has_no_limit() -> None:
-    dispatcher = ruled_by(limit=1)
-    for offset in range(3):
-        deliver(dispatcher, offset, Barrier())
-        dispatcher.finish(take(dispatcher))
-    assert skipped(dispatcher) == {}
 
 
 def test_above_the_limit_a_letter_is_dead_once_it_is_safe() -> None:
@@ -253,12 +215,6 @@ def test_a_limit_with_too_many_sub_keys_halts_before_the_next_message(
     assert set(take_all(resumed)) == {"1[0]"}
 
 
-def test_long_sub_keys_are_told_apart_in_little_room() -> None:
-    texts = {limit_text("x" * 10_000 + end) for end in ("a", "b", "\udcff")}
-    assert len(texts) == 3
-    assert max(map(len, texts)) < 80
-
-
 def test_a_journal_is_told_of_the_limit_only_what_is_new() -> None:
     dispatcher = ruled_by(limit=1)
     deliver(dispatcher, 0, "a", "a")
@@ -273,13 +229,10 @@ def test_a_journal_is_told_of_the_limit_only_what_is_new() -> None:
     [
         ({"skips": []}, "the file has 'skips'"),
         ({"skip": [{"when": "barrier"}]}, r"field `name` - at `\$.skip\[0]`"),
-        ({"skip": [{"name": "", "when": "barrier"}]}, "no name"),
         ({"skip": [{"name": "a"}]}, "'a' has neither when nor keys"),
-        ({"skip": [{"name": "a", "keys": [1]}]}, r"`int` - at `\$.skip\[0].keys\[0]`"),
         ({"skip": [{"name": "a", "where": "barrier"}]}, "rule 1 has 'where'"),
         ({"skip": [{"name": "a", "keys": ["x"]}] * 2}, "two rules named 'a'"),
         ({"limit_per_key": 0}, "below one"),
-        ({"limit_per_key": "5"}, r"`str` - at `\$.limit_per_key`"),
         ({"over_limit": "drop"}, "'drop'"),
     ],
 )
