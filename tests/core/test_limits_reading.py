@@ -30,11 +30,15 @@ def report(
     reading.take(at_s, task, replace(report, **other))  # type: ignore[arg-type]
 
 
-def test_rates_of_tasks_are_added_up_and_the_slowest_group_counts() -> None:
+def test_a_window_adds_up_tasks_and_takes_the_slowest_group_and_the_busiest_process() -> None:
     reading = TrafficReading(2, 2)
     for quarter in range(41):
-        report(reading, 0, quarter / 4, 100, 90)
-        report(reading, 1, quarter / 4 + 0.1, 300, 250)
+        at_s = quarter / 4
+        # What came before the window is left out: of the first report in it that are its samples.
+        trips = (900.0,) if at_s <= 2 else (1.0, 3.0, 2.0)
+        more = {"busy_s": 0.2 * at_s, "errors": quarter, "round_trips_ms": trips}
+        report(reading, 0, at_s, 100, 90, **more, looks=1, throttled=quarter % 2)  # type: ignore[arg-type]
+        report(reading, 1, at_s + 0.1, 300, 250, busy_s=0.9 * at_s, errors=2 * quarter)
 
     seen = reading.signals(2.0, 9.0)
 
@@ -42,6 +46,24 @@ def test_rates_of_tasks_are_added_up_and_the_slowest_group_counts() -> None:
     assert seen.sent_per_s == pytest.approx(400, rel=0.01)
     assert seen.falling_behind == pytest.approx(60 / 400, rel=0.05)
     assert 6.5 <= seen.window_s <= 7.0
+    assert seen.clients_busy == pytest.approx(0.9)
+    assert seen.errors == 28 + 2 * 27
+    assert (seen.round_trip_ms, seen.throttled) == (2.0, 0.5)
+    assert reading.lag_between(1, 3) == (0, 30 + 143)
+    assert reading.lag_between(19, 20) is None
+    reading.set_caught_up()
+    assert reading.lags == (0, 0), "what a group skipped is no lag of it"
+
+
+def test_without_a_report_of_each_task_there_are_no_signals_and_none_of_other_groups() -> None:
+    reading = TrafficReading(2, 2)
+    for task, at_s in ((0, 1), (0, 2), (1, 2)):
+        report(reading, task, at_s, 100, 100)
+
+    assert reading.signals(0, 3) is None
+    assert (reading.ready(1), reading.ready(2)) == (True, False)
+    with pytest.raises(ValueError, match="2 groups"):
+        TrafficReading(1, 3).take(0, 0, QUIET)
 
 
 SENT = Point(100, 1, 100.0)
@@ -64,44 +86,32 @@ def in_bursts(until_s: float, late_at: float | None = None) -> TrafficReading:
     return reading
 
 
-def test_what_runs_is_told_when_there_is_enough_of_it() -> None:
-    reading = in_bursts(10.0)
+@pytest.mark.parametrize(
+    ("pace", "begun_s", "window_s", "falls_behind"),
+    [
+        (100.0, 9.5, None, None),  # too short to tell
+        (100.0, 6.5, 1.0, None),  # consumers fetch in bursts: they are looked at for longer
+        (100.0, 5.0, 1.0, 0.2),
+        (2.0, 6.0, None, None),  # until ten messages were sent
+        (2.0, 5.0, 5.0, 0.2),
+    ],
+)
+def test_what_runs_is_reported_when_there_is_enough_of_it(
+    pace: float, begun_s: float, window_s: float | None, falls_behind: float | None
+) -> None:
+    for late_at in (9.25, 9.5, 9.75, 10.0):
+        seen = in_bursts(10.0, late_at).running(replace(SENT, pace=pace), begun_s, 10.0)
 
-    assert reading.running(SENT, 9.5, 10.0) is None
-    just_begun = reading.running(SENT, 9.0, 10.0)
-    slow = replace(SENT, pace=2.0)
-    assert reading.running(slow, 6.0, 10.0) is None
-    of_slow = reading.running(slow, 5.0, 10.0)
-
-    assert just_begun is not None
-    assert just_begun.window_s == 1.0
-    assert of_slow is not None
-    assert of_slow.window_s == 5.0
-
-
-def test_consumers_that_fetch_in_bursts_are_looked_at_for_longer_or_not_at_all() -> None:
-    reading = in_bursts(9.75)
-
-    in_a_burst = reading.signals(9.0, 9.75)
-    running = reading.running(SENT, 5.0, 9.75)
-    begun_lately = reading.running(SENT, 6.0, 9.75)
-
-    assert in_a_burst is not None
-    assert (in_a_burst.falling_behind or 0) > 0.9
-    assert running is not None
-    assert running.falling_behind is not None
-    assert running.falling_behind < 0.2
-    assert begun_lately is not None
-    assert begun_lately.falling_behind is None
-    assert begun_lately.sent_per_s == running.sent_per_s == pytest.approx(100)
-
-
-@pytest.mark.parametrize("late_at", [9.25, 9.5, 9.75, 10.0])
-def test_one_look_that_is_late_is_not_all_that_runs(late_at: float) -> None:
-    seen = in_bursts(10.0, late_at).running(SENT, 0.0, 10.0)
-
-    assert seen is not None
-    assert seen.round_trip_ms == 2.0
+        if seen is None or window_s is None:
+            assert (seen, window_s) == (None, None)
+            continue
+        assert seen.window_s == window_s
+        assert seen.sent_per_s == pytest.approx(100)
+        assert seen.round_trip_ms == 2.0, "one look that is late is not all that runs"
+        if seen.falling_behind is None or falls_behind is None:
+            assert seen.falling_behind == falls_behind
+        else:
+            assert seen.falling_behind < falls_behind
 
 
 def test_a_task_that_tells_seldom_hides_nothing_of_what_runs() -> None:
@@ -115,66 +125,6 @@ def test_a_task_that_tells_seldom_hides_nothing_of_what_runs() -> None:
 
     assert seen is not None
     assert seen.sent_per_s == pytest.approx(400, rel=0.01)
-
-
-def test_what_a_group_skipped_is_no_lag_of_it() -> None:
-    reading = TrafficReading(1, 2)
-    report(reading, 0, 10, 100, 20)
-    assert reading.lags == (0, 800)
-
-    reading.set_caught_up()
-
-    assert reading.lags == (0, 0)
-
-
-def test_the_lag_of_a_stretch_is_told_from_its_least_to_its_most() -> None:
-    reading = TrafficReading(1, 2)
-    for second in range(5):
-        report(reading, 0, second, 100, 90)
-
-    assert reading.lag_between(1, 3) == (0, 30)
-    assert reading.lag_between(9, 10) is None
-
-
-def test_without_a_word_from_each_task_there_are_no_signals() -> None:
-    reading = TrafficReading(2, 2)
-    report(reading, 0, 1, 100, 100)
-    report(reading, 0, 2, 100, 100)
-    report(reading, 1, 2, 100, 100)
-
-    assert reading.signals(0, 3) is None
-    assert not reading.ready(2)
-    assert reading.ready(1)
-
-
-def test_samples_of_the_time_before_the_window_are_left_out() -> None:
-    reading = TrafficReading(1, 2)
-    for second, trips in enumerate([(900.0,), (1.0, 3.0), (2.0,)]):
-        report(reading, 0, second, 1, 1, round_trips_ms=trips, looks=len(trips), throttled=1)  # type: ignore[arg-type]
-
-    seen = reading.signals(0, 3)
-
-    assert seen is not None
-    assert seen.round_trip_ms == 2.0
-    assert seen.throttled == pytest.approx(2 / 3)
-
-
-def test_the_busiest_process_counts_and_errors_are_added_up() -> None:
-    reading = TrafficReading(2, 2)
-    for second in (1.0, 3.0):
-        report(reading, 0, second, 1, 1, busy_s=0.2 * second, errors=second)
-        report(reading, 1, second, 1, 1, busy_s=0.9 * second, errors=2 * second)
-
-    seen = reading.signals(0, 3)
-
-    assert seen is not None
-    assert seen.clients_busy == pytest.approx(0.9)
-    assert seen.errors == 6
-
-
-def test_a_report_of_other_groups_is_not_taken() -> None:
-    with pytest.raises(ValueError, match="2 groups"):
-        TrafficReading(1, 3).take(0, 0, QUIET)
 
 
 def test_a_change_lasts_until_the_next_look_and_a_replica_that_stays_out_is_one_all_the_time() -> (

@@ -63,11 +63,12 @@ BEHIND = "consumers fall behind by 12% of what is sent, over 5%"
         ),
         ({"errors": 3}, SAFE, "round trip"),
         ({"errors": 5_000}, OVERLOADED, "5,000 messages were refused or timed out"),
-        ({"handlers_idle": 0.5, "errors": 5_000}, OVERLOADED, "5,000 messages"),
         ({"sent_per_s": 0.0, "round_trip_ms": None}, OVERLOADED, "no message was acknowledged"),
         ({"sent_per_s": 0.0, "handlers_idle": 0.5}, OVERLOADED, "no message was acknowledged"),
         # A window cut short shows overload, but never safety.
         ({"window_s": 1.0}, UNCLEAR, "observed for 1 s only, under 5 s"),
+        ({"round_trip_ms": None}, UNCLEAR, "round trip: not measured"),
+        ({"falling_behind": None}, UNCLEAR, "consumers: not measured"),
         ({"window_s": 1.0, "handlers_idle": 0.02}, OVERLOADED, "request handlers idle 2%"),
     ],
 )
@@ -84,15 +85,12 @@ def test_each_signal_decides_with_its_figure(
     ("signals", "verdict"),
     [
         ({"handlers_idle": 0.14}, OVERLOADED),
-        ({"isr_changing": 0.6}, OVERLOADED),
         ({"throttled": 0.3, "handlers_idle": 0.9}, OVERLOADED),
         ({"round_trip_ms": 90.0}, CLIENTS),
         ({"falling_behind": 0.4}, CLIENTS),
         ({"errors": 90_000}, CLIENTS),
-        ({"sent_per_s": 0.0}, CLIENTS),
         ({"sent_per_s": 9_000.0, "handlers_idle": 0.7}, CLIENTS),
         ({}, SAFE),
-        ({"handlers_idle": 0.5}, SAFE),
     ],
 )
 def test_busy_clients_are_no_witnesses_but_of_what_brokers_say_and_of_a_rate_that_was_reached(
@@ -110,11 +108,6 @@ def test_a_round_trip_is_late_by_the_factor_when_it_is_long_without_load() -> No
         return judge(POINT, slow, 50.0)[0]
 
     assert (at(240.0), at(260.0)) == (SAFE, OVERLOADED)
-
-
-@pytest.mark.parametrize("name", ["round_trip_ms", "falling_behind"])
-def test_what_was_not_measured_is_never_safe(name: str) -> None:
-    assert judged(**{name: None})[0] is UNCLEAR
 
 
 shares = st.floats(0, 1)
