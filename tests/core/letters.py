@@ -71,37 +71,12 @@ _BASES = [
     Sample(sub=SubMessage(keys=["a", ("b", 2)], payload=("literal",))),
     Sample(sub=Barrier("drop"), error=None, timestamp=None),
 ]
-_NASTY = st.sampled_from(
-    [
-        None,
-        b"",
-        b"0",
-        b"-1",
-        b" 7",
-        b"1_0",
-        b"9" * 18,
-        b"9" * 5000,
-        "\u0661".encode(),
-        b"'\\ud800'",
-        b"()",
-        b"{'a'}",
-        b"['a']",
-        b"('a', 'a')",
-        b"1e999",
-        b"(" * 3000,
-        b"-" * 9000 + b"1",
-        b"literal",
-        b"json",
-        b"repr",
-        b"left-out",
-        b"barrier",
-        b"true",
-        b"9999-12-31T23:59:59+00:00",
-        b"\n\xe2\x80\xae",
-        b"[" * 9000,
-        b"drainer-dead-letter/2",
-    ]
-)
+_NASTY = st.sampled_from([
+    None, b"", b"0", b"-1", b" 7", b"1_0", b"9" * 18, b"9" * 5000, "\u0661".encode(), b"'\\ud800'",
+    b"()", b"{'a'}", b"['a']", b"('a', 'a')", b"1e999", b"(" * 3000, b"-" * 9000 + b"1", b"literal",
+    b"json", b"repr", b"left-out", b"barrier", b"true", b"9999-12-31T23:59:59+00:00",
+    b"\n\xe2\x80\xae", b"[" * 9000, b"drainer-dead-letter/2",
+])  # fmt: skip
 
 
 @st.composite

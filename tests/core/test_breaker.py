@@ -27,16 +27,6 @@ def probed(breaker: Breaker) -> SubMessage:
     return probe
 
 
-def test_one_probe_at_a_time() -> None:
-    breaker = opened()
-    probe = probed(breaker)
-    assert breaker.probe_at_s is None
-    breaker.failed(SubMessage(), 1, 999, 1.0)
-    assert breaker.probe_at_s is None, "another one's failure says nothing of the probe"
-    assert not breaker.failed(probe, 1, 999, 1.0)
-    assert breaker.probe_at_s is not None
-
-
 def test_probes_back_off_up_to_the_longest_wait() -> None:
     breaker = opened()
     waits = []

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import orjson
-
 from drainer.core.claims import ALL
 from drainer.core.merge import Record, StateReference, fold
 from drainer.core.plan import OffsetPlan, PartitionPlan
-from drainer.core.progress import Counts, Partial, Progress
+from drainer.core.progress import Counts, Progress
 from drainer.policy.rules.settings import RuleAccount
 
 
@@ -40,26 +38,6 @@ def plan_of(*ends: int, **fields: object) -> OffsetPlan:
 
 def counted(done: int, subs: int | None = None) -> tuple[Counts, Counts]:
     return Counts(done, done), Counts(*[done if subs is None else subs] * 2)
-
-
-def test_what_a_claim_told_is_its_own_progress_and_account() -> None:
-    record = Record({0: Progress(0, ((0, 3), (5, 6)), {7: Partial(3, 1, 2)}, *counted(4, 9))})
-    plan = fold(plan_of(10), [("2/8", record)])
-
-    assert plan.claims["2/8"][0] == Progress(
-        3, ((5, 6),), {7: Partial(3, 1, 2)}, Counts(), Counts(9, 9)
-    )
-    assert plan.claims[ALL][0] == Progress(0)
-    plan.check()
-
-
-def test_what_was_told_of_everything_is_in_all_with_its_messages() -> None:
-    base = plan_of(10, claims={ALL: {0: Progress(2, (), {}, *counted(2, 5))}})
-    record = Record({0: Progress(0, ((2, 4),), {}, *counted(2, 7))})
-    plan = fold(base, [(ALL, record)])
-
-    assert plan.claims == {ALL: {0: Progress(4, (), {}, *counted(4, 12))}}
-    plan.check()
 
 
 def test_folding_again_changes_nothing() -> None:
@@ -107,11 +85,3 @@ def test_a_claim_that_was_folded_into_all_takes_its_account_along() -> None:
     plan = fold(plan_of(10), told)
     moved = replace(plan, claims={ALL: {0: Progress(3, (), {}, *counted(3, 9))}})
     assert fold(moved, []).claims == moved.claims
-
-
-def test_the_reference_is_written_whole() -> None:
-    reference = StateReference(
-        "s3://b/d", 3, 7, {"2/8": {0: counted(3, 9)}, ALL: {1: counted(1)}}, RuleAccount({"r": 1})
-    )
-    body = orjson.loads(orjson.dumps(reference.as_json()))
-    assert StateReference.from_json(body) == reference

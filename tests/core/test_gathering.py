@@ -58,20 +58,6 @@ def told(*ranges: Range, done: int, **fields: object) -> dict[int, Progress]:
     return {0: replace(progress, **fields)}  # type: ignore[arg-type]
 
 
-def test_what_a_task_of_an_earlier_stretch_still_says_changes_nothing() -> None:
-    aggregation = halves()
-    for claim in ("0/2", "1/2"):
-        aggregation.take(claim, told((0, 10), done=3), attempt=1, stretch=1)
-    aggregation.end()
-
-    aggregation.take("0/2", told((0, 10), done=2), attempt=0, stretch=1)
-    aggregation.begin(stretch_of(2, 10, 20, ("0/2", "1/2")))
-    aggregation.take("0/2", told((0, 10), done=2), attempt=0, stretch=1)
-
-    assert aggregation.finished_in("0/2") == Counts()
-    assert aggregation.counts()[1] == Counts(6, 6)
-
-
 def test_a_message_that_two_attempts_finished_between_them_leaves_a_plan_that_can_be_read() -> None:
     aggregation = halves()
     aggregation.take("0/2", told(done=2, partial={4: Partial(3, 7, 0b101)}), attempt=2)
@@ -103,29 +89,6 @@ def test_partitions_are_behind_when_something_before_a_stretch_stays_pending() -
     aggregation.end()
 
     assert aggregation.behind({0: (10, 20)}) == {0}
-
-
-def asked(below: int, **counts: int) -> RuleAccount:
-    return RuleAccount({}, {}, {0: below}, counts)
-
-
-def test_the_limit_was_asked_as_far_as_all_tasks_have_and_each_of_them_further() -> None:
-    aggregation = halves(plan_of(100, ruled=RuleAccount({}, {}, {}, {"k": 3}, {"1/3": {0: 40}})))
-    aggregation.take("0/2", told((0, 8), done=2), ruled=asked(8, k=5, m=1))
-    assert aggregation.ruled() == RuleAccount(
-        {}, {}, {}, {"k": 5, "m": 1}, {"1/3": {0: 40}, "0/2": {0: 8}}
-    )
-
-    aggregation.take("1/2", told((0, 4), done=2), ruled=asked(5, k=4))
-    assert aggregation.ruled() == RuleAccount(
-        {}, {}, {0: 5}, {"k": 5, "m": 1}, {"1/3": {0: 40}, "0/2": {0: 8}}
-    )
-    aggregation.end()
-    assert aggregation.ruled().asked_by == {"1/3": {0: 40}, "0/2": {0: 8}}
-
-    aggregation.begin(stretch_of(2, 10, 60, (ALL,)))
-    aggregation.take(ALL, told((0, 50), done=2), ruled=asked(50))
-    assert aggregation.ruled() == RuleAccount({}, {}, {0: 50}, {"k": 5, "m": 1})
 
 
 class Backlog:

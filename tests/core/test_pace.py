@@ -41,10 +41,16 @@ def play(
     return course
 
 
-@pytest.mark.parametrize("size", [10, 700, 50_000])
-def test_a_size_that_stays_is_read_at_its_cap(size: int) -> None:
-    cap = limits().cap(size).messages_per_s
-    course = play(RateLimiter(limits()), round(20 * cap), lambda _: size)
+@pytest.mark.parametrize(
+    ("size", "share", "late_s"),
+    [(10, 1, 0), (700, 1, 0), (50_000, 1, 0), (700, 0.25, 0), (700, 1, 0.1)],
+)
+def test_a_size_that_stays_is_read_at_its_share_of_the_cap_though_threads_wake_late(
+    size: int, share: float, late_s: float
+) -> None:
+    random, cap = Random(1), limits().cap(size).messages_per_s
+    pace, late = RateLimiter(limits(), share), lambda: random.uniform(0, late_s)
+    course = play(pace, round(20 * share * cap), lambda _: size, late=late)
     assert course[-1][0] == pytest.approx(20, rel=CLOSE)
 
 
@@ -56,28 +62,11 @@ def test_no_second_has_more_than_the_cap_and_a_burst() -> None:
         assert within[-1] - before <= 1.25 * cap
 
 
-def test_threads_that_wake_late_lose_nothing_of_it() -> None:
-    random = Random(1)
-    cap = limits().cap(1_000).messages_per_s
-    course = play(
-        RateLimiter(limits()), round(20 * cap), lambda _: 1_000, late=lambda: random.uniform(0, 0.1)
-    )
-    assert course[-1][0] == pytest.approx(20, rel=CLOSE)
-
-
 def test_it_follows_messages_that_become_larger() -> None:
     small, large = limits().cap(100).messages_per_s, limits().cap(10_000).messages_per_s
     first, then = round(30 * small), round(60 * large)
     course = play(RateLimiter(limits()), first + then, lambda n: 100 if n < first else 10_000)
     assert course[-1][0] == pytest.approx(90, rel=0.1)
-
-
-def test_shares_add_up_to_the_cap() -> None:
-    cap = limits().cap(1_000).messages_per_s
-    courses = [
-        play(RateLimiter(limits(), 1 / 4), round(5 * cap), lambda _: 1_000) for _ in range(4)
-    ]
-    assert [course[-1][0] for course in courses] == pytest.approx([20] * 4, rel=CLOSE)
 
 
 def test_a_rest_is_not_made_up_for() -> None:
@@ -114,18 +103,12 @@ def workload(messages: int, fan_out: int) -> Workload:
     return Workload([Neighbours(0, shapes, float(messages))], keys)
 
 
-def test_a_forecast_takes_as_long_as_reading_at_the_cap() -> None:
-    cap = limits().cap(1_000).messages_per_s
-    setting = Setting(Distribution.constant(0.001), read_cap=cap)
-    found = forecast(workload(20_000, 2), setting, Order.SUB_KEY, 100)
-    course = play(RateLimiter(limits()), 20_000, lambda _: 1_000)
-    assert found.bound == READ_CAP
-    assert found.seconds == pytest.approx(course[-1][0], rel=CLOSE)
-
-
-def test_a_forecast_takes_as_long_as_writing_at_the_cap() -> None:
-    cap = limits().cap(500).messages_per_s
-    setting = Setting(Distribution.constant(0.001), read_cap=10 * cap, write_cap=cap)
-    found = forecast(workload(10_000, 2), setting, Order.SUB_KEY, 100)
-    assert found.bound == WRITE_CAP
-    assert found.seconds == pytest.approx(20_000 / cap, rel=CLOSE)
+def test_a_forecast_takes_as_long_as_reading_or_writing_at_the_cap() -> None:
+    latency, cap = Distribution.constant(0.001), limits().cap(1_000).messages_per_s
+    for setting, bound, messages in (
+        (Setting(latency, read_cap=cap), READ_CAP, 20_000),
+        (Setting(latency, read_cap=10 * cap, write_cap=cap), WRITE_CAP, 2 * 20_000),
+    ):
+        found = forecast(workload(20_000, 2), setting, Order.SUB_KEY, 100)
+        assert found.bound == bound
+        assert found.seconds == pytest.approx(messages / cap, rel=CLOSE)

@@ -67,15 +67,8 @@ def test_it_is_never_below_the_lower_bound_and_handles_each_once(
     assert found.seconds >= found.work_s / concurrency - 1e-9
     assert len(seen) == len({id(sub) for sub in seen}) == sum(map(len, specs))
     assert found.seconds <= found.work_s + 1e-9  # somebody is always at work
-
-
-@settings(deadline=None)
-@given(st.lists(st.lists(KEYS, max_size=4)), st.integers(1, 6))
-def test_with_one_sub_key_each_it_is_within_work_by_workers_plus_the_longest_lane(
-    specs: list[Spec], concurrency: int
-) -> None:
-    found = drained(specs, concurrency)
-    assert found.seconds <= found.work_s / concurrency + found.longest_lane_s + 1e-9
+    if all(isinstance(spec, str) for message in specs for spec in message):
+        assert found.seconds <= found.work_s / concurrency + found.longest_lane_s + 1e-9
 
 
 def test_a_rate_holds_starts_back() -> None:
@@ -86,14 +79,6 @@ def test_a_rate_holds_starts_back() -> None:
 
 def latest(earlier: SubMessage, later: SubMessage) -> SubMessage | None:
     return later
-
-
-def test_what_waits_in_a_lane_is_folded_into_one_call() -> None:
-    found = drained([["a"] * 50, ["b"]], 2, bundling=Bundling(latest))
-    assert found.calls == 2  # all of a lane was there when its call began
-    assert found.folded == 49
-    assert found.sub_messages == 51
-    assert found.seconds == found.longest_lane_s == 1.0
 
 
 def test_a_call_takes_the_heads_of_many_lanes() -> None:

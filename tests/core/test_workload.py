@@ -83,12 +83,6 @@ def test_a_hot_key_keeps_its_share_and_rare_ones_stay_distinct() -> None:
     assert found.sub_messages == pytest.approx(50_000, rel=0.1)
 
 
-@pytest.mark.parametrize("messages", [1, 7, 100, 999, 5_000])
-def test_as_many_are_drawn_as_were_asked_for(messages: int) -> None:
-    workload = made_of(with_a_hot_key(130, 0.1), stand_for=5_000, parts=7)
-    assert sum(1 for _ in workload.draw(messages)) == messages
-
-
 def test_what_is_scaled_is_near_what_is_simulated_as_a_whole() -> None:
     for share, concurrency in ((0.0, 100), (0.05, 10), (0.05, 100)):
         messages = with_a_hot_key(60_000, share)
