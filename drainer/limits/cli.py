@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import Annotated
@@ -26,13 +25,7 @@ from drainer.limits.kafka.topic import (
 from drainer.limits.measure import measure_limits, prepare_limits
 from drainer.limits.search.boundary import MB_PER_S_A_BROKER, LimitSettings
 from drainer.limits.search.overload import WINDOW_S_LEAST
-from drainer.limits.view import (
-    SearchView,
-    limits_page,
-    show_leftovers,
-    show_limits_action,
-    trials_section,
-)
+from drainer.limits.view import SearchView, limits_page, show_leftovers, show_limits_action
 from drainer.spark.settings import EVERY_CORE, SparkLook, java_for_spark
 from drainer.view.report.file import write_page
 from drainer.view.terminal import Terminal
@@ -264,11 +257,7 @@ def limits(
     page = limits_page(found, hosts.out)
     terminal.say("")
     terminal.present(page)
-    write_page(
-        terminal,
-        report,
-        lambda now: replace(page, sections=(*page.sections, trials_section(found, now))),
-    )
+    write_page(terminal, report, lambda _: page)
     if terminal.json:
         terminal.data({"status": "done", "out": str(hosts.out), "limits": found.as_json()})
 

@@ -13,14 +13,11 @@ from drainer.limits.trials import USUAL_TRIALS, LimitsStatus
 from drainer.view import figures
 from drainer.view.live import RunningLine
 from drainer.view.page import (
-    BAD,
-    OK,
     Cell,
     Column,
     Field,
     Line,
     Page,
-    Section,
     Table,
     Tone,
     WayOn,
@@ -31,12 +28,7 @@ from drainer.view.terminal import Terminal
 NAMES_SHOWN = 4
 SURROUNDINGS_S = 6.0  # of a trial: clients connect, brokers come to rest
 
-_VERDICTS = {
-    Verdict.SAFE: Cell(f"{OK} safe", Tone.GOOD),
-    Verdict.OVERLOADED: Cell(f"{BAD} overloaded", Tone.BAD),
-    Verdict.CLIENTS: Cell("! clients were the limit", Tone.WARN),
-    Verdict.UNCLEAR: Cell("? unclear", Tone.WARN),
-}
+_VERDICTS = {Verdict.CLIENTS: "clients were the limit"}
 _ENDS = {
     End.MOST: "lower bound: the most that was allowed",
     End.CLIENTS: "lower bound: clients could do no more",
@@ -90,7 +82,7 @@ def show_limits_action(
 
 
 def limits_page(limits: Limits, path: Path) -> Page:
-    """The boundaries, what decided, what a drain may use, and every trial with its signals."""
+    """The boundaries, what decided, and what a drain may use; its data have every trial."""
     settings = limits.settings
     ways_on: tuple[WayOn, ...] = ()
     if limits.complete:
@@ -114,26 +106,6 @@ def limits_page(limits: Limits, path: Path) -> Page:
         times=(datetime.fromtimestamp(limits.at, UTC),),
         data=limits.as_json(),
     )
-
-
-def trials_section(limits: Limits, now: datetime) -> Section:
-    """Every trial with its signals, for a report; ``now`` has the zone of its times."""
-    rows = tuple(
-        (
-            f"{datetime.fromtimestamp(trial.at, UTC).astimezone(now.tzinfo):%H:%M:%S}",
-            figures.size(trial.point.message_bytes),
-            figures.count(trial.point.producers),
-            figures.rate(trial.point.messages_per_s),
-            _mb(trial.point.bytes_per_s),
-            _VERDICTS[trial.verdict],
-            "; ".join(trial.why),
-            signal_words(trial.signals, limits.baseline.get(trial.point.message_bytes)),
-        )
-        for trial in limits.trials
-    )
-    wide = Column("why", wide=True), Column("signals", wide=True)
-    columns = ("at", "size", "producers", "messages/s", "MB/s", Column("verdict"), *wide)
-    return section("Trials", Table(columns, rows))
 
 
 def show_leftovers(terminal: Terminal, own: tuple[str, ...], in_use: tuple[str, ...]) -> None:
@@ -252,7 +224,7 @@ def ended(boundary: Boundary) -> str:
 
 def trial_words(trial: Trial) -> str:
     """``1 KiB  52,000 messages/s, 53.2 MB/s (130 producers): overloaded, round trip 80 ms``."""
-    verdict = _VERDICTS[trial.verdict].text[2:]
+    verdict = _VERDICTS.get(trial.verdict, trial.verdict.value)
     return ", ".join([f"{_point_words(trial.point)}: {verdict}", *trial.why])
 
 

@@ -128,6 +128,9 @@ class Lazy(Slotted):
         raise AssertionError(f"a rule ran __getattr__ for {name}")
 
 
+Pair = namedtuple("Pair", "kind number")
+
+
 @pytest.mark.parametrize(
     "payload",
     [
@@ -139,7 +142,7 @@ class Lazy(Slotted):
         Slotted(),
         Lazy(),
         MappingProxyType({"kind": "red"}),
-        namedtuple("Pair", "kind number")("red", 1),
+        Pair("red", 1),
     ],
     ids=lambda payload: type(payload).__name__,
 )
