@@ -28,6 +28,7 @@ COMMANDS = {
 class Hook(StrEnum):
     """What the house asks of a wing."""
 
+    ASK_ESTIMATE = "drainer.insight.cli.estimate:ask"
     ESTIMATE_DRY_RUN = "drainer.insight.cli.estimate:estimate_dry_run"
     SPARK_SETTINGS = "drainer.spark.engine_choice:spark_settings"
     SETTLE_ON_SPARK = "drainer.spark.engine_choice:settle_on_spark"

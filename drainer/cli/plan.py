@@ -1,4 +1,4 @@
-"""``drainer plan show|take|verify|commit|undo``."""
+"""``drainer plan show|take|verify|undo``."""
 
 from __future__ import annotations
 
@@ -14,15 +14,9 @@ from drainer.cli.options import PlanArgument, Yes
 from drainer.errors import EXIT_DONE, EXIT_REFUSED
 from drainer.escape import command as in_shell
 from drainer.loader import load_handler
+from drainer.operations import plan as operation
 from drainer.operations.examine import changes, examine, group_offsets
-from drainer.operations.plan import (
-    FindMoves,
-    Move,
-    commit_moves,
-    move,
-    take_plan,
-    undo_moves,
-)
+from drainer.operations.plan import take_plan, undo_moves
 from drainer.store.plan_file import NotOwnPlan, PlanFile
 from drainer.view.plan import plan_page, show_checks
 from drainer.view.terminal import Terminal
@@ -31,7 +25,7 @@ Speaking: TypeAlias = Annotated[Terminal, without("quiet")]
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Look at an offset plan, check it, or move the group.",
+    help="Look at an offset plan, check it, or put the group back.",
 )
 
 
@@ -142,21 +136,6 @@ def verify(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Speaking) -> in
 
 @app.command()
 @command
-def commit(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Speaking) -> None:
-    """Commit the plan's watermark, where a drain could not. It never moves the group back.
-
-    Example: `drainer plan commit orders.indexer.plan.json`
-    """
-    _move(
-        *(plan, kafka, terminal, commit_moves),
-        question="Commit these offsets?",
-        nothing="the group stands at the watermark already",
-        yes=yes,
-    )
-
-
-@app.command()
-@command
 def undo(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Speaking) -> None:
     """Put the group back to where it stood before the drain, wherever it stands now.
 
@@ -165,50 +144,29 @@ def undo(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Speaking) -> None
 
     Example: `drainer plan undo orders.indexer.plan.json`
     """
-    _move(
-        *(plan, kafka, terminal, undo_moves),
-        question="Put the group back to these offsets?",
-        nothing="the group stands where it stood before the drain",
-        yes=yes,
-    )
-
-
-def _move(
-    path: Path,
-    kafka: Kafka,
-    terminal: Terminal,
-    find_moves: FindMoves,
-    *,
-    question: str,
-    nothing: str,
-    yes: bool,
-) -> None:
-    file = PlanFile(path)
+    file = PlanFile(plan)
     loaded = file.load()
-    with kafka.connect_by_plan(terminal, path, loaded.plan, yes=yes) as cluster:
-        moves = find_moves(cluster, loaded)
+    group = loaded.plan.group
+    with kafka.connect_by_plan(terminal, plan, loaded.plan, yes=yes) as cluster:
+        moves = undo_moves(cluster, loaded)
         if moves:
             for each in moves:
-                terminal.say(_in_words(each))
-            insist_on_yes(terminal, question, yes=yes)
-            move(cluster, file, loaded, moves, find_moves, terminal.say)
-            terminal.say(f"group {loaded.plan.group} moved, and read back")
+                found = "none" if each.found is None else each.found
+                terminal.say(f"partition {each.partition}: {found} -> {each.target}")
+            insist_on_yes(terminal, "Put the group back to these offsets?", yes=yes)
+            operation.undo(cluster, file, loaded, moves, terminal.say)
+            terminal.say(f"group {group} moved, and read back")
         else:
-            terminal.say(nothing)
+            terminal.say("the group stands where it stood before the drain")
     if terminal.json:
         terminal.data(
             {
                 "status": "moved" if moves else "unmoved",
                 "exit_code": EXIT_DONE,
-                "group": loaded.plan.group,
+                "group": group,
                 "partitions": {
                     str(each.partition): {"found": each.found, "committed": each.target}
                     for each in moves
                 },
             }
         )
-
-
-def _in_words(move: Move) -> str:
-    found = "none" if move.found is None else move.found
-    return f"partition {move.partition}: {found} -> {move.target}"

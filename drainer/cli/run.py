@@ -64,6 +64,7 @@ def run(
             raise UsageError(
                 "--latency and --latency-from are for an estimate", hint="Add --dry-run."
             )
+        question = wings.load(wings.Hook.ASK_ESTIMATE)(how_long, running) if dry_run else None
         settings = kafka.settings()
         request = request_of(what, how, kafka, failing, rules, limits)
         with connect(settings) as cluster:
@@ -71,9 +72,7 @@ def run(
             prepared = engines.settle(prepared, spark, running)
             if dry_run:
                 estimate = wings.load(wings.Hook.ESTIMATE_DRY_RUN)
-                action, found = estimate(
-                    *(terminal, cluster, prepared, request, how_long, running, report)
-                )
+                action, found = estimate(terminal, cluster, prepared, request, question, report)
                 tell_dry_run(terminal, action, found, report=report)
                 return EXIT_DONE
             return preview_and_drain(

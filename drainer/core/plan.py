@@ -185,6 +185,12 @@ class OffsetPlan(JsonRecord):
                 messages, subs = messages + progress.messages, subs + progress.sub_messages
         return messages, subs
 
+    @property
+    def conserved(self) -> bool:
+        """Whether the account adds up, of each claim and partition; if not, nobody may resume."""
+        progress = [each for claim in self.claims.values() for each in claim.values()]
+        return all(each.messages.conserved and each.sub_messages.conserved for each in progress)
+
     def settled(self) -> OffsetPlan:
         """The plan without what is pending, all accounts in that of "all"."""
         others = self.others

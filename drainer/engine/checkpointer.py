@@ -26,7 +26,6 @@ from drainer.errors import (
     PlanNotWritten,
     StateLost,
 )
-from drainer.escape import command
 from drainer.policy.rules.settings import RuleAccount
 
 COMMIT_TRIES = 10  # for the last commit, when a broker is slow to answer
@@ -172,7 +171,7 @@ class Checkpointer:
         if commit and self.trouble is not None:
             raise Interrupted(
                 f"the plan is written, but the group's offsets are not: {self.trouble}",
-                hint=f"once the cluster answers: {command('plan commit', str(self._file.path))}",
+                hint="once the cluster answers, a resume commits them",
             )
 
     def _refused(self) -> BaseException | None:

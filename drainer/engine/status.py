@@ -334,7 +334,6 @@ class Summary:
     engine_counts: Mapping[str, int] = field(default_factory=dict)  # what it adds to that
     read_cap: CapStatus | None = None  # with --limits
     write_cap: CapStatus | None = None
-    notes: tuple[str, ...] = ()  # what else is good to know
     held: tuple[HeldBack, ...] = ()  # by open transactions that the backlog ends at
 
     @property

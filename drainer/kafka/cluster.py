@@ -127,21 +127,12 @@ class GroupInfo:
     Attributes:
         name: its id.
         state: ``empty``, ``dead`` (which a group that does not exist is too), ``stable``, ...
-        kind: ``classic``, ``consumer`` or ``unknown``.
         members: who is in it.
-        simple: whether it never had any.
     """
 
     name: str
     state: str
-    kind: str
     members: tuple[Member, ...]
-    simple: bool = False
-
-    @property
-    def counts_from_commits(self) -> bool:
-        """Whether its offsets expire by the time of their commit, whoever left the group when."""
-        return self.simple or self.state == "dead" or self.kind == "consumer"
 
     @property
     def active(self) -> bool:
@@ -205,8 +196,15 @@ class Cluster(Connection):
     def topic_config(self, name: str) -> dict[str, str]:
         """The topic's configuration with the brokers' defaults; empty when this user may not see
         it."""
+        resource = ConfigResource(ResourceType.TOPIC, name)
+
+        def attempt(left: float) -> dict[str, str]:
+            asked = self.admin.describe_configs([resource], request_timeout=left)
+            entries = self.wait(asked[resource], left).values()
+            return {entry.name: entry.value for entry in entries if entry.value is not None}
+
         try:
-            return self._config(f"see the configuration of {name}", ResourceType.TOPIC, name)
+            return self.ask(f"see the configuration of {name}", attempt)
         except RightMissing:  # DESCRIBE_CONFIGS
             return {}
 
@@ -228,14 +226,12 @@ class Cluster(Connection):
         absent = {KafkaError.GROUP_ID_NOT_FOUND}
         found = self.find(what, attempt, absent, timeout_s, needs=(right, f"group {name}"))
         if found is None:
-            return GroupInfo(name, "dead", "unknown", ())
+            return GroupInfo(name, "dead", ())
         _insist(found.authorized_operations, what, right, f"group {name}")
         return GroupInfo(
             name,
             found.state.name.lower().replace("_", " "),
-            found.type.name.lower(),
             tuple(Member(m.member_id, m.client_id, m.host.lstrip("/")) for m in found.members),
-            bool(found.is_simple_consumer_group),
         )
 
     def group_active(self, name: str) -> GroupActive:
@@ -274,30 +270,6 @@ class Cluster(Connection):
             timeout_s,
             needs=("DESCRIBE", f"group {group}"),
         )
-
-    def offsets_kept_s(self) -> float | None:
-        """How long brokers keep the offsets of an empty group, as the controller is set; None when
-        it doesn't say.
-
-        To see it takes DESCRIBE_CONFIGS on the cluster; it is good to know, and not worth an error
-        or a long wait.
-        """
-        what = "see the configuration of the brokers"
-        try:
-            found = self.ask(
-                what,
-                lambda left: self.wait(self.admin.describe_cluster(request_timeout=left), left),
-                HINT_TIMEOUT_S,
-            )
-            if found.controller is None:  # while one is elected
-                return None
-            config = self._config(
-                what, ResourceType.BROKER, str(found.controller.id), HINT_TIMEOUT_S
-            )
-        except Refused:
-            return None
-        minutes = config.get(OFFSETS_RETENTION)
-        return float(minutes) * 60 if minutes else None
 
     def alter_committed(
         self,
@@ -394,18 +366,6 @@ class Cluster(Connection):
             timeout_s,
             needs=("DELETE", f"group {name}"),
         )
-
-    def _config(
-        self, what: str, kind: ResourceType, name: str, timeout_s: float | None = None
-    ) -> dict[str, str]:
-        resource = ConfigResource(kind, name)
-
-        def attempt(left: float) -> dict[str, str]:
-            asked = self.admin.describe_configs([resource], request_timeout=left)
-            entries = self.wait(asked[resource], left).values()
-            return {entry.name: entry.value for entry in entries if entry.value is not None}
-
-        return self.ask(what, attempt, timeout_s)
 
     def _offsets(
         self, topic: str, specs: Mapping[int, OffsetSpec], isolation: str

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
 from pathlib import Path
 
 from drainer import wings
 from drainer.core.plan import OffsetPlan
-from drainer.core.transaction import HeldBack
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
@@ -20,14 +17,11 @@ from drainer.errors import (
     DrainerError,
     PlanNotWritten,
     PlanRefused,
-    Refused,
 )
-from drainer.kafka.backlog import held_back
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.commit import Committer
 from drainer.kafka.lock import GroupLock
 from drainer.operations.engine import HeldDrain
-from drainer.operations.examine import added_partitions
 from drainer.operations.group import check_inactive, holding
 from drainer.operations.resume import going_on
 from drainer.operations.start import Prepared
@@ -95,31 +89,10 @@ def drain(
 
 
 def _drain(prepared: Prepared, held: HeldDrain) -> Summary:
-    cluster, plan, begun = held.cluster, held.plan, held.runtime.wall()
     summary = prepared.engine(held)
-    notes: list[str] = []
-    with suppress(DrainerError):  # the drain has ended, whatever becomes of this
-        notes += added_partitions(cluster, plan)
-        if summary.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS):
-            summary = replace(summary, held=_held_behind(cluster, plan))
-            notes += _stands_until(cluster, plan.group, begun)
-    return replace(summary, notes=tuple(notes))
-
-
-def _stands_until(cluster: Cluster, group: str, begun: datetime) -> list[str]:
-    """Until when the group's offsets stand, as far as that can be known: brokers drop those of an
-    empty group. ``begun`` is before the drain's first commit, and when the group was empty."""
-    seconds = cluster.offsets_kept_s()
-    if seconds is None:
-        return []
-    kept = timedelta(seconds=seconds)
-    until = f"{begun + kept:%Y-%m-%d %H:%M} UTC"
-    if cluster.group(group).counts_from_commits:
-        return [f"what this drain committed for group {group} stands at least until {until}"]
-    return [
-        f"the offsets of group {group} stand until {until} at most: brokers drop them {kept} after"
-        " its last consumer left, and do not say when that was"
-    ]
+    if summary.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS):
+        return replace(summary, held=prepared.action.held)
+    return summary
 
 
 def _taken_over(
@@ -159,12 +132,3 @@ def _look_again(cluster: Cluster, prepared: Prepared) -> None:
                 f" {found[number]} since the preview was made",
                 hint="start again, to see the preview for what is there now",
             )
-
-
-def _held_behind(cluster: Cluster, plan: OffsetPlan) -> tuple[HeldBack, ...]:
-    ends = {number: part.end for number, part in plan.partitions.items()}
-    try:
-        logs = cluster.log_bounds(plan.topic, ends, plan.isolation)
-        return held_back(cluster, plan.topic, plan.topic_id, logs, ends)
-    except Refused:
-        return ()  # all is done and committed

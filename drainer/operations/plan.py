@@ -1,4 +1,4 @@
-"""A plan by hand: moving the group to its watermark or back to before, and taking it over."""
+"""A plan by hand: putting the group back to where it stood, and taking a plan over."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from drainer.errors import (
 )
 from drainer.escape import command
 from drainer.kafka.cluster import Cluster
-from drainer.operations.examine import examine, group_offsets, insist, insist_on_place
+from drainer.operations.examine import insist_on_place
 from drainer.operations.group import holding
 from drainer.store.plan_file import LoadedPlan, PlanFile
 
@@ -28,24 +28,6 @@ class Move:
     partition: int
     found: int | None
     target: int
-
-
-FindMoves = Callable[[Cluster, LoadedPlan], list[Move]]
-
-
-def commit_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
-    """What ``plan commit`` would move, all of it forward; empty when the group is there already.
-
-    A group that has lost its offsets is put there too.
-
-    Raises PlanRefused or GroupActive when the plan does not fit the cluster or the group.
-    """
-    plan = loaded.plan
-    return [
-        Move(number, offset, plan.watermark(number))
-        for number, offset in _found(cluster, loaded).items()
-        if offset is None or offset < plan.watermark(number)
-    ]
 
 
 def undo_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
@@ -68,17 +50,16 @@ def undo_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
     return moves
 
 
-def move(
+def undo(
     cluster: Cluster,
     file: PlanFile,
     loaded: LoadedPlan,
     moves: list[Move],
-    find_moves: FindMoves,
     say: Callable[[str], None],
 ) -> None:
     """Moves the group and notes it in the plan; what is finished stays noted as finished.
 
-    ``moves`` are those that a person said yes to, and ``find_moves`` is how they were found.
+    ``moves`` are those that a person said yes to.
 
     Raises:
         Refused: when plan, group or offsets are not as they were shown; nothing is moved then.
@@ -86,7 +67,7 @@ def move(
         OffsetMoved: when what is read back is not what was written.
     """
     with holding(cluster, file, loaded, loaded.plan, say):
-        if find_moves(cluster, loaded) != moves:
+        if undo_moves(cluster, loaded) != moves:
             raise PlanRefused(
                 f"group {loaded.plan.group} was moved since these offsets were shown",
                 hint="say the same again, to see where it is now",
@@ -120,11 +101,6 @@ def _move(cluster: Cluster, file: PlanFile, loaded: LoadedPlan, moves: list[Move
                 hint="find out who before anything else is done for this group",
             )
     file.write(_committed(plan, targets, plan.generation + 1))
-
-
-def _found(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]:
-    insist(examine(cluster, loaded))
-    return group_offsets(cluster, loaded)
 
 
 def _committed(

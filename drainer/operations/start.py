@@ -298,7 +298,7 @@ def _check_committed(cluster: Cluster, path: Path, seen: LoadedPlan) -> None:
                 f"{path} is the plan of a drain that finished partition {number} up to offset"
                 f" {plan.watermark(number)}, and group {plan.group} is at"
                 f" {'no offset' if offset is None else offset}",
-                hint=f"to move the group there: {command('plan commit', path)}; to handle it all"
+                hint=f"to move the group there: {command('resume', path)}; to handle it all"
                 " again, name another file with --plan",
             )
 

@@ -117,7 +117,7 @@ class Bucket(Objects):
 def open_bucket(uri: str) -> Bucket:
     """For a URI that ``check_uri`` lets pass. Raises StateRefused when it can't be used."""
     scheme, _, rest = uri.partition("://")
-    uri = f"{SPARKS_NAMES.get(scheme, scheme)}://{rest}"
+    uri = f"{SPARKS_NAMES.get(scheme.lower(), scheme.lower())}://{rest}"
     try:
         filesystem, path = FileSystem.from_uri(uri)
     except (OSError, ValueError, NotImplementedError) as error:

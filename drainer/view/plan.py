@@ -23,7 +23,7 @@ def plan_page(plan: OffsetPlan, path: Path | None = None) -> Page:
     head = Line(f"at most {figures.counted(left, 'offset')} to go", Tone.WARN)
     ways = []
     if path is not None:
-        if not plan.complete:
+        if plan.conserved and not plan.complete:
             ways.append(Field("to resume", command("resume", path)))
         ways.append(Field("to undo", command("plan undo", path)))
     return Page(

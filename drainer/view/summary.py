@@ -118,7 +118,6 @@ def summary_page(summary: Summary, action: Preview | None = None) -> Page:
         _caps(summary),
         _failures(summary, action),
         _undelivered(summary),
-        (Field("note", note) for note in summary.notes),
         None
         if summary.blocked_by is None
         else Line(blocking_warning(summary.blocked_by), Tone.WARN, WARN),

@@ -158,7 +158,6 @@ ATTEMPTS = (
     Attempt("dead show", f"dead show 0:0 {_DEAD}", 0, ((_DIES, 6),)),
     Attempt("certify", "certify h.py:Fine --topic TOPIC"),
     Attempt("plan verify", "plan verify PLAN", 0, (_HALTS,)),
-    Attempt("plan commit", "plan commit PLAN --yes", 0, (_HALTS, ("plan undo PLAN --yes", 0))),
     Attempt("plan undo", "plan undo PLAN --yes", 0, (_HALTS,)),
     Attempt("limits", f"limits {_SMALL} --yes {_ON_SPARK}"),
     Attempt("limits cleanup", "limits cleanup --yes", topics=("LEFT",)),

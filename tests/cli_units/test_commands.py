@@ -66,6 +66,7 @@ def test_every_option_can_be_a_variable_of_its_name(name: str) -> None:
         ("--max-dead 150%", "--max-dead"),
         ("--dead-letter-topic dead --on-failure skip", "--dead-letter-topic"),
         ("--deadline 2020-01-01T00:00", "--deadline"),
+        ("--dry-run --latency 10xs", "10xs"),
     ],
 )
 def test_a_value_that_makes_no_sense_is_a_usage_error(words: str, named: str) -> None:

@@ -1,4 +1,4 @@
-"""``drainer plan``: a plan shown, verified, committed and undone, and what is refused of it."""
+"""``drainer plan``: a plan shown, verified and undone, and what is refused of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kafka.topic import Topic, eventually
 COUNT = 100
 HELD = 50
 BEGAN = 10
-ACTING = ("plan verify", "resume", "plan commit", "plan undo")
+ACTING = ("plan verify", "resume", "plan undo")
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def test_a_plan_that_went_on_while_the_question_was_asked_is_not_acted_on(
     assert read(plan).complete
 
 
-# Undo and commit.
+# Undo.
 
 
 def test_undo_puts_the_group_back_and_a_resume_goes_on_from_there(
@@ -215,24 +215,3 @@ def test_undo_puts_the_group_back_and_a_resume_goes_on_from_there(
     assert committed(cluster, interrupted) == {0: COUNT}
     places = every_place(distinct(COUNT - BEGAN), first=BEGAN)
     assert sorted(command.record.done()) == sorted(places)
-
-
-def lag_behind(cluster: Cluster, command: Command, topic: Topic, offset: int) -> None:
-    """As if the last commits of the drain had failed: plan and group know of an earlier one."""
-    write(command, topic, read(command.plan(topic)), committed=offset)
-    cluster.alter_committed(command.group(topic), topic.name, {0: offset})
-
-
-def test_commit_moves_the_group_to_the_watermark(
-    command: Command, interrupted: Topic, cluster: Cluster
-) -> None:
-    lag_behind(cluster, command, interrupted, 20)
-    plan = str(command.plan(interrupted))
-    refused = command("plan", "commit", plan, code=3)
-    assert f"20 -> {HELD}" in refused.err
-    command("plan", "commit", plan, "--yes")
-    assert committed(cluster, interrupted) == {0: HELD}
-    assert "already" in command("plan", "commit", plan).err
-    command.resume(interrupted)
-    assert committed(cluster, interrupted) == {0: COUNT}
-    assert command.record.repeats() == {(0, HELD, 0): 2}

@@ -117,7 +117,3 @@ def test_a_coordinator_that_has_only_begun_is_waited_for(
         with Cluster.connect(settings, 60) as cluster:
             for number in range(20):
                 assert cluster.committed(f"g-{number}", "nothing", [0]) == {0: None}
-
-
-def test_the_broker_says_how_long_offsets_are_kept(cluster: Cluster) -> None:
-    assert cluster.offsets_kept_s() == 7 * 24 * 3600

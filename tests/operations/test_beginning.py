@@ -21,7 +21,6 @@ from drainer.kafka.commit import Committer
 from drainer.kafka.lock import GroupLock
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
-from drainer.operations.plan import commit_moves, move
 from drainer.operations.resume import prepare_resume
 from drainer.policy.failures import FailureSettings, OnFailure
 from drainer.store.plan_file import PlanFile
@@ -90,7 +89,7 @@ def finish_without_a_commit(story: Story, monkeypatch: pytest.MonkeyPatch) -> Re
     return handler
 
 
-def test_plan_commit_is_the_way_out_for_a_drain_that_was_never_committed(
+def test_a_resume_is_the_way_out_for_a_drain_that_was_never_committed(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handler = finish_without_a_commit(story, monkeypatch)
@@ -99,10 +98,9 @@ def test_plan_commit_is_the_way_out_for_a_drain_that_was_never_committed(
     with pytest.raises(PlanRefused) as caught:
         story.drain(story.prepared(handler))
 
-    assert f"drainer plan commit {story.file.path}" in (caught.value.hint or "")
-    loaded = story.file.load()
-    moves = commit_moves(story.cluster, loaded)
-    move(story.cluster, story.file, loaded, moves, commit_moves, lambda _: None)
+    assert f"drainer resume {story.file.path}" in (caught.value.hint or "")
+    resumed = replace(story.prepared_to_resume(), handler=LoadedHandler(REFERENCE, handler))
+    assert story.drain(resumed).exit_code == 0
     assert story.committed == MESSAGES
     story.topic.produce(["more"] * 5)
     assert story.drain(story.prepared(handler)).exit_code == 0

@@ -1,4 +1,4 @@
-"""``plan commit`` and ``plan undo``: what they move, and when they touch nothing."""
+"""``plan undo``: what it moves, and when it touches nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from drainer.core.plan import ALL
+from drainer.core.plan import ALL, OffsetPlan
 from drainer.core.progress import Counts
 from drainer.errors import (
     OffsetMoved,
@@ -16,18 +16,16 @@ from drainer.errors import (
 )
 from drainer.kafka.lock import GroupLock
 from drainer.operations.examine import examine, insist
-from drainer.operations.plan import FindMoves, commit_moves, move, undo_moves
+from drainer.operations.plan import undo, undo_moves
 from operations.conftest import MESSAGES, Story, finished
 
-both = pytest.mark.parametrize("find_moves", [commit_moves, undo_moves])
 
-
-def do(story: Story, find_moves: FindMoves, meanwhile: Callable[[], object] = lambda: None) -> None:
+def put_back(story: Story, meanwhile: Callable[[], object] = lambda: None) -> None:
     """As the command does it; ``meanwhile`` is what happens until a person says yes."""
     loaded = story.file.load()
-    moves = find_moves(story.cluster, loaded)
+    moves = undo_moves(story.cluster, loaded)
     meanwhile()
-    move(story.cluster, story.file, loaded, moves, find_moves, lambda _: None)
+    undo(story.cluster, story.file, loaded, moves, lambda _: None)
 
 
 def is_accepted(story: Story) -> bool:
@@ -35,84 +33,53 @@ def is_accepted(story: Story) -> bool:
     return all(check.ok for check in examine(story.cluster, story.file.load()))
 
 
-def has_moves(story: Story, find_moves: FindMoves) -> None:
-    """Puts the group where both commands have something to do."""
-    story.write_plan(20)
-    story.put_group(10)
-    assert find_moves(story.cluster, story.file.load())
-
-
-def test_commit_moves_the_group_to_the_watermark_and_notes_it(story: Story) -> None:
-    story.write_plan(20)
-
-    do(story, commit_moves)
-
-    assert story.committed == 20
-    plan = story.file.load().plan
-    assert (plan.partitions[0].committed, plan.watermark(0)) == (20, 20)
-    assert is_accepted(story)
-    assert commit_moves(story.cluster, story.file.load()) == []
-
-
-def test_undo_puts_the_group_where_it_was_before_and_commit_takes_it_back(story: Story) -> None:
+def half_way(story: Story) -> OffsetPlan:
+    """A drain from offset 5 on that came to 20, and committed that."""
     story.put_group(5)
-    story.write_plan(20)
-    assert story.file.load().plan.partitions[0].prior == 5
-    do(story, commit_moves)
+    plan = story.write_plan(20)
+    story.put_group(20)
+    return plan
 
-    do(story, undo_moves)
+
+def test_undo_puts_the_group_where_it_was_before_and_a_resume_takes_it_back(story: Story) -> None:
+    half_way(story)
+
+    put_back(story)
 
     assert story.committed == 5
     assert story.file.load().plan.watermark(0) == 20
     assert is_accepted(story)
-    do(story, commit_moves)
-    assert story.committed == 20
+    assert undo_moves(story.cluster, story.file.load()) == []
+    summary = story.drain(story.prepared_to_resume())
+    assert (summary.exit_code, story.committed) == (0, MESSAGES)
 
 
-def test_what_only_the_journal_knows_is_committed_and_folded_in(story: Story) -> None:
-    plan = story.write_plan(20)
+def test_what_only_the_journal_knows_is_folded_in(story: Story) -> None:
+    plan = half_way(story)
     story.file.start_journal(plan.drain_id, plan.generation)
     story.file.append({0: finished(25)})
     story.file.release()
 
-    do(story, commit_moves)
+    put_back(story)
 
-    assert story.committed == 25
+    assert story.file.load().plan.watermark(0) == 25
     assert story.left == ["orders.plan.json"]
     assert is_accepted(story)
 
 
-def test_commit_never_moves_the_group_back(story: Story) -> None:
-    """Not even to where the plan says that the drain came to."""
-    story.write_plan(20)
-    story.put_group(20)
-    assert commit_moves(story.cluster, story.file.load()) == []
-
-    story.put_group(MESSAGES)
-    with pytest.raises(PlanRefused, match="somebody else moved it"):
-        commit_moves(story.cluster, story.file.load())
-    assert story.committed == MESSAGES
-
-
 def test_a_group_whose_offsets_expired_is_resumed_and_put_back(story: Story) -> None:
     """Brokers drop the offsets of a group that has been empty for a week."""
-    story.put_group(10)
-    story.write_plan(20)
-    do(story, commit_moves)
+    half_way(story)
     story.cluster.delete_group(story.group)
 
     prepared = story.prepared_to_resume()
     assert [text for text in prepared.action.warnings if "has no offset on" in text]
-    do(story, commit_moves)
-    assert story.committed == 20
-
-    story.cluster.delete_group(story.group)
-    assert story.drain(story.prepared_to_resume()).exit_code == 0
+    assert story.drain(prepared).exit_code == 0
     assert story.committed == MESSAGES
 
     story.cluster.delete_group(story.group)
-    do(story, undo_moves)
-    assert story.committed == 10
+    put_back(story)
+    assert story.committed == 5
 
 
 @pytest.mark.parametrize("offset", [5, MESSAGES])
@@ -123,9 +90,7 @@ def test_undo_puts_a_group_back_that_somebody_else_moved(story: Story, offset: i
     with pytest.raises(PlanRefused, match="somebody else moved it"):
         insist(examine(story.cluster, story.file.load()))
 
-    loaded = story.file.load()
-    moves = undo_moves(story.cluster, loaded)
-    move(story.cluster, story.file, loaded, moves, undo_moves, print)
+    put_back(story)
     assert story.committed == 10
     assert is_accepted(story)
 
@@ -144,12 +109,10 @@ def test_a_plan_whose_account_does_not_add_up_is_not_resumed_and_can_be_undone(
     with pytest.raises(PlanRefused, match="does not add up") as refused:
         insist(examine(story.cluster, loaded))
     assert "drainer plan undo" in (refused.value.hint or "")
-    moves = undo_moves(story.cluster, loaded)
-    move(story.cluster, story.file, loaded, moves, undo_moves, print)
+    put_back(story)
     assert story.committed == 10
 
 
-@both
 @pytest.mark.parametrize(
     "meanwhile",
     [
@@ -160,9 +123,9 @@ def test_a_plan_whose_account_does_not_add_up_is_not_resumed_and_can_be_undone(
     ids=["moved", "plan changed", "plan gone"],
 )
 def test_what_changed_before_the_yes_is_refused(
-    meanwhile: Callable[[Story], object], find_moves: FindMoves, story: Story
+    meanwhile: Callable[[Story], object], story: Story
 ) -> None:
-    has_moves(story, find_moves)
+    half_way(story)
     stood: list[int | None] = []
 
     def change() -> None:
@@ -170,16 +133,15 @@ def test_what_changed_before_the_yes_is_refused(
         stood.append(story.committed)
 
     with pytest.raises(PlanRefused):
-        do(story, find_moves, change)
+        put_back(story, change)
     assert [story.committed] == stood
 
 
-@both
 def test_the_groups_lock_is_held_while_it_is_moved(
-    find_moves: FindMoves, story: Story, monkeypatch: pytest.MonkeyPatch
+    story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or a drain from another plan of the group would find its commits overwritten."""
-    has_moves(story, find_moves)
+    half_way(story)
     events: list[str] = []
     acquire, release, alter = GroupLock.acquire, GroupLock.release, story.cluster.alter_committed
 
@@ -193,17 +155,15 @@ def test_the_groups_lock_is_held_while_it_is_moved(
     monkeypatch.setattr(GroupLock, "acquire", noting("acquire", acquire))
     monkeypatch.setattr(GroupLock, "release", noting("release", release))
     monkeypatch.setattr(story.cluster, "alter_committed", noting("move", alter))
-    do(story, find_moves)
+    put_back(story)
 
     assert events == ["acquire", "move", "release"]
 
 
-@both
 def test_a_crash_after_the_move_leaves_a_plan_that_accepts_it(
-    find_moves: FindMoves, story: Story, monkeypatch: pytest.MonkeyPatch
+    story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = story.write_plan(20)
-    story.put_group(10)
+    plan = half_way(story)
     story.file.start_journal(plan.drain_id, plan.generation)
     story.file.append({0: finished(25)})
     story.file.release()
@@ -218,21 +178,21 @@ def test_a_crash_after_the_move_leaves_a_plan_that_accepts_it(
     with monkeypatch.context() as broken:
         broken.setattr(type(story.file), "write", fail_the_second)
         with pytest.raises(PlanNotWritten):
-            do(story, find_moves)
+            put_back(story)
 
-    assert story.committed == (25 if find_moves is commit_moves else 0)
+    assert story.committed == 5
     assert is_accepted(story)
 
 
 def test_another_offset_than_was_written_is_told(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    has_moves(story, commit_moves)
+    half_way(story)
     alter = story.cluster.alter_committed
 
     def overtaken(group: str, topic: str, offsets: dict[int, int], **_: object) -> None:
         alter(group, topic, {number: offset - 1 for number, offset in offsets.items()})
 
     monkeypatch.setattr(story.cluster, "alter_committed", overtaken)
-    with pytest.raises(OffsetMoved, match="is at 19 after it was put to 20"):
-        do(story, commit_moves)
+    with pytest.raises(OffsetMoved, match="is at 4 after it was put to 5"):
+        put_back(story)

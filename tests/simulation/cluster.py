@@ -153,8 +153,8 @@ class SimCluster(Cluster):
         self.broker.ask("group")
         if name == GROUP and self.broker.stranger:
             self._see("a consumer is in the group")
-            return GroupInfo(name, "stable", "classic", (STRANGER,))
-        return GroupInfo(name, "empty", "classic", ())
+            return GroupInfo(name, "stable", (STRANGER,))
+        return GroupInfo(name, "empty", ())
 
     def committed(
         self, group: str, topic: str, partitions: Iterable[int], timeout_s: float | None = None
@@ -164,9 +164,6 @@ class SimCluster(Cluster):
         if self.broker.moved and any(o != self.broker.ours[n] for n, o in found.items()):
             self._see("the group was moved")
         return found
-
-    def offsets_kept_s(self) -> float | None:
-        return None
 
     def alter_committed(
         self,

@@ -68,7 +68,7 @@ def inspection(*partitions: PartitionInspection, full: bool = False) -> Inspecti
         topic="orders",
         topic_id="id",
         cluster_id="c",
-        group=GroupInfo("indexer", "empty", "classic", ()),
+        group=GroupInfo("indexer", "empty", ()),
         isolation="read_committed",
         handler="shop:Reindex",
         taken_ms=36_000_000,
@@ -147,7 +147,7 @@ def test_of_many_partitions_the_worst_come_first() -> None:
 
 def test_members_of_an_active_group_are_named() -> None:
     member = Member("id-1", "indexer-7", "10.0.0.1")
-    page = page_of(group=GroupInfo("indexer", "stable", "classic", (member,)))
+    page = page_of(group=GroupInfo("indexer", "stable", (member,)))
 
     assert "indexer-7 on 10.0.0.1; a drain needs it empty" in told(page)["group"]
 

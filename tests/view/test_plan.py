@@ -5,7 +5,7 @@ from pathlib import Path
 
 from drainer.core.parked import ParkedLane, ParkedLanes
 from drainer.core.plan import ALL
-from drainer.core.progress import Progress
+from drainer.core.progress import Counts, Progress
 from drainer.policy.failures import AfterDead, FailureSettings, OnFailure
 from drainer.policy.redrive import RedriveSettings
 from drainer.view.plan import plan_page, show_checks
@@ -25,10 +25,14 @@ def test_a_plan_shows_how_far_it_came_and_how_to_go_on() -> None:
     assert told(page)["to undo"] == "drainer plan undo orders.plan"
 
 
-def test_a_complete_plan_is_not_resumed() -> None:
+def test_a_complete_plan_is_not_resumed_nor_one_whose_account_does_not_add_up() -> None:
     page = plan_page(replace(samples.plan(), claims={ALL: {0: Progress(9_000)}}), PATH)
     assert page.told == "orders, for group reindexer: drained"
     assert "to resume" not in told(page)
+    wrong = Progress(5_000, messages=Counts(9, 1, 1, 1, 1))
+    page = plan_page(replace(samples.plan(), claims={ALL: {0: wrong}}), PATH)
+    assert "to resume" not in told(page)
+    assert told(page)["to undo"]
 
 
 def test_two_hundred_partitions_stay_readable_and_none_is_no_crash() -> None:

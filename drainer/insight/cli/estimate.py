@@ -171,8 +171,7 @@ def estimate_dry_run(
     cluster: Cluster,
     prepared: Prepared,
     request: Request,
-    how_long: HowLong,
-    running: LocalSettings,
+    question: Question,
     report: ReportFile | None,
 ) -> tuple[Preview, dict[str, object]]:
     """The preview and the estimate of a dry run; gives what its ``--json`` has of both.
@@ -181,7 +180,6 @@ def estimate_dry_run(
     Without a latency the time is told for some typical ones. A handler that can't split is told.
     """
     backlog = remaining(cluster, prepared.plan)
-    question = ask(how_long, running)
     found, action = None, prepared.action
     typical: list[tuple[float, Forecast]] = []
     try:
