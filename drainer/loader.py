@@ -18,14 +18,15 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -39,6 +40,7 @@ from drainer.message import Message, SubMessage
 from drainer.policy.redrive import LeftAlone, Redriven, RedriveSettings, selects
 
 ENTRY_POINTS = "drainer.handlers"
+_HANDLES = ("handle", "handle_batch")
 OWN_NAME = "drainer_handler_"  # begins the name of a module whose own name is taken
 
 
@@ -157,7 +159,7 @@ def load_handler(reference: str) -> LoadedHandler:
         source = _guard(reference, installed)
         return LoadedHandler(reference, _instance(reference, source), source=source)
     module, absolute = _import(place, reference)
-    source = _find(module, name, reference) if name else _only_handler(module, reference)
+    source = _find(module, name, reference)
     absolute = f"{absolute}:{name}" if name else absolute
     return LoadedHandler(reference, _instance(reference, source), absolute, source)
 
@@ -184,18 +186,13 @@ def load_function(reference: str) -> Callable[..., Any]:
     A file that a handler was loaded from is not run a second time: both see the same module.
     Raises UsageError when there is none; Refused when importing it raises.
     """
-    place, _, name = reference.rpartition(":")
-    if not place or "/" in name:
+    place, name = place_and_name(reference)
+    module = _loaded_from(Path(place)) or _import(place, reference)[0]
+    function: Callable[..., Any] = _find(module, name, reference, "function")
+    if not callable(function):
         raise UsageError(
-            f"{reference!r} names no function", hint="use package.module:name or file.py:name"
+            f"{reference!r} must be a function", hint="Name a function of one argument."
         )
-    module = (_loaded_from(Path(place)) if place.endswith(".py") else None) or _import(
-        place, reference
-    )[0]
-    found = _find(module, name, reference)
-    if not callable(found):
-        raise UsageError(f"{reference!r} is no function but {type(found).__name__}")
-    function: Callable[..., Any] = found
     return function
 
 
@@ -268,11 +265,7 @@ def _import(place: str, reference: str) -> tuple[ModuleType, str]:
 
 
 def _import_file(path: Path, reference: str) -> ModuleType:
-    try:
-        is_there = path.is_file()
-    except PermissionError:
-        is_there = False
-    if not is_there:
+    if not os.access(path, os.R_OK):
         raise UsageError(
             f"there is no handler file {path} that you can read",
             hint="Name one with --handler path/to/file.py:Name.",
@@ -303,20 +296,18 @@ def _is_taken(name: str, path: Path) -> bool:
 
 def _import_module(folder: Path, name: str, reference: str) -> ModuleType:
     _search(folder)
-    if _guard(reference, partial(_spec_of, name)) is None:
+    module = _guard(reference, partial(_module, name)) if all(name.split(".")) else None
+    if module is None:
         raise _no_module(reference, name, f"installed or in {folder}")
-    module: ModuleType = _guard(reference, partial(importlib.import_module, name))
-    return module
+    return cast(ModuleType, module)
 
 
-def _spec_of(name: str) -> ModuleSpec | None:
-    """None when there is no such module; raises what the packages around it raise at import."""
-    if not all(name.split(".")):
-        return None
+def _module(name: str) -> ModuleType | None:
+    """None when there is no such module; raises what it and the packages around it raise."""
     try:
-        return importlib.util.find_spec(name)
+        return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        # Is it this module, or a package around it? Or something that such a package needs?
+        # Is it this module, or a package around it? Or something that one of them needs?
         if error.name and f"{name}.".startswith(f"{error.name}."):
             return None
         raise
@@ -366,34 +357,21 @@ def _last_line(error: BaseException) -> str:
     return f" ({step.tb_frame.f_code.co_filename}:{step.tb_lineno})"
 
 
-def _find(module: ModuleType, name: str, reference: str) -> Any:
-    target: Any = module
-    for part in name.split("."):
-        if not hasattr(target, part):
-            raise UsageError(
-                f"no handler {reference!r}: {module.__name__.removeprefix(OWN_NAME)} has no"
-                f" {name!r}",
-                hint=f"it has: {', '.join(sorted(_handlers_in(module))) or 'no handler at all'}",
-            )
-        target = getattr(target, part)
-    return target
-
-
-def _only_handler(module: ModuleType, reference: str) -> Any:
-    if any(callable(getattr(module, name, None)) for name in ("handle", "handle_batch")):
+def _find(module: ModuleType, name: str, reference: str, what: str = "handler") -> Any:
+    """What has this name in the module; without a name its only handler, or the module itself."""
+    known = _handlers_in(module)
+    if not name and any(callable(getattr(module, each, None)) for each in _HANDLES):
         return module
-    found = _handlers_in(module)
-    if len(found) == 1:
-        return next(iter(found.values()))
-    if found:
+    if not name and len(known) == 1:
+        return next(iter(known.values()))
+    try:
+        return attrgetter(name)(module)
+    except AttributeError:
+        names = ", ".join(sorted(known)) or "neither a drainer.Handler nor a function `handle`"
         raise UsageError(
-            f"{reference!r} has several handlers: {', '.join(sorted(found))}",
-            hint=f"name one of them, as in {reference}:{sorted(found)[0]}",
-        )
-    raise UsageError(
-        f"{reference!r} has no handler: neither a function `handle` nor a drainer.Handler",
-        hint="define `async def handle(sub): ...`, or a class derived from drainer.Handler",
-    )
+            f"{reference!r} does not name a {what}",
+            hint=f"Name one, as in {reference.partition(':')[0]}:Name. The module has {names}.",
+        ) from None
 
 
 def _handlers_in(module: ModuleType) -> dict[str, type[Handler]]:
@@ -437,21 +415,20 @@ def _bundling_of(reference: str, target: Any) -> Bundling | None:
     coalesce, batch = _own(target, "coalesce"), _own(target, "handle_batch")
     if coalesce is None and batch is None:
         return None
-    for name, function in (("coalesce", coalesce), ("handle_batch", batch)):
-        if function is not None and not callable(function):
-            raise UsageError(f"the `{name}` of {reference!r} must be a function")
     if batch is None:
         return Bundling(coalesce)
     most = getattr(target, "max_batch", Handler.max_batch)
     of = getattr(target, "batch_of", Handler.batch_of)
-    if type(most) is not int or most < 1:
-        raise UsageError(f"max_batch = {most!r} of {reference!r} is no number of sub-messages")
-    if of not in [each.value for each in BatchOf]:
+    try:
+        if type(most) is not int or most < 1:
+            raise ValueError
+        return Bundling(coalesce, most, BatchOf(of))
+    except ValueError:
         raise UsageError(
-            f"batch_of = {of!r} of {reference!r} is neither 'lanes' nor 'lane'",
-            hint="'lanes' for the heads of many sub-keys in a call, 'lane' for a run of one",
-        )
-    return Bundling(coalesce, most, BatchOf(of))
+            f"{reference!r} has max_batch = {most!r}, batch_of = {of!r}",
+            hint="Make them a number from 1 on, and 'lanes' for the heads of many sub-keys in a"
+            " call, or 'lane' for a run of one.",
+        ) from None
 
 
 def _by_bundle(target: Any) -> Callable[[Bundle], Any]:
