@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 EXIT_DONE = 0  # everything in the backlog is finished
 EXIT_UNEXPECTED = 1  # a bug, or something nobody thought of
-EXIT_USAGE = 2  # the command line, a profile or the handler reference is wrong
+EXIT_USAGE = 2  # the command line or the handler reference is wrong
 EXIT_REFUSED = 3  # not safe to start; nothing was touched
 EXIT_INTERRUPTED = 4  # stopped part-way; resume with the plan
 EXIT_HALTED = 5  # the handler failed; resume with the plan once it is mended
@@ -36,7 +36,7 @@ class DrainerError(Exception):
 
 
 class UsageError(DrainerError):
-    """Raised when an option, a profile or a handler reference can't be understood."""
+    """Raised when an option or a handler reference can't be understood."""
 
     exit_code = EXIT_USAGE
 

@@ -35,21 +35,6 @@ def test_the_version_is_told_by_the_command_line_alone() -> None:
     assert not loaded & heavy
 
 
-def test_a_profile_for_a_drain_loads_that_command_alone() -> None:
-    code = (
-        "import sys, typer; from drainer.cli.app import app;"
-        "from drainer.cli.profile import as_defaults; commands = typer.main.get_command(app);"
-        "as_defaults({'concurrency': 7}, commands, None, wanted='run'); print(*sys.modules)"
-    )
-    told = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    ).stdout.split()
-    assert "drainer.cli.run" in told
-    assert not {
-        name for name in told if name.startswith(("drainer.letters.cli.dead", "drainer.demo"))
-    }
-
-
 WHERE = ["-b", "127.0.0.1:1", "--topic", "t"]
 RUN = ["run", *WHERE, "--group", "g", "--handler", "count"]
 INSPECT = ["inspect", *WHERE, "--group", "g", "--full"]

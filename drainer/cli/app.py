@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -92,18 +90,6 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def drainer(
-    context: typer.Context,
-    profile: Annotated[
-        str | None,
-        typer.Option(envvar="DRAINER_PROFILE", help="Values from [profile.NAME] of --config."),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="DRAINER_CONFIG",
-            help="A TOML file of option values.",
-        ),
-    ] = None,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print it."),
@@ -118,14 +104,6 @@ def drainer(
     resume with the plan; 5 the handler failed, resume with the plan; 6 finished, with dead
     letters or records lost to retention; 8 ended part-way, and can't be resumed as things are.
     """
-    # Not before a command is known: the version is told without a terminal.
-    from drainer.cli.answer import answering  # noqa: PLC0415
-    from drainer.cli.profile import apply_profile  # noqa: PLC0415
-    from drainer.view.terminal import Terminal  # noqa: PLC0415
-
-    # The command's own options are not known yet, and its words no longer in the context.
-    with answering(Terminal(json="--json" in sys.argv)):
-        apply_profile(context, config, profile)
 
 
 def main() -> None:

@@ -172,8 +172,7 @@ def resuming_with(context: typer.Context, plan: OffsetPlan) -> Resuming:
     """The options that a resume of this run needs: how to connect, what the handler is told, and
     how to drain. What is drained, by which handler, rules and policy, is in the plan.
 
-    What a variable or a profile gave is taken as what was typed is: the next shell may have
-    neither.
+    What a variable gave is taken as what was typed is: the next shell may not have it.
     """
     shown: list[str] = []
     hidden: list[str] = []

@@ -1,4 +1,4 @@
-"""The groups of options that several commands share; every option also by variable and profile."""
+"""The groups of options that several commands share; every option also by variable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are trusted too far: profiles, plans, handlers' folders, expressions."""
+"""Files that are trusted too far: plans, handlers' folders, expressions."""
 
 from __future__ import annotations
 
@@ -33,26 +33,6 @@ def trap(folder: Path) -> tuple[Path, Path]:
     handler = folder / "trap.py"
     handler.write_text(TRAP.format(ran=str(ran)), encoding="utf-8")
     return handler, ran
-
-
-@case(
-    16,
-    "a drainer.toml that lies in the folder names a handler",
-    before="inspect imported it: its code ran, and not a word about the file",
-)
-def found_profile_runs_no_code(stage: Stage) -> str:
-    handler, ran = trap(stage.folder)
-    topic = a_topic(stage)
-    profile = stage.folder / "drainer.toml"
-    profile.write_text(f'handler = "{handler}"\n', encoding="utf-8")
-    inspect = ("inspect", "-b", stage.bootstrap, "--topic", topic, "--group", "g")
-    ended = stage.drainer(*inspect, "--from", "earliest")
-    insist(not ran.exists(), "the handler's code ran")
-    insist(ended.returncode == 0, ended.stderr)
-    profile.chmod(0o666)
-    ended = stage.drainer("--config", str(profile), *inspect, "--from", "earliest")
-    insist(ended.returncode == 3 and "written by anybody" in ended.stderr, ended.stderr)
-    return "not read: a file must be named, and be written by its owner alone"
 
 
 @case(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -73,15 +71,6 @@ def test_a_value_that_makes_no_sense_is_a_usage_error(words: str, named: str) ->
     found = CliRunner().invoke(app, ["run", *NO_BROKER, *words.split()], env={"COLUMNS": "200"})
     assert (found.exit_code, found.stdout) == (2, "")
     assert named in found.stderr
-
-
-def test_a_profile_that_can_not_be_read_is_one_object_with_json(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    words = ["--config", "missing.toml", "run", *NO_BROKER, "--json"]
-    monkeypatch.setattr(sys, "argv", ["drainer", *words])
-    answer = json.loads(CliRunner().invoke(app, words).stdout)
-    assert (answer["exit_code"], "missing.toml" in answer["error"]) == (2, True)
 
 
 def test_what_is_missing_is_named() -> None:

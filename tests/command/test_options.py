@@ -17,8 +17,8 @@ def topic(make_topic: MakeTopic) -> Topic:
     return make_topic(operations(10), partitions=4)
 
 
-def named(command: Command, topic: Topic) -> dict[str, str]:
-    return {
+def test_all_that_a_drain_needs_can_be_in_variables(command: Command, topic: Topic) -> None:
+    options = {
         "topic": topic.name,
         "group": command.group(topic),
         "handler": f"{command.handlers}:OnTheLoop",
@@ -26,11 +26,6 @@ def named(command: Command, topic: Topic) -> dict[str, str]:
         "from": "earliest",
         "yes": "true",
         "concurrency": "7",
-    }
-
-
-def test_all_that_a_drain_needs_can_be_in_variables(command: Command, topic: Topic) -> None:
-    options = named(command, topic) | {
         "order": "key",
         "plan": "elsewhere.json",
         "partition": "0 2",
@@ -43,23 +38,8 @@ def test_all_that_a_drain_needs_can_be_in_variables(command: Command, topic: Top
     assert {n: part["end"] for n, part in action["partitions"].items()} == {"0": 10, "2": 10}
     shown = [action[name] for name in ("order", "concurrency", "plan", "isolation")]
     assert shown == ["key", 7, "elsewhere.json", "read_uncommitted"]
+    assert command("run", "-c", "3", "--dry-run", env=env).answer["concurrency"] == 3
     command("run", env=env)
-    assert len(command.record.done()) == 40
-
-
-def test_and_in_a_profile_below_variables_and_flags(command: Command, topic: Topic) -> None:
-    path = command.folder / "drainer.toml"
-    options = [f'{name} = "{value}"' for name, value in named(command, topic).items()]
-    night = ["[profile.night]", f'set = ["record={command.record.path}"]', "partition = [0, 3]"]
-    path.write_text("\n".join([*options, *night]).replace('"true"', "true"))
-    run = ("--profile", "night", "run", "--json")
-    env = {"DRAINER_CONFIG": path.name}
-    assert command(*run, "--dry-run", env=env).answer["concurrency"] == 7
-    env["DRAINER_CONCURRENCY"] = "2"
-    assert command(*run, "--dry-run", env=env).answer["concurrency"] == 2
-    flag = command(*run, "-c", "3", "--dry-run", env=env).answer
-    assert (flag["concurrency"], sorted(flag["partitions"])) == (3, ["0", "3"])
-    command(*run, env=env)
     assert len(command.record.done()) == 40
 
 
