@@ -107,7 +107,7 @@ def verify(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Speaking) -> in
     loaded = PlanFile(plan).load()
     with kafka.connect_by_plan(terminal, plan, loaded.plan, yes=yes) as cluster:
         checks = examine(cluster, loaded)
-        failed = [check.error for check in checks if check.error is not None]
+        failed = [error for _, error in checks if error is not None]
         found = [] if failed else changes(cluster, loaded.plan, group_offsets(cluster, loaded))
     code = EXIT_REFUSED if failed else EXIT_DONE
     if terminal.json:
@@ -116,16 +116,13 @@ def verify(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Speaking) -> in
                 "status": "refused" if failed else "ok",
                 "exit_code": code,
                 "checks": [
-                    {"text": c.text, "ok": c.ok, "error": str(c.error) if c.error else None}
-                    for c in checks
+                    {"text": text, "ok": error is None, "error": str(error) if error else None}
+                    for text, error in checks
                 ],
                 "warnings": found,
             }
         )
-    show_checks(
-        terminal,
-        [(check.text, check.ok, str(check.error) if check.error else "") for check in checks],
-    )
+    show_checks(terminal, checks)
     for text in found:
         terminal.warn(text)
     for error in failed:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 from drainer.core.listed import listed, name_lost
@@ -15,17 +14,8 @@ from drainer.kafka.loss import cut_logs
 from drainer.operations.group import check_inactive
 from drainer.store.plan_file import LoadedPlan
 
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that was looked at: what it is, and either that it holds or why it does not."""
-
-    text: str
-    error: DrainerError | None = None
-
-    @property
-    def ok(self) -> bool:
-        return self.error is None
+# One thing that was looked at: what it is, and why it does not hold; None where it does.
+Check = tuple[str, DrainerError | None]
 
 
 def examine(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool = False) -> list[Check]:
@@ -35,22 +25,19 @@ def examine(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool = False)
     """
     plan = loaded.plan
     torn = "; what follows a torn one is left out"
-    looks: list[tuple[str, Callable[[Cluster, LoadedPlan], object] | None]] = [
-        ("the plan is whole: its digest matches", None),
-        ("its account adds up", _account),
-        (
-            f"its journal adds {loaded.journal_records} records{torn * loaded.journal_torn}",
-            None,
-        ),
+    pending = "what is pending" if gap_accepted else "all that is pending"
+    facts = [
+        "the plan is whole: its digest matches",
+        f"its journal adds {loaded.journal_records} records{torn * loaded.journal_torn}",
     ]
     if plan.lost:
-        lost = f"it says what retention deleted before it was handled: {name_lost(plan.lost)}"
-        looks.append((lost, None))
+        lost = name_lost(plan.lost)
+        facts.append(f"it says what retention deleted before it was handled: {lost}")
     if (state := loaded.written.state) is not None:
         adds = f"adds {loaded.state_records} records{torn * loaded.state_torn}"
-        looks.append((f"its state at {state.uri} {adds}", None))
-    pending = "what is pending" if gap_accepted else "all that is pending"
-    looks += [
+        facts.append(f"its state at {state.uri} {adds}")
+    looks: list[tuple[str, Callable[[Cluster, LoadedPlan], object]]] = [
+        ("its account adds up", _account),
         (f"the cluster is the plan's own ({plan.cluster_id})", _cluster),
         (f"topic {plan.topic} has the plan's id", _topic),
         (f"{pending} is still in the log", partial(_log, gap_accepted=gap_accepted)),
@@ -58,14 +45,13 @@ def examine(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool = False)
         (f"group {plan.group} has no members", _group),
         ("the group stands where this drain put it", group_offsets),
     ]
-    checks: list[Check] = []
+    checks: list[Check] = [(fact, None) for fact in facts]
     for text, look in looks:
         try:
-            if look is not None:
-                look(cluster, loaded)
+            look(cluster, loaded)
         except (PlanRefused, GroupActive) as error:
-            return [*checks, Check(text, error)]
-        checks.append(Check(text))
+            return [*checks, (text, error)]
+        checks.append((text, None))
     return checks
 
 
@@ -78,9 +64,9 @@ def insist_on_place(cluster: Cluster, loaded: LoadedPlan) -> None:
 
 def insist(checks: list[Check]) -> None:
     """Raises the error of the first check that does not hold."""
-    for check in checks:
-        if check.error is not None:
-            raise check.error
+    for _, error in checks:
+        if error is not None:
+            raise error
 
 
 def _account(_: Cluster, loaded: LoadedPlan) -> None:

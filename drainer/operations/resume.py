@@ -104,7 +104,7 @@ def prepare_resume(
             )
             for number, part in partitions.items()
         ),
-        checks=tuple(check.text for check in checks),
+        checks=tuple(text for text, _ in checks),
         warnings=(
             *_gap_warning(gaps),
             *([told_of(held)] if held else []),

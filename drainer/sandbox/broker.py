@@ -134,15 +134,10 @@ class Broker:
                 self._format(java, path)
             self._log_from = self.log.stat().st_size if self.log.exists() else 0
             self._spawn(java, path)
-        except OSError as error:
+        except (OSError, subprocess.TimeoutExpired) as error:
             raise SandboxRefused(
                 f"can't start a broker in {self.folder}: {error}",
-                hint="make sure that the folder is writable and the disk has room",
-            ) from error
-        except subprocess.TimeoutExpired as error:
-            raise SandboxRefused(
-                f"the broker's storage was not formatted within {FORMAT_TIMEOUT_S:g} s",
-                hint="this machine is too busy for a broker: try again when it is not",
+                hint="make sure that the folder is writable, and the disk has room",
             ) from error
 
     def wait_ready(self, *, timeout_s: float = START_TIMEOUT_S) -> None:
@@ -181,24 +176,6 @@ class Broker:
         """Let a paused broker go on (SIGCONT)."""
         if self.mark is not None:
             self.mark.resume()
-
-    def limit_clients(self, *, produced_bytes_per_s: int) -> None:
-        """Throttle every client that writes more than that, from now on.
-
-        Raises:
-            SandboxRefused: when Kafka's own tool for it fails.
-        """
-        tool = ["kafka.admin.ConfigCommand", "--bootstrap-server", self.bootstrap_servers]
-        quota = ["--entity-type", "clients", "--entity-default", "--add-config"]
-        rate = f"producer_byte_rate={produced_bytes_per_s}"
-        command = self._java(find_java(), classpath(kafka_jars()), *tool, "--alter", *quota, rate)
-        set_up = self._run_tool(command)
-        if set_up.returncode != 0:
-            said = set_up.stdout.decode(errors="replace").strip()
-            raise SandboxRefused(
-                f"the quota could not be set: {said}",
-                hint=f"is the broker up? Its log is {self.log}",
-            )
 
     def __enter__(self) -> Self:
         self.start()
@@ -275,15 +252,8 @@ class Broker:
         # format that was cut short is simply done again.
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}"]
-        formatted = self._run_tool(self._java(java, path, *tool, "--config", str(self._settings)))
-        self._output.write_bytes(formatted.stdout)
-        if formatted.returncode != 0:
-            raise self._refused("the broker's storage could not be formatted")
-
-    def _run_tool(self, command: list[str]) -> subprocess.CompletedProcess[bytes]:
-        """One of Kafka's own tools, to its end; what it says is all in ``stdout``."""
-        return subprocess.run(
-            command,
+        formatted = subprocess.run(
+            self._java(java, path, *tool, "--config", str(self._settings)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -291,6 +261,9 @@ class Broker:
             timeout=FORMAT_TIMEOUT_S,
             check=False,
         )
+        self._output.write_bytes(formatted.stdout)
+        if formatted.returncode != 0:
+            raise self._refused("the broker's storage could not be formatted")
 
     def _spawn(self, java: Path, path: str) -> None:
         command = self._java(java, path, *self._metrics(), "kafka.Kafka", str(self._settings))
@@ -312,14 +285,10 @@ class Broker:
             self._process.poll()
 
     def _refused(self, what: str) -> SandboxRefused:
-        tail = self._tail()
-        if "Address already in use" in tail:
-            hint = "another process took one of its ports: end it, or start on other ports"
-        elif "No space left on device" in tail:
-            hint = f"the disk is full: free some space for {self.folder}"
-        else:
-            hint = f"the whole log is {self.log}, Java's own output {self._output}"
-        return SandboxRefused(f"{what}; its last words:\n{tail}", hint=hint)
+        return SandboxRefused(
+            f"{what}; its last words:\n{self._tail()}",
+            hint=f"the whole log is {self.log}, Java's own output {self._output}",
+        )
 
     def _tail(self) -> str:
         said = self._output.read_text(errors="replace") if self._output.exists() else ""

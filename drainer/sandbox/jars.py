@@ -5,7 +5,6 @@ Each is compared with the SHA-256 that it must have, when it was fetched and bef
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
@@ -36,7 +35,9 @@ _LEFT_OUT = ("slf4j-", "log4j-")
 # Made by sha256sum of what Ivy fetched from Maven Central. Java runs no jar that isn't in it.
 _HASHES = Path(__file__).with_name(f"kafka-{KAFKA_VERSION}.sha256")
 
-_TROUBLE = re.compile(r"^.*(?:: not found|NOT FOUND|FAILED|Server access error).*$", re.MULTILINE)
+_TROUBLE = re.compile(
+    r"^.*(?:: not found|NOT FOUND|FAILED|Server access error|IOException).*$", re.MULTILINE
+)
 
 
 def quiet(text: str) -> None:
@@ -67,7 +68,10 @@ def kafka_jars(*, cache: Path | None = None, say: Say = quiet) -> tuple[Path, ..
                     _fetch(cache, say)
                     jars = _listed(cache)
         except OSError as error:
-            raise _disk_refused(cache, error) from error
+            raise SandboxRefused(
+                f"can't keep Kafka's jars in {cache.parent}: {error}",
+                hint="make 150 MB of room there, or name another folder with XDG_CACHE_HOME",
+            ) from error
     if changed := _changed(jars):
         raise SandboxRefused(
             f"Kafka's jars in {cache} are not those that were published: {changed}",
@@ -109,7 +113,7 @@ def _changed(jars: Iterable[Path]) -> str:
 
 def _fetch(cache: Path, say: Say) -> None:
     java = find_java()
-    ivy = _only_jar(_pyspark_jars(), "ivy-*.jar")
+    ivy = max(_pyspark_jars().glob("ivy-*.jar"))
     log = cache.with_name(f"{cache.name}.fetch.log")
     prefix = f"{cache.name}.part-"
     for leftover in cache.parent.glob(f"{prefix}*"):
@@ -161,26 +165,12 @@ def _run(command: list[str], log: Path) -> int:
 
 def _fetch_refused(log: Path) -> SandboxRefused:
     said = log.read_text(encoding="utf-8", errors="replace")
-    if os.strerror(errno.ENOSPC) in said:
-        return SandboxRefused(
-            f"the disk is full: Kafka's jars could not be fetched; Ivy's output is in {log}",
-            hint=f"free 150 MB in {log.parent}, then try again",
-        )
     trouble = "; ".join(dict.fromkeys(line.strip(": \t") for line in _TROUBLE.findall(said)[:3]))
     return SandboxRefused(
         f"could not fetch Kafka's jars: {trouble or 'Ivy failed'}; Ivy's output is in {log}",
-        hint="the first start needs the network: check it (and JAVA_TOOL_OPTIONS for a proxy), "
-        "then try again; or copy the cache folder from a machine that has it",
+        hint="the first start needs the network: check it (and JAVA_TOOL_OPTIONS for a proxy) and"
+        " the disk, then try again; or copy the cache folder from a machine that has it",
     )
-
-
-def _disk_refused(cache: Path, error: OSError) -> SandboxRefused:
-    hint = (
-        "free 150 MB there, then try again"
-        if error.errno == errno.ENOSPC
-        else "make that folder writable, or name another with XDG_CACHE_HOME"
-    )
-    return SandboxRefused(f"can't keep Kafka's jars in {cache.parent}: {error}", hint=hint)
 
 
 def _pyspark_jars() -> Path:
@@ -192,13 +182,3 @@ def _pyspark_jars() -> Path:
             hint="Install drainer[spark].",
         )
     return Path(spec.submodule_search_locations[0]) / "jars"
-
-
-def _only_jar(folder: Path, pattern: str) -> Path:
-    jars = sorted(folder.glob(pattern))
-    if not jars:
-        raise SandboxRefused(
-            f"this PySpark has no {pattern} in {folder}, which fetches Kafka's jars",
-            hint="install PySpark with pip, from its full package",
-        )
-    return jars[-1]

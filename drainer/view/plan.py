@@ -59,13 +59,14 @@ def show_before_connecting(
     )
 
 
-def show_checks(terminal: Terminal, checks: Sequence[tuple[str, bool, str]]) -> None:
-    """Each (name, whether it holds, sentence or nothing); what fails is shown even when quiet."""
-    failed = sum(not ok for _, ok, _ in checks)
+def show_checks(terminal: Terminal, checks: Sequence[tuple[str, Exception | None]]) -> None:
+    """Each name, and why it does not hold; what fails is shown even when quiet."""
+    failed = sum(error is not None for _, error in checks)
     of = figures.counted(len(checks), "check")
-    for name, ok, sentence in checks:
-        text = f"{name}: {sentence}" if sentence else name
-        terminal.items(Line(text, mark=OK) if ok else Line(text, Tone.BAD, BAD))
+    for name, error in checks:
+        terminal.items(
+            Line(name, mark=OK) if error is None else Line(f"{name}: {error}", Tone.BAD, BAD)
+        )
     terminal.items(
         Line(f"{BAD} {failed} of {of} failed", Tone.BAD)
         if failed

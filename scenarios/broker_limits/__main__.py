@@ -19,9 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drainer.errors import EXIT_INTERRUPTED
+from drainer.java import find_java
 from drainer.limits.file import LimitsFile
 from drainer.limits.search.boundary import Limits
 from drainer.sandbox import Broker
+from drainer.sandbox.jars import classpath, kafka_jars
 
 WITHIN = 0.15  # of each other, and of half
 # Of the quota, which counts batches with their heads: a fifth of what small messages take. And what
@@ -84,7 +86,7 @@ def _run(name: str, quota: float, given: argparse.Namespace, *more: str) -> Run:
             Path(folder) / "broker", jmx=True, properties=PROPERTIES, die_with_parent=True
         ) as broker,
     ):
-        broker.limit_clients(produced_bytes_per_s=round(quota * 1e6))
+        _limit_clients(broker, round(quota * 1e6))
         _drainer(
             *("-b", broker.bootstrap_servers),
             *(("--jmx", broker.jmx_address) if given.jmx else ()),
@@ -96,6 +98,15 @@ def _run(name: str, quota: float, given: argparse.Namespace, *more: str) -> Run:
             *("--out", str(path), "--yes", *more),
         )
     return Run(name, quota, LimitsFile(path).load(), path, time.monotonic() - begun_s)
+
+
+def _limit_clients(broker: Broker, produced_bytes_per_s: int) -> None:
+    """Throttles every client that writes more than that, by Kafka's own tool."""
+    tool = ["kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap_servers]
+    quota = ["--entity-type", "clients", "--entity-default", "--add-config"]
+    rate = f"producer_byte_rate={produced_bytes_per_s}"
+    java = [str(find_java()), "-cp", classpath(kafka_jars())]
+    subprocess.run([*java, *tool, "--alter", *quota, rate], check=True)
 
 
 def _drainer(*words: str) -> None:

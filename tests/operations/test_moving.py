@@ -30,7 +30,7 @@ def put_back(story: Story, meanwhile: Callable[[], object] = lambda: None) -> No
 
 def is_accepted(story: Story) -> bool:
     """Whether a resume would go on from where plan and group are."""
-    return all(check.ok for check in examine(story.cluster, story.file.load()))
+    return all(error is None for _, error in examine(story.cluster, story.file.load()))
 
 
 def half_way(story: Story) -> OffsetPlan:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
@@ -137,12 +136,6 @@ def test_a_jar_that_was_changed_since_is_refused_and_left_where_it_is(
         kafka_jars(cache=cache)
     assert "removed" in (refused.value.hint or "")
     assert (other.read_text(), (cache / "mine.txt").read_text()) == ("evil\n", "kept")
-
-
-def test_a_full_disk_is_called_so(fake_java: FakeJava, tmp_path: Path) -> None:
-    fake_java(f"echo 'java.io.IOException: {os.strerror(errno.ENOSPC)}'\nexit 1\n")
-    with pytest.raises(SandboxRefused, match="the disk is full"):
-        kafka_jars(cache=tmp_path / "new" / "kafka")
 
 
 def test_two_at_once_fetch_once(fake_java: FakeJava, tmp_path: Path) -> None:
