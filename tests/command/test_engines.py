@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from command.conftest import MakeTopic, is_refused, operations
+from command.conftest import MakeTopic, operations
 from command.process import Command, Outcome
 from kafka.topic import Topic
 
@@ -29,12 +28,6 @@ def dry_run(command: Command, topic: Topic, *more: str, **env: str) -> Outcome:
 def engine_line(outcome: Outcome) -> str:
     (line,) = [line for line in outcome.err.splitlines() if line.startswith("  engine ")]
     return " ".join(line.split())
-
-
-def test_the_plan_of_action_says_that_it_is_this_process(command: Command, topic: Topic) -> None:
-    outcome = dry_run(command, topic)
-
-    assert engine_line(outcome) == "engine this process (no Spark master is named)"
 
 
 @needs_java
@@ -64,12 +57,6 @@ def test_the_plan_of_action_says_what_spark_is_given(command: Command, topic: To
     assert command.left_behind == []
 
 
-@needs_java
-def test_a_master_may_be_named_by_a_variable(command: Command, topic: Topic) -> None:
-    by_variable = dry_run(command, topic, DRAINER_SPARK_MASTER="local[3]")
-    assert engine_line(by_variable) == "engine Spark on local[3] (a master is named)"
-
-
 def test_a_process_that_is_asked_for_lets_all_options_of_spark_alone(
     command: Command, topic: Topic
 ) -> None:
@@ -92,24 +79,6 @@ def test_what_makes_no_sense_on_spark_is_a_usage_error(command: Command, topic: 
         assert word in outcome.error
         assert outcome.hint
         assert "hidden" not in outcome.err
-
-
-@pytest.mark.parametrize(
-    ("options", "word"),
-    [
-        (("-c", "auto"), "--concurrency auto"),
-        (("--limit-per-key", "3", "--order", "key"), "--limit-per-key with --order key"),
-    ],
-)
-def test_what_spark_can_t_do_is_refused_before_anything_is_touched(
-    command: Command, topic: Topic, options: tuple[str, str], word: str
-) -> None:
-    what = [*command.what(topic), "--from", "earliest", "--yes", "--engine", "spark"]
-    outcome = command("run", *what, *options, code=3)
-
-    assert word in outcome.error
-    is_refused(command, outcome)
-    assert command.left_behind == []
 
 
 def test_without_java_spark_is_refused_with_what_to_install(
@@ -154,18 +123,3 @@ def test_a_resume_may_go_to_spark_and_says_so_before_it_begins(
     running.kill()
 
     assert len(command.record.done()) == done
-
-
-def test_a_redrive_s_plan_is_not_resumed_on_spark(command: Command, topic: Topic) -> None:
-    command.drain(topic, *("--retries", "0", "--on-failure", "dead-letter"), code=6, bad="a-3")
-    dead = f"{topic.name}.{command.group(topic)}.dead"
-    handler = f"{command.handlers}:OnTheLoop"
-    where = ["-b", command.bootstrap, "--dead-letter-topic", dead, "--handler", handler]
-    failing = [*command.options(bad="a-3"), "--retries", "0", "--on-failure", "halt"]
-    command("redrive", *where, *failing, "--yes", code=5)
-    plan = next(path.name for path in command.folder.iterdir() if "redrive" in path.name)
-    assert json.loads((command.folder / plan).read_text())["redrive"] is not None
-    outcome = command("resume", plan, *command.options(), "--engine", "spark", "--yes", code=3)
-
-    assert "dead letters are redriven by one process" in outcome.error
-    assert outcome.hint

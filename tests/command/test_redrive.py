@@ -14,7 +14,7 @@ from core.letters import Sample
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, Origin, SubMessage
-from kafka.sender import letters_in, sending
+from kafka.sender import sending
 from kafka.topic import Topic
 
 
@@ -158,27 +158,6 @@ def test_letters_of_different_drains_are_not_redriven_together_unless_told(
     assert redrive(command, dead.name, *named, code=3).error
     redrive(command, dead.name, *named, "--mixed")
     assert sorted(offsets(command)) == [0, 1, 2]
-
-
-def test_one_that_dies_again_is_written_again_until_that_is_enough(
-    command: Command, dead: Topic
-) -> None:
-    write(dead, died(0, "good"), died(1, "bad"))
-    more = ("--retries", "0", "--max-redrives", "2", "--json")
-    first = redrive(command, dead.name, *more, code=6, bad="bad")
-    accounts(first.answer["messages"], done=1, dead=1)
-    assert first.answer["dead_letter_topic"] == dead.name
-    redrive(command, dead.name, *more, code=6, bad="bad")
-    found = sorted(letters_in(dead.bootstrap, dead.name), key=lambda letter: letter.redrives)
-    assert [letter.redrives for letter in found if letter.key == "bad"] == [0, 1, 2]
-    assert {letter.id for letter in found if letter.key == "bad"} == {"orders-id:0:1:2"}
-    assert found[-1].attempts == 5
-
-    guarded = redrive(command, dead.name, *more)
-    (why,) = guarded.answer["left_alone"]
-    assert why.startswith("redriven 2 times already")
-    assert why in guarded.err
-    assert offsets(command, "begun").count(1) == 2
 
 
 def test_killed_it_is_resumed_from_its_plan(command: Command, dead: Topic) -> None:

@@ -91,16 +91,6 @@ def test_what_tasks_told_is_not_handled_again(
         tell(records, values, 31)
 
 
-def test_a_state_that_is_gone_refuses_a_resume(command: Command, make_topic: MakeTopic) -> None:
-    path, state = interrupted(command, make_topic(operations(MESSAGES)))
-    before = path.read_bytes()
-    state.remove()
-    outcome = command.start(*resume(command, path)).ends(3)
-    assert "nothing of this drain is at" in outcome.error
-    assert outcome.hint
-    assert path.read_bytes() == before
-
-
 def test_a_finished_plan_with_a_state_makes_room_for_a_new_drain(
     command: Command, make_topic: MakeTopic
 ) -> None:

@@ -72,13 +72,6 @@ def test_a_drain_is_done_whatever_becomes_of_its_output(
     assert "Drained" in (command.folder / "r.html").read_text()
 
 
-@ways
-def test_every_command_has_its_exit_code_then(command: Command, way: Callable[..., int]) -> None:
-    what = ["--topic", "t", "--group", "g", "-b", command.bootstrap]
-    assert way(command, "inspect", *what, "--json") == 3
-    assert way(command, "run", "--nonsense") == 2
-
-
 def test_output_that_was_lost_is_told_where_that_can_be_told(command: Command) -> None:
     outcome = subprocess.run(
         ["bash", "-c", '"$@" >/dev/full', "sh", *PROGRAM, "metrics", "dashboard"],
