@@ -59,5 +59,5 @@ def test_the_completion_knows_commands_and_options(command: Command) -> None:
             timeout=60,
         ).stdout.split()
 
-    assert {"show", "verify", "commit", "undo"} <= set(completed("drainer plan "))
+    assert {"show", "verify", "undo"} <= set(completed("drainer plan "))
     assert "--concurrency" in completed("drainer run --conc")
