@@ -110,8 +110,8 @@ def _table(found: Table) -> Iterator[RenderableType]:
     if found.total:
         made.add_row(*map(_cell, found.total), style=HEAD_STYLE)
     yield made
-    if found.rest and len(found.rows) > found.shown:
-        yield words((found.rest, Tone.QUIET))
+    if (more := len(found.rows) - found.shown) > 0:
+        yield words((f"and {more:,} more", Tone.QUIET))
 
 
 def _cell(cell: str | Cell) -> Text:

@@ -8,7 +8,6 @@ from heapq import nsmallest
 from typing import Self
 
 from drainer.core.codec import builtins
-from drainer.core.latency import Latency
 from drainer.engine.status import Status
 from drainer.view import figures
 from drainer.view.progress import facts, share_finished, warnings
@@ -107,27 +106,21 @@ def status_line(status: Status) -> str:
 
 
 def status_fields(status: Status) -> dict[str, object]:
-    """The same for a log collector, of bounded size."""
-    failures = replace(status.failures, errors=status.failures.errors[:_ERRORS_LOGGED])
+    """The same for a log collector, of bounded size; of latencies only the recent ones."""
     bounded = replace(
         status,
         partitions=tuple(nsmallest(_SHOWN, status.partitions, lambda p: p.watermark - p.end)),
         hottest=tuple((figures.sub_key(key, 60), waiting) for key, waiting in status.hottest),
-        failures=failures,
+        failures=replace(status.failures, errors=status.failures.errors[:_ERRORS_LOGGED]),
         latency=None,
         latency_recent=None,
         engine=None,
     )
-    return builtins(bounded) | {
-        "latency": latency_fields(status.latency),
-        "latency_recent": latency_fields(status.latency_recent),
-        "engine": None if status.engine is None else status.engine.as_json(),
-    }
-
-
-def latency_fields(latency: Latency | None) -> dict[str, float] | None:
-    """What a line has room for."""
-    if latency is None:
-        return None
-    told = ("mean_s", "p50_s", "p95_s", "p99_s")
-    return {name: getattr(latency, name) for name in told}
+    found, latency = builtins(bounded), status.latency_recent
+    del found["latency"]
+    if latency is not None:
+        names = ("mean_s", "p50_s", "p95_s", "p99_s")
+        found["latency_recent"] = {name: getattr(latency, name) for name in names}
+    if status.engine is not None:
+        found["engine"] = status.engine.as_json()
+    return found

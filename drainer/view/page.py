@@ -78,7 +78,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows, those that need attention first: a terminal shows ``shown`` of them, and ``rest``.
+    """Rows, those that need attention first: a terminal shows ``shown`` of them.
 
     A column that is named by its title alone has figures. ``total`` is the last row.
     """
@@ -86,7 +86,6 @@ class Table:
     kind: ClassVar[str] = "table"
     columns: tuple[str | Column, ...]
     rows: tuple[tuple[str | Cell, ...], ...]
-    rest: str = ""
     caption: str = ""
     total: tuple[str | Cell, ...] = ()
     shown: int = SHOWN
@@ -205,8 +204,7 @@ def bars(title: str, unit: str, rows: Sequence[tuple[str, float, str]]) -> Table
     return Table((Column(title), "", Column(unit)), drawn, shown=len(rows))
 
 
-def few(texts: Sequence[str], most: int, noun: str) -> tuple[str, ...]:
+def few(texts: Sequence[str], most: int = SHOWN) -> tuple[str, ...]:
     """The first of them, and how many others there are."""
     more = len(texts) - most
-    other = f"other {noun}" + "s" * (more > 1)
-    return (*texts[:most], *([f"and {more:,} {other}"] if more > 0 else []))
+    return (*texts[:most], *([f"and {more:,} more"] if more > 0 else []))

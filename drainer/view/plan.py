@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from drainer.core.listed import name_lost
-from drainer.core.plan import ALL, OffsetPlan
+from drainer.core.plan import OffsetPlan
 from drainer.escape import command
 from drainer.view import figures
-from drainer.view.page import BAD, OK, SHOWN, Cell, Field, Item, Line, Page, Table, Tone, section
-from drainer.view.policy import policy_fields, redrive_field, rule_fields
+from drainer.view.page import BAD, OK, Cell, Field, Item, Line, Page, Table, Tone, section
+from drainer.view.policy import policy_fields, redrive_field, rule_fields, rule_lines
 from drainer.view.summary import account, parked_field
 from drainer.view.terminal import Terminal
 
@@ -87,7 +87,8 @@ def _fields(plan: OffsetPlan) -> Iterator[Item | None]:
     if plan.redrive:
         yield redrive_field(plan.redrive)
     yield from policy_fields(plan.failures)
-    yield from rule_fields(plan.rules, plan.ruled, plan.failures.dead_letter_topic)
+    yield from rule_fields(plan.rules, plan.failures.dead_letter_topic)
+    yield from rule_lines(plan.ruled)
     behind = "behind dead letters: --after-dead continue goes on with them" if plan.parked else ""
     parked = plan.parked_lanes
     yield parked_field(replace(parked, total=max(parked.total, len(plan.parked))), behind)
@@ -95,14 +96,8 @@ def _fields(plan: OffsetPlan) -> Iterator[Item | None]:
         yield Field("lost", name_lost(plan.lost), "to retention, unread")
 
 
-def _partitions(plan: OffsetPlan) -> Item:
-    if not plan.partitions:
-        return Line("  no partitions", Tone.QUIET)
+def _partitions(plan: OffsetPlan) -> Table:
     to_go = {number: plan.to_go(number) for number in plan.partitions}
-    ranked = sorted(to_go)
-    if len(to_go) > SHOWN:
-        ranked.sort(key=lambda number: -to_go[number])
-    left = figures.counted(sum(to_go[number] for number in ranked[SHOWN:]), "offset")
     return Table(
         (
             "partition",
@@ -110,30 +105,21 @@ def _partitions(plan: OffsetPlan) -> Item:
             "was at",
             "committed",
             "watermark",
-            "finished above",
+            "done above",
             "to go",
         ),
         tuple(
             (
                 str(number),
-                f"[{plan.partitions[number].start}, {plan.partitions[number].end})",
-                figures.offset(plan.partitions[number].prior),
-                figures.offset(plan.partitions[number].committed),
+                f"[{part.start}, {part.end})",
+                figures.offset(part.prior),
+                figures.offset(part.committed),
                 str(plan.watermark(number)),
-                _above(plan, number),
+                "some" if plan.shared(number) else figures.count(plan.finished_above(number)),
                 figures.count(to_go[number]) if to_go[number] else Cell(OK, Tone.GOOD),
             )
-            for number in ranked
+            for number, part in sorted(
+                plan.partitions.items(), key=lambda item: (-to_go[item[0]], item[0])
+            )
         ),
-        rest=f"and {figures.counted(len(ranked) - SHOWN, 'more partition')}, {left} to go",
     )
-
-
-def _above(plan: OffsetPlan, number: int) -> str:
-    progress = plan.claims[ALL][number]
-    told = [figures.count(sum(end - first for first, end in progress.finished))]
-    if progress.partial:
-        told.append(f"{figures.count(len(progress.partial))} part")
-    if plan.shared(number):
-        told.append(f"what {figures.counted(len(plan.others), 'claim')} say")
-    return " + ".join(told)

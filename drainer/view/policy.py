@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from drainer.engine.status import RuleStatus
 from drainer.policy.failures import AfterDead, FailureSettings, OnFailure
 from drainer.policy.redrive import RedriveSettings
-from drainer.policy.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
+from drainer.policy.rules.settings import OverLimit, RuleAccount, RuleSettings, SkipRule
 from drainer.view import figures
 from drainer.view.page import Field, Tone, few
 
-RULES_SHOWN = 10
 WIDTH = 60  # characters of a name or an expression
 
 
@@ -19,10 +18,8 @@ def policy_fields(failures: FailureSettings, *, makes_topic: bool = False) -> It
     """What happens when the handler fails, a line for each part of it that matters."""
     retries, limit = "none", "no timeout"
     if failures.retries:
-        most, delay_s = failures.retry_max_delay_s, failures.retry_delay_s
-        last_s = min(most, delay_s * 2 ** min(failures.retries - 1, 60))
-        waits = dict.fromkeys(figures.duration(each) for each in (min(most, delay_s), last_s))
-        retries = f"{figures.count(failures.retries)}, after {' to '.join(waits)}"
+        first, most = map(figures.duration, (failures.retry_delay_s, failures.retry_max_delay_s))
+        retries = f"{figures.count(failures.retries)}, after {first} at first, {most} at most"
     if failures.timeout_s:
         limit = f"an attempt may take {figures.duration(failures.timeout_s)}"
     yield Field("retries", retries, limit)
@@ -79,38 +76,30 @@ def _then(failures: FailureSettings, *, makes_topic: bool) -> str:
             return f"dead letter to {failures.dead_letter_topic}{made}{behind}"
 
 
-def rule_fields(
-    rules: RuleSettings, account: RuleAccount | None = None, letters: str | None = None
-) -> Iterator[Field]:
-    """The rules of a plan, each with what it has done so far; ``letters`` is where letters go."""
-    done = account or RuleAccount()
-    so_far = dict(done.skipped_by)
-    known = [f"{_what(rule)}{_so_far(so_far.pop(rule.name, 0))}" for rule in rules.skip]
-    limited = _so_far(so_far.pop(LIMIT, 0)) or _so_far(done.dead_by.get(LIMIT, 0), "dead")
-    gone = [f"no rule any more: {_name(name)}{_so_far(n)}" for name, n in so_far.items()]
-    if known or gone:
-        lines = few(known + gone, RULES_SHOWN, "rule")
-        yield Field("skips", f"by {figures.counted(len(known), 'rule')}", lines=lines)
+def rule_fields(rules: RuleSettings, letters: str | None = None) -> Iterator[Field]:
+    """The rules of a drain; ``letters`` is where dead letters go."""
+    if rules.skip:
+        known = figures.counted(len(rules.skip), "rule")
+        yield Field("skips", f"by {known}", lines=few([_what(rule) for rule in rules.skip]))
     if rules.limit_per_key is not None:
         dies = rules.over_limit is OverLimit.DEAD_LETTER
         rest = f"the rest become dead letters in {letters}" if dies else "the rest are skipped"
         most = figures.counted(rules.limit_per_key, "sub-message")
-        yield Field("per sub-key", f"the first {most}; {rest}{limited}")
+        yield Field("per sub-key", f"the first {most}; {rest}")
 
 
-def rule_lines(rules: RuleStatus) -> Iterator[Field]:
-    """What came of the rules, and what the handler skipped, for the end of a drain."""
-    for label, counts, what in (
-        ("skipped by", rules.skipped_by, "rule"),
-        ("dead by", rules.dead_by, "rule"),
-        ("skipped for", rules.skipped_for, "reason"),
+def rule_lines(rules: RuleStatus | RuleAccount) -> Iterator[Field]:
+    """What came of the rules so far, and what the handler skipped."""
+    for label, counts in (
+        ("skipped by", rules.skipped_by),
+        ("dead by", rules.dead_by),
+        ("skipped for", rules.skipped_for),
     ):
         most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         if most:
             each = [f"{figures.count(number)} by {_name(name)}" for name, number in most]
             total = figures.counted(sum(counts.values()), "sub-message")
-            yield Field(label, total, lines=few(each, RULES_SHOWN, what))
-    yield from undecided_lines(rules)
+            yield Field(label, total, lines=few(each))
 
 
 def undecided_lines(rules: RuleStatus) -> Iterator[Field]:
@@ -121,8 +110,8 @@ def undecided_lines(rules: RuleStatus) -> Iterator[Field]:
             for name, number in rules.undecided.items()
         ]
         total = figures.counted(sum(rules.undecided.values()), "sub-message")
-        lines = few(each, RULES_SHOWN, "rule")
-        yield Field("not skipped", f"{total} that a rule can't decide on", "", Tone.WARN, lines)
+        text = f"{total} that a rule can't decide on"
+        yield Field("not skipped", text, "", Tone.WARN, few(each))
 
 
 def _what(rule: SkipRule) -> str:
@@ -135,7 +124,3 @@ def _what(rule: SkipRule) -> str:
 
 def _name(name: str) -> str:
     return figures.shorten(name, WIDTH)
-
-
-def _so_far(count: int, done: str = "skipped") -> str:
-    return f" ({figures.count(count)} {done} so far)" if count else ""

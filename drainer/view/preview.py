@@ -10,7 +10,7 @@ from drainer.escape import command
 from drainer.policy.concurrency import Concurrency
 from drainer.policy.rate_cap import Cap
 from drainer.view import figures
-from drainer.view.page import OK, SHOWN, Cell, Field, Item, Line, Page, Table, Tone, section
+from drainer.view.page import OK, Cell, Field, Item, Line, Page, Table, Tone, section
 from drainer.view.policy import policy_fields, redrive_field, rule_fields
 from drainer.view.terminal import Terminal
 
@@ -74,7 +74,7 @@ def settings(action: Preview) -> Iterator[Item]:
     if action.redrive:
         yield redrive_field(action.redrive)
     yield from policy_fields(action.failures, makes_topic=action.makes_topic is not None)
-    yield from rule_fields(action.rules, letters=_letters(action))
+    yield from rule_fields(action.rules, _letters(action))
 
 
 def cap_field(cap: Cap) -> Field:
@@ -134,20 +134,12 @@ def _letters(action: Preview) -> str:
     return f"{action.failures.dead_letter_topic}{made}"
 
 
-def _partitions(action: Preview) -> Item:
-    parts = action.partitions
-    if not parts:
-        return Line("  no partitions", Tone.QUIET)
-    shown = parts
-    if len(parts) > SHOWN:
-        shown = tuple(sorted(parts, key=lambda part: (-part.offsets, part.partition)))
-    left = figures.counted(sum(part.offsets for part in shown[SHOWN:]), "offset")
-    total = ("total", "", figures.count(action.offsets), "", "")
+def _partitions(action: Preview) -> Table:
+    parts = sorted(action.partitions, key=lambda part: (-part.offsets, part.partition))
     return Table(
         ("partition", "backlog [start, end)", "offsets", "group is at", "commits up to"),
-        tuple(map(_row, shown)),
-        rest=f"and {figures.counted(len(parts) - SHOWN, 'more partition')}, with {left}",
-        total=total if len(parts) > 1 else (),
+        tuple(map(_row, parts)),
+        total=("total", "", figures.count(action.offsets), "", "") if len(parts) > 1 else (),
     )
 
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from drainer.engine.status import (
     DeadlineStatus,
     FailureStatus,
-    Outlook,
     PartitionStatus,
     Reason,
-    RuleStatus,
     Status,
 )
 from drainer.view import figures
 from drainer.view.page import Field, Tone
 
 _HOTTEST_SHOWN = 3
-_NEAR_S, _DAY_S = 600, 24 * 3600
 
 
 def share_finished(partitions: Iterable[PartitionStatus]) -> float:
@@ -97,8 +94,6 @@ def facts(status: Status) -> Iterator[Field]:
     words = [f"{count(number)} {what}" for number, what in outcomes if number]
     tone = Tone.BAD if subs.given_up else Tone.PLAIN
     yield Field("sub-messages", ", ".join((f"{count(subs.finished)} finished", *words)), tone=tone)
-    if left_out := _left_out(status.rules):
-        yield Field("left out", left_out)
     yield from _failures(status.failures)
     now, average = figures.rate(status.rate_now), figures.rate(status.rate_average)
     yield Field("speed", f"{now} sub-messages/s", f"average {average}")
@@ -151,19 +146,9 @@ def _failures(failures: FailureStatus) -> Iterator[Field]:
         yield Field("failures", ", ".join((count(failures.failures), *words)), note, Tone.WARN)
 
 
-def _left_out(rules: RuleStatus) -> str:
-    """The rules that skipped the most, in a few words."""
-    most = sorted(rules.skipped_by.items(), key=lambda item: -item[1])[:2]
-    words = [f"{figures.count(n)} by {figures.shorten(name, 30)}" for name, n in most if n]
-    if (unsure := sum(rules.undecided.values())) > 0:
-        words.append(f"{figures.count(unsure)} can't be told")
-    return ", ".join(words)
-
-
 def deadline_words(deadline: DeadlineStatus) -> str:
-    """``drained by 08:00, 1h 20m before`` and the like."""
-    seen = deadline.outlook
-    at = clock(deadline)
+    """``14 Mar 08:00: makes it, with 20m 00s to spare`` and the like."""
+    seen, at = deadline.outlook, clock(deadline)
     if seen.margin_s is None:
         return f"{at}, in {figures.duration(seen.left_s)}"
     if seen.margin_s >= 0:
@@ -172,34 +157,28 @@ def deadline_words(deadline: DeadlineStatus) -> str:
 
 
 def deadline_warning(status: Status) -> str | None:
-    """What is to be said once it became sure that the deadline will be missed; else None."""
+    """That the deadline will be missed, and why, once that is sure; else None."""
     deadline = status.deadline
     if deadline is None or deadline.warning is None:
         return None
     seen = deadline.warning
     late = "" if seen.margin_s is None else f" by {figures.duration(-seen.margin_s)}"
-    hottest = max(status.hottest, key=lambda each: each[1], default=None)
-    return f"the deadline {clock(deadline)} will be missed{late}: {_why(seen, hottest)}"
-
-
-def clock(deadline: DeadlineStatus) -> str:
-    """The moment, with its day when it is not within one, and its seconds when it is near."""
-    left_s = deadline.outlook.left_s
-    form = "%H:%M:%S" if left_s < _NEAR_S else "%H:%M"
-    return deadline.at.astimezone().strftime(form if left_s < _DAY_S else "%Y-%m-%d %H:%M")
-
-
-def _why(seen: Outlook, hottest: tuple[Hashable, int] | None) -> str:
-    if seen.reason is Reason.LANE and hottest is not None and seen.lane_s is not None:
-        key, waiting = hottest
-        return (
+    why = "it is too slow" if seen.reason is None else seen.reason.value
+    if seen.reason is Reason.LANE and seen.lane_s is not None and status.hottest:
+        key, waiting = max(status.hottest, key=lambda each: each[1])
+        why = (
             f"{figures.counted(waiting, 'sub-message')} of sub-key {figures.sub_key(key)} wait,"
             f" one at a time: {figures.duration(seen.lane_s)} at least"
         )
-    if seen.reason is Reason.CONCURRENCY:
+    elif seen.reason is Reason.CONCURRENCY:
         more = "" if seen.concurrency is None else f" (about {figures.count(seen.concurrency)})"
-        return f"{Reason.CONCURRENCY.value}: stop it, and resume with more --concurrency{more}"
-    return "it is too slow" if seen.reason is None else seen.reason.value
+        why += f": stop it, and resume with more --concurrency{more}"
+    return f"the deadline {clock(deadline)} will be missed{late}: {why}"
+
+
+def clock(deadline: DeadlineStatus) -> str:
+    """The moment in this machine's zone, with its day."""
+    return f"{deadline.at.astimezone():%d %b %H:%M}"
 
 
 def finished(part: PartitionStatus) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,15 +13,13 @@ from drainer.core.parked import ParkedLanes
 from drainer.core.progress import Counts, count
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
-from drainer.engine.status import AutoStatus, PartitionResult, Resuming, Summary
+from drainer.engine.status import PartitionResult, Resuming, Summary
 from drainer.errors import DrainerError
 from drainer.view import figures
 from drainer.view.course import deepest_lanes, plots, troubles
-from drainer.view.lines import latency_fields
 from drainer.view.page import (
     BAD,
     OK,
-    SHOWN,
     STOPPED,
     WARN,
     Cell,
@@ -37,7 +35,7 @@ from drainer.view.page import (
     few,
     section,
 )
-from drainer.view.policy import rule_lines
+from drainer.view.policy import rule_lines, undecided_lines
 from drainer.view.preview import settings
 from drainer.view.progress import blocking_warning
 from drainer.view.terminal import Terminal
@@ -113,17 +111,17 @@ def summary_page(summary: Summary, action: Preview | None = None) -> Page:
     happened = section(
         "What happened",
         _engine(summary),
-        _concurrency(summary.auto),
         rule_lines(summary.rules),
-        _caps(summary),
+        undecided_lines(summary.rules),
         _failures(summary, action),
         _undelivered(summary),
         None
         if summary.blocked_by is None
         else Line(blocking_warning(summary.blocked_by), Tone.WARN, WARN),
     )
+    event = "summary", summary.as_json()
     if summary.status == "empty":
-        return Page(head, (happened, stands), event=_event(summary))
+        return Page(head, (happened, stands), event=event)
     # The account is of all runs of a drain, these are of the last one.
     took, pace = figures.duration(summary.elapsed_s), figures.rate(summary.sub_messages_per_s)
     run = f"  this run took {took}, at {pace} sub-messages/s"
@@ -144,12 +142,8 @@ def summary_page(summary: Summary, action: Preview | None = None) -> Page:
         details=(Line(run, Tone.QUIET),),
         cause=summary.cause,
         ways_on=tuple(_ways_on(summary)),
-        event=_event(summary),
+        event=event,
     )
-
-
-def _event(summary: Summary) -> tuple[str, Mapping[str, object]]:
-    return "summary", summary.as_json() | {"latency": latency_fields(summary.latency)}
 
 
 def account(messages: Counts, sub_messages: Counts) -> Section:
@@ -176,32 +170,18 @@ def account(messages: Counts, sub_messages: Counts) -> Section:
     return section("Does it add up?", Table(columns, rows), wrong)
 
 
-def _engine(summary: Summary) -> Field | None:
-    if not summary.engine_counts:
-        return None
-    counts = (f"{name} {figures.count(number)}" for name, number in summary.engine_counts.items())
-    return Field("engine", summary.engine.capitalize(), ", ".join(counts))
-
-
-def _caps(summary: Summary) -> Iterator[Field]:
-    """How fast it went beside what the brokers' limits allow for."""
+def _engine(summary: Summary) -> Iterator[Field]:
+    """What it was drained with, and how fast beside what the brokers' limits allow for."""
+    if summary.engine_counts:
+        counts = (f"{name} {figures.count(n)}" for name, n in summary.engine_counts.items())
+        yield Field("engine", summary.engine.capitalize(), ", ".join(counts))
+    if (auto := summary.auto) is not None:
+        found = figures.count(auto.limit if auto.settled is None else auto.settled)
+        yield Field("concurrency", f"auto, {found} at the end", auto.why)
     for what, cap in (("read", summary.read_cap), ("written", summary.write_cap)):
         if cap is not None and cap.average_per_s:
-            share = figures.percent(cap.average_per_s / cap.messages_per_s)
-            held = f"{share} of it" + (": it held this run back" if cap.held else "")
             went = f"{figures.rate(cap.average_per_s)} messages/s {what}, of {figures.cap(cap)}"
-            yield Field("limits", went, held)
-
-
-def _concurrency(auto: AutoStatus | None) -> Field | None:
-    if auto is None:
-        return None
-    if auto.settled is None:
-        return Field("concurrency", f"auto, {figures.count(auto.limit)} at the end", auto.why)
-    best = (
-        "" if auto.best_per_s is None else f"{figures.rate(auto.best_per_s)} sub-messages/s there"
-    )
-    return Field("concurrency", f"auto, settled at {figures.count(auto.settled)}", best)
+            yield Field("limits", went, "held this run back" if cap.held else "")
 
 
 def _failures(summary: Summary, action: Preview | None) -> Iterator[Item | None]:
@@ -216,7 +196,7 @@ def _failures(summary: Summary, action: Preview | None) -> Iterator[Item | None]
     words = [figures.counted(*each) for each in counts if each[0]]
     errors = [f"{figures.count(times)} x {kind}" for kind, times in failures.errors]
     if words or errors:
-        lines = few(errors, ERRORS_SHOWN, "error")
+        lines = few(errors, ERRORS_SHOWN)
         yield Field("failures", ", ".join(words), "in this run", lines=lines)
     yield parked_field(summary.parked)
     topic = failures.dead_letter_topic
@@ -257,7 +237,7 @@ def _undelivered(summary: Summary) -> Iterator[Field]:
         yield Field("lost", name_lost(summary.lost), "deleted by retention, unread")
     if summary.held:
         held = figures.counted(sum(each.offsets for each in summary.held), "offset")
-        lines = few([str(each) for each in summary.held], ERRORS_SHOWN, "partition")
+        lines = few([str(each) for each in summary.held], ERRORS_SHOWN)
         behind = f"{held} behind an open transaction"
         yield Field("held back", behind, "not part of this drain", lines=lines)
 
@@ -316,8 +296,6 @@ def _partitions(summary: Summary) -> Table | None:
         return None
     # What is not as it should be comes first, so that it is never in the part that isn't shown.
     ranked = sorted(summary.partitions.items(), key=lambda item: (_rank(item[1]), item[0]))
-    unfinished = sum(_rank(part) < 2 for _, part in ranked[SHOWN:])
-    tail = f"{unfinished} of them not done" if unfinished else f"{OK} all at their end"
     return Table(
         ("partition", "start", "end", "watermark", "committed", Column("")),
         tuple(
@@ -331,7 +309,6 @@ def _partitions(summary: Summary) -> Table | None:
             )
             for number, part in ranked
         ),
-        rest=f"and {len(ranked) - SHOWN} more partitions, {tail}",
     )
 
 

@@ -56,7 +56,7 @@ def test_what_rules_leave_out_is_not_handled_and_is_accounted_for(
     assert plan["ruled"]["skipped_by"] == by_rule
     assert [rule["name"] for rule in plan["rules"]["skip"]] == list(by_rule)
     shown = command("plan", "show", str(command.plan(topic)))
-    assert f"({count['hot']:,} skipped so far)" in shown.out + shown.err
+    assert f"{count['hot']:,} by skip-key hot" in shown.out + shown.err
 
 
 def test_the_first_of_each_sub_key_are_handled_and_the_rest_can_be_redriven(

@@ -142,7 +142,6 @@ def test_of_many_partitions_the_worst_come_first() -> None:
     found = named(page)["partition"]
     assert row(found, 0)[:2] == ["40", "no leader"]
     assert [row(found, n)[0] for n in (1, 2, -1)] == ["39", "38", "0"]
-    assert found.rest == "and 29 more partitions, with ~4,060 messages"
 
 
 def test_members_of_an_active_group_are_named() -> None:

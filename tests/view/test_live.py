@@ -13,7 +13,7 @@ import pytest
 
 from drainer.core.latency import Latency
 from drainer.core.progress import Counts
-from drainer.engine.status import CapStatus, FailureStatus, RuleStatus, Status
+from drainer.engine.status import CapStatus, FailureStatus, Status
 from drainer.view.live import HELD_MOST, LiveView, RunningLine, progress_view
 from drainer.view.panel import lay_out
 from drainer.view.progress import limit, share_finished
@@ -67,12 +67,10 @@ def test_a_frame_says_what_a_person_asks_first() -> None:
 
 def test_what_is_not_always_there_has_its_line_when_it_is() -> None:
     latency = Latency.of(100, 0.02, [n / 1_000 for n in range(101)])
-    rules = RuleStatus({"a": 4_800_000, "b": 12}, undecided={"c": 136})
     failures = FailureStatus(32, 30, 4, 9, 1, 1, errors=(("OSError: [b1] is away", 30), ("V", 2)))
-    assert not any(value(label) for label in ("concurrency", "latency", "left out", "failures"))
+    assert not any(value(label) for label in ("concurrency", "latency", "failures"))
     assert value("concurrency", auto=samples.AUTO) == "310 (auto, trying whether more helps)"
     assert "p50 50ms, p95 0.1s" in value("latency", latency_recent=latency)
-    assert value("left out", rules=rules) == "4,800,000 by a, 12 by b, 136 can't be told"
     assert value("failures", failures=failures) == (
         "32, 30 retried, 9 waiting for it, 4 timed out, 1 still in their threads, 1 lane parked"
         "  (30 x OSError: [b1] is away)"

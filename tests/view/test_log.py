@@ -127,7 +127,7 @@ def test_the_summary_is_one_event_and_the_error_another() -> None:
     assert (told["event"], told["level"], told["status"]) == ("summary", "error", "halted")
     assert told["messages"] == halted.messages.as_json()
     assert told["resume"] == "drainer resume orders.reindexer.plan"
-    assert told["latency"]["p99_s"] == 0.099
+    assert told["latency"]["percentiles_s"][99] == 0.099
     assert told["conserved"] is True
 
 

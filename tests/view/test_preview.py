@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from drainer.core.bundles import BatchOf, Bundling
 from drainer.engine.preview import EngineChoice, PartitionAction
 from drainer.engine.status import RuleStatus
@@ -14,8 +12,9 @@ from drainer.policy.dead_letter import LetterFilter
 from drainer.policy.failures import FailureSettings, Limit, OnFailure
 from drainer.policy.redrive import RedriveSettings
 from drainer.policy.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
+from drainer.view.page import SHOWN
 from drainer.view.plan import plan_page
-from drainer.view.policy import RULES_SHOWN, rule_fields, rule_lines
+from drainer.view.policy import rule_fields, rule_lines
 from drainer.view.preview import preview_page
 
 from . import samples
@@ -49,9 +48,8 @@ def test_many_partitions_collapse_to_the_largest_and_a_total() -> None:
     text = shown(preview_page(samples.action(200)))
     rows = [line.split() for line in text.splitlines() if "[1000, " in line]
     assert [row[0] for row in rows] == [str(n) for n in range(199, 187, -1)]
-    assert "and 188 more partitions, with " in text
+    assert "and 188 more" in text
     assert "201,000,000" in text
-    assert "no partitions" in shown(preview_page(samples.action(0)))
 
 
 def test_a_resumed_drain_says_what_is_finished_already_and_where_there_is_nothing_to_do() -> None:
@@ -91,29 +89,13 @@ def test_the_failure_policy_in_a_few_short_lines() -> None:
         breaker=False,
         rate=0.5,
     ) == {
-        "retries": "3, after 0.2s to 0.8s (no timeout)",
+        "retries": "3, after 0.2s at first, 30s at most (no timeout)",
         "on failure": "dead letter to orders.dead, which will be made",
         "halts": "above 1% given up",
         "breaker": "none (an outage fails sub-messages like anything else)",
         "rate": "30/min (sub-messages started at most)",
     }
     assert "halts" not in policy(on_failure=OnFailure.SKIP, max_dead=Limit(), breaker=False)
-
-
-@pytest.mark.parametrize(
-    ("retries", "delay_s", "most_s", "waits"),
-    [
-        (1, 0.2, 30.0, "1, after 0.2s"),
-        (20, 1.0, 30.0, "20, after 1.0s to 30s"),
-        (5, 60.0, 30.0, "5, after 30s"),
-        (9_999, 0.01, 1e9, "9,999, after 10ms to 11,574 days"),
-    ],
-)
-def test_waits_are_those_that_there_will_be(
-    retries: int, delay_s: float, most_s: float, waits: str
-) -> None:
-    found = policy(retries=retries, retry_delay_s=delay_s, retry_max_delay_s=most_s)
-    assert found["retries"].startswith(f"{waits} (")
 
 
 def test_what_the_handler_takes_at_once_and_how_many_calls_there_may_be() -> None:
@@ -189,16 +171,16 @@ def test_each_rule_says_what_it_leaves_out_and_where_to() -> None:
     )
 
 
-def test_a_plan_tells_what_rules_did_and_those_that_are_no_more() -> None:
+def test_a_plan_tells_what_rules_did() -> None:
     ruled = RuleAccount({"mails": 2, "gone": 3}, {LIMIT: 4})
     found = told(plan_page(replace(samples.plan(), rules=RULES, ruled=ruled)))
-    assert "'set_email' (2 skipped so far)\n" in found["skips"]
-    assert found["skips"].endswith("\nno rule any more: gone (3 skipped so far)")
-    assert found["per sub-key"].endswith(" (4 dead so far)")
+    assert found["skips"].startswith("by 3 rules\nmails: sub-key a")
+    assert found["skipped by"] == "5 sub-messages\n3 by gone\n2 by mails"
+    assert found["dead by"] == "4 sub-messages\n4 by limit-per-key"
 
 
 def test_very_many_rules_are_told_in_a_line() -> None:
-    many = {f"rule {n}": 1 for n in range(RULES_SHOWN + 5)}
+    many = {f"rule {n}": 1 for n in range(SHOWN + 5)}
     (after,) = rule_lines(RuleStatus(many))
     (before,) = rule_fields(RuleSettings(tuple(SkipRule(n, when="barrier") for n in many)))
-    assert after.lines[-1] == before.lines[-1] == "and 5 other rules"
+    assert after.lines[-1] == before.lines[-1] == "and 5 more"

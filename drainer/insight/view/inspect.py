@@ -13,7 +13,6 @@ from drainer.insight.sketch import Share
 from drainer.policy.rules.settings import LIMIT, RuleSettings
 from drainer.view import figures
 from drainer.view.page import (
-    SHOWN,
     Cell,
     Column,
     Field,
@@ -243,14 +242,12 @@ def _partitions(found: Inspection) -> Item:
         place = f"[{part.start}, {part.end})"
         return Field("partition", f"{part.partition}, offsets {place}", _committed(part))
     ranked = sorted(found.partitions, key=lambda p: (not p.offline, -p.messages, p.partition))
-    left = f"{_about(found)}{figures.counted(sum(p.messages for p in ranked[SHOWN:]), 'message')}"
     return Table(
         (
             *("partition", Column("committed"), "[start, end)", "messages", "bytes", "oldest"),
             *("offsets/s", "kept for", "in sync"),
         ),
         tuple(map(_row, ranked)),
-        rest=f"and {figures.counted(len(ranked) - SHOWN, 'more partition')}, with {left}",
     )
 
 
