@@ -259,7 +259,7 @@ def _each_trial(prepared: PreparedLimits) -> Field:
     each_s = settings.warm_up_s + settings.window_s + SURROUNDINGS_S
     to_go = len(settings.message_bytes) - len(limits.boundaries)
     usual_s = min(USUAL_TRIALS, settings.trials) * to_go * each_s
-    warm_up, window = map(figures.plain_duration, (settings.warm_up_s, settings.window_s))
+    warm_up, window = map(figures.duration, (settings.warm_up_s, settings.window_s))
     words = f"{warm_up} to warm up, {window} watched"
     if prepared.shared:
         words += ", ended within about a second of overload"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from datetime import datetime
 
 from drainer.core.latency import Latency
 from drainer.engine.status import CapStatus
@@ -79,22 +78,6 @@ def duration(seconds: float | None) -> str:
     if minutes < 48 * 60:
         return f"{minutes // 60}h {minutes % 60:02}m"
     return f"{round(seconds / _DAY):,} days"
-
-
-def plain_duration(seconds: float) -> str:
-    """A round duration beside a tick: ``2m``, ``1h``, ``0``; any other as ``duration`` has it."""
-    if seconds == 0:
-        return "0"
-    for unit_s, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "m")):
-        if seconds >= unit_s and seconds % unit_s == 0:
-            return f"{seconds / unit_s:,.0f}{unit}"
-    return duration(seconds).replace(".0s", "s")
-
-
-def zone(moment: datetime) -> str:
-    """``UTC`` or ``UTC+01:00``."""
-    offset = f"{moment:%z}"
-    return "UTC" if offset in ("", "+0000") else f"UTC{offset[:3]}:{offset[3:5]}"
 
 
 def cap(found: Cap | CapStatus) -> str:

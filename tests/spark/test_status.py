@@ -11,8 +11,8 @@ import pytest
 from drainer.engine.status import Status
 from drainer.spark.status import SparkStatus, TaskStatus
 from drainer.view.lines import LineView, status_line
+from drainer.view.live import lay_out
 from drainer.view.log import logging_as_json
-from drainer.view.panel import lay_out
 from drainer.view.progress import limit
 from view import samples
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
-from datetime import UTC, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -10,8 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drainer.view import figures
-
-from .samples import ENDED
 
 
 @pytest.mark.parametrize(
@@ -41,7 +38,6 @@ from .samples import ENDED
         (figures.rate, {0: "0", 0.04: "<0.1", 9.96: "10", 89_123.4: "89,123", math.inf: "unknown"}),
         (figures.percent, {0: "0.0%", -0.1: "0.0%", 0.4129: "41.2%", 0.99999: "99.9%", 1: "100%"}),
         (figures.share, {0: "0.0%", 0.0004: "<0.1%", 0.0287: "2.9%", 0.384: "38%", 1: "100%"}),
-        (figures.plain_duration, {0: "0", 0.003: "3ms", 30: "30s", 14_400: "4h", 86_400: "1d"}),
         (figures.about, {950: "950", 129_600: "130k", 4_780_000: "4.8M"}),
     ],
 )
@@ -81,8 +77,3 @@ class Rude:
 )
 def test_sub_keys_are_shown_whatever_they_are(key: Hashable, width: int, text: str) -> None:
     assert figures.sub_key(key, width) == text
-
-
-def test_a_zone_is_named_by_its_offset() -> None:
-    zones = (ENDED, ENDED.astimezone(UTC), ENDED.astimezone(timezone(timedelta(hours=-3.5))))
-    assert [figures.zone(each) for each in zones] == ["UTC+01:00", "UTC", "UTC-03:30"]

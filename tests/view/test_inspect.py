@@ -156,7 +156,7 @@ def test_ages_are_told_from_the_oldest_to_the_youngest() -> None:
     page = page_of(ages=[Bin(n * half_s, (n + 1) * half_s, 0.1) for n in range(10)])
 
     labels = [label for label, *_ in named(page)["age"].rows]
-    assert labels[-3:] == ["36h to 1d", "1d to 12h", "12h to 0"]
+    assert labels[-3:] == ["36h 00m to 24h 00m", "24h 00m to 12h 00m", "12h 00m to 0.0s"]
     assert "age" not in named(page_of(ages=(Bin(0, 60, 1.0),)))
 
 

@@ -14,8 +14,7 @@ import pytest
 from drainer.core.latency import Latency
 from drainer.core.progress import Counts
 from drainer.engine.status import CapStatus, FailureStatus, Status
-from drainer.view.live import HELD_MOST, LiveView, RunningLine, progress_view
-from drainer.view.panel import lay_out
+from drainer.view.live import HELD_MOST, LiveView, RunningLine, lay_out, progress_view
 from drainer.view.progress import limit, share_finished
 from drainer.view.terminal import Terminal
 

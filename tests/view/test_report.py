@@ -21,9 +21,8 @@ from drainer.engine.status import FailureStatus, PartitionResult, Summary
 from drainer.errors import GroupJoined
 from drainer.escape import printable
 from drainer.view.page import Page, Plot, Series
-from drainer.view.report.chart import draw
 from drainer.view.report.file import MARK
-from drainer.view.report.page import html
+from drainer.view.report.page import draw, html
 from drainer.view.summary import drain_page
 
 from .facts import items, named, plots, tables, told

@@ -311,7 +311,7 @@ def _skew_fields(found: Inspection) -> Iterator[Field]:
 def _ages(found: Inspection) -> Table | None:
     if len(found.ages) < 2:
         return None
-    edge = figures.plain_duration
+    edge = figures.duration
     rows = [
         (f"{edge(each.high)} to {edge(each.low)}", each.share, figures.share(each.share))
         for each in found.ages[::-1]

@@ -9,7 +9,7 @@ from errno import EACCES
 from pathlib import Path
 from stat import S_ISREG
 
-from drainer.errors import DrainerError, Refused
+from drainer.errors import Refused
 from drainer.loader import describe
 from drainer.store.atomic_file import write_whole
 from drainer.view.page import Field, Page
@@ -17,15 +17,10 @@ from drainer.view.terminal import Terminal
 
 MARK = b'<meta name="generator" content="drainer">'
 _MARK_WITHIN_BYTES = 1024
-_HINT = "Name another file with --report."
 
 
 class ReportRefused(Refused):
-    """Raised when the report could not be written where it is wanted, before anything is done."""
-
-
-class ReportNotWritten(DrainerError):
-    """Raised when the report can't be written after all; what it is about is over and done."""
+    """Raised when the report can't be written where it is wanted."""
 
 
 class ReportFile:
@@ -37,47 +32,42 @@ class ReportFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
-        try:
-            self._insist_on_a_place()
-        except OSError as error:
-            raise ReportRefused(
-                f"the report can't be written to {self.path}: {error.strerror or error}",
-                hint=_HINT,
-            ) from error
+        self._insist_on_a_place()
 
     def _insist_on_a_place(self) -> None:
+        try:
+            why = self._why_not()
+        except OSError as error:
+            why = f"the report can't be written to {self.path}: {error.strerror or error}"
+        if why is not None:
+            raise ReportRefused(why, hint="Name another file with --report.")
+
+    def _why_not(self) -> str | None:
         folder = self.path.parent
         if not folder.is_dir():
-            raise ReportRefused(f"there is no folder {folder} for the report", hint=_HINT)
+            return f"there is no folder {folder} for the report"
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(EACCES, os.strerror(EACCES))
         try:
             mode = self.path.stat().st_mode
         except FileNotFoundError:
-            return
+            return None
         if not S_ISREG(mode):
-            raise ReportRefused(f"{self.path} exists, and is not a file", hint=_HINT)
+            return f"{self.path} exists, and is not a file"
         with self.path.open("rb") as stream:
             beginning = stream.read(_MARK_WITHIN_BYTES)
         if beginning and MARK not in beginning:
-            raise ReportRefused(f"{self.path} exists, and is not a report of drainer's", hint=_HINT)
+            return f"{self.path} exists, and is not a report of drainer's"
+        return None
 
     def write(self, page: str) -> None:
         """Writes the page whole, or leaves what was there. For its owner only, as a plan is: keys
         and errors may hold what isn't everybody's.
 
-        Raises ReportNotWritten.
+        Raises ReportRefused (it may be another file by now, the plan say) and OSError.
         """
-        try:
-            self._insist_on_a_place()  # it may be the plan's place as well
-        except (Refused, OSError) as error:
-            raise ReportNotWritten(f"the report was not written: {error}") from error
-        try:
-            write_whole(self.path, page.encode("utf-8", "backslashreplace"))
-        except OSError as error:
-            raise ReportNotWritten(
-                f"the report {self.path} can't be written: {error.strerror or error}"
-            ) from error
+        self._insist_on_a_place()
+        write_whole(self.path, page.encode("utf-8", "backslashreplace"))
 
 
 def write_page(
@@ -94,11 +84,7 @@ def write_page(
 
         now = datetime.now().astimezone()
         file.write(html(page(now), now))
-    except ReportNotWritten as error:
-        terminal.warn(str(error))
-    except KeyboardInterrupt:
-        terminal.warn("the report was not written: interrupted")
-    except Exception as error:  # a mistake in a picture must not change how a drain ended
+    except (Exception, KeyboardInterrupt) as error:
         terminal.warn(f"the report was not written: {describe(error)}")
     else:
         terminal.items(Field("report", str(file.path)))
