@@ -63,7 +63,7 @@ def letter_page(letter: Letter) -> Page:
             ),
             section(
                 "Its payload",
-                Line("payload", Tone.STRONG, note=str(letter.payload_encoding)),
+                Line("payload", Tone.STRONG, more=f"  ({letter.payload_encoding})"),
                 (Line(each) for each in _pretty(letter).splitlines()),
             ),
         ),

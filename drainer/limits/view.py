@@ -20,7 +20,6 @@ from drainer.view.page import (
     Page,
     Table,
     Tone,
-    WayOn,
     section,
 )
 from drainer.view.terminal import Terminal
@@ -84,9 +83,9 @@ def show_limits_action(
 def limits_page(limits: Limits, path: Path) -> Page:
     """The boundaries, what decided, and what a drain may use; its data have every trial."""
     settings = limits.settings
-    ways_on: tuple[WayOn, ...] = ()
+    ways_on: tuple[Field, ...] = ()
     if limits.complete:
-        ways_on = (WayOn("use them", f"drainer run … --limits {shlex.quote(str(path))}"),)
+        ways_on = (Field("use them", f"drainer run … --limits {shlex.quote(str(path))}"),)
     unfinished = () if limits.complete else ("The search did not end: repeat the command.",)
     return Page(
         _headline(limits),

@@ -10,7 +10,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from drainer.escape import is_printable, printable
-from drainer.view.page import Cell, Field, Item, Line, Page, Table, Tone, WayOn
+from drainer.view.page import Cell, Field, Item, Line, Page, Table, Tone
 
 HEAD_STYLE = Style.parse("bold")
 QUIET_STYLE = Style.parse("dim")
@@ -55,14 +55,7 @@ def headline(page: Page) -> Text:
 
 def sentence(line: Line) -> Text:
     """A line of words behind its mark."""
-    return words((line.marked, line.tone), line.more, _note(line.note))
-
-
-def way_on(way: WayOn) -> Iterator[Text]:
-    """The command after its label, to be copied, and what it needs below it."""
-    yield words((f"{way.label}: ", Tone.STRONG), way.command)
-    if way.note:
-        yield words(f"  {way.note}")
+    return words((line.marked, line.tone), line.more)
 
 
 def lay_out(item: Item) -> Iterator[RenderableType]:

@@ -52,7 +52,7 @@ class LogTerminal(Terminal):
 
     def present(self, page: Page) -> None:
         """A page as one event, where it is one; else line by line."""
-        if page.event is None:
+        if not page.event:
             super().present(page)
             return
         for warning in page.warnings:
@@ -61,8 +61,8 @@ class LogTerminal(Terminal):
             self.fail(page.cause)
         for hint in page.hints:
             self.hint(hint)
-        name, fields = page.event
-        self.event(_LEVELS.get(page.headline.tone, logging.INFO), name, page.told, **fields)
+        level = _LEVELS.get(page.headline.tone, logging.INFO)
+        self.event(level, page.event, page.told, **page.data)
 
     def show(self, renderable: RenderableType, *, urgent: bool = False) -> None:
         """What was only made to be looked at, line by line."""

@@ -40,7 +40,6 @@ class Line:
     tone: Tone = Tone.PLAIN
     mark: str = ""
     more: str = ""
-    note: str = ""
 
     @property
     def marked(self) -> str:
@@ -141,15 +140,6 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class WayOn:
-    """A command to go on with: what it does in a word, and what to know of it."""
-
-    label: str
-    command: str
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Page:
     """All that a command found.
 
@@ -159,10 +149,10 @@ class Page:
         details: what belongs right below it.
         warnings: what can't wait.
         cause: what stopped it, when something did.
-        ways_on: the commands to go on with.
+        ways_on: the commands to go on with, each with what it does and what to know of it.
         times: when it began and ended, or when it was looked at, in the zone to tell it in.
-        event: the name of this page in a log, and its fields; without one it is told in lines.
         data: the same for programs, as the command's ``--json`` prints it.
+        event: the name of this page in a log, with ``data``; without one it is told in lines.
     """
 
     headline: Line
@@ -172,10 +162,10 @@ class Page:
     warnings: tuple[str, ...] = ()
     cause: DrainerError | None = None
     hints: tuple[str, ...] = ()
-    ways_on: tuple[WayOn, ...] = ()
+    ways_on: tuple[Field, ...] = ()
     times: tuple[datetime, ...] = ()
-    event: tuple[str, Mapping[str, object]] | None = None
     data: Mapping[str, object] = field(default_factory=dict)
+    event: str = ""
 
     @property
     def told(self) -> str:

@@ -46,7 +46,8 @@ def preview_page(action: Preview) -> Page:
         subject=f"{_verb(action)} {action.topic} for group {action.group}",
         details=tuple(details),
         warnings=action.warnings,
-        event=("plan_of_action", action.as_json()),
+        data=action.as_json(),
+        event="plan_of_action",
     )
 
 

@@ -31,7 +31,6 @@ from drainer.view.page import (
     Section,
     Table,
     Tone,
-    WayOn,
     few,
     section,
 )
@@ -78,17 +77,9 @@ def drain_page(action: Preview, summary: Summary, history: History, ended: datet
     if summary.plan is not None:
         summary = replace(summary, plan=str(Path(summary.plan).absolute()))
     begun = ended - timedelta(seconds=summary.elapsed_s)
-    page = summary_page(summary, action)
+    page = summary_page(summary)
     what = "Drain" if action.redrive is None else "Redrive"
     drawn = plots(history, begun, summary.latency, bundled=action.bundling is not None)
-    went: list[Section] = []
-    if summary.status != "empty":
-        too_soon = Line("It was over before there was anything to draw.")
-        went = [
-            section("How it went", drawn or too_soon),
-            section("Outages and pauses", troubles(history, begun)),
-            section("Deepest lanes", deepest_lanes(history)),
-        ]
     run = section(
         "What was run",
         (Line(warning, Tone.WARN, WARN) for warning in action.warnings),
@@ -98,14 +89,19 @@ def drain_page(action: Preview, summary: Summary, history: History, ended: datet
     return replace(
         page,
         subject=f"{what} of {action.topic} for group {action.group}",
-        sections=(*page.sections, *went, run),
+        sections=(
+            *page.sections,
+            section("How it went", drawn),
+            section("Outages and pauses", troubles(history, begun)),
+            section("Deepest lanes", deepest_lanes(history)),
+            run,
+        ),
         times=(begun, ended) if summary.elapsed_s else (ended,),
-        data=summary.as_json(),
     )
 
 
-def summary_page(summary: Summary, action: Preview | None = None) -> Page:
-    """The page; with the preview of the drain its commands can be copied as they are."""
+def summary_page(summary: Summary) -> Page:
+    """The account, what happened, where the group stands, and the commands to go on with."""
     head = _headline(summary)
     stands = section("Where the group stands", _partitions(summary))
     happened = section(
@@ -113,15 +109,14 @@ def summary_page(summary: Summary, action: Preview | None = None) -> Page:
         _engine(summary),
         rule_lines(summary.rules),
         undecided_lines(summary.rules),
-        _failures(summary, action),
+        _failures(summary),
         _undelivered(summary),
         None
         if summary.blocked_by is None
         else Line(blocking_warning(summary.blocked_by), Tone.WARN, WARN),
     )
-    event = "summary", summary.as_json()
     if summary.status == "empty":
-        return Page(head, (happened, stands), event=event)
+        return Page(head, (happened, stands), data=summary.as_json(), event="summary")
     # The account is of all runs of a drain, these are of the last one.
     took, pace = figures.duration(summary.elapsed_s), figures.rate(summary.sub_messages_per_s)
     run = f"  this run took {took}, at {pace} sub-messages/s"
@@ -142,7 +137,8 @@ def summary_page(summary: Summary, action: Preview | None = None) -> Page:
         details=(Line(run, Tone.QUIET),),
         cause=summary.cause,
         ways_on=tuple(_ways_on(summary)),
-        event=event,
+        data=summary.as_json(),
+        event="summary",
     )
 
 
@@ -184,7 +180,7 @@ def _engine(summary: Summary) -> Iterator[Field]:
             yield Field("limits", went, "held this run back" if cap.held else "")
 
 
-def _failures(summary: Summary, action: Preview | None) -> Iterator[Item | None]:
+def _failures(summary: Summary) -> Iterator[Item | None]:
     failures = summary.failures
     counts = (
         (failures.failures, "failed attempt", "failed attempts"),
@@ -202,14 +198,10 @@ def _failures(summary: Summary, action: Preview | None) -> Iterator[Item | None]
     topic = failures.dead_letter_topic
     if topic is not None and summary.sub_messages.dead:
         option = f"--dead-letter-topic {shlex.quote(topic)}"
-        handler = "…"
-        if action is not None:
-            option += f" -b {shlex.quote(action.bootstrap_servers)}"
-            handler = shlex.quote(action.handler)
         yield Field("dead letters", topic)
         yield Field("to see them", f"drainer dead list {option}")
         if summary.left_alone is None:
-            yield Field("to redrive", f"drainer redrive {option} --handler {handler}")
+            yield Field("to redrive", f"drainer redrive {option} --handler …")
 
 
 def parked_field(parked: ParkedLanes, note: str = "") -> Field | None:
@@ -276,26 +268,26 @@ def _to_go(summary: Summary) -> str:
     return f", at most {figures.counted(left, 'offset')} to go" if left else ""
 
 
-def _ways_on(summary: Summary) -> Iterator[WayOn]:
+def _ways_on(summary: Summary) -> Iterator[Field]:
     if summary.resume is not None:
         yield _resume(summary.resume, summary.resuming)
     if summary.undo is not None:
-        yield WayOn("undo", summary.undo)
+        yield Field("undo", summary.undo)
 
 
-def _resume(command: str, resuming: Resuming) -> WayOn:
+def _resume(command: str, resuming: Resuming) -> Field:
     note = ""
     if resuming.needs:
         needs = ", ".join(resuming.needs)
         note = f"with {needs} as before: what may be secret is not shown"
-    return WayOn("resume", command, note)
+    return Field("resume", command, note)
 
 
 def _partitions(summary: Summary) -> Table | None:
     if not summary.partitions:
         return None
     # What is not as it should be comes first, so that it is never in the part that isn't shown.
-    ranked = sorted(summary.partitions.items(), key=lambda item: (_rank(item[1]), item[0]))
+    ranked = sorted(summary.partitions.items(), key=lambda item: (_verdict(item[1])[0], item[0]))
     return Table(
         ("partition", "start", "end", "watermark", "committed", Column("")),
         tuple(
@@ -305,27 +297,19 @@ def _partitions(summary: Summary) -> Table | None:
                 str(part.end),
                 str(part.watermark),
                 figures.offset(part.committed),
-                _verdict(part),
+                _verdict(part)[1],
             )
             for number, part in ranked
         ),
     )
 
 
-def _rank(part: PartitionResult) -> int:
-    """0 what is wrong, 1 what is unfinished, 2 what is as it should be."""
+def _verdict(part: PartitionResult) -> tuple[int, Cell]:
+    """0 for what is wrong, 1 for unfinished, 2 for what is as it should be; and in words."""
     if part.committed != part.watermark and part.watermark > part.start:
-        return 0
-    return 1 if part.watermark < part.end else 2
-
-
-def _verdict(part: PartitionResult) -> Cell:
-    match _rank(part):
-        case 0 if part.committed is not None and part.committed > part.watermark:
-            return Cell(f"{BAD} committed past the watermark", Tone.BAD)
-        case 0:
-            return Cell(f"{BAD} committed is not the watermark", Tone.BAD)
-        case 1:
-            return Cell(f"{figures.counted(part.to_go, 'offset')} to go", Tone.WARN)
-        case _:
-            return Cell(OK, Tone.GOOD)
+        past = part.committed is not None and part.committed > part.watermark
+        text = "committed past the watermark" if past else "committed is not the watermark"
+        return 0, Cell(f"{BAD} {text}", Tone.BAD)
+    if part.watermark < part.end:
+        return 1, Cell(f"{figures.counted(part.to_go, 'offset')} to go", Tone.WARN)
+    return 2, Cell(OK, Tone.GOOD)

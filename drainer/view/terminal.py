@@ -15,8 +15,8 @@ from rich.table import Table
 from drainer.errors import EXIT_INTERRUPTED, EXIT_UNEXPECTED, DrainerError, Signalled
 from drainer.escape import json_text
 from drainer.loader import describe
-from drainer.view.layout import headline, is_urgent, lay_out, safe, sentence, way_on, words
-from drainer.view.page import Item, Page, Plot, Tone, WayOn
+from drainer.view.layout import headline, is_urgent, lay_out, safe, sentence, words
+from drainer.view.page import Field, Item, Page, Plot, Tone
 
 _BUG_HINT = (
     "this is a bug in drainer, not in your backlog; please report it with what --debug prints"
@@ -196,10 +196,11 @@ class Terminal:
         for way in page.ways_on:
             self.go_on(way)
 
-    def go_on(self, way: WayOn) -> None:
-        """The command to go on with; shown even when quiet."""
-        for text in way_on(way):
-            self.show(text, urgent=True)
+    def go_on(self, way: Field) -> None:
+        """The command to go on with, to be copied; shown even when quiet."""
+        self.show(words((f"{way.label}: ", Tone.STRONG), way.value), urgent=True)
+        if way.note:
+            self.show(words(f"  {way.note}"), urgent=True)
 
     def items(self, *items: Item, urgent: bool = False) -> None:
         """Parts of a page, one below the other; what is bad is shown even when quiet."""

@@ -172,7 +172,7 @@ def _headline(estimate: Estimate) -> Line:
         f" {about}{figures.counted(workload.sub_messages, 'sub-message')},"
         f" {figures.count(asked.concurrency)} at once, {asked.order.value} order"
     )
-    return Line(f"takes about {figures.duration(asked.seconds)}", Tone.STRONG, note=what)
+    return Line(f"takes about {figures.duration(asked.seconds)}", Tone.STRONG, more=f"  ({what})")
 
 
 def _verdict(estimate: Estimate, found: DeadlineVerdict) -> Line:
