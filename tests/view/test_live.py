@@ -8,14 +8,14 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from drainer.core.latency import Latency
-from drainer.core.progress import Counts
-from drainer.engine.status import CapStatus, FailureStatus, Status
+from drainer.engine.status import CapStatus, DeadlineStatus, FailureStatus, Outlook, Reason, Status
 from drainer.view.live import HELD_MOST, LiveView, RunningLine, lay_out, progress_view
-from drainer.view.progress import limit, share_finished
+from drainer.view.progress import deadline_warning, deadline_words, limit, share_finished
 from drainer.view.terminal import Terminal
 
 from . import samples
@@ -76,13 +76,16 @@ def test_what_is_not_always_there_has_its_line_when_it_is() -> None:
     )
 
 
-@pytest.mark.parametrize("partitions", [0, 1, 9, 200])
+UNHAPPY = {"eta_s": None, "rate_average": math.nan, "running": 0, "concurrency": 0, "hottest": ()}
+
+
+@pytest.mark.parametrize("partitions", [0, 9, 200])
 @pytest.mark.parametrize("size", [(80, 24), (40, 10), (20, 3), (300, 100)])
 def test_a_frame_fits_its_screen(size: tuple[int, int], partitions: int) -> None:
     width, height = size
     err = samples.Screen()
-    trouble = "no broker answers " * 20
-    status = samples.status(partitions, trouble=trouble, stopping="x" * 200, topic="t" * 249)
+    long = {"trouble": "no broker answers " * 20, "stopping": "x" * 200, "topic": "t" * 249}
+    status = samples.status(partitions, **long, **UNHAPPY)
     assert len(words_of(status, min(width, 110), height)) < height
     with LiveView(Terminal(stderr=err, width=width, height=height)) as view:
         view.update(status)
@@ -136,29 +139,6 @@ def test_what_limits_the_drain() -> None:
         (replace(idle, partitions=(read,)), "the tail"),
     ):
         assert limit(found).startswith(words)
-
-
-@pytest.mark.parametrize("partitions", [0, 200])
-def test_unhappy_values(partitions: int) -> None:
-    status = samples.status(
-        partitions,
-        eta_s=None,
-        rate_now=0.0,
-        rate_average=math.nan,
-        elapsed_s=0.0,
-        hottest=(),
-        running=0,
-        concurrency=0,
-        buffer_bytes=0,
-        sub_messages=Counts(10**18, 10**18, 0, 0, 0),
-    )
-    parts = tuple(
-        replace(part, committed=None, end=2**63 - 1, start=2**63 - 1) for part in status.partitions
-    )
-    terminal, err = on_screen()
-    with LiveView(terminal) as view:
-        view.update(replace(status, partitions=parts))
-    assert "1,000,000,000,000,000,000 finished" in err.getvalue()
 
 
 def test_the_last_frame_stays_on_the_screen_also_when_the_drain_raises() -> None:
@@ -248,3 +228,26 @@ def test_a_frame_costs_less_than_five_milliseconds() -> None:
             view.update(status)
             times.append(time.thread_time() - begun)
     assert statistics.median(times) < 0.005
+
+
+NOW = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
+
+
+def due_in(hours: float, seen: Outlook, warning: Outlook | None = None) -> DeadlineStatus:
+    return DeadlineStatus(NOW + timedelta(hours=hours), seen, warning)
+
+
+def test_what_is_made_and_what_is_missed_is_told_with_the_margin() -> None:
+    fine, late = Outlook(7200.0, 1800.0), Outlook(7200.0, -1800.0, Reason.FETCH)
+    assert "makes it, with 30m 00s to spare" in deadline_words(due_in(2, fine))
+    assert "30m 00s too late" in deadline_words(due_in(2, late))
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_a_warning_has_its_reason_and_comes_when_it_is_sure(reason: Reason) -> None:
+    late = Outlook(7200.0, -1800.0, reason, lane_s=9000.0, concurrency=300)
+    told = deadline_warning(samples.status(deadline=due_in(2, late, late)))
+    assert told is not None
+    assert "will be missed by 30m 00s: " in told
+    assert not told.endswith(": ")
+    assert deadline_warning(samples.status(deadline=due_in(2, late))) is None
