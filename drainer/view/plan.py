@@ -11,7 +11,7 @@ from drainer.core.plan import OffsetPlan
 from drainer.escape import command
 from drainer.view import figures
 from drainer.view.page import BAD, OK, Cell, Field, Item, Line, Page, Table, Tone, section
-from drainer.view.policy import policy_fields, redrive_field, rule_fields, rule_lines
+from drainer.view.policy import rule_lines, task_fields
 from drainer.view.summary import account, parked_field
 from drainer.view.terminal import Terminal
 
@@ -77,17 +77,8 @@ def show_checks(terminal: Terminal, checks: Sequence[tuple[str, Exception | None
 def _fields(plan: OffsetPlan) -> Iterator[Item | None]:
     yield Field("drain", plan.drain_id, f"begun {plan.created}")
     yield Field("written", plan.updated, figures.counted(plan.generation, "time"))
-    yield Field("topic", plan.topic, f"id {plan.topic_id}")
-    yield Field("group", plan.group)
-    yield Field("cluster", plan.cluster_id, f"at {plan.bootstrap_servers}")
     yield Field("client config", plan.client_config or "none")
-    yield Field("handler", plan.handler)
-    yield Field("order", plan.order)
-    yield Field("isolation", plan.isolation)
-    if plan.redrive:
-        yield redrive_field(plan.redrive)
-    yield from policy_fields(plan.failures)
-    yield from rule_fields(plan.rules, plan.failures.dead_letter_topic)
+    yield from task_fields(plan)
     yield from rule_lines(plan.ruled)
     behind = "behind dead letters: --after-dead continue goes on with them" if plan.parked else ""
     parked = plan.parked_lanes

@@ -1,9 +1,11 @@
-"""The failure policy, the rules and the choice of a redrive in words, and what came of rules."""
+"""What is drained, in words: the handler, the failure policy, the rules and what came of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from drainer.core.plan import OffsetPlan
+from drainer.engine.preview import Preview
 from drainer.engine.status import RuleStatus
 from drainer.policy.failures import AfterDead, FailureSettings, OnFailure
 from drainer.policy.redrive import RedriveSettings
@@ -13,8 +15,29 @@ from drainer.view.page import Field, Tone, few
 
 WIDTH = 60  # characters of a name or an expression
 
+_ORDERS = {
+    "sub-key": "one sub-message at a time per sub-key, many sub-keys at once",
+    "key": "one sub-message at a time per message key",
+    "partition": "one sub-message at a time per partition",
+    "none": "no order is kept at all",
+}
 
-def policy_fields(failures: FailureSettings, *, makes_topic: bool = False) -> Iterator[Field]:
+
+def task_fields(found: Preview | OffsetPlan) -> Iterator[Field]:
+    """What a drain has to do, as its preview and its plan tell it."""
+    yield Field("topic", found.topic, f"id {found.topic_id}")
+    yield Field("group", found.group)
+    yield Field("cluster", found.cluster_id, f"at {found.bootstrap_servers}")
+    yield Field("handler", found.handler)
+    yield Field("order", found.order, _ORDERS.get(found.order, ""))
+    yield Field("isolation", found.isolation)
+    if found.redrive:
+        yield redrive_field(found.redrive)
+    yield from policy_fields(found.failures)
+    yield from rule_fields(found.rules, found.failures.dead_letter_topic)
+
+
+def policy_fields(failures: FailureSettings) -> Iterator[Field]:
     """What happens when the handler fails, a line for each part of it that matters."""
     retries, limit = "none", "no timeout"
     if failures.retries:
@@ -23,7 +46,7 @@ def policy_fields(failures: FailureSettings, *, makes_topic: bool = False) -> It
     if failures.timeout_s:
         limit = f"an attempt may take {figures.duration(failures.timeout_s)}"
     yield Field("retries", retries, limit)
-    yield Field("on failure", _then(failures, makes_topic=makes_topic))
+    yield Field("on failure", _then(failures))
     halts, most_dead = [], failures.max_dead
     some = most_dead.count is not None or most_dead.share is not None
     if failures.on_failure is not OnFailure.HALT and some:
@@ -60,7 +83,7 @@ def redrive_field(redrive: RedriveSettings) -> Field:
     return Field("letters", text, f"but none that was redriven {often}")
 
 
-def _then(failures: FailureSettings, *, makes_topic: bool) -> str:
+def _then(failures: FailureSettings) -> str:
     match failures.on_failure:
         case OnFailure.HALT:
             return "halt the drain"
@@ -69,11 +92,10 @@ def _then(failures: FailureSettings, *, makes_topic: bool) -> str:
         case OnFailure.PARK:
             return "park its lane, and drain the others"
         case OnFailure.DEAD_LETTER:
-            made = ", which will be made" if makes_topic else ""
             behind = (
                 "; its lane is parked behind it" if failures.after_dead is AfterDead.PARK else ""
             )
-            return f"dead letter to {failures.dead_letter_topic}{made}{behind}"
+            return f"dead letter to {failures.dead_letter_topic}{behind}"
 
 
 def rule_fields(rules: RuleSettings, letters: str | None = None) -> Iterator[Field]:

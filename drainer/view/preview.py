@@ -11,17 +11,8 @@ from drainer.policy.concurrency import Concurrency
 from drainer.policy.rate_cap import Cap
 from drainer.view import figures
 from drainer.view.page import OK, Cell, Field, Item, Line, Page, Table, Tone, section
-from drainer.view.policy import policy_fields, redrive_field, rule_fields
+from drainer.view.policy import task_fields
 from drainer.view.terminal import Terminal
-
-_ORDERS = {
-    "sub-key": "one sub-message at a time per sub-key, many sub-keys at once",
-    "key": "one sub-message at a time per message key",
-    "partition": "one sub-message at a time per partition",
-    "none": "no order is kept at all",
-}
-
-_STATES = {"empty": "no members", "dead": "no such group yet"}
 
 
 def preview_page(action: Preview) -> Page:
@@ -61,21 +52,16 @@ def _verb(action: Preview) -> str:
 
 def settings(action: Preview) -> Iterator[Item]:
     """What a drain works on, and with what."""
-    yield Field("topic", action.topic, f"id {action.topic_id}")
-    yield Field("group", action.group, _STATES.get(action.group_state, action.group_state))
-    yield Field("cluster", action.cluster_id, f"at {action.bootstrap_servers}")
-    yield Field("handler", action.handler, _together(action.bundling))
-    yield Field("order", action.order, _ORDERS.get(action.order, ""))
+    yield from task_fields(action)
+    if action.makes_topic is not None:
+        yield Field("makes", f"topic {action.makes_topic}", "for dead letters")
+    if action.bundling is not None:
+        yield Field("calls", _together(action.bundling))
     yield Field("concurrency", *_concurrency(action.concurrency, action.bundling))
     yield from _engine(action.engine)
     yield Field("buffer", figures.size(action.buffer_bytes), "read ahead at most")
-    yield Field("isolation", action.isolation)
     if action.cap:
         yield cap_field(action.cap)
-    if action.redrive:
-        yield redrive_field(action.redrive)
-    yield from policy_fields(action.failures, makes_topic=action.makes_topic is not None)
-    yield from rule_fields(action.rules, _letters(action))
 
 
 def cap_field(cap: Cap) -> Field:
@@ -109,9 +95,7 @@ def _engine(engine: EngineChoice) -> Iterator[Field]:
         yield Field("spark conf", conf)
 
 
-def _together(bundling: Bundling | None) -> str:
-    if bundling is None:
-        return ""
+def _together(bundling: Bundling) -> str:
     words = ["folds neighbours of a sub-key"] if bundling.coalesce is not None else []
     if bundling.most > 1:
         what = "sub-keys" if bundling.of is BatchOf.LANES else "sub-messages of one sub-key"
@@ -120,19 +104,12 @@ def _together(bundling: Bundling | None) -> str:
 
 
 def _concurrency(concurrency: Concurrency, bundling: Bundling | None) -> tuple[str, str]:
+    most = figures.count(concurrency.most)
     if not concurrency.is_auto:
         what = "sub-messages in the handler" if bundling is None else "calls of the handler at once"
-        return figures.count(concurrency.most), what
-    most = figures.count(concurrency.most)
-    if concurrency.most_threads < concurrency.most:
-        most += f" ({figures.count(concurrency.most_threads)} on threads)"
+        return most, what
     begins = f"begins with {figures.count(concurrency.first)}"
     return "auto", f"{begins}, grows while throughput does, to {most} at most"
-
-
-def _letters(action: Preview) -> str:
-    made = ", which will be made" if action.makes_topic is not None else ""
-    return f"{action.failures.dead_letter_topic}{made}"
 
 
 def _partitions(action: Preview) -> Table:

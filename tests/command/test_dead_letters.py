@@ -37,14 +37,14 @@ def test_the_topic_is_made_after_a_yes_and_not_before(
     dead = default_name(command, topic)
     what = [*command.what(topic), "--from", "earliest", *DEAD]
     dry = command("run", *what, "--dry-run", "--json")
-    assert f"dead letter to {dead}, which will be made" in dry.err
+    assert f"topic {dead}  (for dead letters)" in dry.err
     assert dry.answer["makes_topic"] == dead
     command("run", *what, code=3)  # there is nobody to say yes
     assert dead not in topics(topic.bootstrap)
 
     outcome = command.drain(topic, *DEAD)
     assert dead in topics(topic.bootstrap)
-    assert outcome.err.count(f"{dead}, which will be made") == 1
+    assert outcome.err.count(f"topic {dead}  (for dead letters)") == 1
     drained = command.drain(topic, "--group", "other", "--dead-letter-topic", topic.name, code=3)
     assert "is the topic that is drained" in drained.error
 

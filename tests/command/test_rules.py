@@ -78,7 +78,8 @@ def test_the_first_of_each_sub_key_are_handled_and_the_rest_can_be_redriven(
     letters = letters_in(topic.bootstrap, dead)
     assert Counter(letter.key for letter in letters) == over
     assert {(letter.reason, letter.attempts) for letter in letters} == {("over-limit", 0)}
-    assert f"the rest become dead letters in {dead}, which will be made" in outcome.err
+    assert f"the rest become dead letters in {dead}" in outcome.err
+    assert f"topic {dead}  (for dead letters)" in outcome.err
 
     handler = f"{command.handlers}:OnTheLoop"
     command(

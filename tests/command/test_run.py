@@ -66,7 +66,7 @@ def test_all_is_handled_once_and_in_order_with_several_sub_keys_and_barriers(
     assert command.record.most_at_once() > 1
     assert committed(cluster, topic) == {0: 300, 1: 300}
     action, _, rest = outcome.err.partition("draining ")
-    for shown in ("[0, 300)", "no offset", "no such group yet", command.group(topic), "plan undo"):
+    for shown in ("[0, 300)", "no offset", "does not exist yet", command.group(topic), "plan undo"):
         assert shown in action
     assert "Drained: 600 messages" in rest
     assert rest.count("adds up") == 2
