@@ -122,15 +122,6 @@ def policy(**named: object) -> FailureSettings:
     return FailureSettings(**({"retries": 3, "on_failure": OnFailure.DEAD_LETTER} | named))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("retries", [0, 3])
-@pytest.mark.parametrize("lanes", [1, 3, 49, 400])
-def test_an_outage_of_ten_seconds_gives_nothing_up(lanes: int, retries: int) -> None:
-    run = Run(away(0.3, 10.3), lanes, policy=policy(retries=retries))
-    assert (run.halted, run.given_up) == (None, {})
-    assert run.breaker.opened == 1
-    assert run.now_s < 11 + PROBE_MOST_S + 400 * 0.015, "it goes on soon after"
-
-
 @settings(deadline=None)
 @given(
     lanes=st.integers(1, 60),
@@ -153,6 +144,8 @@ def test_no_outage_gives_anything_up(
         policy=policy(retries=retries),
     )
     assert (run.halted, run.given_up) == (None, {})
+    soon_s = begins_s + lasts_s + 1 + PROBE_MOST_S + 400 * 1.5 * latency_s
+    assert run.now_s < soon_s, "it resumes soon after"
 
 
 @pytest.mark.parametrize("retries", [0, 3])
@@ -207,12 +200,18 @@ def test_a_handler_that_is_broken_from_the_start_gives_up_next_to_nothing(lanes:
 
 
 @pytest.mark.parametrize("retries", [0, 3])
-@pytest.mark.parametrize("lanes", [1, 5, 40])
-def test_many_bad_messages_do_not_hold_a_drain_up(lanes: int, retries: int) -> None:
-    """One in ten is bad, and the last ones are among them."""
+@pytest.mark.parametrize(
+    ("lanes", "count", "share"),
+    [(1, 400, 0.1), (5, 400, 0.1), (40, 400, 0.1), (8, 2_000, 0.01), (20, 2_000, 0.01)],
+)
+def test_many_bad_messages_do_not_hold_a_drain_up(
+    lanes: int, count: int, share: float, retries: int
+) -> None:
+    """The last ones are among them. Lanes that come to one each, one after the other, are no
+    outage, though in the end each waits for a retry."""
     random = Random(f"{lanes} {retries}")
-    bad = {n for n in range(400) if random.random() < 0.1} | {396, 398, 399}
-    run = Run(always(*bad), lanes, policy=policy(retries=retries, retry_delay_s=0.01))
+    bad = {n for n in range(count) if random.random() < share} | {count - 1, count - 2, count - 4}
+    run = Run(always(*bad), lanes, count, policy=policy(retries=retries, retry_delay_s=0.01))
     assert run.halted is None
     assert set(run.given_up) == bad
     assert run.now_s < 10 * 60
@@ -230,21 +229,6 @@ def test_many_bad_messages_next_to_each_other_hold_a_drain_up_once(
     assert set(run.given_up) == set(bad)
     assert run.breaker.opened == 1
     assert run.now_s < count * PROBE_MOST_S
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("latency_s", [0.001, 0.01])
-@pytest.mark.parametrize("lanes", [8, 20])
-def test_lanes_that_come_to_a_bad_message_one_after_the_other_are_no_outage(
-    lanes: int, latency_s: float, seed: int
-) -> None:
-    """In the end each waits for a retry. Most have failed again while others succeeded."""
-    random = Random(f"{lanes} {latency_s} {seed}")
-    bad = {n for n in range(2_000) if random.random() < 0.01}
-    run = Run(always(*bad), lanes, 2_000, latency_s=latency_s)
-    assert run.halted is None
-    assert set(run.given_up) == bad
-    assert run.now_s < 10 * 60
 
 
 @pytest.mark.parametrize("retries", [0, 3])
