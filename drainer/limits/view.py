@@ -249,7 +249,7 @@ def signal_words(signals: Signals, baseline_ms: float | None) -> str:
 def decided_by(settings: LimitSettings) -> str:
     """Where signals come from."""
     if settings.jmx:
-        return "request handlers and in-sync replicas of the brokers (JMX), and what clients see"
+        return "request handlers of the brokers (JMX), in-sync replicas, and what clients see"
     return "what clients see, and in-sync replicas; --jmx host:port would show request handlers"
 
 

@@ -29,9 +29,11 @@ def probed(breaker: Breaker) -> SubMessage:
 
 def test_probes_back_off_up_to_the_longest_wait() -> None:
     breaker = opened()
-    waits = []
+    waits: list[float] = []
     for number in range(8):
         probe = probed(breaker)
+        breaker.failed(SubMessage(), 1, 999, float(number))
+        assert breaker.probe_at_s is None, "one at a time, whatever others show"
         breaker.failed(probe, 1, 999, float(number))
         assert breaker.probe_at_s is not None
         waits.append(breaker.probe_at_s - number)

@@ -132,5 +132,4 @@ def test_a_change_lasts_until_the_next_look_and_a_replica_that_stays_out_is_one_
 ):
     assert changing_share([(0, "ab"), (1, "ab"), (2, "a"), (4, "ab"), (10, "ab")], "ab") == 0.3
     assert changing_share([(0, "a"), (5, "a")], "ab") == 1.0
-    assert changing_share([(0, 7), (5, 7), (10, 9)]) == 0.5
     assert changing_share([(0, "ab")], "ab") is None

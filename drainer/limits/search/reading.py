@@ -183,7 +183,7 @@ class TrafficReading:
         return max(0.0, *grows, 0.0) / sent_per_s
 
 
-def changing_share(states: Sequence[tuple[float, object]], usual: object = None) -> float | None:
+def changing_share(states: Sequence[tuple[float, object]], usual: object) -> float | None:
     """In which share of the time between looks something changed, or was not as it is usually.
 
     ``states`` are times with what was seen then; None when that is fewer than two.
@@ -191,7 +191,7 @@ def changing_share(states: Sequence[tuple[float, object]], usual: object = None)
     total = changed = 0.0
     for (before_s, before), (at_s, state) in pairwise(states):
         total += at_s - before_s
-        if state != before or (usual is not None and state != usual):
+        if state != before or state != usual:
             changed += at_s - before_s
     return changed / total if total else None
 

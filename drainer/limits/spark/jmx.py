@@ -11,7 +11,6 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
@@ -28,26 +27,12 @@ _POOL = "kafka.server:type=KafkaRequestHandlerPool,name="
 # meter of its own; before, both marked the same one, which read 2 when all was idle.
 _OF_BROKER = f"{_POOL}BrokerRequestHandlerAvgIdlePercent"
 _OF_ALL = f"{_POOL}RequestHandlerAvgIdlePercent"
-_IN_SYNC = tuple(
-    f"kafka.server:type=ReplicaManager,name={name}"
-    for name in ("IsrShrinksPerSec", "IsrExpandsPerSec")
-)
 
-
-@dataclass(frozen=True, slots=True)
-class CounterReading:
-    """What a broker's counters were at a time of the monotonic clock.
-
-    ``in_sync_changes`` is how often replicas fell out of sync or came back in.
-    """
-
-    at_s: float
-    idle_ns: int
-    in_sync_changes: int
+Reading = tuple[float, int]  # seconds of the monotonic clock, and the nanoseconds idle until then
 
 
 class BrokerMetrics:
-    """The metrics of one broker at ``host:port``, as counters.
+    """How idle the request handlers of one broker are, by its metrics at ``host:port``.
 
     Raises:
         UsageError: when that is not an address.
@@ -75,31 +60,25 @@ class BrokerMetrics:
             if not known:
                 raise self._refused("it has no request handlers, so it is not a Kafka broker")
             self._idle = known[0]
-            self._in_sync = [self._name(name) for name in _IN_SYNC]
-            self._in_sync = [name for name in self._in_sync if self._beans.isRegistered(name)]
         self._pools = 1
 
     def calibrate(self) -> None:
         """Finds out how many pools mark the meter, while there is no traffic; takes a second."""
         first = self.look()
         time.sleep(CALIBRATE_S)
-        last = self.look()
-        self._pools = max(1, round((last.idle_ns - first.idle_ns) / 1e9 / (last.at_s - first.at_s)))
+        self._pools = max(1, round(_share(first, self.look())))
 
-    def look(self) -> CounterReading:
+    def look(self) -> Reading:
         """Raises BrokerUnreachable when the broker doesn't answer any more."""
         with self._failing():
             begun_s = time.monotonic()
             idle_ns = int(self._beans.getAttribute(self._idle, "Count"))
-            at_s = (begun_s + time.monotonic()) / 2
-            changes = sum(int(self._beans.getAttribute(n, "Count")) for n in self._in_sync)
-        return CounterReading(at_s, idle_ns, changes)
+            return (begun_s + time.monotonic()) / 2, idle_ns
 
-    def idle_share(self, first: CounterReading, last: CounterReading) -> float:
+    def idle_share(self, first: Reading, last: Reading) -> float:
         """The share of the time in between that the broker's request handlers were idle."""
-        share = (last.idle_ns - first.idle_ns) / 1e9 / (last.at_s - first.at_s)
         # Those of the controller have nothing to do with the traffic, and stay idle.
-        return min(1.0, max(0.0, share - (self._pools - 1)))
+        return min(1.0, max(0.0, _share(first, last) - (self._pools - 1)))
 
     def close(self) -> None:
         with self._failing():
@@ -148,16 +127,12 @@ class Jmx:
         ]
         return min(shares, default=None)
 
-    def in_sync_changes(self, begin_s: float, end_s: float) -> list[tuple[float, int]]:
-        """How often replicas of the brokers had fallen out of sync or come back, at times."""
-        looks = [watch.within(begin_s, end_s) for _, watch in self._watches]
-        return [
-            (of_all[0][0], sum(reading.in_sync_changes for _, reading in of_all))
-            for of_all in zip(*looks, strict=False)
-        ]
-
     def close(self) -> None:
         for broker, watch in self._watches:
             watch.close()
             with suppress(Refused):  # it is gone
                 broker.close()
+
+
+def _share(first: Reading, last: Reading) -> float:
+    return (last[1] - first[1]) / 1e9 / (last[0] - first[0])

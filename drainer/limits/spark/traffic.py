@@ -278,14 +278,10 @@ class SparkTraffic:
         """With how idle request handlers were, and how long in-sync replicas changed."""
         if seen is None:
             return None
-        shares = (
-            changing_share(self._in_sync.within(begin_s, end_s), self._in_sync.usual),
-            changing_share(self._jmx.in_sync_changes(begin_s, end_s)),
-        )
         return replace(
             seen,
             handlers_idle=self._jmx.handlers_idle(begin_s, end_s),
-            isr_changing=max((one for one in shares if one is not None), default=None),
+            isr_changing=changing_share(self._in_sync.within(begin_s, end_s), self._in_sync.usual),
         )
 
     def _take(self, task: int, report: Report) -> None:
