@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import isfinite
 from pathlib import Path
 from typing import Annotated
@@ -80,16 +79,12 @@ def parse_precision(text: str) -> float:
     return found
 
 
-def at_least(least_s: float) -> Callable[[str], float]:
-    """A parser of durations that are long enough to see anything."""
-
-    def parse(text: str) -> float:
-        seconds = parse_duration(text)
-        if seconds < least_s:
-            raise UsageError(f"{text} is too short to see anything", hint=f"{least_s:g}s at least")
-        return seconds
-
-    return parse
+def parse_window(text: str) -> float:
+    """A duration that is long enough to see anything. Raises UsageError."""
+    seconds, least_s = parse_duration(text), WINDOW_S_LEAST + REPORTS_S
+    if seconds < least_s:
+        raise UsageError(f"{text} is too short to see anything", hint=f"{least_s:g}s at least")
+    return seconds
 
 
 @options("What is sent")
@@ -148,17 +143,10 @@ class Searching:
     window_s: float = option(
         "--window",
         default="30s",
-        parse=at_least(WINDOW_S_LEAST + REPORTS_S),
+        parse=parse_window,
         metavar="DURATION",
         help="For how long each trial is looked at. What brokers tolerate for it, they may not"
         " tolerate for an hour: disks and caches fill.",
-    )
-    cool_down_s: float = option(
-        "--cool-down",
-        default="60s",
-        parse=at_least(1.0),
-        metavar="DURATION",
-        help="The most to wait after a trial until the brokers are idle again.",
     )
     safe_share: float = option(
         "--safe-share",

@@ -15,6 +15,7 @@ from drainer.limits.search.trial import Found, Point, Signals, Trial, Verdict
 
 BASELINE_PACE_LEAST = 5.0  # messages/s, for large messages to have round trips that can be seen
 BASELINE_SHARE = 0.1  # of what may be tried at most: the brokers have to be at rest
+COOL_DOWN_S_MOST = 60.0  # after a trial, until the brokers are idle again
 SURE_S = 0.2  # for which overload has to last, or it was a hiccup
 USUAL_TRIALS = 10  # of a size, until some are known
 CONNECTING_S = 2.0  # likewise
@@ -133,9 +134,8 @@ class Trials:
             search.take(producers, trial.verdict)
             self._found = search.found()
             self._keep(replace(self.limits, trials=(*self.limits.trials, trial)))
-            self._traffic.rest(
-                settings.cool_down_s, self._observer(trial.point, lambda _: COOLING_DOWN)
-            )
+            observe = self._observer(trial.point, lambda _: COOLING_DOWN)
+            self._traffic.rest(COOL_DOWN_S_MOST, observe)
             self._took_s = self._clock()
         pace = self.limits.point(message_bytes, 1).pace
         trials = self.limits.trials_of(message_bytes)

@@ -94,7 +94,7 @@ def _run(name: str, quota: float, given: argparse.Namespace, *more: str) -> Run:
             *("--max-mb-per-s", f"{quota * MOST:g}"),
             *("--max-producers", str(round(PRODUCERS * MOST * quota / given.quota_mb_per_s))),
             *("--precision", given.precision, "--trials", str(given.trials)),
-            *("--warm-up", given.warm_up, "--window", given.window, "--cool-down", "20s"),
+            *("--warm-up", given.warm_up, "--window", given.window),
             *("--out", str(path), "--yes", *more),
         )
     return Run(name, quota, LimitsFile(path).load(), path, time.monotonic() - begun_s)

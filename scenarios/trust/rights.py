@@ -140,7 +140,7 @@ _ON_SPARK = (
 )
 _SMALL = (
     "--consumer-groups 1 --partitions 2 --max-mb-per-s 0.2 --max-producers 4 --trials 2"
-    " --bytes 1KiB --warm-up 1s --window 6s --cool-down 10s"
+    " --bytes 1KiB --warm-up 1s --window 6s"
 )
 
 ATTEMPTS = (

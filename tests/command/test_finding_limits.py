@@ -77,7 +77,7 @@ def test_a_run_that_is_stopped_leaves_nothing_behind_and_is_resumed(
         *("limits", "-b", command.bootstrap, "--shared-cluster", "--yes", "--master", "local[2]"),
         *("--bytes", "1KiB", "--consumer-groups", "1", "--partitions", "2"),
         *("--max-mb-per-s", "0.2", "--max-producers", "4", "--trials", "2"),
-        *("--warm-up", "1s", "--window", "6s", "--cool-down", "10s"),
+        *("--warm-up", "1s", "--window", "6s"),
         *("--report", "limits.html"),
     )
     running = command.start(*words)

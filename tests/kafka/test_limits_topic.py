@@ -1,9 +1,8 @@
-"""The test topic lies evenly on the brokers, is found again by its name, and nothing else goes."""
+"""The test topic is found again by its name, and nothing else goes."""
 
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from datetime import UTC, datetime
 
 import pytest
@@ -11,7 +10,6 @@ from confluent_kafka import Producer
 
 from drainer.kafka.cluster import Cluster
 from drainer.limits.kafka.topic import (
-    assignment,
     create_test_topic,
     delete_test_topics,
     find_test_topics,
@@ -35,19 +33,6 @@ from kafka.topic import Topic, eventually
 def test_a_name_that_only_looks_like_it_is_never_removed(cluster: Cluster, name: str) -> None:
     with pytest.raises(ValueError, match="not of drainer limits"):
         delete_test_topics(cluster, (new_topic_name(), name))
-
-
-def test_leaders_and_followers_are_spread_evenly() -> None:
-    spread = assignment(40, (1, 2, 5, 7), 3)
-
-    assert Counter(brokers[0] for brokers in spread) == {1: 10, 2: 10, 5: 10, 7: 10}
-    assert Counter(broker for brokers in spread for broker in brokers[1:]) == {
-        1: 20, 2: 20, 5: 20, 7: 20,
-    }  # fmt: skip
-    assert all(len(set(brokers)) == 3 for brokers in spread)
-    # When one broker is out, its share goes to all of the others.
-    assert {brokers[1] for brokers in spread if brokers[0] == 1} == {2, 5, 7}
-    assert assignment(2, (4,), 1) == [[4], [4]]
 
 
 def test_a_test_topic_is_found_again_and_removed_and_a_stranger_s_is_not(

@@ -21,7 +21,6 @@ SETTINGS = LimitSettings(
     max_producers=400,
     warm_up_s=5.0,
     window_s=20.0,
-    cool_down_s=30.0,
 )
 
 

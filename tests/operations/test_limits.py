@@ -57,9 +57,7 @@ class ModelledHost:
         yield self.modelled
 
 
-ASKED = LimitSettings(
-    message_bytes=(1024,), partitions=3, warm_up_s=5.0, window_s=20.0, cool_down_s=30.0
-)
+ASKED = LimitSettings(message_bytes=(1024,), partitions=3, warm_up_s=5.0, window_s=20.0)
 
 
 @pytest.fixture

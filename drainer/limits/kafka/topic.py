@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -65,17 +65,6 @@ def brokers_of(cluster: Cluster) -> tuple[int, ...]:
     return tuple(sorted(_metadata(cluster).brokers))
 
 
-def assignment(partitions: int, brokers: Sequence[int], replicas: int) -> list[list[int]]:
-    """The brokers of each partition, its leader first: leaders in turn, followers all mixed."""
-    count = len(brokers)
-    spread = []
-    for number in range(partitions):
-        lead, shift = number % count, number // count
-        others = [(lead + 1 + (shift + i) % (count - 1)) % count for i in range(replicas - 1)]
-        spread.append([brokers[place] for place in (lead, *others)])
-    return spread
-
-
 def insist_on_removal(cluster: Cluster) -> None:
     """Makes sure that this user may remove test topics, as far as brokers say so beforehand.
 
@@ -87,15 +76,14 @@ def insist_on_removal(cluster: Cluster) -> None:
 def create_test_topic(
     cluster: Cluster, name: str, partitions: int, message_bytes_most: int
 ) -> None:
-    """Creates the topic, spread evenly over all brokers, and waits until they know it.
+    """Creates the topic, which brokers spread evenly, and waits until they know it.
 
     Raises:
         Refused: when this user may not create it, or Kafka rejects it.
         BrokerUnreachable: when no answer came.
     """
     _insist_on_test_topics([name])
-    brokers = brokers_of(cluster)
-    replicas = min(REPLICAS_MOST, len(brokers))
+    replicas = min(REPLICAS_MOST, len(brokers_of(cluster)))
     config = {
         "cleanup.policy": "delete",
         "retention.ms": str(RETENTION_MS),
@@ -105,8 +93,7 @@ def create_test_topic(
         "max.message.bytes": str(max(MESSAGE_BYTES_LEAST, message_bytes_most) + BATCH_BYTES),
         "min.insync.replicas": str(max(1, replicas - 1)),
     }
-    spread = assignment(partitions, brokers, replicas)
-    new = NewTopic(name, num_partitions=partitions, replica_assignment=spread, config=config)
+    new = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=config)
     with _needing("CREATE"):
         cluster.create_topic(new, "test ")  # no other process has this name
     until_s = time.monotonic() + cluster.timeout_s

@@ -47,7 +47,6 @@ class LimitSettings:
             out.
         warm_up_s: of each trial, before it is observed.
         window_s: for how long it is observed.
-        cool_down_s: the most to wait after it until the brokers are idle again.
         jmx: whether brokers were asked over JMX.
     """
 
@@ -61,7 +60,6 @@ class LimitSettings:
     trials: Positive = TRIALS_MOST
     warm_up_s: Amount = 10.0
     window_s: AboveZero = 30.0
-    cool_down_s: Amount = 60.0
     jmx: bool = False
 
     def __post_init__(self) -> None:
