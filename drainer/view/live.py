@@ -11,7 +11,7 @@ from heapq import nlargest
 from typing import Self, TextIO, cast
 
 from rich.cells import set_cell_size
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console
 from rich.live import Live
 from rich.segment import Segment, Segments
 from rich.text import Text
@@ -70,10 +70,10 @@ class LiveView:
         if self._live is not None:
             self._release()
             if self._last is not None:
-                self._live.update(StatusPanel(self._last))
+                self._live.update(frame(self._last, self._terminal.console))
             self._live.stop()
         elif self._last is not None:
-            self._terminal.show(StatusPanel(self._last))
+            self._terminal.show(frame(self._last, self._terminal.console))
 
     def update(self, status: Status) -> None:
         """Draws a frame. It doesn't wait for a terminal that is held."""
@@ -81,7 +81,7 @@ class LiveView:
         if self._live is None or not self._terminal.is_ready:
             return
         self._release()
-        self._live.update(StatusPanel(status), refresh=True)
+        self._live.update(frame(status, self._terminal.console), refresh=True)
 
     def _hold(self, lines: str) -> None:
         with self._lock:
@@ -154,19 +154,15 @@ def progress_view(terminal: Terminal) -> ProgressView:
     return LiveView(terminal) if seen and not terminal.quiet else LineView(terminal)
 
 
-class StatusPanel:
-    """A rich renderable of one status, made to fit the screen it is drawn on."""
-
-    def __init__(self, status: Status) -> None:
-        self._status = status
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        width = min(options.max_width, _WIDEST)
-        for line in lay_out(self._status, width, options.size.height - 1):
-            # Texts of rich's would be measured and wrapped, by the thread that the drain runs on.
-            segments = [Segment(printable(text), STYLES[tone]) for text, tone in line]
-            yield from Segment.adjust_line_length(segments, width, pad=False)
-            yield Segment.line()
+def frame(status: Status, console: Console) -> Segments:
+    """A status, made to fit the screen that it is drawn on."""
+    width, height = min(console.width, _WIDEST), console.height
+    lines = []
+    for line in lay_out(status, width, height - 1):
+        # Texts of rich's would be measured and wrapped, by the thread that the drain runs on.
+        found = [Segment(printable(text), STYLES[tone]) for text, tone in line]
+        lines += [*Segment.adjust_line_length(found, width, pad=False), Segment.line()]
+    return Segments(lines)
 
 
 def lay_out(status: Status, width: int, height: int) -> list[Pieces]:

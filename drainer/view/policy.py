@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 
 from drainer.core.plan import OffsetPlan
 from drainer.engine.preview import Preview
@@ -20,6 +21,11 @@ _ORDERS = {
     "key": "one sub-message at a time per message key",
     "partition": "one sub-message at a time per partition",
     "none": "no order is kept at all",
+}
+_THEN = {
+    OnFailure.HALT: "halt the drain",
+    OnFailure.SKIP: "skip the sub-message",
+    OnFailure.PARK: "park its lane, and drain the others",
 }
 
 
@@ -67,16 +73,9 @@ def redrive_field(redrive: RedriveSettings) -> Field:
     """Which dead letters go to the handler again."""
     chosen = redrive.letters
     named = [
-        f"{name} {' or '.join(texts)}"
-        for name, texts in (
-            ("reason", chosen.reasons),
-            ("sub-key", chosen.sub_keys),
-            ("error", chosen.errors),
-            ("topic", chosen.topics),
-            ("group", chosen.groups),
-            ("handler", chosen.handlers),
-        )
-        if texts
+        f"{each.name.replace('_', '-')} {' or '.join(texts)}"
+        for each in fields(chosen)
+        if (texts := getattr(chosen, each.name))
     ]
     often = figures.counted(redrive.max_redrives, "time")
     text = f"those with {' and '.join(named)}" if named else "all"
@@ -84,18 +83,11 @@ def redrive_field(redrive: RedriveSettings) -> Field:
 
 
 def _then(failures: FailureSettings) -> str:
-    match failures.on_failure:
-        case OnFailure.HALT:
-            return "halt the drain"
-        case OnFailure.SKIP:
-            return "skip the sub-message"
-        case OnFailure.PARK:
-            return "park its lane, and drain the others"
-        case OnFailure.DEAD_LETTER:
-            behind = (
-                "; its lane is parked behind it" if failures.after_dead is AfterDead.PARK else ""
-            )
-            return f"dead letter to {failures.dead_letter_topic}{behind}"
+    if failures.on_failure is OnFailure.DEAD_LETTER:
+        parks = failures.after_dead is AfterDead.PARK
+        behind = "; its lane is parked behind it" if parks else ""
+        return f"dead letter to {failures.dead_letter_topic}{behind}"
+    return _THEN[failures.on_failure]
 
 
 def rule_fields(rules: RuleSettings, letters: str | None = None) -> Iterator[Field]:

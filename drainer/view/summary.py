@@ -79,7 +79,7 @@ def drain_page(action: Preview, summary: Summary, history: History, ended: datet
     begun = ended - timedelta(seconds=summary.elapsed_s)
     page = summary_page(summary)
     what = "Drain" if action.redrive is None else "Redrive"
-    drawn = plots(history, begun, summary.latency, bundled=action.bundling is not None)
+    drawn = plots(history, begun, summary.latency)
     run = section(
         "What was run",
         (Line(warning, Tone.WARN, WARN) for warning in action.warnings),

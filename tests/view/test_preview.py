@@ -114,7 +114,7 @@ def test_a_redrive_is_not_called_a_drain_and_says_which_letters_it_takes() -> No
     page = preview_page(samples.action(redrive=RedriveSettings(chosen, 5)))
     assert page.subject == "Redrive dead letters of orders for group reindexer"
     assert told(page)["letters"] == (
-        "those with reason timeout and sub-key a or b and error [x]"
+        "those with reasons timeout and sub-keys a or b and errors [x]"
         " (but none that was redriven 5 times)"
     )
     going_on = preview_page(samples.action(redrive=RedriveSettings(), resumes=True))

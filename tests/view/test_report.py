@@ -13,7 +13,6 @@ from pathlib import Path
 import orjson
 import pytest
 
-from drainer.core.bundles import Bundling
 from drainer.core.latency import Latency
 from drainer.core.progress import Counts
 from drainer.engine.history import History
@@ -158,8 +157,7 @@ def test_the_plots_of_a_drain_tell_what_is_seen_in_them() -> None:
     )
     page = page_of(replace(summary(), latency=latency), course, warnings=("careful",))
     found = plots(page)
-    assert "1,000/s." in found["throughput"].tells
-    assert "90 on average; concurrency limits them" in found["in-handler"].tells
+    assert "second, 1,000 at most" in found["throughput"].tells
     assert "p50 10ms, p95 0.2s, p99 0.2s" in found["latency"].tells
     assert "failing" in found
     assert any("no broker" in row for table in tables(page) for row in table.rows)
@@ -176,12 +174,6 @@ def test_commands_on_a_page_can_be_copied_anywhere(
     found = replace(summary(), status="interrupted", exit_code=4, plan="orders.plan")
     (way,) = page_of(found).ways_on
     assert way.value == f"drainer resume {tmp_path}/orders.plan"
-
-
-def test_with_bundles_concurrency_is_of_calls_and_not_drawn() -> None:
-    found = plots(page_of(bundling=Bundling(most=50)))["in-handler"]
-    assert "limits calls" in found.tells
-    assert [each.label for each in found.series] == ["in the handler"]
 
 
 def test_nothing_that_draws_is_loaded_before_a_report_is_written() -> None:
