@@ -84,6 +84,18 @@ def test_neighbours_in_the_lane_of_a_partition_are_folded_only_within_a_sub_key(
     assert taken(bundler).subs[0].payload == [2, 3]
 
 
+def test_a_folded_one_that_fails_is_folded_in_halves_in_order() -> None:
+    dispatcher = delivered(*"aaaaa")
+    bundler = Bundler(dispatcher, Bundling(joined))
+    retry(dispatcher, bundler, taken(bundler))
+
+    found = []
+    while bundle := bundler.take():
+        found += [(sub.payload, sub.attempt) for sub in bundle.subs]
+        bundler.finish(bundle)
+    assert found == [([0, 1, 2], 2), ([3, 4], 2)]
+
+
 @pytest.mark.parametrize(
     "broken",
     [
