@@ -1,11 +1,15 @@
-"""Messages to test with, and what naive readers of a Progress make of it."""
+"""Messages and plans to test with, and what naive readers of a Progress make of it."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 
+from drainer.core.claims import ALL
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
+from drainer.core.merge import StateReference
+from drainer.core.plan import OffsetPlan, PartitionPlan
 from drainer.core.progress import (
     Partial,
     Progress,
@@ -74,3 +78,27 @@ def says_finished(progress: Progress, offset: int) -> bool:
     return offset < progress.watermark or any(
         first <= offset < end for first, end in progress.finished
     )
+
+
+def plan_of(*ends: int, **fields: object) -> OffsetPlan:
+    """A plan with nothing done, whose partitions begin at 0 and end there."""
+    plan = OffsetPlan(
+        drain_id="20260101-000000-abcdef",
+        created="2026-01-01T00:00:00.000+00:00",
+        updated="2026-01-01T00:00:00.000+00:00",
+        generation=1,
+        cluster_id="cluster",
+        bootstrap_servers="localhost:9092",
+        client_config=None,
+        isolation="read_committed",
+        topic="orders",
+        topic_id="topic-id",
+        topic_partitions=1,
+        group="billing",
+        handler="handlers.py:Accounting",
+        order="sub-key",
+        partitions={n: PartitionPlan(0, end, 0, 0) for n, end in enumerate(ends)},
+        claims={ALL: {n: Progress(0) for n in range(len(ends))}},
+        state=StateReference("/state", 1, 1),
+    )
+    return replace(plan, **fields)  # type: ignore[arg-type]

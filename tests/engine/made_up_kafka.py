@@ -18,6 +18,7 @@ from typing import Any, Never
 import orjson
 import pytest
 
+from core.messages import plan_of
 from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress
@@ -356,23 +357,11 @@ def not_for_ever() -> Iterator[None]:
 
 
 def new_plan(logs: Mapping[int, Log], order: str = "sub-key") -> OffsetPlan:
-    return OffsetPlan(
-        drain_id="20260101-000000-abcdef",
-        created="2026-01-01T00:00:00.000+00:00",
-        updated="2026-01-01T00:00:00.000+00:00",
-        generation=1,
-        cluster_id="cluster",
-        bootstrap_servers="localhost:9092",
-        client_config=None,
-        isolation="read_committed",
-        topic=TOPIC,
-        topic_id=TOPIC_ID,
-        topic_partitions=1,
-        group="billing",
-        handler="handlers.py:Accounting",
+    return plan_of(
         order=order,
         partitions={n: PartitionPlan(log.start, log.end, None, None) for n, log in logs.items()},
         claims={ALL: {n: Progress(log.start) for n, log in logs.items()}},
+        state=None,
     )
 
 

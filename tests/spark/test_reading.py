@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from core.test_folding import plan_of
+from core.messages import plan_of
 from drainer.engine.settings import LocalSettings
 from drainer.errors import BrokerUnreachable, Interrupted
 from drainer.kafka.settings import ClientSettings
