@@ -49,7 +49,7 @@ class Extra(StrEnum):
 
 PACKAGES = {
     Extra.SPARK: ("pyspark", "pyarrow", "pandas"),
-    Extra.REPORT: ("jinja2", "markupsafe", "matplotlib"),
+    Extra.REPORT: ("jinja2", "markupsafe"),
     Extra.CERTIFY: ("cloudpickle", "hypothesis", "time_machine"),
 }
 

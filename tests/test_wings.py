@@ -43,7 +43,7 @@ INSPECT = ["inspect", *WHERE, "--group", "g", "--full"]
 @pytest.mark.parametrize(
     ("package", "words", "extra"),
     [
-        ("matplotlib", [*RUN, "--report", "x.html"], "report"),
+        ("markupsafe", [*RUN, "--report", "x.html"], "report"),
         ("jinja2", [*INSPECT, "--report", "x.html"], "report"),
         ("pyspark", [*RUN, "--engine", "spark"], "spark"),
         ("pyarrow", [*RUN, "--master", "local"], "spark"),

@@ -68,7 +68,7 @@ def plots(history: History, begun: datetime, whole: Latency | None) -> list[Plot
     speed = rates(found, [each.finished for each in found])
     done = f"Sub-messages done per second, {figures.rate(max(speed))} at most."
     lines = [Series("sub-messages per second", [speed[0], *speed])]
-    made = [plot("throughput", "Throughput", done, series=lines, unit="per second")]
+    made = [plot("throughput", "Throughput", done, series=lines)]
     for name, title, tells, fields in _COUNTS:
         counts = {label: [getattr(each, name) for each in found] for label, name in fields.items()}
         lines = [

@@ -114,7 +114,7 @@ class Plot:
     """Lines over the clock; ``tells`` is what is to be seen, and is read out.
 
     ``name`` is the plot's own on its page. ``seconds`` are those since ``begun``, and ``troubles``
-    intervals of them that are shaded. A ``unit`` is "", "s" or a word.
+    intervals of them that are shaded. The ``unit`` of its values is "s", or "" for counts.
     """
 
     kind: ClassVar[str] = "plot"

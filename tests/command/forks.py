@@ -51,8 +51,6 @@ LOADED = (
     "drainer.limits.search.search",
     "prometheus_client",
     "jinja2",
-    "matplotlib.figure",
-    "matplotlib.backends.backend_svg",
     "hypothesis",
     "time_machine",
     "pyspark.cloudpickle",

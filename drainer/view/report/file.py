@@ -80,7 +80,7 @@ def write_page(
     if file is None:
         return
     try:
-        from drainer.view.report.page import html  # noqa: PLC0415 - matplotlib is slow
+        from drainer.view.report.page import html  # noqa: PLC0415 - jinja2 is slow
 
         now = datetime.now().astimezone()
         file.write(html(page(now), now))

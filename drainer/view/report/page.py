@@ -1,71 +1,27 @@
 """A page of facts as HTML: a template filled in, with everything from outside escaped.
 
-Plots are SVG: drawn by matplotlib, coloured by the page they are in, with a text to be read out.
-Colours are named, and the page's style says what they are in the light and in the dark.
+Plots are SVG of the page's own, in its colours, with a text to be read out.
 """
 
 from __future__ import annotations
 
-import io
-import logging
+import math
 import platform
-import re
-import warnings
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import groupby
-from typing import Any
 
-import matplotlib
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
-from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
+from markupsafe import Markup
 
 from drainer import __version__
 from drainer.escape import json_text, printable
 from drainer.view import figures
 from drainer.view.page import Item, Page, Plot, Section
 
-WIDTH, HEIGHT = 400, 215  # in the units of the page, of which text has 10.5
-_STEPS = [1, 2, 2.5, 5, 10]
-
-# What matplotlib is given, and what the page's style calls it. No two may be alike.
-_INKS = {
-    "muted": "#010101",
-    "grid": "#010102",
-    "bad": "#010103",
-    "trouble": "#010104",
-    **{f"c{n}": f"#0102{n:02x}" for n in range(1, 7)},
-}
-_NAMES = {colour: name for name, colour in _INKS.items()}
-_COLOUR = re.compile(f"(?<=: )({'|'.join(_NAMES)})")
-_BOX = re.compile(r'viewBox="[^"]*"')
-_LEFT_OUT = re.compile(r'<(metadata|style).*?</\1>|(?<=<g) id="[^"]*"', re.DOTALL)
-
-_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "text.parse_math": False,  # a $ in a sub-key is a $
-    "font.size": 10.5,
-    "axes.edgecolor": _INKS["grid"],
-    "axes.labelcolor": _INKS["muted"],
-    "axes.axisbelow": True,
-    "axes.spines.left": False,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "xtick.color": _INKS["grid"],
-    "ytick.color": _INKS["grid"],
-    "xtick.labelcolor": _INKS["muted"],
-    "ytick.labelcolor": _INKS["muted"],
-    "ytick.major.size": 0,
-    "grid.color": _INKS["grid"],
-    "grid.linewidth": 0.7,
-    "axes.linewidth": 0.8,
-    "lines.linewidth": 1.7,
-    "lines.solid_joinstyle": "round",
-}
+# Of a picture of 400 by 215 units, of which text has 10.5: the area that lines are drawn in.
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 390, 10, 192
 
 
 def html(page: Page, now: datetime) -> str:
@@ -126,59 +82,55 @@ def _templates() -> Environment:
     return made
 
 
-def draw(plot: Plot) -> Markup:
-    """The plot as a picture for a page."""
-    # It warns of a cache folder that it can't have, on a drain's own stderr.
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    with warnings.catch_warnings(), matplotlib.rc_context({**_STYLE, "svg.hashsalt": plot.name}):
-        warnings.simplefilter("ignore")  # of glyphs that its font lacks: the browser's has them
-        figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72), layout="constrained")
-        _plot(figure.subplots(), plot)
-        file = io.StringIO()
-        figure.savefig(file, format="svg", transparent=True)
-    return _made_ours(file.getvalue(), plot)
+def draw(plot: Plot) -> dict[str, object]:
+    """Where everything of a plot lies in its picture."""
+    begin, end = plot.seconds[0], plot.seconds[-1]
+    values = [value for each in plot.series for value in each.values if not math.isnan(value)]
+    top = _round_above(max(values, default=0.0))
+
+    def across(seconds: float) -> float:
+        return _LEFT + (seconds - begin) / ((end - begin) or 1.0) * (_RIGHT - _LEFT)
+
+    def up(value: float) -> float:
+        return _BOTTOM - value / top * (_BOTTOM - _TOP)
+
+    def text(value: float) -> str:
+        if plot.unit == "s":
+            return figures.duration(value)
+        return figures.about(value) if value >= 1000 else f"{value:g}"
+
+    form = "%H:%M:%S" if end - begin < 24 * 3600 else "%d %b %H:%M"
+    xs = [plot.seconds[0], (begin + end) / 2, end]
+    return {
+        "left": _LEFT,
+        "right": _RIGHT,
+        "top": _TOP,
+        "bottom": _BOTTOM,
+        "ys": [(up(part * top), text(part * top)) for part in (0, 0.5, 1)],
+        "xs": [(across(x), f"{plot.begun + timedelta(seconds=x):{form}}") for x in xs],
+        "troubles": [(across(begins), across(ends)) for begins, ends in plot.troubles],
+        "lines": [
+            (each.ink, _path(zip(map(across, plot.seconds), map(up, each.values), strict=True)))
+            for each in plot.series
+        ],
+    }
 
 
-def _made_ours(drawn: str, plot: Plot) -> Markup:
-    """The SVG with the page's colours and a text to be read out; safe to stand in the page."""
-    # Its style would be the whole page's, and no two ids on a page may be alike: the groups' are.
-    _, _, inside = _LEFT_OUT.sub("", drawn[drawn.index("<svg") :]).partition(">")
-    coloured = _COLOUR.sub(lambda match: f"var(--{_NAMES[match[0]]})", inside)
-    box = _BOX.search(drawn)
-    assert box is not None
-    name = plot.name
-    return Markup(
-        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
-        f' {box[0]} role="img" aria-labelledby="{name}-title {name}-desc">'
-        f'<title id="{name}-title">{escape(plot.title)}</title>'
-        f'<desc id="{name}-desc">{escape(plot.tells)}</desc>{coloured}'
-    )
+def _round_above(most: float) -> float:
+    """At or above this, and a round number, as its half is."""
+    if most <= 0:
+        return 1.0
+    power: float = 10.0 ** math.floor(math.log10(most))
+    return next(step * power for step in (1, 2, 4, 6, 8, 10) if step * power >= most)
 
 
-def _plot(axes: Axes, plot: Plot) -> None:
-    def at(seconds: float) -> Any:
-        return plot.begun + timedelta(seconds=seconds)
-
-    for begins, ends in plot.troubles:
-        axes.axvspan(at(begins), at(ends), color=_INKS["trouble"], lw=0, alpha=0.25)
-    x = [at(seconds) for seconds in plot.seconds]
-    for each in plot.series:
-        axes.plot(x, each.values, color=_INKS[each.ink])
-    if len(plot.series) == 1:
-        axes.fill_between(x, plot.series[0].values, color=_INKS[plot.series[0].ink], alpha=0.16)
-    axes.set_xlim(x[0], x[-1])
-    axes.set_ylim(bottom=0)
-    if plot.unit == "" and axes.get_ylim()[1] < 1:
-        axes.set_ylim(top=1)
-    form: Any = EngFormatter(sep="")
-    if plot.unit == "s":
-        form = FuncFormatter(lambda value, _: figures.duration(value))
-    axes.yaxis.set_major_formatter(form)
-    axes.yaxis.set_major_locator(MaxNLocator(5, steps=_STEPS, integer=plot.unit == ""))
-    axes.grid(axis="y")
-    tz = plot.begun.tzinfo
-    when: Any = AutoDateLocator(minticks=3, maxticks=6, tz=tz)  # type: ignore[no-untyped-call]
-    clock: Any = ConciseDateFormatter(when, tz=tz)  # type: ignore[no-untyped-call]
-    axes.xaxis.set_major_locator(when)
-    axes.xaxis.set_major_formatter(clock)
-    axes.set_xlabel(f"time, {plot.begun:%Z}")
+def _path(points: Iterable[tuple[float, float]]) -> str:
+    """SVG's words for a line, with gaps where a value is not a number."""
+    words, pen = [], "M"
+    for x, y in points:
+        if math.isnan(y):
+            pen = "M"
+        else:
+            words.append(f"{pen}{x:.1f} {y:.1f}")
+            pen = "L"
+    return "".join(words)
