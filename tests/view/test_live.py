@@ -12,8 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from drainer.core.latency import Latency
-from drainer.engine.status import CapStatus, DeadlineStatus, FailureStatus, Outlook, Reason, Status
+from drainer.engine.status import CapStatus, DeadlineStatus, Outlook, Reason, Status
 from drainer.view.live import HELD_MOST, LiveView, RunningLine, lay_out, progress_view
 from drainer.view.progress import deadline_warning, deadline_words, limit, share_finished
 from drainer.view.terminal import Terminal
@@ -28,52 +27,10 @@ def words_of(status: Status, width: int = 80, height: int = 24) -> list[str]:
     return ["".join(text for text, _ in line) for line in lines]
 
 
-def frame(width: int = 80, **changes: object) -> list[str]:
-    return words_of(samples.status(**changes), width)  # type: ignore[arg-type]
-
-
-def value(label: str, **changes: object) -> str:
-    """What stands behind a label of the frame; "" when it is not there."""
-    found = [line for line in frame(200, **changes) if line.startswith(f"  {label:<13} ")]
-    return found[0][16:] if found else ""
-
-
 def on_screen(out: io.StringIO | None = None) -> tuple[Terminal, samples.Screen]:
     err = samples.Screen()
     stdin, stdout = io.StringIO(), out or io.StringIO()
     return Terminal(stdin=stdin, stdout=stdout, stderr=err, width=80, height=24), err
-
-
-def test_a_frame_says_what_a_person_asks_first() -> None:
-    lines = frame(trouble="no broker [b1] answers", stopping="Ctrl-C")
-    assert lines[0].startswith("Draining orders for group reindexer")
-    assert lines[0].endswith("3m 20s so far")
-    assert lines[1].endswith("41.0%     25m 40s left")
-    assert lines[2:4] == ["! trouble: no broker [b1] answers", "! stopping: Ctrl-C"]
-    text = "\n".join(frame())
-    for fact in (
-        "1,230,000 of ~3,000,000 finished",
-        "61,500,000 finished, 3 dead",
-        "89,123 sub-messages/s  (average 88,000)",
-        "996 of 1,000 busy  (14,000 of 15,000 lanes wait for one)",
-        "'doc-17' 12,345",
-        "191 MiB of 256 MiB",
-        "written 0.4s ago",
-        "1171000",
-    ):
-        assert fact in text
-
-
-def test_what_is_not_always_there_has_its_line_when_it_is() -> None:
-    latency = Latency.of(100, 0.02, [n / 1_000 for n in range(101)])
-    failures = FailureStatus(32, 30, 4, 9, 1, 1, errors=(("OSError: [b1] is away", 30), ("V", 2)))
-    assert not any(value(label) for label in ("concurrency", "latency", "failures"))
-    assert value("concurrency", auto=samples.AUTO) == "310 (auto, trying whether more helps)"
-    assert "p50 50ms, p95 0.1s" in value("latency", latency_recent=latency)
-    assert value("failures", failures=failures) == (
-        "32, 30 retried, 9 waiting for it, 4 timed out, 1 still in their threads, 1 lane parked"
-        "  (30 x OSError: [b1] is away)"
-    )
 
 
 UNHAPPY = {"eta_s": None, "rate_average": math.nan, "running": 0, "concurrency": 0, "hottest": ()}

@@ -15,15 +15,31 @@ import pytest
 
 from core.letters import Sample, there_and_back
 from drainer.certify.view import certificate_page
+from drainer.core.bundles import Bundling
+from drainer.core.latency import Latency
 from drainer.core.parked import ParkedLane, ParkedLanes
 from drainer.core.progress import Counts
-from drainer.engine.status import FailureStatus, PartitionResult, Resuming
+from drainer.core.transaction import HeldBack
+from drainer.engine.preview import EngineChoice
+from drainer.engine.status import (
+    CapStatus,
+    FailureStatus,
+    PartitionResult,
+    Resuming,
+    RuleStatus,
+    Status,
+)
 from drainer.errors import Halted
 from drainer.insight.view.estimate import estimate_page
 from drainer.insight.view.inspect import inspection_page
 from drainer.letters.view import letter_page, overview_page
-from drainer.policy.failures import FailureSettings, OnFailure
+from drainer.policy.concurrency import Concurrency
+from drainer.policy.dead_letter import LetterFilter
+from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.policy.redrive import RedriveSettings
+from drainer.policy.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
 from drainer.testing import Certificate
+from drainer.view.live import frame
 from drainer.view.page import Page
 from drainer.view.plan import plan_page
 from drainer.view.preview import preview_page
@@ -37,6 +53,9 @@ from .test_inspect import inspection, partition
 
 FOLDER = Path(__file__).parent / "screens"
 PLAN = Path("orders.plan")
+LATENCY = Latency.of(100, 0.02, [n / 1_000 for n in range(101)])
+LANES = tuple(ParkedLane(f"'doc-{n}'", f"orders/0/{n}[1]", "ValueError: no") for n in range(3))
+PARKED = ParkedLanes(1_030, LANES)
 HALTED = replace(
     samples.summary(),
     status="halted",
@@ -44,13 +63,79 @@ HALTED = replace(
     cause=Halted("orders/0 offset 7: ValueError: no such document", hint="Fix the handler."),
     messages=Counts(4_100, 4_051, 0, 0, 49),
     sub_messages=Counts(16_400, 16_203, 3, 0, 194),
-    partitions={0: PartitionResult(1_000, 9_000, 5_000, 5_000)},
-    failures=FailureStatus(410, 300, 2, errors=(("ValueError: no such document", 70),)),
-    parked=ParkedLanes(1, (ParkedLane("'doc-1'", "orders/0/7[1]", "ValueError: no"),)),
+    partitions={0: PartitionResult(1_000, 9_000, 5_000, 5_000, ((100, 200), (205, 206)))},
+    failures=FailureStatus(
+        *(410, 300, 2),
+        errors=tuple((f"ValueError: no [such] document {n}", 70 - n) for n in range(7)),
+        dead_letter_topic="orders.dead",
+    ),
+    parked=PARKED,
     resuming=Resuming(("-c", "500"), ("--set api_token=…",)),
+    auto=samples.AUTO,
+    rules=RuleStatus({"a": 1, "b": 4_800_000}, {LIMIT: 7}, {"n > 5": 136}, {"n > 5": "no field"}),
+    engine="spark",
+    engine_counts={"waves": 12},
+    held=(HeldBack("orders", 3, 700, 50, 1_772_366_400_000), HeldBack("orders", 4, 9, 1, None)),
+    left_alone={"its payload can't be written": 1, "not asked for": 2},
+    latency=LATENCY,
+    write_cap=CapStatus(1_000.0, 100_000.0, 100.0, 990.0, binds=True),
 )
 DEAD = FailureSettings(3, on_failure=OnFailure.DEAD_LETTER, dead_letter_topic="orders.dead")
-SCREENS: dict[str, Callable[[], Page]] = {
+PARK = replace(
+    DEAD,
+    timeout_s=0.0,
+    after_dead=AfterDead.PARK,
+    max_dead=Limit(share=0.01),
+    breaker=False,
+    rate=0.5,
+)
+RULES = RuleSettings(
+    (
+        SkipRule("mails", when="payload.kind == 'set_email'", keys=("a", "b")),
+        SkipRule.typed_key("app-admin"),
+        SkipRule.typed("payload.n  > 5"),
+    ),
+    limit_per_key=1000,
+    over_limit=OverLimit.DEAD_LETTER,
+)
+REDRIVE = RedriveSettings(LetterFilter(reasons=("timeout",), sub_keys=("a", "b")), 5)
+ON_SPARK = EngineChoice(
+    "spark",
+    "--master names a master",
+    master="yarn",
+    wave_bytes=2 << 30,
+    state="s3://bucket/state",
+    conf={"spark.a": "b", "spark.secret": "***"},
+    archives=("handlers.zip",),
+)
+REDRIVEN = replace(
+    samples.action(2, resumes=True, failures=PARK, rules=RULES, redrive=REDRIVE),
+    makes_topic="orders.dead",
+    bundling=Bundling(lambda earlier, later: later, most=200),
+    concurrency=Concurrency.auto(),
+    engine=ON_SPARK,
+)
+KEPT = replace(
+    samples.plan(),
+    failures=PARK,
+    rules=RULES,
+    ruled=RuleAccount({"mails": 2, "gone": 3}, {LIMIT: 4}),
+    parked=tuple(lane.key for lane in LANES),
+    parked_lanes=PARKED,
+    redrive=RedriveSettings(max_redrives=1),
+)
+RUNNING = samples.status(
+    12,
+    auto=samples.AUTO,
+    latency_recent=LATENCY,
+    failures=FailureStatus(32, 30, 4, 9, 1, 1, errors=(("OSError: [b1] is away", 30), ("V", 2))),
+    trouble="no broker [b1] answers",
+    stopping="Ctrl-C",
+)
+SCREENS: dict[str, Callable[[], Page | Status]] = {
+    "live": lambda: RUNNING,
+    "redrive-preview": lambda: preview_page(REDRIVEN),
+    "plan-parked": lambda: plan_page(KEPT),
     "run-preview": lambda: preview_page(samples.action(3, failures=DEAD, warnings=("careful",))),
     "run-done": lambda: summary_page(samples.summary(20)),
     "run-halted": lambda: summary_page(HALTED),
@@ -70,7 +155,11 @@ SCREENS: dict[str, Callable[[], Page]] = {
 @pytest.mark.parametrize("name", SCREENS)
 def test_a_screen_is_what_it_was(name: str) -> None:
     terminal, _, err = samples.terminal(width=80)
-    terminal.present(SCREENS[name]())
+    match SCREENS[name]():
+        case Status() as status:
+            terminal.show(frame(status, terminal.console))
+        case page:
+            terminal.present(page)
     seen = "\n".join(line.rstrip() for line in err.getvalue().splitlines()) + "\n"
     kept = FOLDER / f"{name}.txt"
     if os.environ.get("DRAINER_WRITE_SCREENS"):
