@@ -29,8 +29,8 @@ SURROUNDINGS_S = 6.0  # of a trial: clients connect, brokers come to rest
 
 _VERDICTS = {Verdict.CLIENTS: "clients were the limit"}
 _ENDS = {
-    End.MOST: "lower bound: the most that was allowed",
-    End.CLIENTS: "lower bound: clients could do no more",
+    End.MOST: "lower bound: the most that was allowed; raise --max-mb-per-s to find out more",
+    End.CLIENTS: "lower bound: clients could do no more; add executors, or cores",
     End.NONE: "no traffic was safe",
     End.UNCLEAR: "unclear: trials said nothing",
     End.TRIALS: "less narrow than asked",
@@ -100,7 +100,7 @@ def limits_page(limits: Limits, path: Path) -> Page:
             ),
         ),
         subject=f"{figures.counted(limits.brokers, 'broker')} of cluster {limits.cluster_id}",
-        warnings=(*unfinished, *warnings(limits)),
+        warnings=unfinished,
         ways_on=ways_on,
         times=(datetime.fromtimestamp(limits.at, UTC),),
         data=limits.as_json(),
@@ -183,25 +183,6 @@ def _boundaries(limits: Limits) -> Table | None:
     figured = ("messages/s", "MB/s a broker", "between", "safe cap", "trials")
     columns = (Column(""), *figured, Column("decided by", wide=True))
     return Table(columns, rows) if rows else None
-
-
-def warnings(limits: Limits) -> list[str]:
-    """Why boundaries are not what was asked for."""
-    found = []
-    for each in limits.boundaries:
-        why = ended(each)
-        if each.is_open and each.producers == limits.settings.max_producers:
-            most = _mb(limits.bytes_per_s_most)
-            why = (
-                f"even {most} MB/s, the most that was allowed, did not overload the brokers; a"
-                " higher --max-mb-per-s would find out more"
-            )
-        elif each.end is End.CLIENTS:
-            why += "; the brokers may tolerate more: add executors, or cores"
-        elif each.end is End.NARROW:
-            continue
-        found.append(f"{figures.size(each.message_bytes)}: {why}")
-    return found
 
 
 def between(boundary: Boundary) -> str:
