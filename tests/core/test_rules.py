@@ -123,7 +123,11 @@ def test_above_the_limit_a_letter_is_dead_once_it_is_safe() -> None:
     assert dispatcher.counts()[1] == Counts(3, done=1, pending=2)
     dispatcher.rule_filter.buried()
     dispatcher.finish_apart(given_up[0], Outcome.DEAD)
-    assert isinstance(take(dispatcher), Barrier)
+    barrier = take(dispatcher)
+    assert isinstance(barrier, Barrier)
+    dispatcher.finish(barrier)
+    deliver(dispatcher, 1, Barrier())
+    assert isinstance(take(dispatcher), Barrier), "which has no limit"
     assert dispatcher.ruled().dead_by == {LIMIT: 1}
     assert dispatcher.counts()[1].dead == 1
 
