@@ -18,7 +18,7 @@ from drainer.message import Barrier, Message, Origin, SubMessage
 from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules import rule_filter
 from drainer.policy.rules.predicate import BadExpression
-from drainer.policy.rules.rule_filter import KeyLimit, RuleFilter
+from drainer.policy.rules.rule_filter import KeyLimit, RuleFilter, limit_text
 from drainer.policy.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
 
 from .messages import message_at, take, take_all, written_and_read
@@ -194,6 +194,8 @@ def test_several_sub_keys_count_for_each_and_are_held_back_when_all_have_reached
     assert not limit.passes(["b", "a"])
     assert limit.counts == {"'a'": 2, "'b'": 2}
     assert KeyLimit(3, limit.counts).passes(["a"]), "a limit that was raised"
+    texts = {limit_text("x" * 10_000 + end) for end in ("a", "b", "\udcff")}
+    assert (len(texts), max(map(len, texts)) < 80) == (3, True), "long ones take little room"
 
 
 def test_a_limit_with_too_many_sub_keys_halts_before_the_next_message(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from drainer.handler import Handler
 from drainer.insight import sketch
-from drainer.insight.sketch import Heavy
+from drainer.insight.sketch import Heavy, ratio
 from drainer.insight.survey import NO_KEY, NO_RULES, Contents, Skew, Survey
 from drainer.loader import as_handler
 from drainer.message import Barrier, Message, Origin, SubMessage
@@ -150,6 +150,35 @@ def test_the_bound_comes_from_how_windows_differ_and_not_from_how_many_messages_
     assert apart.hottest[0].share == pytest.approx(0.3)
     assert apart.hottest[0].low < 0.05
     assert apart.hottest[0].high > 0.55
+
+
+def test_what_a_window_holds_is_compared_whole_however_often_it_is_settled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sketch, "TALLIED", 2)
+    windows = [[["hot", n, n + 1]] * (20 + n) for n in range(0, 30, 3)]
+
+    found = skew(*windows, fraction=0.1)
+
+    assert found.hottest[0].low == pytest.approx(1 / 3)
+    assert found.hottest[0].high == pytest.approx(1 / 3)
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
+    chance = random.Random(7)
+    held = 0
+    for _ in range(300):
+        # A backlog in which the share of the hot key drifts, and ten windows of it.
+        shares = [0.2 + 0.4 * n / 10 for n in range(10)]
+        parts, wholes = [], []
+        for share in shares:
+            local = min(1.0, max(0.0, chance.gauss(share, 0.05)))
+            parts.append(sum(chance.random() < local for _ in range(50)))
+            wholes.append(50)
+        found, error = ratio(parts, wholes, 0.0)
+        assert error is not None
+        held += abs(found - sum(shares) / 10) <= error
+    assert held >= 0.94 * 300
 
 
 def test_several_sub_keys_barriers_and_kinds_are_counted() -> None:
