@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import date
 from itertools import chain
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -24,7 +23,6 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.progress import Counts, Outcome, Progress
-from drainer.errors import SplitFailed
 from drainer.message import Barrier, Message, SubMessage
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.settings import RuleAccount, RuleSettings, SkipRule
@@ -36,8 +34,6 @@ Place = tuple[int, int, int]  # partition, offset, index
 Spec = tuple[str, ...]  # the sub-keys of a sub-message; none for a barrier
 
 KEYS = "abcd"
-
-UNHASHABLE: Any = []
 
 KEY_RULE, BARRIER_RULE = SkipRule("b", keys=("b", "c")), SkipRule("stops", when="barrier")
 RULES = [(), (), (KEY_RULE,), (BARRIER_RULE,), (KEY_RULE, BARRIER_RULE)]
@@ -269,8 +265,6 @@ class Play:
             wanted = self.dispatcher.wants(message)
             assert wanted == ((number, offset) not in self.finished_messages)
             if wanted:
-                if self.chance.random() < 0.1:
-                    self.deliver_wrongly(message, log.records[offset])
                 self.deliver(message, log.records[offset])
             self.positions[number] = offset + 1
         if len(offsets) <= at + most and self.chance.random() < 0.5:
@@ -288,21 +282,6 @@ class Play:
                 self.note_ended(sub, Outcome.SKIPPED)
         if not record.specs:
             self.finished_messages.add(place)
-
-    def deliver_wrongly(self, message: Message, record: Record) -> None:
-        """A split that is refused; what is right afterwards shows that nothing was taken in."""
-        wrongly: list[list[SubMessage]] = [[*record.split(), SubMessage(UNHASHABLE)]]
-        if any(
-            (message.partition, message.offset, index) in self.finished
-            for index in range(len(record.specs))
-        ):
-            wrongly.append([*record.split(), SubMessage("a")])
-            wrongly.append([])
-        for subs in wrongly:
-            before = self.dispatcher.progress()
-            with pytest.raises(SplitFailed, match=str(message)):
-                self.dispatcher.deliver(message, subs)
-            assert self.dispatcher.progress() == before
 
     def pass_a_hole(self) -> None:
         number = self.any_log()

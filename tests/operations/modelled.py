@@ -37,7 +37,6 @@ class ModelledCluster:
     """
 
     bears: Callable[[Point], float] = forty_mb
-    clients_send: float = float("inf")
     stop_at: int | None = None
     noise: float = 0.005
     glitch_s: float = 0.0  # for which a trial looks overloaded at first
@@ -85,8 +84,7 @@ class ModelledCluster:
         return True
 
     def _signals(self, point: Point, window_s: float) -> Signals:
-        wanted = point.messages_per_s
-        sent = min(wanted, self.clients_send)
+        sent = point.messages_per_s
         load = sent / self.bears(point)
         overloaded = load > self._chance.gauss(1.0, self.noise)
         return Signals(
@@ -97,7 +95,7 @@ class ModelledCluster:
             falling_behind=0.2 if overloaded else 0.0,
             handlers_idle=None,
             isr_changing=0.0,
-            clients_busy=1.0 if sent < wanted else 0.4,
+            clients_busy=0.4,
             queue_ms=5.0,
         )
 
