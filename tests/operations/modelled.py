@@ -31,7 +31,7 @@ def forty_mb(point: Point) -> float:
 
 @dataclass
 class ModelledCluster:
-    """Brokers that bear so much, clients that can send so much, and a clock of its own.
+    """Brokers that tolerate so much, and a clock of its own.
 
     ``stop_at`` raises KeyboardInterrupt in the middle of that trial, as Ctrl-C does.
     """
