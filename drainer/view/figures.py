@@ -49,6 +49,11 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"
 
 
+def tally(*counts: tuple[int, str]) -> str:
+    """``30 retried, 4 timed out``: those of which there are any."""
+    return ", ".join(f"{number:,} {what}" for number, what in counts if number)
+
+
 def size(number: int) -> str:
     """Bytes in binary units: ``512 B``, ``1.5 KiB``, ``256 MiB``."""
     if number < 1024:

@@ -90,11 +90,13 @@ def facts(status: Status) -> Iterator[Field]:
     total = sum(part.end - part.start for part in status.partitions)
     yield Field("messages", f"{count(messages)} of ~{count(total)} finished")
     subs = status.sub_messages
-    outcomes = ((subs.skipped, "skipped"), (subs.failed, "failed"), (subs.dead, "dead"))
-    words = [f"{count(number)} {what}" for number, what in outcomes if number]
+    told = figures.tally(*((subs.skipped, "skipped"), (subs.failed, "failed"), (subs.dead, "dead")))
+    done = f"{count(subs.finished)} finished"
     tone = Tone.BAD if subs.given_up else Tone.PLAIN
-    yield Field("sub-messages", ", ".join((f"{count(subs.finished)} finished", *words)), tone=tone)
-    yield from _failures(status.failures)
+    yield Field("sub-messages", f"{done}, {told}" if told else done, tone=tone)
+    if failed := failure_words(status.failures):
+        often = "".join(f"{count(times)} x {kind}" for kind, times in status.failures.errors[:1])
+        yield Field("failures", failed, often, Tone.WARN)
     now, average = figures.rate(status.rate_now), figures.rate(status.rate_average)
     yield Field("speed", f"{now} sub-messages/s", f"average {average}")
     if status.engine is not None:
@@ -107,10 +109,6 @@ def facts(status: Status) -> Iterator[Field]:
     )
     if status.auto is not None:
         yield Field("concurrency", f"{count(status.auto.limit)} (auto, {status.auto.why})")
-    for what, cap in (("reads", status.read_cap), ("writes", status.write_cap)):
-        if cap is not None:
-            bound = ", which binds" if cap.binds else ""
-            yield Field(what, f"{figures.rate(cap.messages_per_s)}/s at most{bound}")
     if status.latency_recent is not None:
         yield Field("latency", figures.latency(status.latency_recent), "of the last seconds")
     if status.deadline is not None:
@@ -128,22 +126,17 @@ def facts(status: Status) -> Iterator[Field]:
     yield Field("buffer", f"{buffered} of {buffer}")
 
 
-def _failures(failures: FailureStatus) -> Iterator[Field]:
-    count = figures.count
-    words = [
-        words
-        for number, words in (
-            (failures.retries, f"{count(failures.retries)} retried"),
-            (failures.waiting, f"{count(failures.waiting)} waiting for it"),
-            (failures.timeouts, f"{count(failures.timeouts)} timed out"),
-            (failures.late, f"{count(failures.late)} still in their threads"),
-            (failures.parked_lanes, f"{figures.counted(failures.parked_lanes, 'lane')} parked"),
-        )
-        if number
-    ]
-    if failures.failures or words:
-        note = "".join(f"{count(times)} x {kind}" for kind, times in failures.errors[:1])
-        yield Field("failures", ", ".join((count(failures.failures), *words)), note, Tone.WARN)
+def failure_words(failures: FailureStatus) -> str:
+    """``410 failed, 300 retried, 1 x outage``: of attempts; nothing if none failed."""
+    return figures.tally(
+        (failures.failures, "failed"),
+        (failures.retries, "retried"),
+        (failures.waiting, "waiting for it"),
+        (failures.timeouts, "timed out"),
+        (failures.late, "still in their threads"),
+        (failures.outages, "x outage"),
+        (failures.parked_lanes, "x parked lane"),
+    )
 
 
 def deadline_words(deadline: DeadlineStatus) -> str:

@@ -36,7 +36,7 @@ from drainer.view.page import (
 )
 from drainer.view.policy import rule_lines, undecided_lines
 from drainer.view.preview import settings
-from drainer.view.progress import blocking_warning
+from drainer.view.progress import blocking_warning, failure_words
 from drainer.view.terminal import Terminal
 
 ERRORS_SHOWN = 5
@@ -182,24 +182,14 @@ def _engine(summary: Summary) -> Iterator[Field]:
 
 def _failures(summary: Summary) -> Iterator[Item | None]:
     failures = summary.failures
-    counts = (
-        (failures.failures, "failed attempt", "failed attempts"),
-        (failures.retries, "retry", "retries"),
-        (failures.timeouts, "timeout", "timeouts"),
-        (failures.outages, "outage", "outages"),
-        (failures.parked_lanes, "parked lane", "parked lanes"),
-    )
-    words = [figures.counted(*each) for each in counts if each[0]]
     errors = [f"{figures.count(times)} x {kind}" for kind, times in failures.errors]
-    if words or errors:
-        lines = few(errors, ERRORS_SHOWN)
-        yield Field("failures", ", ".join(words), "in this run", lines=lines)
+    if words := failure_words(failures):
+        yield Field("failures", words, "in this run", lines=few(errors, ERRORS_SHOWN))
     yield parked_field(summary.parked)
     topic = failures.dead_letter_topic
     if topic is not None and summary.sub_messages.dead:
         option = f"--dead-letter-topic {shlex.quote(topic)}"
-        yield Field("dead letters", topic)
-        yield Field("to see them", f"drainer dead list {option}")
+        yield Field("dead letters", f"drainer dead list {option}")
         if summary.left_alone is None:
             yield Field("to redrive", f"drainer redrive {option} --handler …")
 
