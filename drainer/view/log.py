@@ -34,12 +34,8 @@ class LogTerminal(Terminal):
     """
 
     def __init__(self, logger: logging.Logger, json: bool, quiet: bool, debug: bool) -> None:
-        super().__init__(json, quiet, debug)
+        super().__init__(json, quiet, debug, stdin=io.StringIO())
         self._logger = logger
-
-    @property
-    def is_interactive(self) -> bool:
-        return False
 
     @property
     def is_live(self) -> bool:

@@ -14,8 +14,8 @@ import os
 import select
 import sys
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TextIO
 
 from drainer.escape import UNENCODABLE
 
@@ -25,38 +25,29 @@ if TYPE_CHECKING:
 LINE_MOST = 16_384  # characters of what a handler prints without a newline
 
 
-class SafeStream(io.RawIOBase):
+class SafeStream(io.FileIO):
     """A descriptor that takes everything: what can't be written is dropped, and ``lost`` says why.
 
     One that somebody made non-blocking is waited for, as any other.
     """
 
     def __init__(self, descriptor: int) -> None:
-        super().__init__()
-        self._descriptor = descriptor
+        super().__init__(descriptor, "wb", closefd=False)
         self.lost: OSError | None = None
-
-    def writable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def isatty(self) -> bool:
-        return os.isatty(self._descriptor)
 
     def write(self, data: ReadableBuffer, /) -> int:
         while True:
             try:
-                return os.write(self._descriptor, data)
-            except BlockingIOError:
-                select.select((), (self._descriptor,), ())
+                written = super().write(data)
             except OSError as error:
                 self.lost = error
                 return memoryview(data).nbytes
+            if written is not None:
+                return written
+            select.select((), (self.fileno(),), ())
 
 
-class LineStream(io.TextIOBase):
+class LineStream:
     """Takes the place of a text stream while a view runs, and gives whole lines to ``take``, on the
     thread that wrote them. A child process gets the real stream.
 
@@ -78,22 +69,15 @@ class LineStream(io.TextIOBase):
             self._take(lines + end)
         return len(text)
 
+    def writelines(self, lines: Iterable[str]) -> None:
+        self.write("".join(lines))
+
     def rest(self) -> None:
         if self._begun:
             self.write("\n")
 
-    def writable(self) -> bool:
-        return True
-
-    def isatty(self) -> bool:
-        return self._real.isatty()
-
-    def fileno(self) -> int:
-        return self._real.fileno()
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return self._real.encoding
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
 
 
 class _Lasting(io.TextIOWrapper):
