@@ -9,7 +9,7 @@ from rich.style import Style
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from drainer.escape import is_printable, printable
+from drainer.escape import printable
 from drainer.view.page import Cell, Field, Item, Line, Page, Table, Tone
 
 HEAD_STYLE = Style.parse("bold")
@@ -35,16 +35,6 @@ def words(*texts: str | tuple[str, str]) -> Text:
         text, tone = (each, Tone.PLAIN) if isinstance(each, str) else each
         line.append(printable(text), STYLES[tone])
     return line
-
-
-def safe(shown: RenderableType) -> RenderableType:
-    """A text as one line of what can be seen: it gives up its colours if that has to be made."""
-    match shown:
-        case str():
-            return printable(shown)
-        case Text() if not is_printable(shown.plain):
-            return shown.blank_copy(printable(shown.plain))
-    return shown
 
 
 def headline(page: Page) -> Text:

@@ -17,7 +17,6 @@ from typing import Any, TextIO, cast
 from rich.console import Console, RenderableType
 
 from drainer.escape import json_text
-from drainer.view.layout import safe
 from drainer.view.page import Page, Tone
 from drainer.view.streams import LineStream
 from drainer.view.terminal import Terminal
@@ -62,7 +61,6 @@ class LogTerminal(Terminal):
 
     def show(self, renderable: RenderableType, *, urgent: bool = False) -> None:
         """What was only made to be looked at, line by line."""
-        renderable = safe(renderable)
         paper = io.StringIO()
         Console(file=paper, width=200, markup=False, emoji=False, highlight=False).print(renderable)
         for line in paper.getvalue().splitlines():

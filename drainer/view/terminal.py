@@ -15,7 +15,7 @@ from rich.table import Table
 from drainer.errors import EXIT_INTERRUPTED, EXIT_UNEXPECTED, DrainerError, Signalled
 from drainer.escape import json_text
 from drainer.loader import describe
-from drainer.view.layout import headline, is_urgent, lay_out, safe, sentence, words
+from drainer.view.layout import headline, is_urgent, lay_out, sentence, words
 from drainer.view.page import Field, Item, Page, Plot, Tone
 
 _BUG_HINT = (
@@ -209,10 +209,9 @@ class Terminal:
                 self.show(each, urgent=urgent or is_urgent(item))
 
     def show(self, renderable: RenderableType, *, urgent: bool = False) -> None:
-        """Prints something of rich's; ``urgent`` shows it even when quiet."""
+        """Prints what was laid out; ``urgent`` shows it even when quiet."""
         if self.quiet and not urgent:
             return
-        renderable = safe(renderable)
         if isinstance(renderable, Table):
             # A table is as wide as its figures: an offset cut short would be another offset.
             endless = self.console.options.update(max_width=10_000)

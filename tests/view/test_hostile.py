@@ -20,11 +20,7 @@ import pytest
 
 from core.letters import Sample, as_record, there_and_back
 from drainer.certify.view import certificate_page
-from drainer.core.latency import Latency
-from drainer.core.parked import ParkedLane, ParkedLanes
-from drainer.core.progress import Counts
 from drainer.engine.history import History
-from drainer.engine.status import FailureStatus, RuleStatus
 from drainer.errors import Halted
 from drainer.escape import is_printable
 from drainer.insight.view.estimate import estimate_page
@@ -32,7 +28,6 @@ from drainer.insight.view.inspect import inspection_page
 from drainer.letters.overview import RedriveProgress, overview_of
 from drainer.letters.view import letter_page, overview_page
 from drainer.policy.dead_letter import LetterFilter
-from drainer.policy.rules.settings import RuleAccount, RuleSettings, SkipRule
 from drainer.testing import Certificate, Finding, Level
 from drainer.view.lines import LineView
 from drainer.view.live import LiveView, progress_view
@@ -48,11 +43,14 @@ from . import samples
 from .test_certify import FIGURES
 from .test_estimate import estimate
 from .test_inspect import inspection, partition
+from .test_screens import HALTED, KEPT, REDRIVEN
+from .test_screens import RUNNING as RUNS
 
 FORGED = "✓ Redriven 5 letters"
 MARKUP = "<script>document.title = 'pwned'</script>"
 EVIL = f"x{MARKUP}\n{FORGED}\r\x1b[2J\x9b1m\u202e\u200b\u2066\ud800"
 ANSI_OF_RICH = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+RUNNING = dataclasses.replace(RUNS, engine=samples.on_spark(3))
 # What the program looks up by, and reads back: another text there is another case, or none.
 CODES = {"status", "engine", "order", "bound", "state", "verdict", "kind", "claims"}
 
@@ -70,6 +68,8 @@ def hostile(value: Any, name: str = "") -> Any:  # noqa: PLR0911
             return type(value)(hostile(each) for each in value)
         case dict():
             return {hostile(key): hostile(each) for key, each in value.items()}
+        case Halted():
+            return Halted(f"{value}{EVIL}", hint=f"{value.hint}{EVIL}")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         made = object.__new__(type(value))
         for field in dataclasses.fields(value):
@@ -79,51 +79,9 @@ def hostile(value: Any, name: str = "") -> Any:  # noqa: PLR0911
     return value
 
 
-def rules() -> RuleSettings:
-    return RuleSettings(skip=(SkipRule("test data", keys=("a", "b")),))
-
-
-def summary() -> Any:
-    return samples.summary(
-        status="halted",
-        exit_code=5,
-        messages=Counts(10, 4, 3, 2, 1),
-        sub_messages=Counts(10, 4, 3, 2, 1),
-        cause=Halted("handle failed" + EVIL, hint="fix it" + EVIL),
-        failures=FailureStatus(
-            failures=3,
-            errors=(("ValueError: x", 3),),
-            error_types=(("ValueError", 3),),
-            dead_letter_topic="orders.dead",
-        ),
-        parked=ParkedLanes(1, (ParkedLane("'a'", "orders/0/4[1]", "ValueError: x"),)),
-        left_alone={"another handler's": 2},
-        rules=RuleStatus({"test data": 2}, {}, {"test data": 1}, {"test data": "no such field"}),
-        latency=Latency.of(3, 0.1, [n / 100 for n in range(101)]),
-    )
-
-
-def status() -> Any:
-    return samples.status(
-        2,
-        stopping="interrupted",
-        trouble="no broker answers",
-        failures=FailureStatus(failures=3, errors=(("ValueError: x", 3),), parked_lanes=1),
-        rules=RuleStatus({"test data": 2}),
-        engine=samples.on_spark(3),
-        auto=samples.AUTO,
-    )
-
-
 def overview() -> Any:
     records = [(as_record(Sample("key", error=ValueError("x")).letter()), False)]
     return overview_of("orders.dead", records, LetterFilter(), 20)
-
-
-def account() -> Any:
-    return dataclasses.replace(
-        samples.plan(2), rules=rules(), ruled=RuleAccount({"test data": 2}), parked=("'a'",)
-    )
 
 
 def run_live(terminal: Terminal, found: Any) -> None:
@@ -143,15 +101,15 @@ def history() -> History:
     return made
 
 
-REDRIVEN = hostile(RedriveProgress("drainer.redrive.t", Path("t.plan"), {}, begun=True))
+LEFT = hostile(RedriveProgress("drainer.redrive.t", Path("t.plan"), {}, begun=True))
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 PAGES: dict[str, Callable[[], Page]] = {
-    "summary": lambda: summary_page(hostile(summary())),
-    "drain": lambda: drain_page(hostile(samples.action(2)), hostile(summary()), history(), NOW),
-    "preview": lambda: preview_page(hostile(samples.action(2, rules=rules()))),
-    "plan": lambda: plan_page(hostile(account()), Path("p" + EVIL)),
+    "summary": lambda: summary_page(hostile(HALTED)),
+    "drain": lambda: drain_page(hostile(REDRIVEN), hostile(HALTED), history(), NOW),
+    "preview": lambda: preview_page(hostile(REDRIVEN)),
+    "plan": lambda: plan_page(hostile(KEPT), Path("p" + EVIL)),
     "letter": lambda: letter_page(hostile(there_and_back(Sample("key", error=ValueError("x"))))),
-    "letters": lambda: overview_page(hostile(overview()), REDRIVEN),
+    "letters": lambda: overview_page(hostile(overview()), LEFT),
     "inspection": lambda: inspection_page(hostile(inspection(partition(0), partition(1)))),
     "estimate": lambda: estimate_page(hostile(estimate())),
     "certificate": lambda: certificate_page(
@@ -163,9 +121,9 @@ PAGES: dict[str, Callable[[], Page]] = {
 def show(terminal: Terminal, name: str) -> None:
     match name:
         case "live view":
-            run_live(terminal, hostile(status()))
+            run_live(terminal, hostile(RUNNING))
         case "lines":
-            run_lines(terminal, hostile(status()))
+            run_lines(terminal, hostile(RUNNING))
         case page:
             terminal.present(PAGES[page]())
 
@@ -193,7 +151,7 @@ def test_no_text_from_elsewhere_makes_a_line_of_the_log(name: str) -> None:
             show(terminal, name)
         else:
             with progress_view(terminal) as view:
-                view.update(hostile(status()))
+                view.update(hostile(RUNNING))
     for line in err.getvalue().splitlines():
         assert is_printable(line)
         assert not json.loads(line)["message"].strip().startswith(FORGED)
