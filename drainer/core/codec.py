@@ -29,7 +29,7 @@ class JsonRecord:
         A field with a default may be missing; one that is unknown is left out.
         """
         try:
-            return _convert(body, cls)
+            return msgspec.convert(body, cls, str_keys=True, dec_hook=_parse)
         except msgspec.ValidationError as error:
             raise ValueError(str(error)) from None
 
@@ -60,10 +60,6 @@ def encode(body: object) -> bytes:
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_written)
-
-
-def _convert(body: object, kind: type[Kind]) -> Kind:
-    return msgspec.convert(body, kind, str_keys=True, dec_hook=_parse)
 
 
 def _parse(kind: Any, value: object) -> Any:

@@ -95,6 +95,7 @@ class Dispatcher:
         self.lanes.parked = len(self._shut)
         self.take = self.lanes.take
         self.take_behind = self.lanes.take_behind
+        self.hold, self.unhold = self.lanes.hold, self.lanes.unhold
 
     @property
     def complete(self) -> bool:
@@ -221,14 +222,6 @@ class Dispatcher:
             self._finished_behind_gate(sub)
             return self.lanes.take()
         return self.lanes.finish_and_take(sub)
-
-    def hold(self, sub: SubMessage) -> None:
-        """Takes a sub-message that was taken out of its worker's hands: it waits for something."""
-        self.lanes.hold(sub)
-
-    def unhold(self, sub: SubMessage) -> None:
-        """Gives a held sub-message back, to be finished or to fail."""
-        self.lanes.unhold(sub)
 
     def release(self, sub: SubMessage) -> None:
         """Makes a held sub-message ready for its next attempt."""
