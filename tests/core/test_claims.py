@@ -20,13 +20,7 @@ from drainer.message import Barrier, Message, SubMessage
 
 from .messages import deliver, message_at, says_finished, subs_of, take, take_all
 
-
-def elsewhere(places: Places | None = None, **claims: Progress) -> Elsewhere:
-    """What claims as ``_0_of_2`` say of partition 0."""
-    by_selector = {
-        name.strip("_").replace("_of_", "/"): {0: progress} for name, progress in claims.items()
-    }
-    return Elsewhere(by_selector, places or Places(Order.SUB_KEY))
+PLACES = Places(Order.SUB_KEY)
 
 
 def key_in(number: int, of: int, but: Hashable = None) -> str:
@@ -37,14 +31,6 @@ def identified(*subs: SubMessage, offset: int = 0, partition: int = 0) -> Messag
     message = message_at(offset, partition)
     identify(message, subs)
     return message
-
-
-def bits(*indexes: int) -> int:
-    return sum(1 << index for index in indexes)
-
-
-def partial_of(keys: list[Hashable], *finished: int) -> Partial:
-    return Partial(len(keys), checksum_keys(keys), bits(*finished))
 
 
 # --- places
@@ -137,8 +123,8 @@ def test_sub_keys_in_two_claims_are_not_divided() -> None:
     identified(*apart)
     identified(*together)
 
-    assert Places(Order.SUB_KEY).divide(apart, 2) is None
-    assert Places(Order.SUB_KEY).divide(together, 2) == [0b01, 0b10]
+    assert PLACES.divide(apart, 2) is None
+    assert PLACES.divide(together, 2) == [0b01, 0b10]
     assert sorted(Places(Order.PARTITION).divide(apart, 2) or ()) == [0, 1]
 
 
@@ -181,7 +167,7 @@ def test_what_any_claim_says_of_a_sub_message_is_so(
         )
         for selector, p in claims.items()
     }
-    others = Elsewhere({s: {0: p} for s, p in told.items()}, Places(Order.SUB_KEY))
+    others = Elsewhere({s: {0: p} for s, p in told.items()}, PLACES)
 
     for offset in range(11):
         made, message = subs(), message_at(offset)
@@ -203,7 +189,8 @@ def test_what_any_claim_says_of_a_sub_message_is_so(
 def test_a_split_that_a_claim_saw_otherwise_is_found_out() -> None:
     subs = subs_of("a", "b")
     message = identified(*subs, offset=3)
-    others = elsewhere(_0_of_2=Progress(0, partial={3: partial_of(["a", "c"], 1)}))
+    saw = Partial(2, checksum_keys(["a", "c"]), 0b10)
+    others = Elsewhere({"0/2": {0: Progress(0, partial={3: saw})}}, PLACES)
 
     with pytest.raises(SplitFailed, match="orders/0/3 gave 2 sub-messages"):
         others.finished(message, subs)
@@ -214,9 +201,9 @@ def test_a_claim_is_needed_while_it_says_something_above_the_watermark() -> None
         {
             ALL: {0: Progress(50), 1: Progress(50)},
             "0/2": {0: Progress(3, ((5, 8),)), 1: Progress(0)},
-            "1/2": {0: Progress(3), 1: Progress(2, partial={4: partial_of(["a", "b"], 0)})},
+            "1/2": {0: Progress(3), 1: Progress(2, partial={4: Partial(2, 0, 1)})},
         },
-        Places(Order.SUB_KEY),
+        PLACES,
     )
 
     assert (others.highest(0), others.highest(1), others.highest(2)) == (8, 5, 0)
@@ -229,13 +216,10 @@ def test_a_claim_is_needed_while_it_says_something_above_the_watermark() -> None
 # --- in a dispatcher
 
 
-def resumed(others: Elsewhere, end: int = 10) -> Dispatcher:
-    return Dispatcher({0: Ledger(0, end)}, others=others)
-
-
 def test_a_barrier_does_not_wait_for_what_was_finished_elsewhere() -> None:
     mine, theirs = key_in(0, 2), key_in(1, 2)
-    dispatcher = resumed(elsewhere(_1_of_2=Progress(1)))
+    others = Elsewhere({"1/2": {0: Progress(1)}}, PLACES)
+    dispatcher = Dispatcher({0: Ledger(0, 10)}, others=others)
     deliver(dispatcher, 0, theirs, mine, Barrier(), theirs, mine)
 
     dispatcher.finish(take(dispatcher))
@@ -251,8 +235,8 @@ def test_whole_messages_are_looked_up_as_long_as_claims_say_something() -> None:
     theirs = b"theirs"
     number = place_of(theirs) % 2
     mine = next(b"%d" % n for n in range(99) if place_of(b"%d" % n) % 2 != number)
-    claims = {f"{number}/2": {0: Progress(2)}}
-    dispatcher = resumed(Elsewhere(claims, Places(Order.SUB_KEY)))
+    others = Elsewhere({f"{number}/2": {0: Progress(2)}}, PLACES)
+    dispatcher = Dispatcher({0: Ledger(0, 10)}, others=others)
 
     dispatcher.deliver_whole([message_at(0, key=theirs), message_at(1, key=mine)])
     dispatcher.deliver_whole([message_at(2, key=theirs), message_at(3, key=mine)])
