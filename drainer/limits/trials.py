@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from drainer.errors import Interrupted
 from drainer.limits.file import LimitsFile
-from drainer.limits.search.boundary import Boundary, Limits
+from drainer.limits.search.boundary import Boundary, Limits, LimitSettings
 from drainer.limits.search.overload import judge
 from drainer.limits.search.trial import Found, Point, Signals, Trial, Verdict
 
@@ -17,8 +16,8 @@ BASELINE_PACE_LEAST = 5.0  # messages/s, for large messages to have round trips 
 BASELINE_SHARE = 0.1  # of what may be tried at most: the brokers have to be at rest
 COOL_DOWN_S_MOST = 60.0  # after a trial, until the brokers are idle again
 SURE_S = 0.2  # for which overload has to last, or it was a hiccup
-USUAL_TRIALS = 10  # of a size, until some are known
-CONNECTING_S = 2.0  # likewise
+USUAL_TRIALS = 10  # of a size
+SURROUNDINGS_S = 6.0  # of a trial: clients connect, brokers come to rest
 BASELINE, COOLING_DOWN = "baseline", "cooling down"
 
 Observe = Callable[[str, Signals | None], None]
@@ -102,8 +101,7 @@ class Trials:
         self._update = update
         self._clock = clock
         self._now = now
-        self._begun_s = self._took_s = clock()
-        self._made = 0
+        self._begun_s = clock()
         self._message_bytes = limits.settings.message_bytes[0]
         self._found: Found | None = None
 
@@ -136,7 +134,6 @@ class Trials:
             self._keep(replace(self.limits, trials=(*self.limits.trials, trial)))
             observe = self._observer(trial.point, lambda _: COOLING_DOWN)
             self._traffic.rest(COOL_DOWN_S_MOST, observe)
-            self._took_s = self._clock()
         pace = self.limits.point(message_bytes, 1).pace
         trials = self.limits.trials_of(message_bytes)
         boundary = Boundary.of(message_bytes, pace, search.found(), trials)
@@ -171,7 +168,6 @@ class Trials:
         at = self._now()
         stop_when = overloaded if self._shared else lambda _: False
         signals = self._measure(point, self._observer(point, lambda phase: phase), stop_when)
-        self._made, self._took_s = self._made + 1, self._clock()
         return Trial(point, signals, *judge(point, signals, baseline_ms), at)
 
     def _measure(
@@ -197,22 +193,20 @@ class Trials:
         self._update(self._status())
 
     def _status(self) -> LimitsStatus:
-        now_s = self._clock()
-        elapsed_s, left_s = now_s - self._begun_s, self._left_s(now_s)
+        elapsed_s, left_s = self._clock() - self._begun_s, self._left_s()
         return LimitsStatus(self.limits, self._message_bytes, self._found, elapsed_s, left_s)
 
-    def _left_s(self, now_s: float) -> float:
-        settings, boundaries = self._settings, self.limits.boundaries
-        usual = min(USUAL_TRIALS, settings.trials)
-        if boundaries:
-            usual = math.ceil(sum(each.trials for each in boundaries) / len(boundaries))
+    def _left_s(self) -> float:
+        settings = self._settings
         done = self._found.trials if self._found is not None else 0
-        others = len(settings.message_bytes) - len(boundaries) - 1
-        to_go = max(1, usual - done) + max(0, others) * usual
-        each_s = CONNECTING_S + settings.warm_up_s + settings.window_s + CONNECTING_S
-        if self._made and self._took_s > self._begun_s:
-            each_s = (self._took_s - self._begun_s) / self._made
-        return max(0.0, to_go * each_s - (now_s - self._took_s))
+        others = len(settings.message_bytes) - len(self.limits.boundaries) - 1
+        usual = min(USUAL_TRIALS, settings.trials)
+        return (max(1, usual - done) + max(0, others) * usual) * usual_s(settings)
+
+
+def usual_s(settings: LimitSettings) -> float:
+    """How long a trial takes with all that is around it, roughly."""
+    return settings.warm_up_s + settings.window_s + SURROUNDINGS_S
 
 
 def baseline_point(limits: Limits, message_bytes: int) -> Point:

@@ -9,7 +9,7 @@ from pathlib import Path
 from drainer.limits.measure import PreparedLimits
 from drainer.limits.search.boundary import Boundary, Limits, LimitSettings
 from drainer.limits.search.trial import End, Point, Signals, Trial, Verdict
-from drainer.limits.trials import USUAL_TRIALS, LimitsStatus
+from drainer.limits.trials import USUAL_TRIALS, LimitsStatus, usual_s
 from drainer.view import figures
 from drainer.view.live import RunningLine
 from drainer.view.page import (
@@ -25,7 +25,6 @@ from drainer.view.page import (
 from drainer.view.terminal import Terminal
 
 NAMES_SHOWN = 4
-SURROUNDINGS_S = 6.0  # of a trial: clients connect, brokers come to rest
 
 _VERDICTS = {Verdict.CLIENTS: "clients were the limit"}
 _ENDS = {
@@ -236,14 +235,13 @@ def decided_by(settings: LimitSettings) -> str:
 
 def _each_trial(prepared: PreparedLimits) -> Field:
     limits, settings = prepared.limits, prepared.limits.settings
-    each_s = settings.warm_up_s + settings.window_s + SURROUNDINGS_S
     to_go = len(settings.message_bytes) - len(limits.boundaries)
-    usual_s = min(USUAL_TRIALS, settings.trials) * to_go * each_s
+    all_s = min(USUAL_TRIALS, settings.trials) * to_go * usual_s(settings)
     warm_up, window = map(figures.duration, (settings.warm_up_s, settings.window_s))
     words = f"{warm_up} to warm up, {window} watched"
     if prepared.shared:
         words += ", ended within about a second of overload"
-    return Field("each trial", words, f"some {figures.duration(usual_s)} in all")
+    return Field("each trial", words, f"some {figures.duration(all_s)} in all")
 
 
 def _readers(settings: LimitSettings) -> str:
