@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -67,30 +67,19 @@ def test_lanes_that_have_grown_leave_few_stale_entries_behind() -> None:
 # --- how long it takes, on a virtual clock ---
 
 
-def makespan(
-    workers: int,
-    take: Callable[[], SubMessage | None],
-    finish_and_take: Callable[[SubMessage], SubMessage | None],
-) -> int:
+def makespan(workload: Sequence[object], workers: int) -> int:
     """How many units of time ``workers`` need when each sub-message takes one."""
-    now = 0
-    running = [sub for _ in range(workers) if (sub := take()) is not None]
-    while running:
-        now += 1
-        monitor = [sub for done in running if (sub := finish_and_take(done)) is not None]
-        while len(monitor) < workers and (sub := take()) is not None:
-            monitor.append(sub)
-        running = monitor
-    return now
-
-
-def makespan_of_lanes(workload: Sequence[object], workers: int) -> int:
-    lanes = Lanes()
+    lanes, now = Lanes(), 0
     for key in workload:
         lanes.push(SubMessage(key), key)
-    took = makespan(workers, lanes.take, lanes.finish_and_take)
+    running = [sub for _ in range(workers) if (sub := lanes.take()) is not None]
+    while running:
+        now += 1
+        running = [sub for done in running if (sub := lanes.finish_and_take(done)) is not None]
+        while len(running) < workers and (sub := lanes.take()) is not None:
+            running.append(sub)
     assert len(lanes) == 0
-    return took
+    return now
 
 
 def lower_bound(workload: Sequence[object], workers: int) -> float:
@@ -114,4 +103,4 @@ def zipf(exponent: float, keys: int, count: int, seed: int) -> list[int]:
 def test_a_skewed_backlog_takes_hardly_longer_than_it_must(exponent: float, workers: int) -> None:
     workload = zipf(exponent, keys=1_000, count=20_000, seed=1)
 
-    assert makespan_of_lanes(workload, workers) <= 1.05 * lower_bound(workload, workers)
+    assert makespan(workload, workers) <= 1.05 * lower_bound(workload, workers)

@@ -98,39 +98,28 @@ def test_a_part_of_a_message_that_is_gone_is_forgotten_once_it_is_passed() -> No
 # --- memory ---
 
 
-def test_one_stuck_message_does_not_make_the_ledger_keep_all_behind_it() -> None:
-    ledger = Ledger(0, 50_001)
-    stuck = deliver(ledger, 0, "stuck")
-    most = 0
-    for offset in range(1, 50_001):
-        ledger.finish(deliver(ledger, offset, "a"), 0)
-        if not offset % 1_000:
-            most = max(most, len(ledger._pending))
-            assert ledger.changes() is not None
-            assert not ledger._changed_finished
-
-    assert most <= 2 * PURGE_MIN
-    assert ledger.progress().finished == ((1, 50_001),)
-    ledger.finish(stuck, 0)
-    assert ledger.complete
-
-
-def test_large_messages_that_finished_behind_a_stuck_one_are_let_go() -> None:
-    """By number they are few; by bytes they would be all of the memory."""
-    size = 1024 * 1024
-    ledger = Ledger(0, 3 * 301)
-    most = 0
-    for first in range(0, 3 * 301, 301):  # what is kept account of survives that all was let go
+@pytest.mark.parametrize(
+    ("count", "size", "most"), [(5_000, 0, 2 * (1 + PURGE_MIN)), (300, 1024 * 1024, 4)]
+)
+def test_what_finished_behind_a_stuck_message_is_let_go_by_number_and_by_bytes(
+    count: int, size: int, most: int
+) -> None:
+    ledger = Ledger(0, 3 * (count + 1))
+    kept = 0
+    for first in range(0, ledger.end, count + 1):  # what is accounted for survives each round
         stuck = deliver(ledger, first, "stuck", size=10)
-        for offset in range(first + 1, first + 301):
+        end = first + count + 1
+        for offset in range(first + 1, end):
             ledger.finish(deliver(ledger, offset, "a", size=size), 0)
-            most = max(most, len(ledger._pending))
+            kept = max(kept, len(ledger._pending))
+        assert ledger.changes() is not None
+        assert not ledger._changed_finished
         assert ledger.pending_bytes == 10
-        assert ledger.progress().finished == ((first + 1, first + 301),)
+        assert ledger.progress().finished == ((first + 1, end),)
         ledger.finish(stuck, 0)
-        assert ledger.watermark == first + 301
+        assert ledger.watermark == end
 
-    assert most <= 4, "MiB are held that nobody counts"
+    assert kept <= most
     assert ledger.complete
 
 
