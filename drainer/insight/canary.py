@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
 
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.ports import Source
@@ -16,16 +12,13 @@ from drainer.engine.pump import Batch
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, DrainerError, Interrupted, Refused
-from drainer.insight.forecast.distribution import Distribution
 from drainer.kafka.cluster import Cluster
-from drainer.loader import LoadedHandler
 from drainer.message import Message
 from drainer.operations.drain import drain
 from drainer.operations.engine import InProcess
 from drainer.operations.start import Prepared
 
 OVER = "the canary is over"
-TIMES_MOST = 100_000  # calls that are remembered
 
 
 class CanaryOver(Interrupted):
@@ -94,55 +87,6 @@ class FirstMessages:
         return self._delivered and not waits
 
 
-class Timed:
-    """A handler whose calls are timed, failed attempts among them."""
-
-    def __init__(self, handler: LoadedHandler) -> None:
-        self.times_s: list[float] = []
-        self.handler = copy(handler)
-        self.handler.handle = self._timing(handler.handle)
-        self.handler.handle_bundle = self._timing(handler.handle_bundle)
-
-    @property
-    def latency(self) -> Distribution | None:
-        """None when nothing was handled."""
-        return Distribution.from_times(self.times_s) if self.times_s else None
-
-    def _timing(self, handle: Callable[..., Any]) -> Callable[..., Any]:
-        async def on_the_loop(work: Any) -> Any:
-            with self._timed():
-                return await handle(work)
-
-        def plainly(work: Any) -> Any:
-            with self._timed():
-                return handle(work)
-
-        return on_the_loop if self.handler.is_async else plainly
-
-    @contextmanager
-    def _timed(self) -> Iterator[None]:
-        begun_s = time.perf_counter()
-        try:
-            yield
-        finally:
-            if len(self.times_s) < TIMES_MOST:
-                self.times_s.append(time.perf_counter() - begun_s)
-
-
-@dataclass(frozen=True, slots=True)
-class Canary:
-    """How the first messages went. ``latency`` is None when nothing was handled."""
-
-    summary: Summary
-    latency: Distribution | None
-    calls: int
-
-    @property
-    def over(self) -> bool:
-        """Whether all of it was handled, whatever became of it."""
-        return self.summary.cause is None
-
-
 def send_canary(
     cluster: Cluster,
     prepared: Prepared,
@@ -151,17 +95,17 @@ def send_canary(
     observe: Callable[[Status], None],
     say: Callable[[str], None],
     give_up: Callable[[], None] = lambda: None,
-) -> Canary:
+) -> Summary:
     """Drains the first messages as any drain does: journal, plan, commits, failure policy.
 
-    Raises as ``drain`` does, and Refused for a drain on Spark.
+    The summary has a cause only when the canary was stopped before its end. Raises as ``drain``
+    does, and Refused for a drain on Spark.
     """
     if not isinstance(prepared.engine, InProcess):
         raise Refused(
             "a canary runs in this process: the first messages are no work for Spark",
             hint="the rest of it can be resumed on Spark",
         )
-    timed = Timed(prepared.handler)
     engine = InProcess(lambda source, dispatcher: FirstMessages(source, first, dispatcher))
 
     def observe_canary(status: Status) -> None:
@@ -169,15 +113,9 @@ def send_canary(
         over = status.stopping is not None and status.stopping.startswith(OVER)
         observe(replace(status, stopping=None) if over else status)
 
-    summary = drain(
-        cluster,
-        replace(prepared, handler=timed.handler, engine=engine),
-        running,
-        observe_canary,
-        say,
-        give_up,
-    )
-    if isinstance(summary.cause, CanaryOver):
-        code = EXIT_DEAD_LETTERS if summary.sub_messages.given_up else EXIT_DONE
-        summary = replace(summary, status="canary", exit_code=code, cause=None)
-    return Canary(summary, timed.latency, len(timed.times_s))
+    with_canary = replace(prepared, engine=engine)
+    summary = drain(cluster, with_canary, running, observe_canary, say, give_up)
+    if not isinstance(summary.cause, CanaryOver):
+        return summary
+    code = EXIT_DEAD_LETTERS if summary.sub_messages.given_up else EXIT_DONE
+    return replace(summary, status="canary", exit_code=code, cause=None)

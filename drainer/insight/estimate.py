@@ -10,7 +10,7 @@ from drainer.core.order import Order
 from drainer.engine.loop import hurried_interpreter
 from drainer.engine.settings import LocalSettings
 from drainer.insight.forecast.distribution import Distribution
-from drainer.insight.forecast.forecast import Forecast, Setting, forecast, least_concurrency
+from drainer.insight.forecast.forecast import SIMULATED_MOST, Forecast, Setting, forecast
 from drainer.insight.forecast.workload import Workload
 from drainer.insight.measurement import Measured, Say, Teller
 from drainer.kafka.backlog import Backlog
@@ -19,10 +19,10 @@ from drainer.mask import key_repr, masking
 from drainer.operations.start import Request
 from drainer.policy.concurrency import Concurrency
 
-TABLE = (0.1, 0.3, 1, 3, 10)  # of the concurrency that is asked for
+TABLE = (0.1, 0.2, 0.5, 1, 2, 5, 10)  # of the concurrency that is asked for
 TABLE_MOST = 30_000  # sub-messages that are simulated for each of these, and for other orders
 ORDERS = (Order.SUB_KEY, Order.KEY, Order.PARTITION)
-TYPICAL_S = (0.001, 0.01, 0.1)
+LATE_S = 0.0004  # how late a sleep of 10 ms ends on an idle event loop, on average: 0.3 to 0.45 ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +30,15 @@ class Question:
     """What is asked about a drain, beside the request for it.
 
     Attributes:
-        latency: of a call of the handler; None while it is to be found out.
+        latency: of a call of the handler.
         source: where the latency is known from, in words.
         measured: whether it was measured in a drain, so that what the event loop adds is in it.
         running: how the drain would run.
         deadline: by when it has to end.
     """
 
-    latency: Distribution | None = None
-    source: str = ""
+    latency: Distribution
+    source: str
     measured: bool = False
     running: LocalSettings = field(default_factory=LocalSettings)
     deadline: datetime | None = None
@@ -48,7 +48,7 @@ class Question:
 class DeadlineVerdict:
     """Whether a deadline is met: by ``margin_s``, or missed by as much below zero.
 
-    ``least_concurrency`` would do; None when none does.
+    ``least_concurrency`` is the least in the table that would do; None when none of them does.
     """
 
     deadline: datetime
@@ -134,53 +134,25 @@ def make_estimate(
     workload = measured.workload
     setting = _setting(measured, request, question)
     asked, order = most_at_once(request, question.running), request.order
-    found: dict[int, Forecast] = {}
-
-    def at(concurrency: int) -> Forecast:
-        if concurrency not in found:
+    with hurried_interpreter():
+        orders = {}
+        for each in dict.fromkeys((*ORDERS, order)):
+            tell(f"simulating {each.value} order with {asked:,} at once")
+            most = SIMULATED_MOST if each is order else TABLE_MOST
+            orders[each] = forecast(workload, setting, each, asked, most)
+        rows = [orders[order]]
+        for concurrency in {max(1, round(asked * times)) for times in TABLE} - {asked}:
             tell(f"simulating {order.value} order with {concurrency:,} at once")
-            found[concurrency] = forecast(workload, setting, order, concurrency, TABLE_MOST)
-        return found[concurrency]
-
-    with hurried_interpreter():
-        tell(f"simulating {order.value} order with {asked:,} at once")
-        found[asked] = forecast(workload, setting, order, asked)
-        orders = {
-            each: found[asked]
-            if each is order
-            else forecast(workload, setting, each, asked, TABLE_MOST)
-            for each in dict.fromkeys((*ORDERS, order))
-        }
-        table = sorted({max(1, round(asked * times)) for times in TABLE} | {asked})
-        rows = tuple(at(concurrency) for concurrency in table)
-        verdict = None
-        if question.deadline is not None:
-            left_s = (question.deadline - datetime.now(UTC)).total_seconds()
-            least = least_concurrency(at, left_s, found[asked])
-            verdict = DeadlineVerdict(
-                question.deadline, left_s, left_s - found[asked].seconds, least
-            )
+            rows.append(forecast(workload, setting, order, concurrency, TABLE_MOST))
+    rows.sort(key=lambda each: each.concurrency)
+    verdict = None
+    if question.deadline is not None:
+        left_s = (question.deadline - datetime.now(UTC)).total_seconds()
+        enough = (each.concurrency for each in rows if each.seconds <= left_s)
+        margin_s = left_s - orders[order].seconds
+        verdict = DeadlineVerdict(question.deadline, left_s, margin_s, next(enough, None))
     notes = (*backlog.remarks, *_notes(workload, request))
-    return Estimate(request, question, measured, setting, orders, rows, verdict, notes)
-
-
-def quick_forecast(measured: Measured, request: Request, question: Question) -> Forecast:
-    """How long a drain takes as it is asked for and what binds, from a short simulation."""
-    setting, workload = _setting(measured, request, question), measured.workload
-    most = most_at_once(request, question.running)
-    with hurried_interpreter():
-        return forecast(workload, setting, request.order, most, TABLE_MOST)
-
-
-def forecast_typical(
-    measured: Measured, request: Request, question: Question
-) -> list[tuple[float, Forecast]]:
-    """The same with some latencies that handlers often have, in seconds."""
-    found = []
-    for latency_s in TYPICAL_S:
-        typical = replace(question, latency=Distribution.constant(latency_s), measured=True)
-        found.append((latency_s, quick_forecast(measured, request, typical)))
-    return found
+    return Estimate(request, question, measured, setting, orders, tuple(rows), verdict, notes)
 
 
 def most_at_once(request: Request, running: LocalSettings) -> int:
@@ -189,9 +161,8 @@ def most_at_once(request: Request, running: LocalSettings) -> int:
 
 
 def _setting(measured: Measured, request: Request, question: Question) -> Setting:
-    assert question.latency is not None
     # A latency that was measured has in it how late the event loop is.
-    late_s = 0.0 if question.measured else measured.late_s
+    late_s = LATE_S if request.handler.is_async and not question.measured else 0.0
     read_cap = write_cap = None
     if request.limits is not None and measured.workload.messages:
         message_bytes = max(1.0, measured.message_bytes)

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from drainer.engine.loop import hurried_interpreter
-from drainer.insight.calibration import calibrate
+from drainer.insight.calibration import Calibration
 from drainer.insight.forecast.simulate import Costs
 from drainer.insight.forecast.workload import Keys, Workload
 from drainer.insight.retention import Expiry, first_expiry
-from drainer.insight.splitting import Skipped, split_sample, splitter
+from drainer.insight.splitting import Skipped, split_sample
 from drainer.kafka.backlog import Backlog, freeze, parse_from, parse_until
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
@@ -35,7 +35,6 @@ class Measured:
     workload: Workload
     costs: Costs
     split_s: float
-    late_s: float = 0.0  # how much later than asked the event loop wakes who waits
     skipped: Skipped | None = None  # by rules, when there are any; not in the workload
     expiry: Expiry | None = None  # the head that retention deletes first
     message_bytes: float = 0.0  # of one message, on average: key, value and headers
@@ -67,7 +66,7 @@ def look_at(
     workload. Raises Refused when the topic can't be read, or ``split`` or ``coalesce`` fails.
     """
     tell = Teller(say)
-    handler, group = request.handler, request.group
+    handler = request.handler
     tell("reading a sample of the backlog")
     most = WHOLE_MOST if backlog.offsets <= WHOLE_MOST else SAMPLED_MOST
     sample = sample_backlog(cluster, backlog, most)
@@ -75,52 +74,35 @@ def look_at(
         return Measured(Workload((), Keys()), Costs(), 0.0)
     with hurried_interpreter():
         tell("splitting it")
-        bundling, split_up = handler.bundling, splitter(handler)
-        split = split_sample(sample, split_up, handler, request.rules)
+        split = split_sample(sample, handler, request.rules)
         tell("measuring how fast it can be fetched")
-        begin_s, fetch_s, wrap_s = _fetch_pace(cluster, backlog, group)
+        begin_s, fetch_s, wrap_s = _fetch_pace(cluster, backlog, request.group)
         tell("measuring what a sub-message costs on this machine")
-        calibrated = calibrate(
-            {n: (part.start, part.end) for n, part in backlog.partitions.items()},
-            lambda notify: _fetch(cluster, backlog, group, notify),
-            handler.split,
-            fan_out=split.fan_out,
-            concurrency=concurrency,
-            is_async=handler.is_async,
-            bundling=bundling,
-        )
+        fan_out = None if handler.split is None else split.fan_out
+        calibration = Calibration(fan_out, concurrency, handler.is_async)
+        sub_message_s = together_s = calibration.sub_message_s()
+        if handler.bundling is not None:
+            together_s = min(sub_message_s, calibration.together_s(handler.bundling))
     tell("looking when retention reaches it")
-    expiry = first_expiry(cluster, backlog, sample.bytes_of_offset())
-    message_s = split.split_s + wrap_s
-    in_each_s = message_s / max(1.0, split.fan_out)
-    costs = Costs(
-        # What was measured has both, so that they are not counted twice.
-        sub_message_s=_without(in_each_s, calibrated.sub_message_s),
-        message_s=message_s + split.rules_s,
-        fetch_s=fetch_s,
-        begin_s=begin_s,
-        together_s=_without(in_each_s, calibrated.together_s),
-        fold_s=split.fold_s,
-    )
     return Measured(
         split.workload,
-        costs,
+        Costs(
+            sub_message_s=sub_message_s,
+            message_s=split.split_s + split.rest_s + wrap_s,
+            fetch_s=fetch_s,
+            begin_s=begin_s,
+            together_s=together_s,
+        ),
         split.split_s,
-        calibrated.late_s,
         split.skipped,
-        expiry,
+        first_expiry(cluster, backlog, sample.bytes_of_offset()),
         sample.read_bytes / len(sample.messages),
     )
 
 
-def _without(in_each_s: float, measured_s: float) -> float:
-    return max(measured_s / 2, measured_s - in_each_s)
-
-
-def _fetch(
-    cluster: Cluster, backlog: Backlog, group: str, notify: Callable[[], None]
-) -> FetchThread:
-    return FetchThread(
+def _fetch_pace(cluster: Cluster, backlog: Backlog, group: str) -> tuple[float, float, float]:
+    """Until the first message, from one to the next, and to make a message of a record."""
+    thread = FetchThread(
         cluster.settings,
         group=group,
         topic=backlog.topic,
@@ -132,13 +114,8 @@ def _fetch(
         prefetch_bytes=FETCH_BYTES,
         partition_load=lambda number: 0,
         load_bytes=FETCH_BYTES,
-        notify=notify,
+        notify=lambda: None,
     )
-
-
-def _fetch_pace(cluster: Cluster, backlog: Backlog, group: str) -> tuple[float, float, float]:
-    """Until the first message, from one to the next, and to make a message of a record."""
-    thread = _fetch(cluster, backlog, group, lambda: None)
     begun_s = time.perf_counter()
     first_s, last_s, spent_s = 0.0, begun_s, 0.0
     count = 0

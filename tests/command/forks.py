@@ -56,7 +56,7 @@ LOADED = (
     "pyspark.cloudpickle",
 )
 # An estimate measures this machine, for a second of it: to be near is enough here.
-CALIBRATED_WITH = {"SUB_MESSAGES": 2_000, "LATE_FOR_S": 0.05}
+CALIBRATED_WITH = {"SUB_MESSAGES": 2_000}
 
 
 class Forked:

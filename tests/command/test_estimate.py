@@ -43,15 +43,15 @@ def test_it_tells_each_order_what_binds_it_and_the_serial_time(
     assert 10 <= serial["seconds"] < 10 * CEILING
     assert serial["bound"] == found["key"]["bound"] == "hottest lane"
     assert serial["serial_s"] == pytest.approx(10, rel=0.2)
-    assert [row["concurrency"] for row in found["table"]] == [5, 15, 50, 150, 500]
-    assert found["table"][0]["seconds"] > found["table"][2]["seconds"]
+    assert [row["concurrency"] for row in found["table"]] == [5, 10, 25, 50, 100, 250, 500]
+    assert found["table"][0]["seconds"] > found["table"][3]["seconds"]
     assert found["deadline"] is None
     assert command.left_behind == []  # no plan
     assert not command.record.path.exists()  # nothing was handled, and the handler not opened
     assert committed(cluster, topic) == {0: None}
 
 
-@pytest.mark.parametrize(("deadline", "met", "least"), [("30s", True, 1), ("1s", False, None)])
+@pytest.mark.parametrize(("deadline", "met", "least"), [("30s", True, 2), ("1s", False, None)])
 def test_a_deadline_is_met_or_missed_and_the_least_concurrency_told(
     command: Command, make_topic: MakeTopic, deadline: str, met: bool, least: int | None
 ) -> None:
@@ -146,11 +146,11 @@ def test_a_dry_run_has_the_estimate_too(command: Command, make_topic: MakeTopic)
     assert answer["status"] == "dry-run"
     assert answer["estimate"]["sub-key"]["seconds"] > 0
     assert answer["estimate"]["deadline"]["met"] is True
-    typical = command("run", *what, "--json").answer
-    assert typical["estimate"] is None
-    assert [each["latency_s"] for each in typical["typical"]] == [0.001, 0.01, 0.1]
-    told = command("run", *what)
-    assert "--latency 10ms" in told.hint
+    told = command("run", *what, "--json")
+    typical = told.answer
+    assert "10ms a call is assumed" in told.hint
+    assert typical["estimate"]["latency"]["source"] == "assumed"
+    assert typical["estimate"]["latency"]["mean_s"] == pytest.approx(0.01, rel=0.1)
 
 
 def first_of(said: str) -> str:

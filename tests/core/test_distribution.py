@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drainer.core.latency import Latency
 from drainer.errors import UsageError
 from drainer.insight.forecast.distribution import Distribution
 
@@ -41,31 +42,32 @@ def test_what_is_no_latency_is_refused_with_the_form_it_should_have(text: str) -
     assert "10ms" in str(refused.value.hint)
 
 
-@given(st.lists(st.floats(0, 100), min_size=1, max_size=101).map(sorted))
-def test_quantiles_never_fall_and_the_mean_lies_between_them(seconds: list[float]) -> None:
-    latency = Distribution.from_percentiles(seconds)
+def measured(seconds: list[float], mean_s: float) -> Distribution:
+    """Of a hundred and one calls."""
+    return Distribution.measured(Latency(101, mean_s, tuple(seconds)))
+
+
+@given(st.lists(st.floats(0, 100), min_size=101, max_size=101).map(sorted), st.floats(0, 1))
+def test_quantiles_never_fall_and_a_mean_that_they_allow_is_kept(
+    seconds: list[float], between: float
+) -> None:
+    least, most = sum(seconds[:-1]) / 100, sum(seconds[1:]) / 100
+    mean_s = min(most, least + between * (most - least))
+    latency = measured(seconds, mean_s)
     found = [latency.quantile(share / 50) for share in range(51)]
     assert all(behind >= before for before, behind in pairwise(found))
-    assert seconds[0] - 1e-9 <= latency.mean_s <= seconds[-1] + 1e-9
+    assert latency.mean_s == pytest.approx(mean_s)
 
 
 def test_what_is_drawn_has_the_mean_of_the_distribution() -> None:
-    latency = Distribution.from_times([0.005] * 95 + [0.1] * 5)
+    latency = measured([0.005] * 96 + [0.1] * 5, 0.01)
     drawn = latency.draws(10_000, Random(7))
     assert sum(drawn) / len(drawn) == pytest.approx(latency.mean_s, rel=1e-3)
     assert drawn != sorted(drawn)
 
 
 def test_one_call_that_was_very_late_does_not_make_a_hundredth_of_them_late() -> None:
-    found = Distribution.from_times([0.01] * 999 + [10.0])
+    found = measured([0.01] * 100 + [10.0], 0.01999)
     assert found.mean_s == pytest.approx(0.01999)
     assert found.quantile(0.99) == 0.01
     assert found.quantile(1.0) == 10.0
-
-
-@pytest.mark.parametrize("mean_s", [0.0, 1.0, 2.0, 3.0, 9.0])
-def test_a_mean_that_percentiles_can_t_have_is_come_near_to(mean_s: float) -> None:
-    found = Distribution.from_percentiles([1.0, 2.0, 3.0], mean_s)
-    assert found.mean_s == pytest.approx(min(2.5, max(1.5, mean_s)))
-    assert found.quantile(1.0) == 3.0
-    assert Distribution.from_percentiles([2.0, 2.0], mean_s).mean_s == 2.0

@@ -18,7 +18,6 @@ from drainer.insight.forecast.forecast import (
     RATE,
     Setting,
     forecast,
-    least_concurrency,
 )
 from drainer.insight.forecast.simulate import Costs, simulate
 from drainer.insight.forecast.workload import Keys, Neighbours, Workload
@@ -68,7 +67,6 @@ def test_the_forecast_of_a_whole_backlog_is_its_exact_drain() -> None:
         )
         found = forecast(made_of(original), TEN_MS, order, 50)
         assert found.seconds == pytest.approx(exact.seconds, rel=1e-9)
-        assert found.serial_s == pytest.approx(exact.longest_lane_s)
 
 
 def test_a_hot_key_keeps_its_share_and_rare_ones_stay_distinct() -> None:
@@ -108,57 +106,39 @@ def test_it_says_what_binds() -> None:
     assert forecast(workload, held, Order.SUB_KEY, 1000).bound == RATE
 
 
-def test_the_least_concurrency_that_is_enough_is_found() -> None:
-    workload = made_of(with_a_hot_key(5_000, 0.0))
-
-    def at(concurrency: int) -> float:
-        return forecast(workload, TEN_MS, Order.SUB_KEY, concurrency).seconds
-
-    known = forecast(workload, TEN_MS, Order.SUB_KEY, 10)
-    found = least_concurrency(lambda c: forecast(workload, TEN_MS, Order.SUB_KEY, c), 1.0, known)
-    assert found is not None
-    assert at(found) <= 1.0
-    assert at(found * 9 // 10) > 1.0
-
-
-def folding(count: int, folds: bool) -> Workload:
-    """One lane; each but the first is folded into the one before, or none is."""
+def folding(count: int, share: float) -> Workload:
+    """One lane, of which such a share is folded."""
     keys = Keys()
-    shapes = [
-        keys.shape(message_at(n, 0, b"one"), [SubMessage("hot")], int(folds and n > 0))
-        for n in range(count)
-    ]
-    return Workload([Neighbours(0, shapes, count)], keys)
+    shapes = [keys.shape(message_at(n, 0, b"one"), [SubMessage("hot")]) for n in range(count)]
+    return Workload([Neighbours(0, shapes, count)], keys, share)
 
 
 FOLDING = replace(TEN_MS, bundling=Bundling(lambda earlier, later: later))
 
 
 def test_a_hot_row_that_is_folded_is_no_serial_bound() -> None:
-    apart = forecast(folding(10_000, folds=False), FOLDING, Order.SUB_KEY, 10)
-    folded = forecast(folding(10_000, folds=True), FOLDING, Order.SUB_KEY, 10)
+    apart = forecast(folding(10_000, 0.0), FOLDING, Order.SUB_KEY, 10)
+    folded = forecast(folding(10_000, 1.0), FOLDING, Order.SUB_KEY, 10)
     assert apart.serial_s == pytest.approx(100.0)
     assert apart.seconds >= 100
     assert apart.folded == 0
-    assert folded.serial_s == pytest.approx(0.11, rel=0.01)  # one, and 9,999 a thousand at once
+    assert folded.serial_s == pytest.approx(0.1)  # a thousand at once
     assert folded.seconds < 0.3
     assert folded.folded + folded.calls == 10_000
-    assert folded.hottest is not None
-    assert folded.hottest.sub_messages == 10_000
+    half = forecast(folding(10_000, 0.5), FOLDING, Order.SUB_KEY, 10)
+    assert half.serial_s == pytest.approx(50, rel=0.01)
+    assert half.seconds == pytest.approx(50, rel=0.1)
 
 
 def test_sub_keys_that_recur_now_and_then_are_not_folded_for_being_drawn_again() -> None:
     chance, keys = Random(1), Keys()
-    seen: set[int] = set()
-    shapes = []
-    for n in range(20_000):
-        key = chance.randrange(8_000)
-        subs = [SubMessage(key)]
-        shapes.append(keys.shape(message_at(n, 0, b"one"), subs, int(key in seen)))
-        seen.add(key)
+    shapes = [
+        keys.shape(message_at(n, 0, b"one"), [SubMessage(chance.randrange(8_000))])
+        for n in range(20_000)
+    ]
     windows = [shapes[at : at + 250] for at in range(0, 20_000, 250)]
-    sampled = Workload([Neighbours(0, window, 250 * 10) for window in windows], keys)
-    whole = Workload([Neighbours(0, shapes, 20_000)], keys)
+    sampled = Workload([Neighbours(0, window, 250 * 10) for window in windows], keys, 1.0)
+    whole = Workload([Neighbours(0, shapes, 20_000)], keys, 1.0)
     told = forecast(sampled, FOLDING, Order.SUB_KEY, 100)
     true = forecast(whole, FOLDING, Order.SUB_KEY, 100)
     assert told.folded / 10 == pytest.approx(true.folded, rel=0.1)

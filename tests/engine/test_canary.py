@@ -1,26 +1,21 @@
-"""A canary's source: no more than the first messages, and the drain ends once they are done."""
+"""A canary's source ends with the first messages; and what the engine itself takes is measured."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from made_up_kafka import BacklogSource, OnTheLoop, Rehearsal, log_of, split_specs, tick
+from made_up_kafka import OnTheLoop, Rehearsal, log_of, tick
 
 from drainer.core.bundles import Bundling
 from drainer.core.dispatch import Dispatcher
-from drainer.core.ledger import Ledger
 from drainer.engine.ports import Source
 from drainer.engine.status import Status
-from drainer.errors import Refused
 from drainer.insight import calibration
-from drainer.insight.calibration import calibrate
-from drainer.insight.canary import CanaryOver, FirstMessages, Timed
-from drainer.loader import LoadedHandler
-from drainer.message import Message, SubMessage
+from drainer.insight.calibration import Calibration
+from drainer.insight.canary import CanaryOver, FirstMessages
+from drainer.message import SubMessage
 from drainer.policy.rules.settings import OverLimit, RuleSettings
 
 
@@ -76,56 +71,11 @@ def test_it_waits_for_letters_above_a_limit_and_what_is_behind_them(tmp_path: Pa
     assert (summary.messages.done, summary.messages.dead, summary.messages.pending) == (3, 1, 0)
 
 
-def test_calls_are_timed_those_that_fail_too() -> None:
-    async def once(sub: SubMessage) -> None:
-        await tick()
-        if sub.key == "bad":
-            raise ValueError("no")
-
-    timed = Timed(LoadedHandler("handlers.py:Accounting", SimpleNamespace(handle=once)))
-    assert timed.handler.is_async
-    assert timed.latency is None
-    asyncio.run(timed.handler.handle(SubMessage("good")))
-    with pytest.raises(ValueError, match="no"):
-        asyncio.run(timed.handler.handle(SubMessage("bad")))
-    assert len(timed.times_s) == 2
-    assert timed.latency is not None
-    assert timed.latency.mean_s >= 0.0005
-
-
-@pytest.mark.parametrize("is_async", [True, False])
-@pytest.mark.parametrize("own_split", [True, False])
-def test_the_engine_costs_something_and_a_sub_message_among_others_no_more(
-    is_async: bool, own_split: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("is_async", "fan_out"), [(True, 5.0), (True, None), (False, 5.0)])
+def test_what_the_engine_takes_for_a_sub_message_is_measured(
+    is_async: bool, fan_out: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calibration, "SUB_MESSAGES", 2_000)
-    logs = {0: log_of(*[["hot"] * 5 for _ in range(800 if own_split else 4000)])}
-    ledgers = {number: Ledger(log.start, log.end) for number, log in logs.items()}
-    found = calibrate(
-        {number: (log.start, log.end) for number, log in logs.items()},
-        lambda notify: BacklogSource(logs, Dispatcher(ledgers), notify),
-        split_specs if own_split else None,
-        fan_out=5.0 if own_split else 1.0,
-        concurrency=10,
-        is_async=is_async,
-        bundling=Bundling(most=9),
-    )
-    assert 1e-7 < found.together_s <= found.sub_message_s < 0.01
-    assert 0 <= found.late_s <= 0.001
-
-
-def test_a_split_that_fails_where_no_sample_was_taken_is_refused() -> None:
-    def split(message: Message) -> list[SubMessage]:
-        raise ValueError("no document")
-
-    logs = {0: log_of(["a"])}
-    ledgers = {number: Ledger(log.start, log.end) for number, log in logs.items()}
-    with pytest.raises(Refused, match=r"split failed at .*no document"):
-        calibrate(
-            {number: (log.start, log.end) for number, log in logs.items()},
-            lambda notify: BacklogSource(logs, Dispatcher(ledgers), notify),
-            split,
-            fan_out=1.0,
-            concurrency=10,
-            is_async=True,
-        )
+    found = Calibration(fan_out, 10, is_async)
+    assert 1e-7 < found.together_s(Bundling(most=9)) < 0.01
+    assert 1e-7 < found.sub_message_s() < 0.01

@@ -49,7 +49,7 @@ def estimate(
     return Estimate(
         request=Request("orders", "indexer", load_handler("count")),
         question=Question(TEN_MS, "--latency 10ms"),
-        measured=Measured(workload, Costs(), 0.0, skipped=skipped, expiry=expiry),
+        measured=Measured(workload, Costs(), 0.0, skipped, expiry),
         setting=Setting(TEN_MS),
         orders={
             Order.SUB_KEY: forecast(Order.SUB_KEY, 100, 1_000.0),

@@ -1,4 +1,4 @@
-"""``drainer estimate``, and what ``run --dry-run`` and ``inspect`` share with it."""
+"""``drainer estimate``, and what ``run --dry-run`` shares with it."""
 
 from __future__ import annotations
 
@@ -20,20 +20,14 @@ from drainer.insight.canary import send_canary
 from drainer.insight.estimate import (
     Estimate,
     Question,
-    forecast_json,
-    forecast_typical,
     make_estimate,
     most_at_once,
-    quick_forecast,
-    skipped_json,
 )
 from drainer.insight.forecast.distribution import Distribution, latency_from
-from drainer.insight.forecast.forecast import Forecast
-from drainer.insight.measurement import Measured, backlog_of, look_at
+from drainer.insight.measurement import backlog_of, look_at
 from drainer.insight.view.estimate import (
     estimate_page,
     show_canary,
-    show_typical,
     show_way_on,
 )
 from drainer.insight.view.inspect import expiry_warning
@@ -46,6 +40,8 @@ from drainer.view.preview import preview_page
 from drainer.view.report.file import ReportFile, write_page
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
+
+ASSUMED = "10ms"  # for a dry run that says no latency
 
 
 @command
@@ -84,18 +80,19 @@ def estimate(
     - `drainer estimate --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --latency p50=8ms,p99=120ms -c 500 --deadline 08:00`
     - `drainer estimate --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --canary 1000`
     """  # noqa: E501 - an example has to be on one line to be copied
-    question = ask(how_long, how.settings())
-    if question.latency is None and canary is None:
+    running = how.settings()
+    if not how_long.is_given and canary is None:
         raise UsageError(
             "how long does the handler take for one sub-message?",
             hint="say --latency 10ms (or p50=8ms,p99=120ms), --latency-from PLAN of an earlier"
             " drain, or --canary 1000 to find out with the first 1,000 messages",
         )
-    if question.latency is not None and canary is not None:
+    if how_long.is_given and canary is not None:
         raise UsageError(
             "--canary measures the latency that --latency or --latency-from give",
             hint="say one of them",
         )
+    question = ask(how_long, running)
     settings = kafka.settings()
     request = request_of(what, how, kafka, failing, rules, limits)
     with connect(settings) as cluster:
@@ -111,19 +108,18 @@ def estimate(
 
 
 def ask(said: HowLong, running: LocalSettings) -> Question:
-    """What is asked, as it was typed. Raises UsageError when both latencies were given, or one
-    can't be understood."""
+    """What is asked, as it was typed; without a latency one is assumed. Raises UsageError when
+    both latencies were given, or one can't be understood."""
     if said.latency is not None and said.latency_from is not None:
         raise UsageError(
             "--latency and --latency-from both say how long the handler takes",
             hint="Give one of them.",
         )
-    latency, source = None, ""
-    if said.latency is not None:
-        latency, source = Distribution.parse(said.latency), f"--latency {said.latency}"
-    elif said.latency_from is not None:
-        latency, source = latency_from(said.latency_from), str(said.latency_from)
-    return Question(latency, source, said.latency_from is not None, running, said.deadline)
+    text, file = said.latency or ASSUMED, said.latency_from
+    if file is not None:
+        return Question(latency_from(file), str(file), True, running, said.deadline)
+    source = f"--latency {text}" if said.latency else "assumed"
+    return Question(Distribution.parse(text), source, False, running, said.deadline)
 
 
 def estimate_and_show(
@@ -135,35 +131,22 @@ def estimate_and_show(
     report: ReportFile | None,
 ) -> Estimate:
     """Samples the backlog, simulates, and shows what came of it. Raises Refused."""
-    measured = _measured(terminal, cluster, backlog, request, question)
-    found = make_estimate(backlog, measured, request, question, terminal.say)
+    found = _estimated(terminal, cluster, backlog, request, question)
     terminal.present(estimate_page(found))
     _write_report(terminal, report, found)
     return found
 
 
+def _estimated(
+    terminal: Terminal, cluster: Cluster, backlog: Backlog, request: Request, question: Question
+) -> Estimate:
+    concurrency = most_at_once(request, question.running)
+    measured = look_at(cluster, backlog, request, concurrency, terminal.say)
+    return make_estimate(backlog, measured, request, question, terminal.say)
+
+
 def _write_report(terminal: Terminal, file: ReportFile | None, found: Estimate) -> None:
     write_page(terminal, file, lambda now: replace(estimate_page(found), times=(now,)))
-
-
-def estimate_seconds(
-    terminal: Terminal, cluster: Cluster, request: Request, question: Question
-) -> float | None:
-    """How long a drain takes; None, after a warning, if there is no estimate."""
-    try:
-        backlog = backlog_of(cluster, request)
-        measured = _measured(terminal, cluster, backlog, request, question)
-    except Refused as error:
-        terminal.warn(f"no estimate: {error}")
-        return None
-    return quick_forecast(measured, request, question).seconds
-
-
-def _measured(
-    terminal: Terminal, cluster: Cluster, backlog: Backlog, request: Request, question: Question
-) -> Measured:
-    concurrency = most_at_once(request, question.running)
-    return look_at(cluster, backlog, request, concurrency, terminal.say)
 
 
 def estimate_dry_run(
@@ -176,40 +159,33 @@ def estimate_dry_run(
 ) -> tuple[Preview, dict[str, object]]:
     """The preview and the estimate of a dry run; gives what its ``--json`` has of both.
 
-    Looks before it shows anything, so that retention which is too near is told first of all.
-    Without a latency the time is told for some typical ones. A handler that can't split is told.
+    Looks before it shows anything, so that retention which is too near is the first to be said.
+    Without a latency one is assumed. A handler that can't split is a warning.
     """
     backlog = remaining(cluster, prepared.plan)
-    found, action = None, prepared.action
-    typical: list[tuple[float, Forecast]] = []
+    action = prepared.action
     try:
-        measured = _measured(terminal, cluster, backlog, request, question)
-        if question.latency is None:
-            typical = forecast_typical(measured, request, question)
-        else:
-            found = make_estimate(backlog, measured, request, question, terminal.say)
+        found = _estimated(terminal, cluster, backlog, request, ask(how_long, running))
     except Refused as error:
         terminal.present(preview_page(action))
         terminal.say("")
         terminal.warn(f"no estimate: {error}")
         return action, {"estimate": None}
-    too_near = expiry_warning(measured.expiry, None if found is None else found.asked.seconds)
+    too_near = expiry_warning(found.measured.expiry, found.asked.seconds)
     if too_near is not None:
         action = replace(action, warnings=(too_near, *action.warnings))
     terminal.present(preview_page(action))
     terminal.say("")
     if action.engine.is_spark:
         terminal.warn("the times below are those of this process: for Spark there is no estimate")
-    if found is not None:
-        terminal.present(estimate_page(found, warned=True))
-        _write_report(terminal, report, found)
-        return action, {"estimate": found.as_json()}
-    show_typical(terminal, measured, typical, question.deadline)
-    return action, {
-        "estimate": None,
-        "rules_skip": skipped_json(measured),
-        "typical": [{"latency_s": latency_s, **forecast_json(each)} for latency_s, each in typical],
-    }
+    terminal.present(estimate_page(found, warned=True))
+    if not how_long.is_given:
+        terminal.hint(
+            f"{ASSUMED} a call is assumed: say how long the handler takes, with --latency or"
+            " --latency-from PLAN"
+        )
+    _write_report(terminal, report, found)
+    return action, {"estimate": found.as_json()}
 
 
 def send_canary_and_estimate(
@@ -230,9 +206,8 @@ def send_canary_and_estimate(
     prepared = settle_cap(cluster, prepare(cluster, request, question.running), request.limits)
     action = prepared.action
     if not action.offsets:
-        nothing = replace(question, latency=Distribution.constant(0.0), source="nothing to handle")
         backlog = backlog_of(cluster, request)
-        found = estimate_and_show(terminal, cluster, backlog, request, nothing, report)
+        found = estimate_and_show(terminal, cluster, backlog, request, question, report)
         if terminal.json:
             terminal.data({**head_of(request), "canary": None, "estimate": found.as_json()})
         return EXIT_DONE
@@ -246,23 +221,23 @@ def send_canary_and_estimate(
     resuming = resuming_with(context, prepared.plan)
     with progress_view(terminal) as view:
         give_up = partial(end_at_once, terminal, view, action.plan_path, resuming)
-        canary = send_canary(
+        summary = send_canary(
             cluster, prepared, question.running, first, view.update, terminal.say, give_up
         )
-    summary = replace(canary.summary, resuming=resuming)
-    if not canary.over:
+    summary = replace(summary, resuming=resuming)
+    if summary.cause is not None:
         show_summary(terminal, summary)
         if report is not None:
             terminal.warn("no report was written: the canary was stopped before its end")
         return summary.exit_code
     show_canary(terminal, summary)
     plan = PlanFile(action.plan_path).load().plan
-    known = replace(
-        question,
-        latency=canary.latency or Distribution.constant(0.0),
-        source=f"a canary of {summary.messages.done:,} messages, {canary.calls:,} calls",
-        measured=True,
-    )
+    known = replace(question, latency=Distribution.constant(0.0), source="nothing was handled")
+    if (latency := summary.latency) is not None:
+        source = f"a canary of {summary.messages.done:,} messages, {latency.count:,} calls"
+        known = Question(
+            Distribution.measured(latency), source, True, question.running, question.deadline
+        )
     rest = remaining(cluster, plan)
     found = estimate_and_show(terminal, cluster, rest, request, known, report)
     if not plan.complete:

@@ -7,13 +7,14 @@ import json
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from statistics import NormalDist
 from typing import Any
 
+from drainer.core.latency import Latency
 from drainer.errors import UsageError
 
 Point = tuple[float, float]  # share of the calls, 0 to 1, and the seconds that so many stay below
@@ -68,44 +69,23 @@ class Distribution:
         return cls(_filled(points, text))
 
     @classmethod
-    def from_percentiles(
-        cls, seconds: Sequence[float], mean_s: float | None = None
-    ) -> Distribution:
-        """From p0, p1, … p100 (or any number of them, evenly apart), and the mean if it is known.
+    def measured(cls, latency: Latency) -> Distribution:
+        """As a drain measured it.
 
-        What lies between two of them is not known. With a mean all the calls there took as long as
-        the one or the other, so many of each that the mean is right: a straight line would make of
-        one very late call a hundredth of them that are late, and blur two modes.
-
-        Raises ValueError when they are none, fall, or are no times.
+        What lies between two percentiles is not known. All the calls there took as long as the one
+        or the other, so many of each that the mean is right: a straight line would make of one very
+        late call a hundredth of them that are late, and blur two modes.
         """
-        if not seconds or not all(math.isfinite(each) and each >= 0 for each in seconds):
-            raise ValueError("percentiles are a list of seconds")
-        if any(behind < before for before, behind in itertools.pairwise(seconds)):
-            raise ValueError("percentiles must not fall")
-        if len(seconds) == 1:
-            return cls.constant(seconds[0])
+        seconds = latency.percentiles_s
         last = len(seconds) - 1
-        if mean_s is None:
-            return cls(tuple((number / last, float(each)) for number, each in enumerate(seconds)))
         low_s, high_s = sum(seconds[:-1]) / last, sum(seconds[1:]) / last
-        slow = (mean_s - low_s) / (high_s - low_s) if high_s > low_s else 0.0
+        slow = (latency.mean_s - low_s) / (high_s - low_s) if high_s > low_s else 0.0
         slow = min(1.0, max(0.0, slow))  # of the calls between two of them
-        points = [(0.0, float(seconds[0]))]
+        points = [(0.0, seconds[0])]
         for number, (low, high) in enumerate(itertools.pairwise(seconds)):
             step = (number + 1 - slow) / last
-            points += [(step, float(low)), (step, float(high))]
-        return cls((*points, (1.0, float(seconds[-1]))))
-
-    @classmethod
-    def from_times(cls, times_s: Sequence[float]) -> Distribution:
-        """From what calls took. Raises ValueError when there are none."""
-        ordered = sorted(times_s)
-        if not ordered:
-            raise ValueError("no calls were timed")
-        last = len(ordered) - 1
-        percentiles = [ordered[round(last * share / 100)] for share in range(101)]
-        return cls.from_percentiles(percentiles, sum(ordered) / len(ordered))
+            points += [(step, low), (step, high)]
+        return cls((*points, (1.0, seconds[-1])))
 
     @property
     def mean_s(self) -> float:
@@ -190,18 +170,14 @@ def latency_from(path: Path) -> Distribution:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--latency-from {path} can't be read: {error}", hint=_HINT) from None
-    found = [measured for each in _objects(text) if (measured := _measured(each)) is not None]
-    if not found:
-        raise UsageError(f"--latency-from {path} holds no measured latency", hint=_HINT)
-    try:
-        mean_s = found[0].get("mean_s")
-        return Distribution.from_percentiles(
-            found[0]["percentiles_s"], None if mean_s is None else float(mean_s)
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(
-            f"--latency-from {path}: its latency makes no sense: {error}", hint=_HINT
-        ) from None
+    for latency in filter(None, map(_latency, _objects(text))):
+        try:
+            return Distribution.measured(Latency.from_json(latency))
+        except ValueError as error:
+            raise UsageError(
+                f"--latency-from {path}: its latency makes no sense: {error}", hint=_HINT
+            ) from None
+    raise UsageError(f"--latency-from {path} holds no measured latency", hint=_HINT)
 
 
 def _objects(text: str) -> list[Any]:
@@ -214,6 +190,5 @@ def _objects(text: str) -> list[Any]:
     return found
 
 
-def _measured(data: Any) -> dict[str, Any] | None:
-    latency = data.get("latency") if isinstance(data, dict) else None
-    return latency if isinstance(latency, dict) and latency.get("percentiles_s") else None
+def _latency(data: Any) -> object:
+    return data.get("latency") if isinstance(data, dict) else None

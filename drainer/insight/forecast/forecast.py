@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import cycle
-from math import ceil
 from random import Random
 
 from drainer.core.bundles import Bundling
@@ -19,8 +18,6 @@ SEED = 1
 SIMULATED_MOST = 100_000  # sub-messages; what is behind goes on at the same pace
 PER_WORKER = 10  # sub-messages at least, so that ramp and tail are told from the pace
 SIMULATED_PER_WORKER_MOST = 200_000
-CLOSE = 0.02  # how near the least concurrency is looked for
-TRIES = 8
 MAKES_WORSE = 1.25  # of the largest bound; so much more is the doing of barriers and several keys
 
 CONCURRENCY, LANE, RATE, FETCH = "concurrency", "hottest lane", "rate", "fetch"
@@ -66,17 +63,6 @@ class Setting:
     bundling: Bundling | None = None  # of its coalesce only whether there is one
     read_cap: float | None = None  # messages/s that the brokers' limits allow for
     write_cap: float | None = None  # sub-messages/s, of a handler that writes each of them
-
-    @property
-    def source_s(self) -> float:
-        """From one message to the next, as they come."""
-        return max(self.costs.fetch_s, 1 / self.read_cap if self.read_cap else 0.0)
-
-    @property
-    def starts_per_s(self) -> float | None:
-        """How many sub-messages may start in a second."""
-        rates = [each for each in (self.rate, self.write_cap) if each is not None]
-        return min(rates, default=None)
 
 
 def forecast(
@@ -127,35 +113,6 @@ def forecast(
     return Forecast(order, concurrency, seconds, bound, bounds, serial_s, hottest, calls, folded)
 
 
-def least_concurrency(
-    forecast_at: Callable[[int], Forecast], enough_s: float, known: Forecast
-) -> int | None:
-    """The least concurrency (nearly) that takes ``enough_s`` at most; None when none does.
-
-    ``known`` is a forecast to begin from.
-    """
-    others = [seconds for name, seconds in known.bounds.items() if name != CONCURRENCY]
-    if enough_s <= 0 or max(others, default=0.0) > enough_s:
-        return None
-    work_s = known.bounds.get(CONCURRENCY, 0.0) * known.concurrency
-    low = max(1, ceil(work_s / enough_s))  # with fewer it can't be
-    tried = low
-    for _ in range(TRIES):
-        found_s = forecast_at(tried).seconds
-        if found_s <= enough_s:
-            break
-        low, tried = tried + 1, ceil(tried * max(1 + CLOSE, found_s / enough_s))
-    else:
-        return None
-    while tried - low > CLOSE * tried:
-        middle = (low + tried) // 2
-        if forecast_at(middle).seconds <= enough_s:
-            tried = middle
-        else:
-            low = middle + 1
-    return tried
-
-
 def _simulated(
     workload: Workload, setting: Setting, order: Order, concurrency: int, messages: int
 ) -> Simulated:
@@ -168,8 +125,7 @@ def _simulated(
         order=order,
         concurrency=concurrency,
         latency_s=lambda _: next(draws),
-        costs=replace(setting.costs, fetch_s=setting.source_s),
-        rate=setting.starts_per_s,
+        costs=setting.costs,
         buffer_bytes=setting.buffer_bytes,
         bundling=bundling,
     )
@@ -189,7 +145,7 @@ def _bounds(
         LANE: serial_s,
         FETCH: (messages - 1) * costs.fetch_s,
         SPLIT: messages * setting.split_s,
-        CPU: costs.of(messages, subs, calls, folded),
+        CPU: costs.of(messages, subs, calls),
     }
     if setting.rate is not None:
         found[RATE] = max(0.0, subs - folded - 1) / setting.rate

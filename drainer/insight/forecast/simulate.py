@@ -1,34 +1,29 @@
 """How long work takes, by running the real dispatcher and its lanes on a virtual clock.
 
-The engine's own rules are played: how far the pump reads ahead, in which slices, when a worker is
-woken, and that one event loop does all of it, one thing after the other.
+The engine's own rules are played: how far the pump reads ahead, in which slices, and that one event
+loop does all of it, one thing after the other.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count, islice
 from typing import Any
 
-from drainer.core.bundles import Bundle, Bundler, Bundling
+from drainer.core.bundles import Bundler, Bundling
 from drainer.core.dispatch import Dispatcher
 from drainer.core.lanes import look_ahead
 from drainer.core.ledger import Ledger
-from drainer.core.order import LANE_OF, Order
-from drainer.message import Barrier, Message, SubMessage
-from drainer.policy.admission import Admission, Rate, Retries
-from drainer.policy.breaker import Breaker
+from drainer.core.order import Order
+from drainer.message import Message, SubMessage
 
-# The engine's (engine/pump.py, engine/local.py, engine/failures.py).
+# The engine's (engine/pump.py).
 SLICE_S = 0.005
 SLICE_CHECK = 32
-WATCH_INTERVAL_S = 0.05
-TICK_LEAST_S = 0.001
 BUFFER_BYTES = 256 * 1024 * 1024
-NOTE_EVERY = 8192  # sub-messages between two journal records: nobody reads them here
 
 Split = tuple[Message, Iterable[SubMessage]]
 
@@ -38,8 +33,7 @@ class Costs:
     """What the process itself takes, in seconds, beside what the handler waits for.
 
     ``sub_message_s`` is the event loop's for each sub-message, from delivery to its end. In a call
-    with others the second and each further one costs ``together_s`` instead, and ``fold_s`` more
-    when it was folded.
+    with others the second and each further one costs ``together_s`` instead.
     ``message_s`` its further share for each message: the split, and what the fetch thread takes
     from the interpreter. The first message is there after ``begin_s``, and each further one
     ``fetch_s`` after the one before it.
@@ -50,15 +44,13 @@ class Costs:
     fetch_s: float = 0.0
     begin_s: float = 0.0
     together_s: float = 0.0
-    fold_s: float = 0.0
 
-    def of(self, messages: float, sub_messages: float, calls: float, folded: float) -> float:
+    def of(self, messages: float, sub_messages: float, calls: float) -> float:
         """All that the process does for so much."""
         return (
             messages * self.message_s
             + calls * self.sub_message_s
             + (sub_messages - calls) * self.together_s
-            + folded * self.fold_s
         )
 
 
@@ -66,14 +58,10 @@ class Costs:
 class Simulated:
     """What a simulated drain took.
 
-    ``seconds`` is never less than ``bound_s``: max(W/C, L) for work W, C workers, longest lane L.
     ``calls`` of the handler had all sub-messages in them; ``folded`` were done by another one.
     """
 
     seconds: float
-    work_s: float
-    longest_lane_s: float
-    bound_s: float
     messages: int
     sub_messages: int
     calls: int
@@ -87,28 +75,16 @@ def simulate(
     concurrency: int,
     latency_s: Callable[[Any], float],
     costs: Costs = Costs(),
-    rate: float | None = None,
     buffer_bytes: int = BUFFER_BYTES,
     bundling: Bundling | None = None,
 ) -> Simulated:
     """Drains split messages on a virtual clock, reading on as far as the engine would.
 
     ``latency_s`` is asked once for each call: for a sub-message, or with ``bundling`` for a bundle.
-    ``rate`` is in starts per second.
     """
-    play = _Play(messages, order, concurrency, latency_s, costs, rate, buffer_bytes, bundling)
+    play = _Play(messages, order, concurrency, latency_s, costs, buffer_bytes, bundling)
     play.run()
-    longest = max(play.lane_s.values(), default=0.0)
-    return Simulated(
-        seconds=play.now,
-        work_s=play.work_s,
-        longest_lane_s=longest,
-        bound_s=max(play.work_s / concurrency, longest),
-        messages=play.delivered,
-        sub_messages=play.started,
-        calls=play.calls,
-        folded=play.folded,
-    )
+    return Simulated(play.now, play.delivered, play.started, play.calls, play.folded)
 
 
 class _Play:
@@ -121,107 +97,52 @@ class _Play:
         concurrency: int,
         latency_s: Callable[[Any], float],
         costs: Costs,
-        rate: float | None,
         buffer_bytes: int,
         bundling: Bundling | None,
     ) -> None:
-        self.dispatcher = Dispatcher({}, order)
         self.now = 0.0
-        self.work_s = 0.0
-        self.lane_s: dict[Hashable, float] = {}
         self.delivered = self.started = self.calls = self.folded = 0
-        self._lanes = self.dispatcher.lanes
+        self._dispatcher = Dispatcher({}, order)
+        self._lanes = self._dispatcher.lanes
         self._unread: Iterator[Split] = iter(messages)
         self._all_read = False
-        self._starving = False  # what was fetched is delivered, and more is to come
-        self._lane_of = LANE_OF.get(order)
         self._latency_s = latency_s
         self._costs = costs
         self._capacity_bytes = max(1, buffer_bytes // 2)
-        self._concurrency = self._idle = concurrency
-        self._noted = NOTE_EVERY
-        self._poked = True
+        self._idle = concurrency
         self._running: list[tuple[float, int, Any]] = []
         self._ties = count()  # sub-messages themselves have no order
-        # What stands between workers and dispatcher, as in engine/local.py.
-        starter: Any = self.dispatcher
-        self._admission = self._bundler = None
-        if rate is not None:
-            starter = self._admission = Admission(
-                *(self.dispatcher, Retries(), Breaker(), Rate(rate, 0.0)),
-                lambda: self.now,
-                recovered=lambda: None,
-            )
+        self._bundles = bundling is not None
+        starter: Any = self._dispatcher
         if bundling is not None:
-            starter = self._bundler = Bundler(starter, bundling)
-        self._take = starter.take
-        self._finish_and_take = starter.finish_and_take
-        self._ready_most = look_ahead(self._concurrency * (bundling.lanes if bundling else 1))
+            starter = Bundler(starter, bundling)
+        self._take, self._finish_and_take = starter.take, starter.finish_and_take
+        self._ready_most = look_ahead(concurrency * (bundling.lanes if bundling else 1))
 
     def run(self) -> None:
-        watch_s = WATCH_INTERVAL_S
-        while True:
-            if self._poked:
-                self._poked = False
-                if self._pump():
-                    self._wake()
-            self._finish_what_is_due()
-            if self._poked and not self._starving and self._has_room():
-                continue
-            next_s = self._next_s(watch_s)
-            if next_s is None:
-                return
+        next_s: float | None = 0.0
+        while next_s is not None:
             self.now = max(self.now, next_s)
-            if self.now >= watch_s:
-                self._poked = True
-                watch_s = self.now + WATCH_INTERVAL_S
-            if self._admission and self._idle:
-                self._wake()
+            slice_end_s = self.now + SLICE_S
+            while self.now <= slice_end_s and self._deliver_some():
+                pass
+            self._wake()
+            self._finish_what_is_due()
+            next_s = self._next_s()
 
-    def _next_s(self, watch_s: float) -> float | None:
+    def _next_s(self) -> float | None:
         times = [self._running[0][0]] if self._running else []
-        if not self._all_read:
-            if self._starving and self._has_room():
-                costs = self._costs
-                times.append(costs.begin_s + (self.delivered + SLICE_CHECK) * costs.fetch_s)
-                self._poked = True
-            elif self._has_room() or not times:
-                times.append(watch_s)
-        if self._admission and self._idle and self._lanes.ready:
-            held_s = self._admission.next_at_s
-            if held_s is not None:
-                times.append(max(held_s, self.now + TICK_LEAST_S))
+        if self._has_room():
+            few = 1 if self._arrived() else SLICE_CHECK
+            times.append(self._costs.begin_s + (self.delivered + few) * self._costs.fetch_s)
         return min(times, default=None)
 
     def _has_room(self) -> bool:
         return (
             not self._all_read
             and self._lanes.ready < self._ready_most
-            and self.dispatcher.pending_bytes < self._capacity_bytes
+            and self._dispatcher.pending_bytes < self._capacity_bytes
         )
-
-    def _pump(self) -> bool:
-        """Delivers for a slice; whether it delivered anything."""
-        costs, moved = self._costs, False
-        slice_end = self.now + SLICE_S
-        self._starving = False
-        while self._has_room():
-            most = self._arrived()
-            if not most:
-                self._starving = True
-                break
-            came = 0
-            for message, subs in islice(self._unread, most):
-                self._deliver(message, subs)
-                came += 1
-            self.now += came * costs.message_s
-            self.delivered += came
-            self._all_read = came < most
-            moved = True
-            if self.now > slice_end:
-                self._poked = True
-                break
-        return moved
 
     def _arrived(self) -> int:
         """How many messages could be delivered now, up to a look at the clock."""
@@ -233,62 +154,47 @@ class _Play:
         # Half a message more: what was waited for is not missed by a rounding.
         return min(SLICE_CHECK, int(since_s / self._costs.fetch_s + 0.5) - self.delivered)
 
-    def _deliver(self, message: Message, subs: Iterable[SubMessage]) -> None:
-        ledgers, partition = self.dispatcher.ledgers, message.partition
-        if partition not in ledgers:
-            ledgers[partition] = Ledger(message.offset, sys.maxsize)
-        self.dispatcher.deliver(message, subs)
+    def _deliver_some(self) -> bool:
+        """Whether there was anything to deliver, and room for it."""
+        most = self._arrived() if self._has_room() else 0
+        if most <= 0:
+            return False
+        ledgers, came = self._dispatcher.ledgers, 0
+        for message, subs in islice(self._unread, most):
+            if message.partition not in ledgers:
+                ledgers[message.partition] = Ledger(message.offset, sys.maxsize)
+            self._dispatcher.deliver(message, subs)
+            came += 1
+        self.now += came * self._costs.message_s
+        self.delivered += came
+        self._all_read = came < most
+        return True
 
     def _wake(self) -> None:
-        while self._idle and (sub := self._take()) is not None:
+        while self._idle and (work := self._take()) is not None:
             self._idle -= 1
-            self._start(sub)
+            self._start(work)
 
     def _start(self, work: Any) -> None:
-        took_s = self._latency_s(work)
         self.calls += 1
-        self.work_s += took_s
-        if self._bundler is None:
+        if self._bundles:
+            self.started += len(work.members)
+            self.folded += len(work.members) - len(work.subs)
+        else:
             self.started += 1
-            self._hold_lanes(work, took_s)
-        else:
-            members = len(work.members)
-            self.started += members
-            self.folded += members - len(work.subs)
-            for lead, _ in work.runs:
-                self._hold_lanes(lead, took_s)
-        heappush(self._running, (self.now + took_s, next(self._ties), work))
-
-    def _hold_lanes(self, sub: SubMessage, took_s: float) -> None:
-        if isinstance(sub, Barrier):
-            return
-        lane_s = self.lane_s
-        if self._lane_of is not None:
-            key = self._lane_of(sub)
-            lane_s[key] = lane_s.get(key, 0.0) + took_s
-        else:
-            for key in (sub.key,) if sub.keys is None else sub.keys:
-                lane_s[key] = lane_s.get(key, 0.0) + took_s
-
-    def _cost_s(self, work: Bundle) -> float:
-        members = len(work.members)
-        return self._costs.of(0, members, 1, members - len(work.subs))
+        heappush(self._running, (self.now + self._latency_s(work), next(self._ties), work))
 
     def _finish_what_is_due(self) -> None:
-        running, due_s = self._running, self.now
-        finish_and_take, lanes = self._finish_and_take, self._lanes
-        cost_s, bundles = self._costs.sub_message_s, self._bundler is not None
+        running, due_s, costs = self._running, self.now, self._costs
         while running and running[0][0] <= due_s:
             finished = heappop(running)[2]
-            self.now += self._cost_s(finished) if bundles else cost_s
-            work = finish_and_take(finished)
+            members = len(finished.members) if self._bundles else 1
+            self.now += costs.of(0, members, 1)
+            work = self._finish_and_take(finished)
             if work is None:
                 self._idle += 1
-                self._poked = True
+                self._wake()
             else:
                 self._start(work)
-                if self.started > self._noted:
-                    self._noted = self.started + NOTE_EVERY
-                    self.dispatcher.changes()
-            if self._idle and lanes.ready:
-                self._wake()
+                if self._idle and self._lanes.ready:
+                    self._wake()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, cast
 
 from drainer.core.bundles import FOLD_MOST, BatchOf, Bundling
@@ -25,15 +25,11 @@ Lanes = int | tuple[int, ...] | None  # of a sub-message: its sub-key, several o
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One message of a sample: its key, its bytes, and the lanes of its sub-messages.
-
-    ``folds`` has the bits of those that the handler folds into what is before them in their lane.
-    """
+    """One message of a sample: its key, its bytes, and the lanes of its sub-messages."""
 
     key: int
     size: int
     lanes: tuple[Lanes, ...]
-    folds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +58,15 @@ class Workload:
 
     A key that recurs in the sample keeps its share of the backlog. One that doesn't is another one
     each time that its stretch is drawn again: what is rare in a sample is rare in the backlog, and
-    has no long lane.
+    has no long lane. ``folded`` is the share of sub-messages that the handler's ``coalesce`` folds
+    into the one before them in their lane.
     """
 
-    def __init__(self, stretches: Iterable[Neighbours], keys: Keys) -> None:
+    def __init__(self, stretches: Iterable[Neighbours], keys: Keys, folded: float = 0.0) -> None:
         self.stretches = tuple(each for each in stretches if each.shapes)
         self._keys = keys
         self._ids = len(keys.of)
+        self._folded = folded
         self.messages = round(sum(each.messages for each in self.stretches))
         self.sampled_messages = sum(len(each.shapes) for each in self.stretches)
         self._sub_keys: Counter[int] = Counter()
@@ -106,18 +104,14 @@ class Workload:
         """The lane that takes the most calls for the whole backlog; None when there is none."""
         if order is Order.NONE:
             return Hottest(NO_KEY, 1.0, 1.0) if self.sub_messages else None
-        lanes, folded = self._lanes(order)
+        lanes = self._lanes(order)
         run = bundling.most if bundling is not None and bundling.of is BatchOf.LANE else 1
-
-        def calls(number: int) -> float:
-            fold = folded.get(number, 0.0)
-            return (lanes[number] - fold + fold / FOLD_MOST) / run
-
-        number = max(lanes, key=calls, default=None)
+        in_a_call = run / (1 - self._folded + self._folded / FOLD_MOST)
+        number = max(lanes, key=lambda each: lanes[each], default=None)
         if number is None:
             return None
         key = f"partition {number}" if order is Order.PARTITION else self._keys.of[number]
-        return Hottest(key, lanes[number], min(lanes[number], max(1.0, calls(number))))
+        return Hottest(key, lanes[number], max(1.0, lanes[number] / in_a_call))
 
     def draw(self, messages: int) -> Iterator[tuple[Message, list[SubMessage]]]:
         """So many messages that are like the backlog; all of it when that is what was sampled.
@@ -145,6 +139,7 @@ class Workload:
         origin = Origin("", "", number)
         rare_sub_keys, rare_keys = self._rare(self._sub_keys), self._rare(self._message_keys)
         offset = drawn = 0
+        folds = 0.0
         for stretch, count in parts:
             left = count
             while left > 0:
@@ -155,7 +150,13 @@ class Workload:
                     message.key = cast(Any, key)
                     message.size = shape.size
                     offset += 1
-                    yield message, _sub_messages(shape, rare_sub_keys, shift)
+                    subs = _sub_messages(shape, rare_sub_keys, shift)
+                    for sub in subs if self._folded else ():
+                        folds += self._folded
+                        if folds >= 1:
+                            folds -= 1
+                            sub.payload = FOLDS
+                    yield message, subs
                 left -= len(stretch.shapes)
                 drawn += 1 if left > 0 else 0
 
@@ -164,22 +165,17 @@ class Workload:
             return frozenset()
         return frozenset(key for key, count in counts.items() if count < RECURS)
 
-    def _lanes(self, order: Order) -> tuple[dict[int, float], dict[int, float]]:
-        """Sub-messages of the backlog by lane, and how many of them may be folded."""
+    def _lanes(self, order: Order) -> dict[int, float]:
+        """Sub-messages of the backlog by lane."""
         counts = self._message_keys if order is Order.KEY else self._sub_keys
         rare = frozenset() if order is Order.PARTITION else self._rare(counts)
         found: dict[int, float] = {}
-        folded: dict[int, float] = {}
-        last: dict[int, Lanes] = {}
         for stretch in self.stretches:
             share = stretch.messages / len(stretch.shapes)
             for shape in stretch.shapes:
-                for number, weight, folds in _weights(shape, order, stretch.partition, last):
-                    times = 1 if number in rare else share
-                    found[number] = found.get(number, 0.0) + weight * times
-                    if folds:
-                        folded[number] = folded.get(number, 0.0) + folds * times
-        return found, folded
+                for number in _lane_numbers(shape, order, stretch.partition):
+                    found[number] = found.get(number, 0.0) + (1 if number in rare else share)
+        return found
 
 
 class Keys:
@@ -196,7 +192,7 @@ class Keys:
             self.of.append(key)
         return number
 
-    def shape(self, message: Message, subs: Iterable[SubMessage], folds: int = 0) -> Shape:
+    def shape(self, message: Message, subs: Iterable[SubMessage]) -> Shape:
         """What is kept of a message."""
         number = self.number
         return Shape(
@@ -204,7 +200,6 @@ class Keys:
             number(message.key),
             message.size,
             tuple([self._lanes(sub) for sub in subs]),
-            folds,
         )
 
     def _lanes(self, sub: SubMessage) -> Lanes:
@@ -218,22 +213,17 @@ class Keys:
 def _sub_messages(shape: Shape, rare: frozenset[int], shift: int) -> list[SubMessage]:
     lanes = shape.lanes
     if not shift:
-        subs = [_sub_message(each) for each in lanes]
-    else:
-        subs = [
-            SubMessage(each + shift if each in rare else each)
-            if type(each) is int
-            else _sub_message(_shifted(each, rare, shift))
-            for each in lanes
-        ]
-    if shape.folds:
-        for index, sub in enumerate(subs):
-            sub.payload = FOLDS if shape.folds >> index & 1 else None
-    return subs
+        return [_sub_message(each) for each in lanes]
+    return [
+        SubMessage(each + shift if each in rare else each)
+        if type(each) is int
+        else _sub_message(_shifted(each, rare, shift))
+        for each in lanes
+    ]
 
 
 def as_sampled(earlier: SubMessage, later: SubMessage) -> SubMessage | None:
-    """The ``coalesce`` of drawn sub-messages: it folds as the handler's did in the sample."""
+    """The ``coalesce`` of drawn sub-messages: it folds as many as the handler's did."""
     return later if later.payload is FOLDS else None
 
 
@@ -251,31 +241,16 @@ def _shifted(lanes: Lanes, rare: frozenset[int], shift: int) -> Lanes:
     return tuple(each + shift if each in rare else each for each in lanes)
 
 
-def _weights(
-    shape: Shape, order: Order, partition: int, last: dict[int, Lanes]
-) -> Iterator[tuple[int, int, int]]:
-    """Of a message: each lane, how many sub-messages it gets, and how many may be folded.
-
-    ``last`` is by lane who came last, where a lane is not that of a sub-key.
-    """
+def _lane_numbers(shape: Shape, order: Order, partition: int) -> Iterator[int]:
+    """The lane of each sub-message of a message; several of one with several sub-keys."""
     if order is not Order.SUB_KEY:
-        number = shape.key if order is Order.KEY else partition
-        folds = 0
-        if shape.folds:  # only neighbours are, and here others may stand between them
-            before = (last.get(number), *shape.lanes)
-            folds = sum(
-                shape.folds >> index & (lanes == before[index])
-                for index, lanes in enumerate(shape.lanes)
-            )
-        last[number] = shape.lanes[-1] if shape.lanes else last.get(number)
-        yield number, len(shape.lanes), folds
+        yield from repeat(shape.key if order is Order.KEY else partition, len(shape.lanes))
         return
-    for index, lanes in enumerate(shape.lanes):
+    for lanes in shape.lanes:
         if type(lanes) is int:
-            yield lanes, 1, shape.folds >> index & 1
+            yield lanes
         elif lanes is not None:
-            for each in cast(tuple[int, ...], lanes):
-                yield each, 1, 0
+            yield from cast(tuple[int, ...], lanes)
 
 
 def _shared_out(shares: Sequence[float], total: int) -> list[int]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 
 from drainer.core.order import Order
@@ -105,34 +103,6 @@ def show_canary(terminal: Terminal, summary: Summary) -> None:
     )
     terminal.items(Line(text, mark=OK), *account(summary.messages, summary.sub_messages).items)
     terminal.say("")
-
-
-def show_typical(
-    terminal: Terminal,
-    measured: Measured,
-    typical: Sequence[tuple[float, Forecast]],
-    deadline: datetime | None,
-) -> None:
-    """How long it would take with some latencies, and how to find out for the handler's own."""
-    if (left_out := _skipped(measured)) is not None:
-        terminal.items(left_out)
-    concurrency = figures.count(typical[0][1].concurrency)
-    rows = tuple(
-        (
-            figures.duration(latency_s),
-            figures.duration(found.seconds),
-            Cell(found.bound, Tone.QUIET),
-        )
-        for latency_s, found in typical
-    )
-    terminal.items(
-        Line(f"How long it takes, {concurrency} at once", Tone.STRONG),
-        Table(("a sub-message", "the drain", Column("")), rows),
-    )
-    what = "whether the deadline is met" if deadline is not None else "how long it will take"
-    terminal.hint(
-        f"to know {what}, say how long the handler takes: --latency 10ms or --latency-from PLAN"
-    )
 
 
 def show_way_on(terminal: Terminal, plan: Path) -> None:
