@@ -369,8 +369,8 @@ folded-one-is-forgotten (bundles): core/test_bundles.py
 +                finish(follower)
 drainer/insight/sketch.py
 clusters-are-lost-in-a-merge (survey): core/test_survey.py
--        self.counts += other.counts
-+        self.counts = other.counts
+-        self.sums += other.sums
++        self.sums = other.sums
 a-sample-is-as-sure-as-the-whole (survey): core/test_survey.py
 -    variance = (1 - fraction) * count / (count - 1) * spread / whole**2
 +    variance = (1 - fraction) / count / (count - 1) * spread / whole**2

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from math import ceil
+from dataclasses import asdict, dataclass
 
 from drainer.errors import UsageError
 from drainer.insight.inspection import Bin, Inspection, PartitionInspection, ReadExtent
@@ -18,24 +17,17 @@ from drainer.kafka.backlog import (
     parse_from,
     parse_until,
 )
-from drainer.kafka.cluster import Cluster, Replicas, TopicInfo, limit
+from drainer.kafka.cluster import Cluster, Replicas
 from drainer.kafka.sample import sample_backlog
 from drainer.kafka.spans import Span, read_spans
 from drainer.loader import LoadedHandler
 from drainer.policy.rules.settings import RuleSettings
 
 SAMPLE_MESSAGES, SAMPLE_MOST = 20_000, 500_000  # a sample lies in memory, half a KiB a message
-AGE_BINS = 12  # at most
-_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
-STEPS_S = (
-    *(1, 2, 5, 10, 15, 30),
-    *(_MINUTE * n for n in (1, 2, 5, 10, 15, 30)),
-    *(_HOUR * n for n in (1, 2, 3, 6, 12)),
-    *(_DAY * n for n in (1, 2, 7, 14, 30)),
-)
+AGE_BINS = 10
 
 Progress = Callable[[int, int], None]  # (offsets that are behind it, offsets in all)
-SurveyAll = Callable[[Backlog, Progress], Survey]
+SurveyAll = Callable[[Backlog], Survey]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +73,7 @@ def inspect(
     led = [number for number in asked if topic.leaders.get(number) != ""] or asked
     from_, until = parse_from(look.from_), parse_until(look.until)
     backlog = freeze(cluster, look.topic, look.group, led, from_, until, to_look=True)
-    config = cluster.topic_config(look.topic)
-    ahead = outlook(cluster, backlog, config)
+    ahead = outlook(cluster, backlog, cluster.topic_config(look.topic))
     taken_ms = ahead.taken_ms
     dated = [head.timestamp for head in ahead.heads.values() if head.timestamp is not None]
     oldest_ms = min(dated, default=None)
@@ -90,10 +81,11 @@ def inspect(
     fraction = survey.offsets / backlog.offsets if backlog.offsets else 1.0
 
     def of(number: int) -> PartitionInspection:
-        part = backlog.partitions.get(number)
-        if part is None:
-            return _offline(topic, number)
-        return _inspected(topic, part, survey, ahead)
+        nothing = PartitionBacklog(number, 0, 0, None, 0, 0, None)
+        part = backlog.partitions.get(number, nothing)
+        return _inspected(
+            part, topic.leaders.get(number, ""), topic.replicas[number], survey, ahead
+        )
 
     return Inspection(
         topic=look.topic,
@@ -106,7 +98,6 @@ def inspect(
         partitions=tuple(of(number) for number in sorted(set(asked))),
         ages=() if oldest_ms is None else _ages(cluster, backlog, oldest_ms, taken_ms),
         retention=ahead.retention,
-        min_in_sync=limit(config.get("min.insync.replicas")),
         reading=reading,
         contents=survey.contents(fraction),
         skew=survey.skew(fraction),
@@ -124,10 +115,10 @@ def _read(
     progress: Progress,
     survey_all: SurveyAll | None,
 ) -> tuple[Survey, ReadExtent]:
-    full = look.messages is None
+    full, begun_s = look.messages is None, time.monotonic()
     survey = Survey(look.handler, look.rules)
     if survey_all is not None:
-        survey = survey_all(backlog, progress)
+        survey = survey_all(backlog)
     elif look.messages is None:
         _read_all(cluster, backlog, survey, progress)
     else:
@@ -135,17 +126,8 @@ def _read(
         for window in sample.windows:
             survey.take(window.partition, window.messages, window.end - window.start)
             survey.end_window()
-        survey.read_s, full = sample.read_s, sample.whole
-    return survey, ReadExtent(
-        full=full,
-        offsets=survey.offsets,
-        windows=survey.windows,
-        seed=look.seed,
-        read_s=survey.read_s,
-        bytes=survey.bytes,
-        split_s=survey.split_s,
-        tasks=survey.tasks,
-    )
+        survey.read_s, full = time.monotonic() - begun_s, sample.whole
+    return survey, ReadExtent(full, survey.offsets, survey.read_s, survey.tasks)
 
 
 def _read_all(cluster: Cluster, backlog: Backlog, survey: Survey, progress: Progress) -> None:
@@ -158,30 +140,20 @@ def _read_all(cluster: Cluster, backlog: Backlog, survey: Survey, progress: Prog
         reached[number] = batch.reached
         progress(survey.offsets, backlog.offsets)
     survey.end_window()
-    survey.read_s = time.monotonic() - begun_s - survey.split_s
-
-
-def _offline(topic: TopicInfo, number: int) -> PartitionInspection:
-    return PartitionInspection(number, "", topic.replicas.get(number, Replicas((), ())))
+    survey.read_s = time.monotonic() - begun_s
 
 
 def _inspected(
-    topic: TopicInfo, part: PartitionBacklog, survey: Survey, ahead: Outlook
+    part: PartitionBacklog, leader: str, replicas: Replicas, survey: Survey, ahead: Outlook
 ) -> PartitionInspection:
     number = part.partition
     bytes_of_offset = survey.density(number) * survey.mean_bytes(number)
     return PartitionInspection(
-        partition=number,
-        leader=topic.leaders.get(number, ""),
-        replicas=topic.replicas.get(number, Replicas((), ())),
-        start=part.start,
-        end=part.end,
-        committed=part.committed,
-        log_start=part.log_start,
-        log_end=part.log_end,
+        **asdict(part),
+        leader=leader,
+        replicas=replicas,
         messages=round(part.offsets * survey.density(number)),
         bytes=round(part.offsets * bytes_of_offset),
-        lost=0 if part.committed is None else max(0, part.log_start - part.committed),
         age_s=ahead.age_s(number),
         arrivals_per_s=ahead.arrivals_per_s(part),
         expiry=ahead.expiry(part, bytes_of_offset),
@@ -194,14 +166,12 @@ def _ages(cluster: Cluster, backlog: Backlog, oldest_ms: int, now_ms: int) -> tu
     Kafka tells the first offset that is no older than a time. It is exact where timestamps rise
     with the offsets; where they don't, an offset counts as old as what stands before it.
     """
-    if not backlog.offsets:
+    step_s = (now_ms - oldest_ms) / 1000 / AGE_BINS
+    if not backlog.offsets or step_s <= 0:
         return ()
-    span_s = max(0, now_ms - oldest_ms) / 1000
-    step_s = step_for(span_s)
-    count = max(1, ceil(span_s / step_s))
     shares = [0.0]
-    for part in range(1, count):
-        at_ms = now_ms - part * step_s * 1000
+    for part in range(1, AGE_BINS):
+        at_ms = round(now_ms - part * step_s * 1000)
         found = cluster.offset_at(backlog.topic, dict.fromkeys(backlog.partitions, at_ms))
         younger = 0
         for number, bounds in backlog.partitions.items():
@@ -211,13 +181,5 @@ def _ages(cluster: Cluster, backlog: Backlog, oldest_ms: int, now_ms: int) -> tu
     shares.append(1.0)
     return tuple(
         Bin(part * step_s, (part + 1) * step_s, shares[part + 1] - shares[part])
-        for part in range(count)
+        for part in range(AGE_BINS)
     )
-
-
-def step_for(span_s: float) -> int:
-    """The width of bins that a person likes to read, so that no more than ``AGE_BINS`` hold it."""
-    for step in STEPS_S:
-        if step * AGE_BINS >= span_s:
-            return step
-    return ceil(span_s / AGE_BINS / STEPS_S[-1]) * STEPS_S[-1]

@@ -11,8 +11,9 @@ from drainer.core.transaction import HeldBack
 from drainer.engine.status import RuleStatus
 from drainer.errors import EXIT_DONE
 from drainer.insight.retention import ARRIVALS_S, Expiry, Retention, earliest
-from drainer.insight.sketch import Mean, Share
+from drainer.insight.sketch import Share
 from drainer.insight.survey import Contents, Skew, SplitFailures
+from drainer.kafka.backlog import PartitionBacklog
 from drainer.kafka.cluster import GroupInfo, Replicas
 
 HOT_SHARE = 0.01  # of a sub-key: with a concurrency of 100, from there on its lane is what binds
@@ -21,9 +22,8 @@ HOT_MESSAGES = 20  # read of it, or it may be chance
 
 # What --json has of an inspection beside its fields.
 _FIGURES = (
-    *("offsets", "messages", "bytes", "bytes_error", "sub_messages", "lost", "hot", "age_s"),
-    *("arrivals_per_s", "arrivals_s", "expiry", "retention_s"),
-    *("offline", "under_min_in_sync", "under_replicated"),
+    *("offsets", "messages", "bytes", "sub_messages", "lost", "hot", "age_s", "arrivals_per_s"),
+    *("expiry", "retention_s", "offline", "under_replicated"),
 )
 
 
@@ -37,48 +37,36 @@ class Bin:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionInspection:
-    """One partition's share of the backlog. What the leader would tell is None without a leader.
+class PartitionInspection(PartitionBacklog):
+    """One partition's share of the backlog; empty without a leader.
 
     Attributes:
-        partition: its number.
         leader: ``host:port``; empty when it has none.
         replicas: who has it.
-        start, end: the backlog, offsets ``[start, end)``.
-        committed: the group's committed offset; None when there is none.
-        log_start, log_end: what the log holds.
         messages: how many of the offsets are messages.
         bytes: keys and values of those.
-        lost: offsets that were deleted before the group handled them.
         age_s: how old the oldest unprocessed message is; None when it has no timestamp.
         arrivals_per_s: offsets added a second, over the last ``ARRIVALS_S`` seconds.
         expiry: when retention may delete the head at the earliest; None when it won't, or that
             can't be told.
     """
 
-    partition: int
     leader: str
     replicas: Replicas
-    start: int = 0
-    end: int = 0
-    committed: int | None = None
-    log_start: int = 0
-    log_end: int = 0
     messages: int = 0
     bytes: int = 0
-    lost: int = 0
     age_s: float | None = None
     arrivals_per_s: float = 0.0
     expiry: Expiry | None = None
 
     @property
-    def offline(self) -> bool:
-        return not self.leader
+    def lost(self) -> int:
+        """How many offsets were deleted before the group handled them."""
+        return 0 if self.committed is None else max(0, self.log_start - self.committed)
 
     @property
-    def offsets(self) -> int:
-        """How many offsets the backlog spans."""
-        return self.end - self.start
+    def offline(self) -> bool:
+        return not self.leader
 
     @property
     def under_replicated(self) -> bool:
@@ -92,21 +80,13 @@ class ReadExtent:
     Attributes:
         full: whether that is all of it.
         offsets: how many offsets that spans.
-        windows: in how many places.
-        seed: what the places were drawn by.
-        read_s: how long reading took, without splitting; on Spark, with it.
-        bytes: keys and values.
-        split_s: how long ``split`` took for all of the messages; on Spark, of all tasks together.
+        read_s: how long reading and splitting took.
         tasks: how many read it on Spark; None for this process.
     """
 
     full: bool
     offsets: int
-    windows: int
-    seed: int
     read_s: float
-    bytes: int
-    split_s: float
     tasks: int | None = None
 
 
@@ -124,7 +104,6 @@ class Inspection:
         ages: the share of the backlog's offsets by age in seconds, the youngest first; none when
             no head has a timestamp.
         retention: what the topic does with old records.
-        min_in_sync: min.insync.replicas; None when the user may not see it.
         reading: what was read to know what follows.
         contents: of the messages that were read.
         skew: with a handler, how the work is spread.
@@ -144,7 +123,6 @@ class Inspection:
     partitions: Sequence[PartitionInspection]
     ages: Sequence[Bin]
     retention: Retention
-    min_in_sync: int | None
     reading: ReadExtent
     contents: Contents
     skew: Skew | None
@@ -169,21 +147,9 @@ class Inspection:
         return sum(part.bytes for part in self.partitions)
 
     @property
-    def bytes_error(self) -> float | None:
-        """How far ``bytes`` may be off (95%); None when that is not known."""
-        error = self.contents.sizes.mean.error
-        return None if error is None else error * self.messages
-
-    @property
-    def sub_messages(self) -> Mean | None:
-        """How many sub-messages the backlog has, and how far that may be off; None without skew."""
-        if self.skew is None:
-            return None
-        mean = self.skew.fan_out.mean
-        return Mean(
-            mean.value * self.messages,
-            None if mean.error is None else mean.error * self.messages,
-        )
+    def sub_messages(self) -> int | None:
+        """How many sub-messages the backlog has, likewise; None without skew."""
+        return None if self.skew is None else round(self.skew.fan_out.mean * self.messages)
 
     @property
     def lost(self) -> int:
@@ -198,11 +164,6 @@ class Inspection:
     @property
     def arrivals_per_s(self) -> float:
         return sum(part.arrivals_per_s for part in self.partitions)
-
-    @property
-    def arrivals_s(self) -> float | None:
-        """How long the backlog took to arrive, at that rate."""
-        return self.offsets / self.arrivals_per_s if self.arrivals_per_s else None
 
     @property
     def expiry(self) -> Expiry | None:
@@ -220,24 +181,9 @@ class Inspection:
         return [part.partition for part in self.partitions if part.offline]
 
     @property
-    def under_min_in_sync(self) -> list[int]:
-        """Partitions that take no writes with acks=all."""
-        least = self.min_in_sync or 0
-        return [
-            part.partition
-            for part in self.partitions
-            if not part.offline and len(part.replicas.in_sync) < least
-        ]
-
-    @property
     def under_replicated(self) -> list[int]:
-        """Partitions that are, and still take writes."""
-        worse = {*self.offline, *self.under_min_in_sync}
-        return [
-            part.partition
-            for part in self.partitions
-            if part.under_replicated and part.partition not in worse
-        ]
+        """Partitions that have a leader, and replicas that don't keep up with it."""
+        return [p.partition for p in self.partitions if p.under_replicated and not p.offline]
 
     @property
     def hot(self) -> Share | None:

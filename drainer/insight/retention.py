@@ -111,7 +111,7 @@ class Outlook:
 
     def arrivals_per_s(self, part: PartitionBacklog) -> float:
         """Offsets added a second, lately."""
-        before = self.before[part.partition]
+        before = self.before.get(part.partition)
         return 0.0 if before is None else max(0, part.log_end - before) / ARRIVALS_S
 
     def age_s(self, partition: int) -> float | None:

@@ -12,18 +12,16 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
-from math import inf, sqrt
+from math import sqrt
 from typing import Any
 
 TALLIED = 50_000  # different things between two visits to the sketches
 CAPACITY_LOG2 = 15  # of the frequent items: it is off by 0.01% of the total at most
 REMEMBERED = 200  # of each cluster, to compare clusters by
 DISTINCT_LOG2 = 14  # of HyperLogLog: 0.8% standard error
-QUANTILES_K = 2000  # of KLL: 0.2% off in rank, and exact for fewer
-BUFFERED = 10_000  # numbers that go to KLL at once
+DIGITS = 2  # that count of a number: it is off by 5% at most, and 90 stand for a tenfold
 TWO_SIGMA = 2
-
-Z_95 = 1.959964
+LEAST_CLUSTERS, STUDENT_T = 10, 2.262  # 97.5% of Student's t for so many: of more it is less
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +52,13 @@ class Distinct:
 
 
 @dataclass(frozen=True, slots=True)
-class Mean:
-    """A mean, and how far it may be off (95%); None when that is not known."""
-
-    value: float
-    error: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Spread:
-    """How large numbers are: their mean, the middle one, one in a hundred, the largest."""
+    """How large numbers are: their mean, the middle one, one in a hundred, the largest.
 
-    mean: Mean
+    The middle one and one in a hundred are rounded to two digits.
+    """
+
+    mean: float
     p50: int
     p99: int
     max: int
@@ -77,7 +70,7 @@ def ratio(
     """The ratio of two sums over clusters, and how far it may be off (95%).
 
     ``fraction`` is how much of the population the clusters are: nothing is off when it is 1. The
-    error is None for a single cluster, which there is nothing to compare with.
+    error is None for fewer than ``LEAST_CLUSTERS``, which say little of how they differ.
     """
     whole = sum(wholes)
     if not whole:
@@ -86,26 +79,11 @@ def ratio(
     if fraction >= 1:
         return found, 0.0
     count = sum(1 for w in wholes if w)
-    if count < 2:
+    if count < LEAST_CLUSTERS:
         return found, None
     spread = sum((p - found * w) ** 2 for p, w in zip(parts, wholes, strict=True))
     variance = (1 - fraction) * count / (count - 1) * spread / whole**2
-    return found, student_t(count - 1) * sqrt(variance)
-
-
-def student_t(freedom: int) -> float:
-    """The 97.5% point of Student's t; to 1% from 3 degrees of freedom on (Cornish-Fisher)."""
-    if freedom < 1:
-        return inf
-    if freedom < 3:
-        return (12.706, 4.303)[freedom - 1]
-    z, n = Z_95, freedom
-    return (
-        z
-        + (z**3 + z) / (4 * n)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3)
-    )
+    return found, STUDENT_T * sqrt(variance)
 
 
 def encodable(text: str) -> str:
@@ -128,8 +106,7 @@ class Heavy:
         self._distinct = datasketches.hll_sketch(DISTINCT_LOG2, datasketches.HLL_8)
         self._tally: Counter[Hashable] = Counter()
         self._cluster: Counter[str] = Counter()
-        self._clusters: list[tuple[dict[str, int], int]] = []  # counts, and the most left out
-        self._left_out = 0
+        self._clusters: list[dict[str, int]] = []
 
     def add(self, things: Iterable[Hashable]) -> None:
         """Raises TypeError when one of them is not hashable; some are counted then."""
@@ -140,8 +117,8 @@ class Heavy:
     def end_cluster(self) -> None:
         """What comes from now on is of another one."""
         self._settle()
-        self._clusters.append((dict(self._cluster), self._left_out))
-        self._cluster, self._left_out = Counter(), 0
+        self._clusters.append(dict(self._cluster.most_common(REMEMBERED)))
+        self._cluster.clear()
 
     def merge(self, other: Heavy) -> None:
         """What the other counted is counted here from now on; both have ended their clusters."""
@@ -191,11 +168,8 @@ class Heavy:
         shares = []
         ranked = nsmallest(count, found, key=lambda item: (-item[2], item[0]))
         for name, _, low, high in ranked:
-            parts = [counts.get(name, 0) for counts, _ in self._clusters]
-            unseen = sum(left for counts, left in self._clusters if name not in counts)
+            parts = [counts.get(name, 0) for counts in self._clusters]
             _, error = ratio(parts, wholes, fraction)
-            if fraction >= 1:
-                unseen = 0
             error = 1.0 if error is None else error
             shares.append(
                 Share(
@@ -203,7 +177,7 @@ class Heavy:
                     low,
                     low / whole,
                     max(0.0, low / whole - error),
-                    min(1.0, (high + unseen) / whole + error),
+                    min(1.0, high / whole + error),
                 )
             )
         return tuple(shares)
@@ -217,33 +191,29 @@ class Heavy:
             see(name or "\0")  # the sketch passes over an empty text
             cluster[name] += count
         self._tally.clear()
-        if len(cluster) > REMEMBERED:
-            ranked = cluster.most_common(REMEMBERED + 1)
-            self._left_out = max(self._left_out, ranked[-1][1])
-            self._cluster = Counter(dict(ranked[:REMEMBERED]))
+        if len(cluster) > TALLIED:
+            self._cluster = Counter(dict(cluster.most_common(REMEMBERED)))
 
 
 class Amounts:
-    """Numbers that come in clusters: their mean, and how they are spread. It can be pickled.
+    """Numbers that come in clusters: how they are spread.
 
     ``counts`` and ``sums`` are by cluster, once it has ended.
     """
 
     def __init__(self) -> None:
-        import datasketches  # noqa: PLC0415
-
-        self._sketch = datasketches.kll_doubles_sketch(QUANTILES_K)
-        self._buffer: list[float] = []
+        self._rounded = Counter[int]()
+        self._max = 0
         self.count = self.total = 0
         self.counts: list[int] = []
         self.sums: list[int] = []
 
     def add(self, numbers: Sequence[int]) -> None:
+        """Numbers of no less than 0."""
         self.count += len(numbers)
         self.total += sum(numbers)
-        self._buffer += numbers
-        if len(self._buffer) >= BUFFERED:
-            self._settle()
+        self._max = max(self._max, *numbers, 0)
+        self._rounded.update(round(number, DIGITS - len(str(number))) for number in numbers)
 
     def end_cluster(self) -> None:
         """What comes from now on is of another one."""
@@ -252,36 +222,23 @@ class Amounts:
 
     def merge(self, other: Amounts) -> None:
         """The numbers of the other are among these from now on; both have ended their clusters."""
-        self._settle()
-        other._settle()
-        self._sketch.merge(other._sketch)
+        self._rounded += other._rounded
+        self._max = max(self._max, other._max)
         self.count += other.count
         self.total += other.total
         self.counts += other.counts
         self.sums += other.sums
 
-    def spread(self, fraction: float) -> Spread:
-        """All zeros without a number. ``fraction`` is how much was read."""
-        self._settle()
-        mean, sketch = Mean(*ratio(self.sums, self.counts, fraction)), self._sketch
-        if sketch.is_empty():
-            return Spread(mean, 0, 0, 0)
-        p50, p99 = (round(sketch.get_quantile(rank)) for rank in (0.5, 0.99))
-        return Spread(mean, p50, p99, round(sketch.get_max_value()))
+    @property
+    def spread(self) -> Spread:
+        """All zeros without a number."""
+        mean = self.total / max(1, self.count)
+        return Spread(mean, self._quantile(0.5), self._quantile(0.99), self._max)
 
-    def __getstate__(self) -> dict[str, Any]:
-        self._settle()
-        return {**self.__dict__, "_sketch": bytes(self._sketch.serialize())}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        import datasketches  # noqa: PLC0415
-
-        self.__dict__.update(state)
-        self._sketch = datasketches.kll_doubles_sketch.deserialize(state["_sketch"])
-
-    def _settle(self) -> None:
-        if self._buffer:
-            import numpy  # noqa: PLC0415
-
-            self._sketch.update(numpy.array(self._buffer, dtype=float))
-            self._buffer.clear()
+    def _quantile(self, rank: float) -> int:
+        behind = 0
+        for number in sorted(self._rounded):
+            behind += self._rounded[number]
+            if behind >= rank * self.count:
+                return min(number, self._max)
+        return 0

@@ -6,7 +6,6 @@ from other processes, make one. Its memory is bounded, whatever there is to be c
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -16,14 +15,14 @@ from zlib import crc32
 
 from drainer.core.identity import identify
 from drainer.engine.status import RuleStatus
-from drainer.errors import Refused, SplitFailed
-from drainer.insight.kind import kinds_of
+from drainer.errors import SplitFailed
+from drainer.insight.kind import kind_of
 from drainer.insight.sketch import Amounts, Distinct, Heavy, Share, Spread
 from drainer.insight.splitting import split_one
 from drainer.loader import LoadedHandler
 from drainer.mask import mask_text
 from drainer.message import Barrier, Message, SubMessage
-from drainer.policy.rules.rule_filter import TOO_MANY_KEYS, RuleFilter
+from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.settings import RuleSettings
 
 SHOWN = 10
@@ -100,10 +99,8 @@ class Survey:
     pickled: then it takes no more messages.
 
     Attributes:
-        windows: in how many places was read.
         tasks: how many read it on Spark; None for this process.
-        read_s: how long reading took, as whoever read it says.
-        split_s: how long splitting took, added up over all that did it.
+        read_s: how long reading and splitting took, as whoever did it says.
     """
 
     def __init__(self, handler: LoadedHandler | None, rules: RuleSettings = NO_RULES) -> None:
@@ -118,25 +115,16 @@ class Survey:
         self._sizes, self._fan_outs = Amounts(), Amounts()
         self._keys, self._sub_keys = Heavy(message_key_text), Heavy(sub_key_text)
         self._kinds, self._rules = Heavy(str), Heavy(str)
-        self.windows = 0
         self.tasks: int | None = None
-        self.read_s = self.split_s = 0.0
+        self.read_s = 0.0
 
     @property
     def offsets(self) -> int:
         """How many offsets were read."""
         return self._offsets.total()
 
-    @property
-    def bytes(self) -> int:
-        """Keys and values of what was taken."""
-        return self._bytes.total()
-
     def take(self, partition: int, messages: Sequence[Message], offsets: int) -> None:
-        """Messages of a partition, which are all that these many offsets hold.
-
-        Raises Refused when there are too many sub-keys for a limit to count.
-        """
+        """Messages of a partition, which are all that these many offsets hold."""
         sizes = [message.size for message in messages]
         self._offsets[partition] += offsets
         self._messages[partition] += len(messages)
@@ -145,7 +133,6 @@ class Survey:
         self._keys.add([message.key for message in messages])
         self._counts["tombstones"] += sum(message.value is None for message in messages)
         if self._splits:
-            begun_s = time.perf_counter()
             for message in messages:
                 try:
                     self._take_apart(message)
@@ -153,11 +140,9 @@ class Survey:
                     self._counts["failed"] += 1
                     place = (message.partition, message.offset)
                     self._first = self._first or (place, str(error), error.hint)
-            self.split_s += time.perf_counter() - begun_s
 
     def end_window(self) -> None:
         """What comes from now on lies somewhere else."""
-        self.windows += 1
         for part in self._parts():
             part.end_cluster()
 
@@ -170,8 +155,6 @@ class Survey:
         self._splits = self._splits or other._splits
         self._why = {**other._why, **self._why}
         self._first = min(filter(None, (self._first, other._first)), default=None)
-        self.windows += other.windows
-        self.split_s += other.split_s
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_split": None, "_rule_filter": None}
@@ -188,9 +171,9 @@ class Survey:
         """Of all that was taken, when that is such a part of the backlog (0 to 1)."""
         return Contents(
             messages=self._messages.total(),
-            bytes=self.bytes,
+            bytes=self._bytes.total(),
             tombstones=self._counts["tombstones"],
-            sizes=self._sizes.spread(fraction),
+            sizes=self._sizes.spread,
             message_keys=self._keys.distinct,
             hottest_keys=_masked(self._keys.most(SHOWN, self._sizes.counts, fraction)),
         )
@@ -206,7 +189,7 @@ class Survey:
             sub_messages=fan_outs.total,
             barriers=self._counts["barriers"],
             empty=self._counts["empty"],
-            fan_out=fan_outs.spread(fraction),
+            fan_out=fan_outs.spread,
             sub_keys=self._sub_keys.distinct,
             hottest=_masked(self._sub_keys.most(SHOWN, subs, fraction)),
             kinds=self._kinds.most(SHOWN, subs, fraction),
@@ -244,11 +227,9 @@ class Survey:
         self._fan_outs.add([len(subs)])
         self._counts["empty"] += not subs
         self._sub_keys.add(keys)
-        self._kinds.add(kinds_of(message, subs))
+        self._kinds.add(map(kind_of, subs))
         if self._asks:
             self._rules.add(filter(None, map(self._rule_filter.skips, subs)))
-            if self._rule_filter.full:
-                raise Refused(TOO_MANY_KEYS, hint="Leave it out: a drain with it would halt.")
 
 
 def message_key_text(key: bytes | None) -> str:

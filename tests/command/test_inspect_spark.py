@@ -45,7 +45,6 @@ def test_ctrl_c_ends_it_at_once(command: Command, make_topic: MakeTopic, tmp_pat
 @pytest.mark.parametrize(
     ("words", "error", "hint"),
     [
-        (["--full", "--engine", "spark", "--limit-per-key", "3"], "a limit leaves out", "process"),
         (["--full", "--engine", "spark", "--master", "lokal"], "is no master of Spark's", "local"),
         (["--full", "--engine", "spark", "--tasks", "0"], "--tasks 0 is no number from", "tasks"),
         (

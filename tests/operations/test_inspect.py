@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from drainer.handler import Handler
-from drainer.insight.inspect import InspectRequest, inspect, step_for
+from drainer.insight.inspect import InspectRequest, inspect
 from drainer.insight.view.inspect import hot_row, warnings
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.loader import LoadedHandler, as_handler
@@ -95,17 +95,14 @@ def test_a_sample_is_told_with_bounds_that_hold(
     )
 
     assert not found.reading.full
-    assert (found.reading.windows, found.contents.messages) == (10, 400)
+    assert found.contents.messages == 400
     assert found.messages == 4000
     assert found.skew is not None
     assert found.hot is not None
     assert found.hot.name == "'hot'"
     assert found.hot.low <= 0.25 <= found.hot.high
-    exact = sum(len(value) for value in values(4000)) + 4000 * len("customer")
-    assert found.bytes_error is not None
-    assert abs(found.bytes - exact) <= found.bytes_error < exact / 10
-    assert found.sub_messages is not None
-    assert found.sub_messages.value == 16_000
+    assert found.bytes == pytest.approx(sum(map(len, values(4000))) + 4000 * 8, rel=0.05)
+    assert found.sub_messages == 16_000
 
 
 def test_an_active_group_is_inspected_and_its_members_are_told(
@@ -138,15 +135,8 @@ def test_ages_leave_out_what_the_group_has_handled(
 
     found = inspect(cluster, InspectRequest(topic_name, "g"))
 
-    assert [(b.low / 3600, round(b.share * 40)) for b in found.ages if b.share] == [
-        (0.5, 10), (5.5, 30),
-    ]  # fmt: skip
-
-
-def test_bins_are_as_wide_as_a_person_likes_them() -> None:
-    assert [step_for(s) for s in (0, 12, 13, 3600, 86_400, 10**9)] == [
-        1, 1, 2, 300, 7200, 33 * 30 * 86_400,
-    ]  # fmt: skip
+    assert [round(b.share * 40) for b in found.ages] == [10, *[0] * 8, 30]
+    assert found.ages[-1].high == pytest.approx(5.5 * 3600, abs=60)
 
 
 def test_size_takes_the_head_when_enough_follows_it(
@@ -177,21 +167,6 @@ def test_records_that_retention_took_already_are_told_and_the_rest_is_inspected(
 
     assert (found.lost, found.messages) == (5, 3)
     assert warnings(found)[0].startswith("retention has deleted up to 5 records that group g")
-
-
-def test_too_few_replicas_in_sync_are_told(
-    cluster: Cluster, bootstrap: str, topic_name: str
-) -> None:
-    # One broker holds all: Kafka takes the topic, and no write to it.
-    Topic(bootstrap, topic_name, config={"min.insync.replicas": "2", "retention.ms": "-1"})
-
-    found = inspect(cluster, InspectRequest(topic_name, "g", from_="earliest"))
-
-    assert found.under_min_in_sync == [0]
-    assert warnings(found) == [
-        "partition 0: fewer replicas in sync than min.insync.replicas (2): no write with acks=all"
-        " is taken"
-    ]
 
 
 def test_a_partition_without_a_leader_is_told_and_the_others_are_inspected(

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from drainer.errors import Refused, UsageError
-from drainer.insight import on_spark
-from drainer.insight.inspect import InspectRequest, Progress, inspect
+from drainer.errors import Refused
+from drainer.insight.inspect import InspectRequest, inspect
 from drainer.insight.inspection import Inspection
-from drainer.insight.on_spark import Connection, survey_on_spark
+from drainer.insight.on_spark import survey_on_spark
 from drainer.insight.survey import NO_RULES, Survey
+from drainer.kafka.backlog import Backlog
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
-from drainer.loader import LoadedHandler, load_handler
+from drainer.loader import load_handler
 from drainer.policy.rules.settings import RuleSettings, SkipRule
 from drainer.sandbox import Broker
 from kafka.reader import numbered
@@ -86,24 +86,19 @@ class Looks:
         self._spark = spark
         self._cluster = cluster
         self._topic = topic
-        self.seen: list[tuple[int, int]] = []
 
     def on_spark(
         self,
         reference: str | None,
         tasks: int | None = None,
         rules: RuleSettings = NO_RULES,
-        connection: Connection | None = None,
     ) -> Inspection:
-        look = self._request(reference, rules)
-        connection = connection or Connection(self._cluster.settings.bootstrap_servers)
+        look, settings = self._request(reference, rules), self._cluster.settings
 
-        def survey(backlog: Any, progress: Progress) -> Survey:
-            return survey_on_spark(self._spark, backlog, connection, look, tasks, progress)
+        def survey(backlog: Backlog) -> Survey:
+            return survey_on_spark(self._spark, backlog, settings, look, tasks)
 
-        return inspect(
-            self._cluster, look, lambda done, total: self.seen.append((done, total)), survey
-        )
+        return inspect(self._cluster, look, survey_all=survey)
 
     def in_process(self, reference: str | None, rules: RuleSettings = NO_RULES) -> Inspection:
         return inspect(self._cluster, self._request(reference, rules))
@@ -147,9 +142,7 @@ def test_what_tasks_find_is_what_one_process_finds(
     bootstrap: str,
     topic_name: str,
     reference: str,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(on_spark, "MERGED_BY", 2)
     topic = Topic(bootstrap, topic_name, partitions=3)  # of which the last one is empty
     odd = [json.dumps([{"odd": name} for name in ("bytes", "tuple", "surrogate", "long")])] * 20
     odd += ['["barrier"]', "[]", '[{"keys": ["a", "b"]}, {"doc": "a"}]', "no JSON", '["broken"]']
@@ -173,7 +166,6 @@ def test_what_tasks_find_is_what_one_process_finds(
     assert ours.failures is not None
     assert ours.failures.messages == 2
     assert ours.reading.tasks == 5
-    assert looks.seen[-1] == (ours.offsets, ours.offsets)
 
 
 def test_no_backlog_needs_no_task(looks: Looks, bootstrap: str, topic_name: str) -> None:
@@ -208,21 +200,13 @@ def test_what_a_task_raises_comes_out_as_it_is(
     handler = load_handler(str(file))
     file.write_text("raise OSError('not on this machine')\n")
 
-    def look(
-        connection: Connection,
-        handler: LoadedHandler | None = None,
-    ) -> None:
-        looked = InspectRequest(topic_name, "no-one", handler, from_="earliest", messages=None)
+    looked = InspectRequest(topic_name, "no-one", handler, from_="earliest", messages=None)
 
-        def survey(backlog: Any, progress: Progress) -> Survey:
-            return survey_on_spark(spark, backlog, connection, looked)
-
-        inspect(cluster, looked, survey_all=survey)
+    def survey(backlog: Backlog) -> Survey:
+        return survey_on_spark(spark, backlog, cluster.settings, looked)
 
     with pytest.raises(Refused, match="could not be imported: OSError: not on this machine"):
-        look(Connection(bootstrap), handler)
-    with pytest.raises(UsageError, match="no such file"):
-        look(Connection(None, "no.file"))
+        inspect(cluster, looked, survey_all=survey)
 
 
 def test_a_password_goes_to_the_tasks_and_is_not_shown(
@@ -234,13 +218,13 @@ def test_a_password_goes_to_the_tasks_and_is_not_shown(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
         f"sasl.username={USER}\nsasl.password=wrong-hush\n"
     )
-    where = broker.sasl_bootstrap_servers
-    connection = Connection(where, str(file), (f"sasl.password={PASSWORD}",))
-    with Cluster.connect(connection.settings(), 60) as cluster:
+    login = (f"sasl.password={PASSWORD}",)
+    settings = ClientSettings.load(broker.sasl_bootstrap_servers, file, login)
+    with Cluster.connect(settings, 60) as cluster:
         cluster.group("any")
-        found = Looks(spark, cluster, topic_name).on_spark(None, connection=connection)
+        found = Looks(spark, cluster, topic_name).on_spark(None)
 
     assert found.messages == 5
     logs = "".join(path.read_text() for path in events.rglob("*") if path.is_file())
     assert f"drainer inspect {topic_name}" in logs
-    assert "hush" not in logs + repr(connection)
+    assert "hush" not in logs

@@ -41,7 +41,7 @@ from drainer.view.report.file import ReportFile, write_page
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
 
-ASSUMED = "10ms"  # for a dry run that says no latency
+ASSUMED, ASSUMED_SOURCE = "10ms", "assumed"  # for a dry run that says no latency
 
 
 @command
@@ -118,7 +118,7 @@ def ask(said: HowLong, running: LocalSettings) -> Question:
     text, file = said.latency or ASSUMED, said.latency_from
     if file is not None:
         return Question(latency_from(file), str(file), True, running, said.deadline)
-    source = f"--latency {text}" if said.latency else "assumed"
+    source = f"--latency {text}" if said.latency else ASSUMED_SOURCE
     return Question(Distribution.parse(text), source, False, running, said.deadline)
 
 
@@ -165,7 +165,7 @@ def estimate_dry_run(
     backlog = remaining(cluster, prepared.plan)
     action = prepared.action
     try:
-        found = _estimated(terminal, cluster, backlog, request, ask(how_long, running))
+        found = _estimated(terminal, cluster, backlog, request, question)
     except Refused as error:
         terminal.present(preview_page(action))
         terminal.say("")
@@ -179,7 +179,7 @@ def estimate_dry_run(
     if action.engine.is_spark:
         terminal.warn("the times below are those of this process: for Spark there is no estimate")
     terminal.present(estimate_page(found, warned=True))
-    if not how_long.is_given:
+    if question.source == ASSUMED_SOURCE:
         terminal.hint(
             f"{ASSUMED} a call is assumed: say how long the handler takes, with --latency or"
             " --latency-from PLAN"

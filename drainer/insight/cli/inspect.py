@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
 from drainer.cli.connecting import Kafka, connect
 from drainer.cli.engines import Engines
 from drainer.cli.groups import command, only, option, options, without
-from drainer.cli.options import How, HowLong, Limits, Report, Rules, What
+from drainer.cli.options import Limits, Report, Rules, What
 from drainer.core.codec import builtins
 from drainer.engine.preview import EngineName
-from drainer.errors import UsageError
-from drainer.insight.cli.estimate import ask, estimate_seconds
 from drainer.insight.inspect import SAMPLE_MESSAGES, SAMPLE_MOST, InspectRequest, SurveyAll
 from drainer.insight.inspect import inspect as look_at
-from drainer.insight.view.inspect import (
-    inspection_page,
-    show_rules_asked,
-)
+from drainer.insight.view.inspect import inspection_page, show_rules_asked
 from drainer.loader import load_handler
-from drainer.operations.start import Request
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.spark.settings import EVERY_CORE, SparkLook, java_for_spark
 from drainer.view import figures
@@ -29,7 +24,7 @@ from drainer.view.preview import show_cap
 from drainer.view.report.file import write_page
 from drainer.view.terminal import Terminal
 
-READING_S = 5.0  # between two lines that say how far it is, where nothing is redrawn
+READING_S = 2.0  # between two lines that say how far it is, where nothing is redrawn
 
 
 @options("What to drain")
@@ -94,9 +89,7 @@ def inspect(
     what: Annotated[Looked, without("order")],
     kafka: Kafka,
     reading: Reading,
-    rules: Annotated[Rules, without("over_limit")],
-    how_long: Annotated[HowLong, without("deadline")],
-    how: Annotated[How, only("concurrency")],
+    rules: Annotated[Rules, without("limit_per_key", "over_limit")],
     readers: Annotated[Readers, only("engine", "master", "spark_conf", "tasks")],
     limits: Limits,
     report: Report,
@@ -106,8 +99,7 @@ def inspect(
 
     Reads only: nothing is handled or committed, and the group may be active. With a handler, whose
     split is called and nothing else, it tells how the work is spread over sub-keys, and names a hot
-    one; and what rules would leave out. With a latency, too, it warns when retention would delete
-    the head of the backlog before a drain ends.
+    one; and what rules would leave out.
 
     Examples:
 
@@ -117,16 +109,7 @@ def inspect(
     - `drainer inspect --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --skip "payload.kind == 'set_email'"`
     """  # noqa: E501 - an example has to be on one line to be copied
     spark = readers.look(full=reading.full)
-    asked = rules.over()
-    if asked.limit_per_key is not None and not reading.full:
-        raise UsageError(
-            "what a limit would leave out shows only when all is read", hint="add --full"
-        )
-    if asked.limit_per_key is not None and spark is not None:
-        raise UsageError(
-            "what a limit leaves out depends on the order, and tasks of Spark read side by side",
-            hint="Add --engine process.",
-        )
+    asked = replace(rules.over(), limit_per_key=None)  # which shows in an estimate
     RuleFilter(asked)  # a rule that can't be understood is refused before anything is read
     look = InspectRequest(
         topic=what.topic,
@@ -139,22 +122,14 @@ def inspect(
         seed=reading.seed,
         rules=asked,
     )
-    question = ask(how_long, how.settings())
-    if question.latency is not None and look.handler is None:
-        raise UsageError(
-            "how long a drain takes shows only in what the handler's split makes",
-            hint="name it with --handler; count has the default one, a sub-message a message",
-        )
     settings = kafka.settings()
     survey_all: SurveyAll | None = None
     if spark is not None:
         # PySpark is imported only where it is wanted: that takes its time.
-        from drainer.insight.on_spark import Connection, survey_in_session  # noqa: PLC0415
+        from drainer.insight.on_spark import survey_in_session  # noqa: PLC0415
 
-        file = None if kafka.client_config is None else str(kafka.client_config.absolute())
-        connection = Connection(kafka.bootstrap_server, file, kafka.client_properties)
         survey_all = partial(
-            survey_in_session, spark, connection, look, terminal.say, verbose=terminal.debug
+            survey_in_session, spark, settings, look, terminal.say, verbose=terminal.debug
         )
     with connect(settings) as cluster, RunningLine(terminal, READING_S) as line:
 
@@ -162,20 +137,7 @@ def inspect(
             line.draw(f"reading: {figures.count(read)} of {figures.counted(of, 'offset')}")
 
         found = look_at(cluster, look, show, survey_all)
-        seconds = None
-        if question.latency is not None and look.handler is not None and found.messages:
-            request = Request(
-                topic=what.topic,
-                group=what.group,
-                handler=look.handler,
-                partitions=what.partitions,
-                from_=what.from_,
-                until=what.until,
-                rules=asked,
-                limits=limits,
-            )
-            seconds = estimate_seconds(terminal, cluster, request, question)
-    page = inspection_page(found, seconds)
+    page = inspection_page(found)
     terminal.present(page)
     cap = None
     if limits is not None and found.messages and found.bytes:
@@ -185,5 +147,5 @@ def inspect(
         show_rules_asked(terminal, asked, found)
     if terminal.json:
         capped = {} if cap is None else {"cap": builtins(cap)}
-        terminal.data({**found.as_json(), "drain_seconds": seconds, **capped})
+        terminal.data({**found.as_json(), **capped})
     write_page(terminal, report, lambda _: page)

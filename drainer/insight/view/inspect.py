@@ -10,7 +10,7 @@ from drainer.insight.inspection import Inspection, PartitionInspection
 from drainer.insight.kind import UNKNOWN
 from drainer.insight.retention import ARRIVALS_S, Expiry
 from drainer.insight.sketch import Share
-from drainer.policy.rules.settings import LIMIT, RuleSettings
+from drainer.policy.rules.settings import RuleSettings
 from drainer.view import figures
 from drainer.view.page import (
     Cell,
@@ -33,8 +33,8 @@ NEAR_S = 24 * 3600  # where it is not known how long a drain takes
 LEAST_SHOWN = 0.0005  # of a share in the lists
 
 
-def inspection_page(found: Inspection, drained_in_s: float | None = None) -> Page:
-    """How bad a backlog is, why, and what is in it. ``drained_in_s`` is how long a drain takes."""
+def inspection_page(found: Inspection) -> Page:
+    """How bad a backlog is, why, and what is in it."""
     hot = hot_row(found)
     return Page(
         _headline(found),
@@ -47,7 +47,7 @@ def inspection_page(found: Inspection, drained_in_s: float | None = None) -> Pag
         ),
         subject=f"{found.topic}, for group {found.group.name}",
         details=() if hot is None else (Line(hot, Tone.WARN),),
-        warnings=tuple(warnings(found, drained_in_s)),
+        warnings=tuple(warnings(found)),
         hints=(found.failures.hint,) if found.failures and found.failures.hint else (),
         times=(datetime.fromtimestamp(found.taken_ms / 1000, UTC),),
         data=found.as_json(),
@@ -61,36 +61,27 @@ def show_rules_asked(terminal: Terminal, rules: RuleSettings, found: Inspection)
         return
     terminal.say("")
     shares = {share.name: share for share in skew.rules}
-    names = [rule.name for rule in rules.skip] + ([LIMIT] if rules.limit_per_key else [])
-    of = f"{_about(found)}{figures.about(subs.value)} sub-messages"
-    for name in names:
+    of = f"{_about(found)}{figures.about(subs)} sub-messages"
+    for name in [rule.name for rule in rules.skip]:
         share = shares.get(name)
         if share is None:
             read = "the backlog" if found.reading.full else "what was read"
             text, note = f"nothing of {read}", ""
         else:
-            text = f"{_about(found)}{figures.about(share.share * subs.value)} of {of}"
+            text = f"{_about(found)}{figures.about(share.share * subs)} of {of}"
             note = figures.share(share.share) + ("" if found.reading.full else f", {_off(share)}")
         terminal.items(Field("would skip", f"{text}, by {_short(name)}", note))
     terminal.items(*undecided_lines(found.rule_status))
 
 
-def warnings(found: Inspection, drained_in_s: float | None = None) -> list[str]:
-    """What can't wait, the most urgent first.
-
-    Retention is too near when it is sooner than the drain would end, where that is known.
-    """
+def warnings(found: Inspection) -> list[str]:
+    """What can't wait, the most urgent first."""
     said: list[str] = []
-    if (too_near := expiry_warning(found.expiry, drained_in_s)) is not None:
+    if (too_near := expiry_warning(found.expiry)) is not None:
         said.append(too_near)
     said += found.remarks
     if found.offline:
         said.append(f"{_list(found.offline)}: no leader, and so not counted here")
-    if found.under_min_in_sync:
-        said.append(
-            f"{_list(found.under_min_in_sync)}: fewer replicas in sync than min.insync.replicas"
-            f" ({found.min_in_sync}): no write with acks=all is taken"
-        )
     if found.under_replicated:
         said.append(f"{_list(found.under_replicated)}: under-replicated")
     if found.failures is not None:
@@ -99,7 +90,7 @@ def warnings(found: Inspection, drained_in_s: float | None = None) -> list[str]:
     return said
 
 
-def expiry_warning(expiry: Expiry | None, drained_in_s: float | None) -> str | None:
+def expiry_warning(expiry: Expiry | None, drained_in_s: float | None = None) -> str | None:
     """That the head of a backlog may go before it is drained; None when there is time.
 
     ``drained_in_s`` is how long a drain takes, when that is known.
@@ -120,7 +111,7 @@ def hot_row(found: Inspection) -> str | None:
         return None
     exact = found.reading.full and hot.low == hot.high
     share = figures.share(hot.share) + ("" if exact else f" ({_off(hot)})")
-    updates = figures.about(hot.share * subs.value)
+    updates = figures.about(hot.share * subs)
     return (
         f"one sub-key holds {share} of the work: {'' if exact else '~'}{updates} updates to"
         f" {_short(hot.name)}; so no concurrency drains more than {1 / hot.share:,.1f} times faster"
@@ -145,8 +136,12 @@ def fields(found: Inspection) -> list[tuple[str, str, str]]:
             f"{_about(found)}{figures.counted(found.messages, 'message')}",
             f"{figures.counted(found.offsets, 'offset')}" + _holes(found),
         ),
-        ("bytes", *_bytes(found)),
-        ("arrivals", *_arrivals(found)),
+        ("bytes", f"{_about(found)}{figures.size(found.bytes)}", "keys and values"),
+        (
+            "arrivals",
+            f"{figures.rate(found.arrivals_per_s)} offsets/s",
+            f"over the last {figures.duration(ARRIVALS_S)}",
+        ),
         ("retention", *_retention(found)),
         ("group", *_group(found)),
         ("replication", _replication(found), ""),
@@ -164,23 +159,6 @@ def _holes(found: Inspection) -> str:
     if found.messages == found.offsets:
         return ", no holes in the sample"
     return ", holes estimated from the sample"
-
-
-def _bytes(found: Inspection) -> tuple[str, str]:
-    text = f"{_about(found)}{figures.size(found.bytes)}"
-    if found.reading.full:
-        return text, "keys and values"
-    error = found.bytes_error
-    known = "" if error is None else f", ±{figures.size(round(error))}"
-    return text, f"keys and values, from sampled sizes{known}"
-
-
-def _arrivals(found: Inspection) -> tuple[str, str]:
-    lately = f"over the last {figures.duration(ARRIVALS_S)}"
-    text = f"{figures.rate(found.arrivals_per_s)} offsets/s {lately}"
-    if found.arrivals_s is None:
-        return text, ""
-    return text, f"at that rate the backlog is {figures.duration(found.arrivals_s)} of arrivals"
 
 
 def _retention(found: Inspection) -> tuple[str, str]:
@@ -214,7 +192,7 @@ def _group(found: Inspection) -> tuple[str, str]:
 
 
 def _replication(found: Inspection) -> str:
-    troubled = [*found.offline, *found.under_min_in_sync, *found.under_replicated]
+    troubled = [*found.offline, *found.under_replicated]
     if not troubled:
         return "all replicas in sync"
     return f"{figures.counted(len(troubled), 'partition')} in trouble"
@@ -226,14 +204,10 @@ def _reading(found: Inspection) -> tuple[str, str]:
     took = f"in {figures.duration(reading.read_s)}"
     if reading.tasks is not None:
         took += f" by {figures.counted(reading.tasks, 'task')} on Spark"
-    if found.skew is not None:
-        of = "" if reading.tasks is None else " of theirs"
-        took += f", split in {figures.duration(reading.split_s)}{of}"
     if reading.full:
         return f"all {read}" if found.offsets else "nothing", took if found.offsets else ""
     share = figures.share(reading.offsets / found.offsets)
-    windows = figures.counted(reading.windows, "window")
-    return f"{read} in {windows}, {share} of the backlog", f"{took}; --full reads it all"
+    return f"{read}, {share} of the backlog", f"{took}; --full reads it all"
 
 
 def _partitions(found: Inspection) -> Item:
@@ -284,15 +258,12 @@ def _made_of(found: Inspection) -> Iterator[Field]:
 
 def _skew_fields(found: Inspection) -> Iterator[Field]:
     skew, subs = found.skew, found.sub_messages
-    if skew is None or not skew.messages:
+    if skew is None or subs is None or not skew.messages:
         return
-    if subs is not None:
-        known = "" if not subs.error else f" ±{figures.about(subs.error)}"
-        count = figures.count(round(subs.value))
-        yield Field("sub-messages", f"{_about(found)}{count}{known}", "of the backlog")
-    fan_out, error = skew.fan_out, skew.fan_out.mean.error
-    mean = f"{fan_out.mean.value:,.1f}{f' ±{error:,.1f}' if error else ''} a message"
-    yield Field("fan-out", mean, f"p50 {fan_out.p50:,}, p99 {fan_out.p99:,}, max {fan_out.max:,}")
+    yield Field("sub-messages", f"{_about(found)}{figures.count(subs)}", "of the backlog")
+    fan_out = skew.fan_out
+    spread = f"p50 {fan_out.p50:,}, p99 {fan_out.p99:,}, max {fan_out.max:,}"
+    yield Field("fan-out", f"{fan_out.mean:,.1f} a message", spread)
     if skew.empty:
         yield Field("empty", f"{figures.counted(skew.empty, 'message')} split into nothing")
     if skew.barriers:
@@ -303,13 +274,10 @@ def _skew_fields(found: Inspection) -> Iterator[Field]:
     more = "" if found.reading.full else "; the backlog may have more"
     about = "~" if differ else ""
     yield Field("sub-keys", f"{about}{keys.estimate:,}", f"{where}{differ}{more}")
-    if found.reading.split_s:
-        each_us = found.reading.split_s / skew.messages * 1e6
-        yield Field("split takes", f"{each_us:,.0f} µs a message", "with the counting")
 
 
 def _ages(found: Inspection) -> Table | None:
-    if len(found.ages) < 2:
+    if not found.ages:
         return None
     edge = figures.duration
     rows = [
