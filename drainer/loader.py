@@ -229,6 +229,23 @@ def split_failed(message: Message, error: BaseException) -> SplitFailed:
     )
 
 
+def split_up(
+    split: Callable[[Message], Iterable[SubMessage]] | None, message: Message
+) -> list[SubMessage]:
+    """What a message splits into outside of a drain; None is the default split.
+
+    Raises SplitFailed, also for a ``split`` that calls ``sys.exit()``.
+    """
+    if split is None:
+        return [SubMessage(message.key, message.value)]
+    try:
+        return list(split(message))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise split_failed(message, error) from error
+
+
 async def _call(in_thread: BlockingCall, target: Any, name: str, *args: Any) -> None:
     method = getattr(target, name, None)
     if method is None:

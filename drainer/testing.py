@@ -13,7 +13,6 @@ from drainer.certify.certify import (
     check_together,
 )
 from drainer.certify.finding import Finding, HandlerDoubt, LawBroken, Level
-from drainer.certify.split import Figures
 from drainer.certify.subject import message, messages
 from drainer.certify.trial import Effort
 from drainer.wings import Extra, insist_on
@@ -21,7 +20,6 @@ from drainer.wings import Extra, insist_on
 __all__ = [
     "Certificate",
     "Effort",
-    "Figures",
     "Finding",
     "HandlerDoubt",
     "LawBroken",

@@ -10,19 +10,19 @@ import pickle
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from drainer.certify.form import form_of
-from drainer.certify.subject import Subject, again, run, splitter
+from drainer.certify.subject import Subject, again, run
 from drainer.core.codec import decode, encode
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.errors import DrainerError, SplitFailed
-from drainer.loader import describe
-from drainer.message import Message, Origin, SubMessage
+from drainer.loader import LoadedHandler, describe, split_up
+from drainer.message import Message, SubMessage
 
 TIMEOUT_S = 120.0
 TASK, ANSWER = "task.pickle", "answer.json"
@@ -49,12 +49,10 @@ class NoAnswer(Exception):
     """Raised when another process could not give an account; the text says why."""
 
 
-def account_of(
-    message: Message, split: Callable[[Message], list[SubMessage]]
-) -> tuple[list[SubMessage], Account]:
+def account_of(message: Message, handler: LoadedHandler) -> tuple[list[SubMessage], Account]:
     """The sub-messages of a message, and the account of them."""
     try:
-        subs = split(message)
+        subs = split_up(handler.split, message)
         ledgers = {message.partition: Ledger(message.offset, message.offset + 1)}
         Dispatcher(ledgers).deliver(message, subs)  # raises where a drain would halt
         return subs, [Entry.of(sub) for sub in subs]
@@ -72,15 +70,12 @@ def accounts_elsewhere(
     """
     import cloudpickle  # noqa: PLC0415 - by value where it can't be imported by name
 
-    raw = [
-        (m.topic, m.origin.topic_id, m.partition, m.offset, m.key, m.value, m.timestamp, m.headers)
-        for m in sample
-    ]
+    plain = [again(message) for message in sample]
     source = None if subject.reference else subject.source
     with TemporaryDirectory(prefix="drainer-certify-") as name:
         folder = Path(name)
         try:
-            task: bytes = cloudpickle.dumps((subject.reference, source, subject.options, raw))
+            task: bytes = cloudpickle.dumps((subject.reference, source, subject.options, plain))
         except Exception as error:  # whatever its __reduce__ raises
             raise NoAnswer(
                 f"the handler can't be sent to another process: {describe(error)}"
@@ -111,8 +106,7 @@ def accounts_elsewhere(
 
 async def _accounts(subject: Subject, sample: Sequence[Message]) -> list[Account]:
     async with subject.opened(sample) as handler:
-        split = splitter(handler)
-        return [account_of(again(message), split)[1] for message in sample]
+        return [account_of(message, handler)[1] for message in sample]
 
 
 def answer(folder: Path, ahead_s: float) -> None:
@@ -122,11 +116,7 @@ def answer(folder: Path, ahead_s: float) -> None:
         from time_machine import travel  # noqa: PLC0415
 
         travel(time.time() + ahead_s).start()
-    reference, source, options, raw = pickle.loads((folder / TASK).read_bytes())
-    sample = [
-        Message(Origin(topic, topic_id, partition), *rest)
-        for topic, topic_id, partition, *rest in raw
-    ]
+    reference, source, options, sample = pickle.loads((folder / TASK).read_bytes())
     accounts = run(_accounts(Subject(reference or source, options), sample))
     (folder / ANSWER).write_bytes(encode(accounts))
 

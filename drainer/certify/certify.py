@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from drainer.certify import laws
 from drainer.certify.finding import Finding, LawBroken, Level, insist
 from drainer.certify.schedule import SampleWork
-from drainer.certify.split import PROBES, Figures, split_report
-from drainer.certify.subject import Source, Subject, again, run, splitter
+from drainer.certify.split import PROBES, split_report
+from drainer.certify.subject import Source, Subject, again, run
 from drainer.certify.trial import NORMAL, Effort, HandlerTrial, StateOf
 from drainer.core.codec import builtins
 from drainer.errors import EXIT_DONE, EXIT_HALTED, SplitFailed
@@ -28,10 +28,17 @@ HANDLE_CHECKS = {
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What was found about a handler, with how often ``handle`` was called for it."""
+    """What was found about a handler.
+
+    Attributes:
+        findings: of each check.
+        messages, sub_messages: of the sample.
+        handled: how often ``handle`` was called.
+    """
 
     findings: list[Finding]
-    figures: Figures
+    messages: int
+    sub_messages: int
     handled: int
 
     @property
@@ -71,24 +78,26 @@ def certify(
     """
     subject = Subject(handler, options)
     report = split_report(subject, messages)
+    handled = 0
     if state is None:
-        return Certificate(
-            report.findings + _unchecked("handle was not called: no state function was given"),
-            report.figures,
-            0,
-        )
-    if report.broken:
-        reason = "not checked, because split breaks a law"
-        return Certificate(report.findings + _unchecked(reason), report.figures, 0)
+        found = _unchecked("handle was not called: no state function was given")
+    elif report.broken:
+        found = _unchecked("not checked, because split breaks a law")
+    else:
+        found, handled = _handle_findings(subject, messages, state, effort)
+    findings = report.findings + found
+    return Certificate(findings, len(messages), report.sub_messages, handled)
+
+
+def _handle_findings(
+    subject: Subject, messages: Sequence[Message], state: StateOf, effort: Effort
+) -> tuple[list[Finding], int]:
+    """What was found about ``handle``, and how often it was called."""
     trial, work, is_async = _prepare(subject, messages, state)
     found = laws.baseline(trial, work)
     if any(finding.level is Level.BAD for finding in found):
         missing = list(HANDLE_CHECKS)[len(found) :]
-        return Certificate(
-            report.findings + found + _unchecked("not checked, for this reason", missing),
-            report.figures,
-            trial.handled,
-        )
+        return found + _unchecked("not checked, for this reason", missing), trial.handled
     found.append(laws.commutes(trial, work, effort))
     if found[-1].level is Level.BAD:
         found += _unchecked("not checked, because they don't commute", ["overlaps"])
@@ -98,7 +107,7 @@ def certify(
     found.append(laws.rewinds(trial, work, effort))
     if (folded := laws.together(trial, work)) is not None:
         found.append(folded)
-    return Certificate(report.findings + found, report.figures, trial.handled)
+    return found, trial.handled
 
 
 def check_split(
@@ -187,7 +196,7 @@ def _prepare(
     async def look() -> tuple[SampleWork, bool]:
         async with subject.opened(messages) as handler:
             sample = [again(message) for message in messages]
-            return SampleWork.of(sample, splitter(handler)), handler.is_async
+            return SampleWork.of(sample, handler.split), handler.is_async
 
     work, is_async = run(look())
     return HandlerTrial(subject, messages, state), work, is_async

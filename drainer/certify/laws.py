@@ -19,8 +19,6 @@ from drainer.certify.trial import (
     narrowed,
 )
 
-SWAPS_LOOKED_INTO = 10_000
-
 _CLAIM = (
     "name in `keys` all that an operation touches, or make it a Barrier; see docs/correctness.md"
 )
@@ -76,7 +74,7 @@ def commutes(trial: HandlerTrial, work: SampleWork, effort: Effort) -> Finding:
     search = Search(trial, effort, _turned_round, _one_by_one)
     found, choice = _find(search, work)
     if found is not None:
-        return Finding("commutes", Level.BAD, _swap_in_words(trial, found), _CLAIM)
+        return Finding("commutes", Level.BAD, _swap_in_words(found), _CLAIM)
     if not choice:
         return _no_choice("commutes")
     return Finding(
@@ -205,38 +203,20 @@ def _no_choice(check: str) -> Finding:
     )
 
 
-def _swap_in_words(trial: HandlerTrial, found: CounterExample) -> str:
-    work, swaps = found.work, list(_bounded(found))
-    # The last schedule on the way to the serial one that still ends otherwise, by halving.
-    low, high = 0, len(swaps) - 1
-    ends: dict[int, Ended] = {0: found.ended, high: found.serial}
-    while high - low > 1:
-        middle = (low + high) // 2
-        ends[middle] = trial.run(swaps[middle])
-        if ends[middle].same(found.serial):
-            high = middle
-        else:
-            low = middle
-    if high == low:
-        there, here = found.ended.against(found.serial)
-        return f"{work.words(_places(found))}: another order leaves {there}; in order, {here}"
-    pairs = enumerate(zip(swaps[low], swaps[high], strict=True))
-    at = next(number for number, (before, after) in pairs if before != after)
-    one, other = swaps[high][at][0], swaps[high][at + 1][0]
-    there, here = ends[low].against(ends[high])
-    return (
-        f"{work.words([one])} and then {work.words([other])} leaves {here}; the other way round,"
-        f" {there}{_beside(len(work.specs) - 2)}"
-    )
-
-
-def _bounded(found: CounterExample) -> Sequence[Sequence[tuple[Place, ...]]]:
-    swaps = []
-    for steps in found.work.swaps(found.parts[0]):
-        swaps.append(steps)
-        if len(swaps) > SWAPS_LOOKED_INTO:
-            return [found.parts[0]]
-    return swaps
+def _swap_in_words(found: CounterExample) -> str:
+    order, serial = _places(found), list(found.work.specs)
+    # What stands alike at both ends is not what the order changes.
+    while len(order) > 2 and order[0] == serial[0]:
+        order, serial = order[1:], serial[1:]
+    while len(order) > 2 and order[-1] == serial[-1]:
+        order, serial = order[:-1], serial[:-1]
+    there, here = found.ended.against(found.serial)
+    others = _beside(len(found.work.specs) - len(order))
+    if len(order) == 2:
+        one, other = found.work.words(serial[:1]), found.work.words(serial[1:])
+        return f"{one} and then {other} leaves {here}; the other way round, {there}{others}"
+    words = found.work.words
+    return f"{words(serial)} in this order leave {here}; as {words(order)}, {there}{others}"
 
 
 def _overlap_in_words(found: CounterExample) -> str:

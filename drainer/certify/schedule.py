@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -13,6 +13,7 @@ from drainer.certify.form import short
 from drainer.certify.subject import again
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
+from drainer.loader import split_up
 from drainer.message import Barrier, Message, SubMessage
 
 Place = tuple[int, int]  # a message by its position in the sample, and the index in the message
@@ -54,13 +55,15 @@ class SampleWork:
 
     @classmethod
     def of(
-        cls, sample: Sequence[Message], split: Callable[[Message], list[SubMessage]]
+        cls,
+        sample: Sequence[Message],
+        split: Callable[[Message], Iterable[SubMessage]] | None,
     ) -> SampleWork:
         """Raises SplitFailed where a drain would halt."""
         dispatcher = dispatcher_of(sample)
         specs = {}
         for position, each in enumerate(sample):
-            subs = split(each)
+            subs = split_up(split, each)
             dispatcher.deliver(each, subs)
             specs.update({(position, sub.index): Spec.of(sub) for sub in subs})
         return cls(sample, specs, tuple(range(len(sample))))
@@ -118,22 +121,6 @@ class SampleWork:
             steps.append(tuple(sorted(waiting[id(sub)] for sub in taken)))
             for sub in taken:
                 dispatcher.finish(sub)
-
-    def swaps(self, steps: Sequence[Step]) -> Iterator[list[Step]]:
-        """The way from a schedule, one by one, back to the serial one.
-
-        Each differs from the one before by a swap of two neighbours that may change places: the
-        lemma of docs/correctness.md.
-        """
-        rank = {place: number for number, place in enumerate(self.specs)}
-        order = [place for step in steps for place in step]
-        yield [(place,) for place in order]
-        for end in range(len(order), 0, -1):
-            for left in range(end - 1):
-                one, other = order[left], order[left + 1]
-                if rank[one] > rank[other]:
-                    order[left : left + 2] = other, one
-                    yield [(place,) for place in order]
 
     def words(self, places: Sequence[Place], most: int = 4) -> str:
         """Some sub-messages as a person reads them."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from drainer.certify.account import Account, Entry, NoAnswer, account_of, accounts_elsewhere
 from drainer.certify.finding import Finding, Level
-from drainer.certify.form import is_writable, short
-from drainer.certify.subject import Subject, again, run, splitter
+from drainer.certify.form import is_writable
+from drainer.certify.subject import Subject, again, run
+from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
 
 DAY_S = 24 * 3600.0
@@ -23,37 +23,11 @@ _KEYS = "use str, bytes, int, or tuples of them, in one normal form"
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """What the sample split into.
-
-    Attributes:
-        messages: how many there were.
-        sub_messages: what they split into, barriers included.
-        barriers: how many of those run alone.
-        most: the sub-messages of the message with the most.
-        sub_keys: how many different ones.
-        hottest: the sub-messages of the sub-key that has the most: the longest lane.
-        hottest_key: that sub-key, as text.
-        split_mean_s, split_max_s: seconds for a message.
-    """
-
-    messages: int
-    sub_messages: int
-    barriers: int
-    most: int
-    sub_keys: int
-    hottest: int
-    hottest_key: str | None
-    split_mean_s: float
-    split_max_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class SplitReport:
-    """What was found about ``split``."""
+    """What was found about ``split``, and how many sub-messages it gave."""
 
     findings: list[Finding]
-    figures: Figures
+    sub_messages: int
 
     @property
     def broken(self) -> bool:
@@ -67,7 +41,6 @@ class _Pass:
 
     subs: list[list[SubMessage]] = field(default_factory=list)
     accounts: list[Account] = field(default_factory=list)
-    took_s: list[float] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
 
 
@@ -92,29 +65,26 @@ def split_report(
             "deterministic", Level.UNCHECKED, "not checked, because its sub-keys are not stable"
         )
     findings += [keys, _writable(first)]
-    return SplitReport(findings, _figures(first))
+    return SplitReport(findings, sum(map(len, first.subs)))
 
 
 async def _passes(
     subject: Subject, sample: Sequence[Message]
 ) -> tuple[_Pass, list[tuple[str, _Pass]]]:
     async with subject.opened(sample) as handler:
-        split = splitter(handler)
-        first = _split_all(sample, split)
-        backwards = _split_all(sample[::-1], split)
+        first = _split_all(sample, handler)
+        backwards = _split_all(sample[::-1], handler)
         backwards.accounts.reverse()
     async with subject.opened(sample) as handler:
-        fresh = _split_all(sample, splitter(handler))
+        fresh = _split_all(sample, handler)
     return first, [("again, after other messages", backwards), ("by a fresh handler", fresh)]
 
 
-def _split_all(sample: Sequence[Message], split: Callable[[Message], list[SubMessage]]) -> _Pass:
+def _split_all(sample: Sequence[Message], handler: LoadedHandler) -> _Pass:
     made = _Pass()
     for each in sample:
         message = again(each)
-        begun = time.perf_counter()
-        subs, account = account_of(message, split)
-        made.took_s.append(time.perf_counter() - begun)
+        subs, account = account_of(message, handler)
         made.subs.append(subs)
         made.accounts.append(account)
         if _content(message) != _content(each):
@@ -207,9 +177,10 @@ def _leaves_alone(sample: Sequence[Message], first: _Pass) -> Finding:
 def _sub_keys(first: _Pass) -> Finding:
     types_of: defaultdict[str, set[type]] = defaultdict(set)
     for subs in first.subs:
-        for _, key in _each_key(subs):
-            if type(key) in (str, bytes, int):
-                types_of[_text_of(key)].add(type(key))
+        for sub in subs:
+            for key in (sub.key,) if sub.keys is None else sub.keys:
+                if type(key) in (str, bytes, int):
+                    types_of[_text_of(key)].add(type(key))
     mixed = next((text for text, types in types_of.items() if len(types) > 1), None)
     if mixed is not None:
         names = " and ".join(sorted(kind.__name__ for kind in types_of[mixed]))
@@ -220,14 +191,6 @@ def _sub_keys(first: _Pass) -> Finding:
 
 def _text_of(key: Any) -> str:
     return key.decode("utf-8", "backslashreplace") if isinstance(key, bytes) else str(key)
-
-
-def _each_key(subs: Iterable[SubMessage]) -> Iterator[tuple[SubMessage, Hashable]]:
-    for sub in subs:
-        if isinstance(sub, Barrier):
-            continue
-        for key in (sub.key,) if sub.keys is None else sub.keys:
-            yield sub, key
 
 
 def _writable(first: _Pass) -> Finding:
@@ -242,20 +205,3 @@ def _writable(first: _Pass) -> Finding:
                     "make payloads of dict, list, tuple, str, bytes, numbers, True, False and None",
                 )
     return Finding("dead-letters", Level.OK, "payloads can be written down and read back")
-
-
-def _figures(first: _Pass) -> Figures:
-    counts = [len(subs) for subs in first.subs]
-    lanes = Counter(key for subs in first.subs for _, key in _each_key(subs))
-    hottest, waiting = lanes.most_common(1)[0] if lanes else (None, 0)
-    return Figures(
-        messages=len(counts),
-        sub_messages=sum(counts),
-        barriers=sum(isinstance(sub, Barrier) for subs in first.subs for sub in subs),
-        most=max(counts, default=0),
-        sub_keys=len(lanes),
-        hottest=waiting,
-        hottest_key=short(hottest, 80) if lanes else None,
-        split_mean_s=sum(first.took_s) / len(counts) if counts else 0.0,
-        split_max_s=max(first.took_s, default=0.0),
-    )

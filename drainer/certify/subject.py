@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import Any, TypeVar
 
 import orjson
 
-from drainer.errors import SplitFailed
 from drainer.handler import Context
-from drainer.loader import LoadedHandler, as_handler, describe, load_handler
-from drainer.message import Message, Origin, SubMessage
+from drainer.loader import LoadedHandler, as_handler, load_handler
+from drainer.message import Message, Origin
 
 T = TypeVar("T")
 
@@ -94,26 +93,6 @@ class Subject:
             yield handler
         finally:
             await handler.close()
-
-
-def splitter(handler: LoadedHandler) -> Callable[[Message], list[SubMessage]]:
-    """What the engine does with a message: the handler's split, or the default one.
-
-    It raises SplitFailed for whatever ``split`` raises.
-    """
-    split = handler.split
-    if split is None:
-        return lambda message: [SubMessage(message.key, message.value)]
-
-    def split_up(message: Message) -> list[SubMessage]:
-        try:
-            return list(split(message))
-        except (Exception, SystemExit) as error:
-            raise SplitFailed(
-                f"split failed at {message}: {describe(error)}", hint="a drain halts there"
-            ) from error
-
-    return split_up
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

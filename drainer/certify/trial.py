@@ -15,11 +15,11 @@ from typing import Any
 
 from drainer.certify.form import difference, equal
 from drainer.certify.schedule import Place, SampleWork, Step, dispatcher_of
-from drainer.certify.subject import Subject, again, run, splitter
+from drainer.certify.subject import Subject, again, run
 from drainer.core.bundles import Bundler
 from drainer.errors import HandleFailed, SplitFailed
 from drainer.handler import Skip
-from drainer.loader import LoadedHandler, describe
+from drainer.loader import LoadedHandler, describe, split_up
 from drainer.message import Message, SubMessage
 
 StateOf = Callable[[Any], Any]  # of the handler: an instance or a module; may be async
@@ -79,9 +79,9 @@ class HandlerTrial:
         async with self._subject.opened(self._sample) as handler:
             if handler.bundling is None:
                 return None
-            split, dispatcher = splitter(handler), dispatcher_of(sample)
+            dispatcher = dispatcher_of(sample)
             for message in sample:
-                dispatcher.deliver(message, split(message))
+                dispatcher.deliver(message, split_up(handler.split, message))
             bundler = Bundler(dispatcher, handler.bundling)
             try:
                 while (bundle := bundler.take()) is not None:
@@ -114,11 +114,10 @@ class HandlerTrial:
             return Ended(found)
 
     def _split(self, handler: LoadedHandler, part: Sequence[Step]) -> dict[Place, SubMessage]:
-        split = splitter(handler)
         subs = {}
         for position in dict.fromkeys(position for step in part for position, _ in step):
             message = again(self._sample[position])
-            for index, sub in enumerate(split(message)):
+            for index, sub in enumerate(split_up(handler.split, message)):
                 sub.message, sub.index, sub.attempt = message, index, 0
                 subs[position, index] = sub
         missing = next((place for step in part for place in step if place not in subs), None)

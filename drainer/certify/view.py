@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from drainer.certify.certify import Certificate
 from drainer.certify.finding import Finding, Level
-from drainer.certify.split import Figures
 from drainer.kafka.sample import Sample
 from drainer.view import figures
 from drainer.view.page import BAD, OK, WARN, Field, Line, Page, Tone, section
@@ -47,7 +46,7 @@ def certificate_page(certificate: Certificate) -> Page:
     return Page(
         verdict,
         (
-            section("The sample", _figures(certificate.figures, certificate.handled)),
+            section("The sample", _sample(certificate)),
             section("Checks", (line for found in certificate.findings for line in _check(found))),
         ),
         hints=tuple(f"{found.check}: {found.hint}" for found in broken if found.hint),
@@ -61,28 +60,11 @@ def _check(finding: Finding) -> Iterator[Line]:
         yield Line(f"    {finding.hint}", Tone.QUIET)
 
 
-def _figures(found: Figures, handled: int) -> Iterator[Field]:
-    mean = f"{found.sub_messages / found.messages:,.1f} each, {found.most:,} at most"
-    split = f"{_time(found.split_mean_s)} a message"
+def _sample(found: Certificate) -> Iterator[Field]:
     yield Field("sample", figures.counted(found.messages, "message"))
-    yield Field("split into", figures.counted(found.sub_messages, "sub-message"), mean)
-    if found.barriers:
-        yield Field("barriers", figures.count(found.barriers))
-    yield Field("sub-keys", figures.count(found.sub_keys), _hottest(found))
-    yield Field("split takes", split, f"{_time(found.split_max_s)} at most")
-    if handled:
-        yield Field("handle", f"was called {figures.counted(handled, 'time')}")
-
-
-def _hottest(found: Figures) -> str:
-    if not found.hottest:
-        return ""
-    share = figures.percent(found.hottest / found.sub_messages)
-    return f"{share} of all sub-messages have {found.hottest_key}"
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds * 1e6:,.0f} µs" if seconds < 0.001 else figures.duration(seconds)
+    yield Field("split into", figures.counted(found.sub_messages, "sub-message"))
+    if found.handled:
+        yield Field("handle", f"was called {figures.counted(found.handled, 'time')}")
 
 
 def _verdict(findings: list[Finding]) -> Line:

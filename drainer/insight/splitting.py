@@ -4,34 +4,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from drainer.core.bundles import FOLD_MOST, Coalesce, fold
 from drainer.errors import HandleFailed, Refused, SplitFailed
 from drainer.insight.forecast.workload import Keys, Neighbours, Workload
 from drainer.kafka.sample import Sample
-from drainer.loader import LoadedHandler, split_failed
-from drainer.message import Barrier, Message, SubMessage
+from drainer.loader import LoadedHandler, split_up
+from drainer.message import Barrier, SubMessage
 from drainer.policy.rules.rule_filter import TOO_MANY_KEYS, RuleFilter
 from drainer.policy.rules.settings import LIMIT, RuleSettings
 
 SPLIT_MOST = 1_000_000  # sub-messages
 FOLDED_MOST = 200_000  # where coalesce is asked, which keeps the last of each sub-key
-
-
-def split_one(
-    split: Callable[[Message], Iterable[SubMessage]] | None, message: Message
-) -> list[SubMessage]:
-    """What a message splits into; None is the default split. Raises SplitFailed."""
-    if split is None:
-        return [SubMessage(message.key, message.value)]
-    try:
-        return list(split(message))
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # also of one that calls sys.exit()
-        raise split_failed(message, error) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +88,7 @@ def _split_sample(sample: Sample, handler: LoadedHandler, rules: RuleSettings) -
         shapes = []
         for message in messages:
             begun_s = time.perf_counter()
-            subs = split_one(handler.split, message)
+            subs = split_up(handler.split, message)
             split_at_s = time.perf_counter()
             split_s += split_at_s - begun_s
             subs_split += len(subs)
@@ -183,4 +169,4 @@ def _passed(
 
 def _first_fan_out(sample: Sample, handler: LoadedHandler) -> float:
     some = sample.messages[:: max(1, len(sample.messages) // 100)]
-    return sum(len(split_one(handler.split, message)) for message in some) / max(1, len(some))
+    return sum(len(split_up(handler.split, message)) for message in some) / max(1, len(some))

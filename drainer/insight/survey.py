@@ -18,8 +18,7 @@ from drainer.engine.status import RuleStatus
 from drainer.errors import SplitFailed
 from drainer.insight.kind import kind_of
 from drainer.insight.sketch import Amounts, Distinct, Heavy, Share, Spread
-from drainer.insight.splitting import split_one
-from drainer.loader import LoadedHandler
+from drainer.loader import LoadedHandler, split_up
 from drainer.mask import mask_text
 from drainer.message import Barrier, Message, SubMessage
 from drainer.policy.rules.rule_filter import RuleFilter
@@ -217,7 +216,7 @@ class Survey:
 
     def _take_apart(self, message: Message) -> None:
         """Raises SplitFailed, and counts nothing of it, where a drain would halt at it."""
-        subs = split_one(self._split, message)
+        subs = split_up(self._split, message)
         keys: Sequence[Hashable] = identify(message, subs)
         if [sub for sub in subs if sub.keys is not None or type(sub) is not SubMessage]:
             laned = [sub for sub in subs if not isinstance(sub, Barrier)]

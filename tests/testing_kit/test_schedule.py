@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from drainer import Message, testing
 from drainer.certify.schedule import Place, SampleWork, Step, earliest, latest
-from drainer.certify.subject import Subject, splitter
 
 from . import handlers
 
@@ -22,7 +20,7 @@ VALUES = st.lists(st.lists(OPERATIONS, max_size=3), min_size=1, max_size=5)
 
 def work_of(values: Sequence[Sequence[object]]) -> SampleWork:
     sample: list[Message] = testing.messages([json.dumps(value) for value in values])
-    return SampleWork.of(sample, splitter(Subject(handlers.Documents).fresh()))
+    return SampleWork.of(sample, handlers.Documents().split)
 
 
 def keeps_order(work: SampleWork, order: Sequence[Place]) -> bool:
@@ -77,16 +75,3 @@ def test_there_is_a_choice_when_another_order_than_the_serial_one_exists(
     work = work_of(values)
 
     assert work.has_choice == (work.steps(latest) != work.serial)
-
-
-@given(VALUES)
-def test_single_swaps_lead_back_to_the_serial_order(values: list[list[object]]) -> None:
-    work = work_of(values)
-
-    way = list(work.swaps(work.steps(latest)))
-
-    assert way[0] == work.steps(latest)
-    assert way[-1] == work.serial
-    for before, after in pairwise(way):
-        assert keeps_order(work, flat(after))
-        assert sum(one != other for one, other in zip(before, after, strict=True)) == 2

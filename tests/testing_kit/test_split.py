@@ -97,15 +97,6 @@ def test_a_payload_that_can_not_be_written_down_is_told() -> None:
     assert text.startswith("the payload of orders/0/0[0] (Order) can't be written down")
 
 
-def test_the_figures_say_what_the_sample_is_made_of() -> None:
-    figures = split_report(Subject(handlers.Documents), SAMPLE, processes=0).figures
-
-    assert (figures.messages, figures.sub_messages, figures.barriers) == (5, 9, 1)
-    assert (figures.most, figures.sub_keys) == (3, 5)
-    assert (figures.hottest, figures.hottest_key) == (3, "'a'")
-    assert 0 < figures.split_mean_s <= figures.split_max_s
-
-
 def test_a_class_inside_a_function_is_asked_in_another_process_too() -> None:
     class Local(handlers.SetOrder): ...
 

@@ -2,20 +2,19 @@ from __future__ import annotations
 
 from drainer.certify.view import show_certificate, show_sample
 from drainer.kafka.sample import Sample
-from drainer.testing import Certificate, Figures, Finding, Level
+from drainer.testing import Certificate, Finding, Level
 
 from . import samples
 
-FIGURES = Figures(1000, 50_000, 2, 80, 1200, 25_000, "'hot'", 0.0000525, 0.4)
 GOOD = Finding("split", Level.OK, "split takes every message")
 DOUBTFUL = Finding("sub-keys", Level.WARN, "sub-key 1.5 is of type float", "use str")
 UNCHECKED = Finding("commutes", Level.UNCHECKED, "not checked")
 BROKEN = Finding("deterministic", Level.BAD, "split gives [a] and \x1b[2J", "no clock")
 
 
-def shown(*findings: Finding, quiet: bool = False, handled: int = 0) -> str:
+def shown(*findings: Finding, quiet: bool = False) -> str:
     terminal, out, err = samples.terminal(quiet=quiet)
-    show_certificate(terminal, Certificate(list(findings), FIGURES, handled))
+    show_certificate(terminal, Certificate(list(findings), 1_000, 50_000, 0))
     assert out.getvalue() == ""
     return err.getvalue()
 

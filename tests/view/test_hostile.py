@@ -40,7 +40,6 @@ from drainer.view.summary import drain_page, summary_page
 from drainer.view.terminal import Terminal
 
 from . import samples
-from .test_certify import FIGURES
 from .test_estimate import estimate
 from .test_inspect import inspection, partition
 from .test_screens import HALTED, KEPT, REDRIVEN
@@ -113,7 +112,7 @@ PAGES: dict[str, Callable[[], Page]] = {
     "inspection": lambda: inspection_page(hostile(inspection(partition(0), partition(1)))),
     "estimate": lambda: estimate_page(hostile(estimate())),
     "certificate": lambda: certificate_page(
-        hostile(Certificate([Finding("split", Level.BAD, "it differs", "fix it")], FIGURES, 3))
+        hostile(Certificate([Finding("split", Level.BAD, "it differs", "fix it")], 9, 9, 3))
     ),
 }
 

@@ -47,7 +47,7 @@ from drainer.view.summary import summary_page
 from letters.test_view import NONE, overview
 
 from . import samples
-from .test_certify import BROKEN, DOUBTFUL, FIGURES, GOOD, UNCHECKED
+from .test_certify import BROKEN, DOUBTFUL, GOOD, UNCHECKED
 from .test_estimate import by, estimate
 from .test_inspect import inspection, partition
 
@@ -147,7 +147,7 @@ SCREENS: dict[str, Callable[[], Page | Status]] = {
         estimate(verdict=replace(by(900, -100, 300), deadline=datetime(2026, 3, 14, 8, tzinfo=UTC)))
     ),
     "certify": lambda: certificate_page(
-        Certificate([GOOD, DOUBTFUL, UNCHECKED, BROKEN], FIGURES, 3)
+        Certificate([GOOD, DOUBTFUL, UNCHECKED, BROKEN], 1_000, 50_000, 3)
     ),
 }
 
