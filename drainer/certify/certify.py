@@ -21,8 +21,7 @@ HANDLE_CHECKS = {
     "state": "the same order ends in the same state",
     "commutes": "different sub-keys commute",
     "overlaps": "different sub-keys may be handled at the same time",
-    "idempotent": "handle can be repeated under the same id",
-    "rewind": "lanes can be rewound, as after a kill",
+    "idempotent": "lanes can be rewound, as after a kill",
 }
 
 
@@ -104,7 +103,6 @@ def _handle_findings(
     else:
         found.append(laws.overlaps(trial, work, effort, is_async=is_async))
     found.append(laws.idempotent(trial, work, effort))
-    found.append(laws.rewinds(trial, work, effort))
     if (folded := laws.together(trial, work)) is not None:
         found.append(folded)
     return found, trial.handled
@@ -171,7 +169,6 @@ def check_idempotent(
     """
     with _trial(handler, options, messages, state) as (trial, work, _):
         insist([laws.idempotent(trial, work, effort)])
-        insist([laws.rewinds(trial, work, effort)])
 
 
 def check_together(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from drainer.certify.finding import Finding, Level
 from drainer.certify.schedule import Place, SampleWork, earliest, latest
@@ -111,36 +110,18 @@ def overlaps(trial: HandlerTrial, work: SampleWork, effort: Effort, *, is_async:
 
 
 def idempotent(trial: HandlerTrial, work: SampleWork, effort: Effort) -> Finding:
-    """Whether a sub-message may be handled twice in a row, under the same id."""
-    search = Search(trial, effort, _each_twice, _some_twice)
-    found = search.find(work) if work.specs else None
-    if found is None:
-        text = f"handle can be repeated under the same id: {search.tried:,} schedules"
-        return Finding("idempotent", Level.OK, text)
-    twice = [step[0] for before, step in pairwise(found.parts[0]) if step == before]
-    there, here = found.ended.against(found.serial)
-    others = len(found.work.specs) - len(twice)
-    return Finding(
-        "idempotent",
-        Level.BAD,
-        f"{found.work.words(twice)} handled twice in a row leaves {there}; once, {here}"
-        f"{_beside(others)}",
-        _REPEAT,
-    )
-
-
-def rewinds(trial: HandlerTrial, work: SampleWork, effort: Effort) -> Finding:
-    """Whether lanes may go on from an earlier point, as after a kill."""
+    """Whether lanes may go on from an earlier point under the same ids, as after a kill; a retry
+    is such a rewind by one."""
     search = Search(trial, effort, _from_the_start, _from_somewhere)
     found = search.find(work) if work.specs else None
     if found is None:
         text = f"lanes can be rewound, as after a kill: {search.tried:,} schedules"
-        return Finding("rewind", Level.OK, text)
+        return Finding("idempotent", Level.OK, text)
     before, after = ([step[0] for step in part] for part in found.parts)
     repeated = [place for place in after if place in set(before)]
     there, here = found.ended.against(found.serial)
     return Finding(
-        "rewind",
+        "idempotent",
         Level.BAD,
         f"killed after {found.work.words([p for p in before if p in set(repeated)])}, and resumed"
         f" from {found.work.words(repeated[:1])} on, it leaves {there}; without the kill, {here}"
@@ -255,14 +236,6 @@ def _some_at_once(work: SampleWork, draw: Draw) -> Parts:
         return range(first, first + count)
 
     return (work.steps(choose),)
-
-
-def _each_twice(work: SampleWork) -> Parts:
-    return ([step for step in work.serial for _ in range(2)],)
-
-
-def _some_twice(work: SampleWork, draw: Draw) -> Parts:
-    return ([step for step in work.serial for _ in range(1 + draw(0, 1))],)
 
 
 def _from_the_start(work: SampleWork) -> Parts:

@@ -65,8 +65,7 @@ class HandlerTrial:
     def run(self, *parts: Sequence[Step]) -> Ended:
         """Handles the parts one after the other, and gives the state at the end.
 
-        Each part is split anew, as by a process that resumes after a crash. A place that comes a
-        second time within a part is the same sub-message at its next attempt.
+        Each part is split anew, as by a process that resumes after a crash.
         """
         return run(self._run(parts))
 

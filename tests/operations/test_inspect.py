@@ -219,29 +219,6 @@ def test_an_empty_backlog_is_none(
         assert found.hot is None
 
 
-def test_without_committed_offsets_it_is_counted_from_the_earliest_record_and_says_so(
-    cluster: Cluster, bootstrap: str, topic_name: str
-) -> None:
-    topic = Topic(bootstrap, topic_name, partitions=10)
-    for partition in range(10):
-        topic.produce("abc", partition=partition)
-    cluster.alter_committed(f"other-{topic_name}", topic_name, {0: 2, 1: 2})
-
-    none = inspect(cluster, InspectRequest(topic_name, f"othr-{topic_name}"))
-    some = inspect(cluster, InspectRequest(topic_name, f"other-{topic_name}"))
-    said = inspect(
-        cluster, InspectRequest(topic_name, f"other-{topic_name}", from_="committed-or-end")
-    )
-
-    assert (none.messages, some.messages, said.messages) == (30, 26, 2)
-    assert f"no committed offset on {topic_name}" in warnings(none)[0]
-    assert f"on 8 of 10 partitions ({topic_name}/2, " in warnings(some)[0]
-    assert warnings(some)[0].endswith(
-        f"{topic_name}/6 and 3 more): the backlog begins at the earliest record there"
-    )
-    assert warnings(said)[0].endswith("the backlog begins at the end there")
-
-
 def test_from_until_and_partition_choose_as_for_a_drain(
     cluster: Cluster, bootstrap: str, topic_name: str
 ) -> None:
