@@ -9,7 +9,6 @@ import asyncio
 import copy
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
 from time import monotonic
 from typing import Any
 
@@ -17,6 +16,7 @@ from drainer.certify.form import difference, equal
 from drainer.certify.schedule import Place, SampleWork, Step, dispatcher_of
 from drainer.certify.subject import Subject, again, run
 from drainer.core.bundles import Bundler
+from drainer.engine.workers import insist_on_done
 from drainer.errors import HandleFailed, SplitFailed
 from drainer.handler import Skip
 from drainer.loader import LoadedHandler, describe, split_up
@@ -117,7 +117,7 @@ class HandlerTrial:
         for position in dict.fromkeys(position for step in part for position, _ in step):
             message = again(self._sample[position])
             for index, sub in enumerate(split_up(handler.split, message)):
-                sub.message, sub.index, sub.attempt = message, index, 0
+                sub.message, sub.index, sub.attempt = message, index, 1
                 subs[position, index] = sub
         missing = next((place for step in part for place in step if place not in subs), None)
         if missing is not None:
@@ -130,16 +130,11 @@ class HandlerTrial:
 
     async def _handle(self, handler: LoadedHandler, subs: Sequence[SubMessage]) -> str | None:
         self.handled += len(subs)
-        for sub in subs:
-            sub.attempt += 1
-        if len(subs) == 1:
-            ended: list[object] = [await _caught(handler, handler.handle, subs[0])]
-        else:
-            ended = await asyncio.gather(*(_caught(handler, handler.handle, s) for s in subs))
+        ended = await asyncio.gather(*(_caught(handler, handler.handle, sub) for sub in subs))
         raised = [
             f"handle raised {describe(error)} at {sub}"
             for sub, error in zip(subs, ended, strict=True)
-            if isinstance(error, BaseException)
+            if error is not None
         ]
         return raised[0] if raised else None
 
@@ -151,20 +146,12 @@ async def _caught(
         result = handle(given)
         if handler.is_async:
             result = await result
-        _insist_on_done(result)
+        insist_on_done(result)
     except Skip:
         return None
     except (Exception, SystemExit) as error:
         return error
     return None
-
-
-def _insist_on_done(result: object) -> None:
-    # As a drain does: what is given back unfinished may never be done.
-    if isawaitable(result) or isgenerator(result) or isasyncgen(result):
-        if iscoroutine(result):
-            result.close()
-        raise TypeError(f"handle gave back a {type(result).__name__} that nobody waits for")
 
 
 @dataclass(frozen=True, slots=True)
