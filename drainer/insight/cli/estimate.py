@@ -102,8 +102,7 @@ def estimate(
             )
         backlog = backlog_of(cluster, request)
         found = estimate_and_show(terminal, cluster, backlog, request, question, report)
-    if terminal.json:
-        terminal.data({**head_of(request), "estimate": found.as_json()})
+    _print_json(terminal, request, found)
     return None
 
 
@@ -178,7 +177,7 @@ def estimate_dry_run(
     terminal.say("")
     if action.engine.is_spark:
         terminal.warn("the times below are those of this process: for Spark there is no estimate")
-    terminal.present(estimate_page(found, warned=True))
+    terminal.present(replace(estimate_page(found), warnings=()))
     if question.source == ASSUMED_SOURCE:
         terminal.hint(
             f"{ASSUMED} a call is assumed: say how long the handler takes, with --latency or"
@@ -208,8 +207,7 @@ def send_canary_and_estimate(
     if not action.offsets:
         backlog = backlog_of(cluster, request)
         found = estimate_and_show(terminal, cluster, backlog, request, question, report)
-        if terminal.json:
-            terminal.data({**head_of(request), "canary": None, "estimate": found.as_json()})
+        _print_json(terminal, request, found, canary=None)
         return EXIT_DONE
     terminal.present(preview_page(action))
     messages = f"{min(first, action.offsets):,} message{'' if first == 1 else 's'}"
@@ -232,27 +230,25 @@ def send_canary_and_estimate(
         return summary.exit_code
     show_canary(terminal, summary)
     plan = PlanFile(action.plan_path).load().plan
-    known = replace(question, latency=Distribution.constant(0.0), source="nothing was handled")
     if (latency := summary.latency) is not None:
         source = f"a canary of {summary.messages.done:,} messages, {latency.count:,} calls"
-        known = Question(
-            Distribution.measured(latency), source, True, question.running, question.deadline
-        )
+        measured = Distribution.measured(latency)
+        question = replace(question, latency=measured, source=source, measured=True)
     rest = remaining(cluster, plan)
-    found = estimate_and_show(terminal, cluster, rest, request, known, report)
+    found = estimate_and_show(terminal, cluster, rest, request, question, report)
     if not plan.complete:
         show_way_on(terminal, action.plan_path)
-    if terminal.json:
-        answer = {**head_of(request), "exit_code": summary.exit_code, "plan": summary.plan}
-        terminal.data({**answer, "canary": summary.as_json(), "estimate": found.as_json()})
+    _print_json(
+        *(terminal, request, found),
+        exit_code=summary.exit_code,
+        plan=summary.plan,
+        canary=summary.as_json(),
+    )
     return summary.exit_code
 
 
-def head_of(request: Request) -> dict[str, object]:
-    """How an estimate's ``--json`` begins."""
-    return {
-        "status": "estimated",
-        "exit_code": EXIT_DONE,
-        "topic": request.topic,
-        "group": request.group,
-    }
+def _print_json(terminal: Terminal, request: Request, found: Estimate, **more: object) -> None:
+    if terminal.json:
+        head = {"status": "estimated", "exit_code": EXIT_DONE}
+        what = {"topic": request.topic, "group": request.group}
+        terminal.data({**head, **what, **more, "estimate": found.as_json()})

@@ -40,16 +40,15 @@ _BINDING = {
     f.WRITE_CAP: "the brokers' limits: more would be written than they bear",
     f.NOTHING: "nothing",
 }
-_CLOCK, _DATE = "%H:%M", "%Y-%m-%d %H:%M"
 
 
-def estimate_page(found: Estimate, *, warned: bool = False) -> Page:
+def estimate_page(found: Estimate) -> Page:
     """How long a drain will take, what binds, and what could be done.
 
     The answer first, then why, by order and by concurrency, and what it rests on. Before all of it,
-    that retention would be quicker than the drain, unless that was ``warned`` of.
+    that retention would be quicker than the drain.
     """
-    too_near = None if warned else expiry_warning(found.measured.expiry, found.asked.seconds)
+    too_near = expiry_warning(found.measured.expiry, found.asked.seconds)
     empty = not found.workload.messages
     return Page(
         _headline(found),
@@ -59,9 +58,6 @@ def estimate_page(found: Estimate, *, warned: bool = False) -> Page:
             section(
                 "The answer",
                 None if found.verdict is None else _verdict(found, found.verdict),
-                None
-                if found.verdict is None
-                else Field("deadline", f"{found.verdict.deadline:%Y-%m-%d %H:%M:%S %Z}"),
                 Field("bound by", binding(found, found.asked)),
                 _skipped(found.measured),
             ),
@@ -146,9 +142,7 @@ def _headline(estimate: Estimate) -> Line:
 
 
 def _verdict(estimate: Estimate, found: DeadlineVerdict) -> Line:
-    at = found.deadline
-    day = _CLOCK if found.left_s < 24 * 3600 else _DATE
-    by = f"by {at.strftime(day)}, in {figures.duration(found.left_s)}"
+    by = f"by {found.deadline:%Y-%m-%d %H:%M %Z}, in {figures.duration(found.left_s)}"
     least = found.least_concurrency
     if found.met:
         less = ""
@@ -210,9 +204,6 @@ def _grounds(estimate: Estimate) -> list[Field]:
     for what, cap in (("read", setting.read_cap), ("written", setting.write_cap)):
         if cap is not None:
             lines.append(Field("limits", f"{figures.rate(cap)} messages/s", f"{what} at most"))
-    lines.append(Field("buffer", figures.size(setting.buffer_bytes), "read ahead at most"))
-    if setting.rate:
-        lines.append(Field("rate", f"{figures.rate(setting.rate)} sub-messages/s", "at most"))
     asked, bundling = estimate.asked, setting.bundling
     if bundling is not None:
         folded = f"{figures.count(round(asked.folded))} folded into others"
