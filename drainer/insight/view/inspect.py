@@ -16,7 +16,6 @@ from drainer.view.page import (
     Cell,
     Column,
     Field,
-    Item,
     Line,
     Page,
     Section,
@@ -134,7 +133,7 @@ def fields(found: Inspection) -> list[tuple[str, str, str]]:
         (
             "backlog",
             f"{_about(found)}{figures.counted(found.messages, 'message')}",
-            f"{figures.counted(found.offsets, 'offset')}" + _holes(found),
+            figures.counted(found.offsets, "offset"),
         ),
         ("bytes", f"{_about(found)}{figures.size(found.bytes)}", "keys and values"),
         (
@@ -144,21 +143,12 @@ def fields(found: Inspection) -> list[tuple[str, str, str]]:
         ),
         ("retention", *_retention(found)),
         ("group", *_group(found)),
-        ("replication", _replication(found), ""),
         ("isolation", found.isolation, ""),
         *([("handler", found.handler, "")] if found.handler else []),
         ("read", *_reading(found)),
         ("topic", found.topic, f"id {found.topic_id}"),
         ("cluster", found.cluster_id, ""),
     ]
-
-
-def _holes(found: Inspection) -> str:
-    if found.reading.full or not found.offsets:
-        return ""
-    if found.messages == found.offsets:
-        return ", no holes in the sample"
-    return ", holes estimated from the sample"
 
 
 def _retention(found: Inspection) -> tuple[str, str]:
@@ -191,13 +181,6 @@ def _group(found: Inspection) -> tuple[str, str]:
     return state, f"{names}; a drain needs it empty: stop them first"
 
 
-def _replication(found: Inspection) -> str:
-    troubled = [*found.offline, *found.under_replicated]
-    if not troubled:
-        return "all replicas in sync"
-    return f"{figures.counted(len(troubled), 'partition')} in trouble"
-
-
 def _reading(found: Inspection) -> tuple[str, str]:
     reading, contents = found.reading, found.contents
     read = figures.counted(contents.messages, "message")
@@ -210,11 +193,7 @@ def _reading(found: Inspection) -> tuple[str, str]:
     return f"{read}, {share} of the backlog", f"{took}; --full reads it all"
 
 
-def _partitions(found: Inspection) -> Item:
-    if len(found.partitions) == 1 and not found.partitions[0].offline:
-        part = found.partitions[0]
-        place = f"[{part.start}, {part.end})"
-        return Field("partition", f"{part.partition}, offsets {place}", _committed(part))
+def _partitions(found: Inspection) -> Table:
     ranked = sorted(found.partitions, key=lambda p: (not p.offline, -p.messages, p.partition))
     return Table(
         (
@@ -242,18 +221,12 @@ def _row(part: PartitionInspection) -> tuple[str | Cell, ...]:
     )
 
 
-def _committed(part: PartitionInspection) -> str:
-    return "no committed offset" if part.committed is None else f"committed {part.committed}"
-
-
 def _made_of(found: Inspection) -> Iterator[Field]:
     contents, size = found.contents, figures.size
     if contents.messages:
         sizes = contents.sizes
         spread = f"p50 {size(sizes.p50)}, p99 {size(sizes.p99)}, max {size(sizes.max)}"
         yield Field("message size", spread, "keys and values")
-    if contents.tombstones:
-        yield Field("tombstones", figures.count(contents.tombstones), "of what was read")
 
 
 def _skew_fields(found: Inspection) -> Iterator[Field]:
