@@ -5,14 +5,13 @@ No Kafka is needed. ``check_split``, ``check_commutes``, ``check_idempotent`` an
 """
 
 from drainer.certify.certify import (
-    Certificate,
     certify,
     check_commutes,
     check_idempotent,
     check_split,
     check_together,
 )
-from drainer.certify.finding import Finding, HandlerDoubt, LawBroken, Level
+from drainer.certify.finding import Certificate, Finding, HandlerDoubt, LawBroken, Level
 from drainer.certify.subject import message, messages
 from drainer.certify.trial import Effort
 from drainer.wings import Extra, insist_on

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 
 from drainer.certify import laws
-from drainer.certify.finding import Finding, LawBroken, Level, insist
+from drainer.certify.finding import Certificate, Finding, LawBroken, Level, insist
 from drainer.certify.schedule import SampleWork
 from drainer.certify.split import PROBES, split_report
 from drainer.certify.subject import Source, Subject, again, run
 from drainer.certify.trial import NORMAL, Effort, HandlerTrial, StateOf
-from drainer.core.codec import builtins
-from drainer.errors import EXIT_DONE, EXIT_HALTED, SplitFailed
+from drainer.errors import SplitFailed
 from drainer.message import Message
 
 HANDLE_CHECKS = {
@@ -23,38 +22,6 @@ HANDLE_CHECKS = {
     "overlaps": "different sub-keys may be handled at the same time",
     "idempotent": "lanes can be rewound, as after a kill",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Certificate:
-    """What was found about a handler.
-
-    Attributes:
-        findings: of each check.
-        messages, sub_messages: of the sample.
-        handled: how often ``handle`` was called.
-    """
-
-    findings: list[Finding]
-    messages: int
-    sub_messages: int
-    handled: int
-
-    @property
-    def broken(self) -> bool:
-        """Whether a law does not hold; warnings and what was not checked don't count."""
-        return any(finding.level is Level.BAD for finding in self.findings)
-
-    @property
-    def exit_code(self) -> int:
-        return EXIT_HALTED if self.broken else EXIT_DONE
-
-    def as_json(self) -> dict[str, object]:
-        return {
-            "status": "broken" if self.broken else "certified",
-            "exit_code": self.exit_code,
-            **builtins(self),
-        }
 
 
 def certify(
@@ -76,16 +43,15 @@ def certify(
         ValueError: when the messages' offsets don't rise.
     """
     subject = Subject(handler, options)
-    report = split_report(subject, messages)
+    certificate = split_report(subject, messages)
     handled = 0
     if state is None:
         found = _unchecked("handle was not called: no state function was given")
-    elif report.broken:
+    elif certificate.broken:
         found = _unchecked("not checked, because split breaks a law")
     else:
         found, handled = _handle_findings(subject, messages, state, effort)
-    findings = report.findings + found
-    return Certificate(findings, len(messages), report.sub_messages, handled)
+    return replace(certificate, findings=certificate.findings + found, handled=handled)
 
 
 def _handle_findings(

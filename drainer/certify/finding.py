@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from drainer.core.codec import builtins
+from drainer.errors import EXIT_DONE, EXIT_HALTED
+
 
 class Level(Enum):
     """How a check ended. ``UNCHECKED`` says that it could not be made."""
@@ -32,6 +35,38 @@ class Finding:
     level: Level
     text: str
     hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What was found about a handler.
+
+    Attributes:
+        findings: of each check.
+        messages, sub_messages: of the sample.
+        handled: how often ``handle`` was called.
+    """
+
+    findings: list[Finding]
+    messages: int
+    sub_messages: int
+    handled: int = 0
+
+    @property
+    def broken(self) -> bool:
+        """Whether a law does not hold; warnings and what was not checked don't count."""
+        return any(finding.level is Level.BAD for finding in self.findings)
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_HALTED if self.broken else EXIT_DONE
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "status": "broken" if self.broken else "certified",
+            "exit_code": self.exit_code,
+            **builtins(self),
+        }
 
 
 class LawBroken(AssertionError):

@@ -90,12 +90,10 @@ def equal(one: Any, other: Any) -> bool:
     try:
         if one == other:
             return True
+        structure_alone = type(one).__eq__ is object.__eq__
     except Exception:  # it may be the user's own code
-        return form_of(one) == form_of(other)
-    by_identity: object = object.__eq__
-    if type(one).__eq__ is by_identity:
-        return form_of(one) == form_of(other)
-    return False
+        structure_alone = True
+    return structure_alone and form_of(one) == form_of(other)
 
 
 def short(value: Any, width: int = 200) -> str:

@@ -6,7 +6,8 @@ import os
 from collections.abc import Mapping
 from tempfile import TemporaryDirectory
 
-from drainer.certify.certify import Certificate, certify
+from drainer.certify.certify import certify
+from drainer.certify.finding import Certificate
 from drainer.certify.trial import Effort, StateOf
 from drainer.errors import Refused, UsageError
 from drainer.kafka.backlog import EARLIEST, freeze

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from drainer.certify.account import Account, Entry, NoAnswer, account_of, accounts_elsewhere
-from drainer.certify.finding import Finding, Level
+from drainer.certify.finding import Certificate, Finding, Level
 from drainer.certify.form import is_writable
 from drainer.certify.subject import Subject, again, run
 from drainer.loader import LoadedHandler
@@ -22,19 +22,6 @@ _PURE = "let split depend on the message alone: no clock, no chance, no state, n
 _KEYS = "use str, bytes, int, or tuples of them, in one normal form"
 
 
-@dataclass(frozen=True, slots=True)
-class SplitReport:
-    """What was found about ``split``, and how many sub-messages it gave."""
-
-    findings: list[Finding]
-    sub_messages: int
-
-    @property
-    def broken(self) -> bool:
-        """Whether a law does not hold."""
-        return any(finding.level is Level.BAD for finding in self.findings)
-
-
 @dataclass(slots=True)
 class _Pass:
     """What one handler gave for each message, in their order."""
@@ -46,7 +33,7 @@ class _Pass:
 
 def split_report(
     subject: Subject, sample: Sequence[Message], *, processes: int = len(PROBES)
-) -> SplitReport:
+) -> Certificate:
     """Splits each message several times, here and in other processes; never calls ``handle``.
 
     The handler's ``open`` and ``close`` are called, as they are before any drain. Raises Refused
@@ -65,7 +52,7 @@ def split_report(
             "deterministic", Level.UNCHECKED, "not checked, because its sub-keys are not stable"
         )
     findings += [keys, _writable(first)]
-    return SplitReport(findings, sum(map(len, first.subs)))
+    return Certificate(findings, len(sample), sum(map(len, first.subs)))
 
 
 async def _passes(

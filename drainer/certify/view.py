@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from drainer.certify.certify import Certificate
-from drainer.certify.finding import Finding, Level
+from drainer.certify.finding import Certificate, Finding, Level
 from drainer.kafka.sample import Sample
 from drainer.view import figures
 from drainer.view.page import BAD, OK, WARN, Field, Line, Page, Tone, section
