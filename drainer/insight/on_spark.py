@@ -9,7 +9,7 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
-from drainer.insight.inspect import InspectRequest
+from drainer.insight.inspection import InspectRequest
 from drainer.insight.retention import READER
 from drainer.insight.survey import Survey
 from drainer.kafka.backlog import Backlog

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from drainer.handler import Handler
-from drainer.insight.inspect import InspectRequest, inspect
+from drainer.insight.inspection import InspectRequest, inspect
 from drainer.insight.view.inspect import hot_row, warnings
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.loader import LoadedHandler, as_handler

@@ -12,8 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from drainer.errors import Refused
-from drainer.insight.inspect import InspectRequest, inspect
-from drainer.insight.inspection import Inspection
+from drainer.insight.inspection import Inspection, InspectRequest, inspect
 from drainer.insight.on_spark import survey_on_spark
 from drainer.insight.survey import NO_RULES, Survey
 from drainer.kafka.backlog import Backlog

@@ -12,8 +12,8 @@ from drainer.cli.groups import command, only, option, options, without
 from drainer.cli.options import Limits, Report, Rules, What
 from drainer.core.codec import builtins
 from drainer.engine.preview import EngineName
-from drainer.insight.inspect import SAMPLE_MESSAGES, SAMPLE_MOST, InspectRequest, SurveyAll
-from drainer.insight.inspect import inspect as look_at
+from drainer.insight.inspection import SAMPLE_MESSAGES, SAMPLE_MOST, InspectRequest, SurveyAll
+from drainer.insight.inspection import inspect as look_at
 from drainer.insight.view.inspect import inspection_page, show_rules_asked
 from drainer.loader import load_handler
 from drainer.policy.rules.rule_filter import RuleFilter
