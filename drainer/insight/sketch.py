@@ -20,7 +20,6 @@ CAPACITY_LOG2 = 15  # of the frequent items: it is off by 0.01% of the total at 
 REMEMBERED = 200  # of each cluster, to compare clusters by
 DISTINCT_LOG2 = 14  # of HyperLogLog: 0.8% standard error
 DIGITS = 2  # that count of a number: it is off by 5% at most, and 90 stand for a tenfold
-TWO_SIGMA = 2
 LEAST_CLUSTERS, STUDENT_T = 10, 2.262  # 97.5% of Student's t for so many: of more it is less
 
 
@@ -40,15 +39,6 @@ class Share:
     share: float
     low: float
     high: float
-
-
-@dataclass(frozen=True, slots=True)
-class Distinct:
-    """How many different things came: an estimate, and its 95% interval."""
-
-    estimate: int
-    low: int
-    high: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +134,10 @@ class Heavy:
         self._distinct = datasketches.hll_sketch.deserialize(state["_distinct"])
 
     @property
-    def distinct(self) -> Distinct:
+    def distinct(self) -> int:
+        """How many different things came, to 1.6% (95%)."""
         self._settle()
-        found = self._distinct
-        return Distinct(
-            round(found.get_estimate()),
-            round(found.get_lower_bound(TWO_SIGMA)),
-            round(found.get_upper_bound(TWO_SIGMA)),
-        )
+        return round(self._distinct.get_estimate())
 
     def most(self, count: int, wholes: Sequence[int], fraction: float) -> tuple[Share, ...]:
         """The things that came most, of clusters with so many in all.

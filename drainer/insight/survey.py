@@ -17,7 +17,7 @@ from drainer.core.identity import identify
 from drainer.engine.status import RuleStatus
 from drainer.errors import SplitFailed
 from drainer.insight.kind import kind_of
-from drainer.insight.sketch import Amounts, Distinct, Heavy, Share, Spread
+from drainer.insight.sketch import Amounts, Heavy, Share, Spread
 from drainer.loader import LoadedHandler, split_up
 from drainer.mask import mask_text
 from drainer.message import Barrier, Message, SubMessage
@@ -40,7 +40,7 @@ class Contents:
         bytes: their keys and values.
         tombstones: messages without a value.
         sizes: of a message, in bytes.
-        message_keys: how many different ones came.
+        message_keys: how many different ones came, to 1.6%.
         hottest_keys: those with the most messages.
     """
 
@@ -48,7 +48,7 @@ class Contents:
     bytes: int
     tombstones: int
     sizes: Spread
-    message_keys: Distinct
+    message_keys: int
     hottest_keys: tuple[Share, ...]
 
 
@@ -65,7 +65,7 @@ class Skew:
         barriers: how many of those run alone.
         empty: messages that split into nothing.
         fan_out: sub-messages per message.
-        sub_keys: how many different ones came in what was read.
+        sub_keys: how many different ones came in what was read, to 1.6%.
         hottest: the sub-keys with the most sub-messages, by Python's repr; the hottest first.
         kinds: of operations, the most frequent first.
         rules: what each rule would leave out.
@@ -76,7 +76,7 @@ class Skew:
     barriers: int
     empty: int
     fan_out: Spread
-    sub_keys: Distinct
+    sub_keys: int
     hottest: tuple[Share, ...]
     kinds: tuple[Share, ...]
     rules: tuple[Share, ...]

@@ -241,12 +241,8 @@ def _skew_fields(found: Inspection) -> Iterator[Field]:
         yield Field("empty", f"{figures.counted(skew.empty, 'message')} split into nothing")
     if skew.barriers:
         yield Field("barriers", figures.count(skew.barriers), "each runs alone")
-    keys = skew.sub_keys
-    differ = "" if keys.low == keys.high else f", {keys.low:,} to {keys.high:,}"
-    where = "in the backlog" if found.reading.full else "in the sample"
-    more = "" if found.reading.full else "; the backlog may have more"
-    about = "~" if differ else ""
-    yield Field("sub-keys", f"{about}{keys.estimate:,}", f"{where}{differ}{more}")
+    where = "in the backlog" if found.reading.full else "in the sample; the backlog may have more"
+    yield Field("sub-keys", figures.count(skew.sub_keys), where)
 
 
 def _ages(found: Inspection) -> Table | None:
@@ -262,7 +258,7 @@ def _ages(found: Inspection) -> Table | None:
 
 def _shares(found: Inspection) -> Iterator[Section]:
     skew, contents = found.skew, found.contents
-    keys = figures.counted(contents.message_keys.estimate, "key")
+    keys = figures.counted(contents.message_keys, "key")
     if skew is not None and skew.messages:
         yield _bars("hottest sub-keys", skew.hottest, "of all sub-messages")
         if any(kind.name != UNKNOWN for kind in skew.kinds):
