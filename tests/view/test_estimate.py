@@ -13,9 +13,8 @@ from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.forecast import CONCURRENCY, CPU, LANE, Forecast, Setting
 from drainer.insight.forecast.simulate import Costs
 from drainer.insight.forecast.workload import Hottest, Keys, Neighbours, Workload
-from drainer.insight.measurement import Measured
+from drainer.insight.measurement import Measured, Skipped
 from drainer.insight.retention import Expiry
-from drainer.insight.splitting import Skipped
 from drainer.insight.view.estimate import estimate_page
 from drainer.loader import load_handler
 from drainer.message import SubMessage
