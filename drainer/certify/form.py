@@ -87,13 +87,14 @@ def difference(one: Any, other: Any, place: str = "") -> tuple[str, str, str]:
 
 def equal(one: Any, other: Any) -> bool:
     """``==``, and by structure where that gives no answer (arrays) or knows identity only."""
+    by_identity: object = object.__eq__
     try:
         if one == other:
             return True
-        structure_alone = type(one).__eq__ is object.__eq__
+        structure_counts = type(one).__eq__ is by_identity
     except Exception:  # it may be the user's own code
-        structure_alone = True
-    return structure_alone and form_of(one) == form_of(other)
+        structure_counts = True
+    return structure_counts and form_of(one) == form_of(other)
 
 
 def short(value: Any, width: int = 200) -> str:

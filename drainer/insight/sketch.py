@@ -137,7 +137,8 @@ class Heavy:
     def distinct(self) -> int:
         """How many different things came, to 1.6% (95%)."""
         self._settle()
-        return round(self._distinct.get_estimate())
+        estimate: float = self._distinct.get_estimate()
+        return round(estimate)
 
     def most(self, count: int, wholes: Sequence[int], fraction: float) -> tuple[Share, ...]:
         """The things that came most, of clusters with so many in all.
