@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -75,14 +75,20 @@ class Calibration:
         self, subs: int, workers: int, latency_s: float, bundling: Bundling | None = None
     ) -> float:
         in_each = 1 if self.fan_out is None else max(1, round(self.fan_out))
-        messages = max(1, subs // in_each)
-        handler = (_OnTheLoop if self.is_async else _OnThreads)(latency_s, messages * in_each)
-        loaded, keys = LoadedHandler("calibration", handler), count()
+        origin, value = Origin("", "", 0), bytes(MESSAGE_BYTES)
+        messages = [
+            Message(origin, offset, b"%d" % offset, value)
+            for offset in range(max(1, subs // in_each))
+        ]
+        handler = (_OnTheLoop if self.is_async else _OnThreads)(latency_s, len(messages) * in_each)
+        loaded = LoadedHandler("calibration", handler)
         loaded.bundling, loaded.split = bundling, None
         if self.fan_out is not None:
-            loaded.split = lambda _: [SubMessage(next(keys)) for _ in range(in_each)]
+            keys = count()
+            parts = [[SubMessage(next(keys)) for _ in range(in_each)] for _ in messages]
+            loaded.split = lambda message: parts[message.offset]
         with TemporaryDirectory(prefix="drainer-calibrate-") as folder:
-            file, plan = PlanFile(Path(folder) / "plan.json"), _plan_of(messages)
+            file, plan = PlanFile(Path(folder) / "plan.json"), _plan_of(len(messages))
             file.write(plan)
             held = Held(
                 plan=plan,
@@ -144,20 +150,18 @@ class _OnThreads(_Sleeper):
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    messages: Iterable[Message]
+    messages: Sequence[Message]
     reached: dict[int, int]
 
 
 class _MadeUp:
-    """A source that has all of its messages at hand, each with a key of its own."""
+    """A source that has all of its messages at hand."""
 
     trouble: str | None = None
     failure: DrainerError | None = None
 
-    def __init__(self, messages: int, notify: Callable[[], None]) -> None:
-        origin, value = Origin("", "", 0), bytes(MESSAGE_BYTES)
-        made = (Message(origin, offset, b"%d" % offset, value) for offset in range(messages))
-        self._batches = iter([_Batch(made, {0: messages})])
+    def __init__(self, messages: Sequence[Message], notify: Callable[[], None]) -> None:
+        self._batches = iter([_Batch(messages, {0: len(messages)})])
         self.start = notify
 
     def next_batch(self) -> Batch | None:

@@ -185,7 +185,7 @@ class SplitSample:
 
     Attributes:
         workload: what is left to handle.
-        split_s: what ``split`` takes for one message.
+        split_s: what the handler's own ``split`` takes for one message.
         rest_s: what rules and ``coalesce`` take for the sub-messages of one message.
         skipped: what the rules leave out.
         fan_out: sub-messages of a message, with those that are left out.
@@ -237,7 +237,8 @@ def _split_sample(sample: Sample, handler: LoadedHandler, rules: RuleSettings) -
             begun_s = time.perf_counter()
             subs = split_up(handler.split, message)
             split_at_s = time.perf_counter()
-            split_s += split_at_s - begun_s
+            if handler.split is not None:  # the default one is the engine's
+                split_s += split_at_s - begun_s
             subs_split += len(subs)
             sub_messages += len(subs) * each_stands_for
             for index, sub in enumerate(subs):
@@ -246,7 +247,8 @@ def _split_sample(sample: Sample, handler: LoadedHandler, rules: RuleSettings) -
                 subs = _passed(rule_filter, subs, each_stands_for, skipped)
             if foldable is not None:
                 foldable.look_at(subs)
-            rest_s += time.perf_counter() - split_at_s
+            if rule_filter is not None or foldable is not None:
+                rest_s += time.perf_counter() - split_at_s
             shapes.append(keys.shape(message, subs))
         messages_split += len(shapes)
         stretches.append(Neighbours(window.partition, shapes, stand_for))
