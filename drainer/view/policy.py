@@ -73,7 +73,7 @@ def redrive_field(redrive: RedriveSettings) -> Field:
     """Which dead letters go to the handler again."""
     chosen = redrive.letters
     named = [
-        f"{each.name.replace('_', '-')} {' or '.join(texts)}"
+        f"{each.name.replace('_', '-').removesuffix('s')} {' or '.join(texts)}"
         for each in fields(chosen)
         if (texts := getattr(chosen, each.name))
     ]

@@ -172,4 +172,4 @@ def test_killed_it_is_resumed_from_its_plan(command: Command, dead: Topic) -> No
     assert set(offsets(command)) == set(range(60))
     accounts(outcome.answer["messages"], read=61, done=60, pending=1)
     assert outcome.answer["left_alone"] == {"not asked for": 1}
-    assert "those with reasons failed" in outcome.err
+    assert "those with reason failed" in outcome.err
