@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from heapq import heappush, heappushpop
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from drainer.core.progress import RangeSet
 from drainer.errors import EXIT_DONE, NotADeadLetter
 from drainer.message import Message
-from drainer.policy.dead_letter import Letter, LetterFilter, read_letter
+from drainer.policy.dead_letter import Letter, LetterFilter, Provenance, read_letter
 from drainer.policy.exact_json import Encoding
 
 HOTTEST = 10
@@ -28,13 +28,11 @@ class RedriveProgress:
         group: that keeps track of it.
         plan: of a redrive that left some letters alone; None when there is none to be seen.
         finished: offsets by partition.
-        begun: whether there is a plan, or the group has committed anything.
     """
 
     group: str
     plan: Path | None
     finished: Mapping[int, RangeSet]
-    begun: bool
 
     def __contains__(self, message: Message) -> bool:
         """Asked for the messages of a partition in their order."""
@@ -50,11 +48,11 @@ class Overview:
         topic: its name.
         letters: how many dead letters it holds.
         redriven: how many of them a redrive is done with; the others are outstanding.
-        asked: how many of them are asked for: those that are outstanding, or all.
-        matching: how many of these the filter lets through; the counts below are of them.
+        matching: how many of those asked for, the outstanding ones or all, the filter lets
+            through; the counts below are of them.
         foreign: records that are no dead letters of drainer's, or damaged.
         by_reason: counts by reason.
-        by_error: counts by error type and handler; the type is empty where there was no error.
+        by_error: counts by error type; empty where there was no error.
         by_sub_key: the sub-keys with the most letters.
         newest: the latest of them, the newest first, without payload and headers, and whether a
             redrive is done with it.
@@ -63,11 +61,10 @@ class Overview:
     topic: str
     letters: int
     redriven: int
-    asked: int
     matching: int
     foreign: int
     by_reason: tuple[tuple[str, int], ...]
-    by_error: tuple[tuple[tuple[str, str], int], ...]
+    by_error: tuple[tuple[str, int], ...]
     by_sub_key: tuple[tuple[str, int], ...]
     newest: tuple[tuple[Letter, bool], ...]
 
@@ -85,12 +82,9 @@ class Overview:
             "outstanding": self.outstanding,
             "matching": self.matching,
             "foreign": self.foreign,
-            "by_reason": [{"reason": reason, "letters": n} for reason, n in self.by_reason],
-            "by_error": [
-                {"error_type": kind or None, "handler": handler, "letters": n}
-                for (kind, handler), n in self.by_error
-            ],
-            "by_sub_key": [{"sub_key": key, "letters": n} for key, n in self.by_sub_key],
+            "by_reason": dict(self.by_reason),
+            "by_error": dict(self.by_error),
+            "by_sub_key": dict(self.by_sub_key),
             "newest": [
                 {**letter_as_json(letter), "redriven": redriven} for letter, redriven in self.newest
             ],
@@ -112,7 +106,7 @@ def overview_of(
     """
     letters = redriven = matching = foreign = 0
     by_reason: Counter[str] = Counter()
-    by_error: Counter[tuple[str, str]] = Counter()
+    by_error: Counter[str] = Counter()
     by_sub_key: Counter[str] = Counter()
     newest: list[tuple[str, int, int, Letter, bool]] = []
     for message, is_redriven in records:
@@ -128,7 +122,7 @@ def overview_of(
         matching += 1
         letter = letter.masked()
         by_reason[letter.reason] += 1
-        by_error[letter.error_type or "", letter.handler] += 1
+        by_error[letter.error_type or ""] += 1
         by_sub_key.update(letter.key_texts)
         for counts in (by_reason, by_error, by_sub_key):
             _trim(counts)
@@ -142,7 +136,6 @@ def overview_of(
         topic,
         letters,
         redriven,
-        letters - (0 if all_ else redriven),
         matching,
         foreign,
         tuple(by_reason.most_common(HOTTEST)),
@@ -159,47 +152,31 @@ def _trim(counts: Counter[Any]) -> None:
         counts.update(dict(kept))
 
 
-_AS_THEY_ARE = (
-    *("partition", "offset", "time", "id", "kind", "reason", "attempts", "redrives"),
-    *("error_type", "handler", "drain_id", "why_not_redriven"),
-)
+_SHOWN_OTHERWISE = {"sub_key", "several", "message_key", "timestamp"}
 
 
 def letter_as_json(letter: Letter) -> dict[str, Any]:
-    """A letter for programs, without its payload."""
+    """A letter for programs, without its payload and what is of its message."""
+    told = [each.name for each in fields(Provenance) if each.name not in _SHOWN_OTHERWISE]
     return {
-        **{name: getattr(letter, name) for name in _AS_THEY_ARE},
-        "origin": {
-            "topic": letter.origin.topic,
-            "topic_id": letter.origin.topic_id,
-            "group": letter.group,
-            "partition": letter.origin.partition,
-            "offset": letter.message_offset,
-            "index": letter.index,
-        },
-        "sub_keys": list(letter.key_texts),
-        "error": letter.error_text,
-        "payload_encoding": letter.payload_encoding.value,
+        **{name: getattr(letter, name) for name in ("partition", "offset", "id", *told)},
+        "sub_keys": letter.key_texts,
+        "why_not_redriven": letter.why_not_redriven,
     }
 
 
 def whole_letter_as_json(letter: Letter) -> dict[str, Any]:
     """A letter for programs, with its payload, and its message's key, timestamp and headers."""
+    is_literal = letter.payload_encoding is Encoding.LITERAL
     return {
         **letter_as_json(letter),
-        "payload": _payload_as_json(letter),
+        "payload": repr(letter.payload) if is_literal else _as_json(letter.payload),
         "message": {
             "key": _as_json(letter.message_key),
             "timestamp": letter.timestamp,
-            "headers": [[name, _as_json(value)] for name, value in letter.headers],
+            "headers": [(name, _as_json(value)) for name, value in letter.headers],
         },
     }
-
-
-def _payload_as_json(letter: Letter) -> Any:
-    if letter.payload_encoding is Encoding.LITERAL:
-        return repr(letter.payload)
-    return _as_json(letter.payload)
 
 
 def _as_json(value: Any) -> Any:

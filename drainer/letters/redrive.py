@@ -58,7 +58,6 @@ def redrive_progress(
         group,
         None if plan is None else path,
         {n: RangeSet(ranges) for n, ranges in finished.items()},
-        plan is not None or any(offset is not None for offset in committed.values()),
     )
 
 
@@ -197,7 +196,7 @@ def _check_origin(
         more = ["others"] if len(origins) > SHOWN else []
         raise Refused(
             f"the letters of {plan.topic} come from different drains: {'; '.join([*named, *more])}",
-            hint="Choose with --from-topic, --from-group or --from-handler, or add --mixed.",
+            hint="Name a topic, group or handler with --source, or add --mixed.",
         )
     reference = handler.absolute_reference
     warnings = [

@@ -29,14 +29,15 @@ def overview_page(found: Overview, redriven: RedriveProgress) -> Page:
     if found.foreign:
         records = figures.counted(found.foreign, "record")
         warnings.append(f"{records} of {found.topic} can't be read as dead letters of drainer's")
-    details = (Line(_source(redriven), Tone.QUIET),) if redriven.begun else ()
+    plan = "" if redriven.plan is None else f" and {redriven.plan}"
+    source = f"redriven: as group {redriven.group}{plan} have it"
     return Page(
         _headline(found),
         (
             section("What they are of", _counts(found) if found.matching else None),
             section("The newest", _newest(found) if found.matching and found.newest else None),
         ),
-        details=details,
+        details=(Line(source, Tone.QUIET),),
         warnings=tuple(warnings),
     )
 
@@ -104,34 +105,17 @@ def _newest(found: Overview) -> Table:
 
 
 def _headline(found: Overview) -> Line:
-    if not found.letters:
-        return Line(f"no dead letters in {found.topic}", Tone.GOOD, OK)
-    count = figures.count(found.redriven)
-    if not found.asked:
-        text = f"no dead letters outstanding in {found.topic}, {count} redriven"
+    redriven = f", {figures.count(found.redriven)} redriven" if found.redriven else ""
+    match = f"; {figures.count(found.matching)} match" * (found.matching != found.outstanding)
+    if not found.outstanding:
+        text = f"no dead letters outstanding in {found.topic}{redriven}{match}"
         return Line(text, Tone.GOOD, OK)
-    letters = figures.counted(found.asked, "dead letter")
-    if found.matching < found.asked:
-        letters = f"{figures.count(found.matching)} of {letters} match"
-    redriven = ""
-    if found.redriven:
-        among = "of them redriven" if found.asked == found.letters else "others redriven"
-        redriven = f", {count} {among}"
-    return Line(f"{found.topic}: {letters}{redriven}", Tone.WARN)
-
-
-def _source(redriven: RedriveProgress) -> str:
-    # Where it is known from what was redriven.
-    if redriven.plan is not None:
-        return f"redriven: as group {redriven.group} and {redriven.plan} have it"
-    return f"redriven: as group {redriven.group} has it, up to the first letter that was left alone"
+    letters = figures.counted(found.outstanding, "dead letter")
+    return Line(f"{found.topic}: {letters} outstanding{redriven}{match}", Tone.WARN)
 
 
 def _counts(found: Overview) -> Table:
-    of_errors = [
-        (kind or "no error", f"in {figures.shorten(handler, _ERROR)}", n)
-        for (kind, handler), n in found.by_error
-    ]
+    of_errors = [(kind or "no error", "error", n) for kind, n in found.by_error]
     of_reasons = [(reason, "reason", n) for reason, n in found.by_reason]
     of_keys = [(figures.shorten(key, _KEY), "sub-key", n) for key, n in found.by_sub_key]
     rows = tuple(
@@ -147,7 +131,7 @@ def _fields(letter: Letter) -> Iterator[Field]:
     yield Field("error", letter.error or "none")
     yield Field("sub-key", _keys(letter), letter.kind if letter.kind != "sub-message" else "")
     yield Field("id", letter.id)
-    yield Field("topic", letter.origin.topic, f"id {letter.origin.topic_id}")
+    yield Field("topic", letter.topic, f"id {letter.topic_id}")
     yield Field("group", letter.group)
     yield Field("handler", letter.handler)
     yield Field("drain", letter.drain_id, letter.time)
@@ -157,7 +141,7 @@ def _fields(letter: Letter) -> Iterator[Field]:
 
 
 def _origin(letter: Letter) -> str:
-    place = f"{letter.origin.topic}/{letter.origin.partition}/{letter.message_offset}"
+    place = f"{letter.topic}/{letter.message_partition}/{letter.message_offset}"
     return f"{place}[{letter.index}]"
 
 

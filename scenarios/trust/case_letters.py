@@ -123,7 +123,7 @@ def letters_of_two_drains(stage: Stage) -> str:
     code, err = redrive(stage, dead)
     insist(code == 3 and "--mixed" in err, f"a mixed redrive ended with {code}: {err}")
     insist(not handled(stage), "a refused redrive handled letters")
-    code, err = redrive(stage, dead, "--from-group", "billing")
+    code, err = redrive(stage, dead, "--source", "billing")
     insist((code, len(handled(stage))) == (0, 1), f"ended with {code}: {err}")
     code, err = redrive(stage, dead)
     insist((code, len(handled(stage))) == (0, 2), f"ended with {code}: {err}")

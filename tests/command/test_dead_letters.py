@@ -73,7 +73,7 @@ def test_a_dead_letter_tells_all_and_the_drain_goes_on(
     first = letters[0]
     assert (first.attempts, first.reason, first.key) == (2, "failed", "bad")
     assert first.error == "LookupError: the document is locked"
-    assert (first.origin.topic, first.message_offset, first.index) == (topic.name, 0, 1)
+    assert (first.topic, first.message_offset, first.index) == (topic.name, 0, 1)
     assert first.handler.endswith("recorder.py:OnTheLoop")
     plan = command("plan", "show", str(command.plan(topic)), "--json").answer
     assert first.drain_id == plan["drain_id"]

@@ -106,7 +106,7 @@ def outstanding(command: Command, topic: Topic, *more: str) -> list[tuple[int, b
     answer = command(
         "dead", "list", "-b", topic.bootstrap, "--dead-letter-topic", topic.name, "--json", *more
     ).answer
-    return sorted((each["origin"]["offset"], each["redriven"]) for each in answer["newest"])
+    return sorted((each["message_offset"], each["redriven"]) for each in answer["newest"])
 
 
 def test_the_list_has_what_is_outstanding(command: Command, dead: Topic) -> None:
@@ -117,7 +117,7 @@ def test_the_list_has_what_is_outstanding(command: Command, dead: Topic) -> None
     everything = [(0, False), (1, True), (2, False), (2, True), (3, False)]
     assert outstanding(command, dead, "--all") == everything
     listed = command("dead", "list", "-b", dead.bootstrap, "--dead-letter-topic", dead.name)
-    assert f"{dead.name}: 3 dead letters, 2 others redriven" in listed.err
+    assert f"{dead.name}: 3 dead letters outstanding, 2 redriven" in listed.err
     assert f"drainer.redrive.{dead.name} and {dead.name}.redrive.plan.json" in listed.err
 
     redrive(command, dead.name)
@@ -144,14 +144,14 @@ def test_letters_of_different_drains_are_not_redriven_together_unless_told(
     assert command.left_behind == []
     assert not command.record.path.exists()
 
-    listed = outstanding(command, dead, "--from-group", "indexer", "--from-topic", "orders")
+    listed = outstanding(command, dead, "--source", "indexer", "--source", "orders")
     assert listed == [(0, False), (2, False)]
-    one = ("--from-group", "indexer", "--from-handler", "shop:Reindex", "--group", "mine")
+    one = ("--source", "indexer", "--source", "shop:Reindex", "--group", "mine")
     outcome = redrive(command, dead.name, *one, "--plan", "mine.json")
     assert command.left_behind == ["mine.json"]
     assert "all letters come from topic orders, group indexer" in outcome.err
     assert "warning: these letters were given up by the handler shop:Reindex" in outcome.err
-    assert "those with group indexer and handler shop:Reindex" in outcome.err
+    assert "those with source indexer and shop:Reindex" in outcome.err
     assert offsets(command) == [0]
 
     named = ("--group", "mine", "--plan", "mine.json")

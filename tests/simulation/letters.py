@@ -108,4 +108,4 @@ def _place(value: bytes | None, key: bytes | None, headers: Sequence[Header]) ->
     # Read back as `drainer dead` and `drainer redrive` do.
     record = Message(Origin("dead", TOPIC_ID, 0), 0, key, value, headers=headers)
     letter = read_letter(record)
-    return letter.origin.partition, letter.message_offset, letter.index
+    return letter.message_partition, letter.message_offset, letter.index

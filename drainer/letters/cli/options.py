@@ -43,26 +43,12 @@ class Letters:
         metavar="TEXT",
         help="Only those with this text in their error; repeatable.",
     )
-    topics: tuple[str, ...] = option(
-        "--from-topic",
+    sources: tuple[str, ...] = option(
+        "--source",
         default=(),
         many=str,
-        metavar="TOPIC",
-        help="Only those of messages of this topic; repeatable.",
-    )
-    groups: tuple[str, ...] = option(
-        "--from-group",
-        default=(),
-        many=str,
-        metavar="GROUP",
-        help="Only those that this group's drain gave up; repeatable.",
-    )
-    handlers: tuple[str, ...] = option(
-        "--from-handler",
-        default=(),
-        many=str,
-        metavar="REFERENCE",
-        help="Only those that this handler gave up; repeatable.",
+        metavar="TEXT",
+        help="Only those of this topic, group or handler; repeatable.",
     )
 
     def filter(self) -> LetterFilter:
