@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -21,9 +20,10 @@ DELIVERY_TIMEOUT_MS = 5 * 60 * 1000  # a broker that doesn't answer is waited fo
 SILENCE_S = 3.0
 POLL_S = 0.1
 PURGE_S = 1.0
-QUEUE_KBYTES = 64 * 1024
-LETTER_BYTES_MAX = 50_000_000  # must fit into the queue, and into a request (100 MiB by default)
-LINE_MAX = 100_000  # letters; a drain has far fewer under way
+QUEUE_KBYTES = 2**31 - 1  # never full: letters are of what is pending, which --buffer bounds
+LETTER_BYTES_MAX = 50_000_000  # must fit into a request (100 MiB by default)
+
+_ENDED = "the drain ended before the broker acknowledged it"
 
 Told = Callable[[DrainerError | None], None]
 
@@ -55,14 +55,14 @@ class DeadLetterTopic:
             # A batch that is too large is refused as a whole, with letters that would have fit.
             batch_num_messages=1,
             queue_buffering_max_kbytes=QUEUE_KBYTES,
+            queue_buffering_max_messages=0,  # no limit
             message_max_bytes=chosen,
         )
         self._producer = settings.producer(conf)
         self._lock = runtime.lock()
         self._under_way: set[_Sent] = set()
-        self._line: deque[_Sent] = deque()  # what the client's queue had no room for
         self._moved_s: float | None = None  # the last acknowledgement while some are under way
-        self._closed = self._given_up = False
+        self._closed = False
         self._stopping = runtime.event()
         self._thread = runtime.thread(target=self._run, name="drainer-dead-letters", daemon=True)
         self._thread.start()
@@ -91,16 +91,14 @@ class DeadLetterTopic:
         """
         sent = _Sent(letter, told)
         with self._lock:
-            refused = self._refusal()
-            if refused is None:
-                if not self._under_way:
-                    self._moved_s = self._clock()
-                self._under_way.add(sent)
-                self._line.append(sent)
-        if refused is not None:
-            _tell(told, refused)
-            return
-        self._produce_line()
+            if self._closed:
+                error = f"{self.topic} takes no more dead letters: it is closed"
+                _tell(told, DeadLetterNotWritten(error))
+                return
+            if not self._under_way:
+                self._moved_s = self._clock()
+            self._under_way.add(sent)
+        self._produce(sent)
 
     def close(self, timeout_s: float) -> None:
         """Waits up to so long for what is under way, then gives the rest up; all are told."""
@@ -111,12 +109,6 @@ class DeadLetterTopic:
         until = self._clock() + timeout_s
         while self._under_way and (left := until - self._clock()) > 0:
             self._stopping.wait(min(left, 0.01))
-        with self._lock:
-            self._given_up = True
-            left_over = list(self._line)
-            self._line.clear()
-        for sent in left_over:
-            self._end(sent, self._ended("it was never sent"))
         if self._under_way:
             self._producer.purge(blocking=False)
             until = self._clock() + PURGE_S
@@ -125,48 +117,24 @@ class DeadLetterTopic:
         self._stopping.set()
         self._thread.join(PURGE_S)
         for sent in list(self._under_way):
-            self._end(sent, self._ended())
-
-    def _refusal(self) -> DeadLetterNotWritten | None:
-        if self._closed:
-            return DeadLetterNotWritten(f"{self.topic} takes no more dead letters: it is closed")
-        if len(self._line) >= LINE_MAX:
-            return DeadLetterNotWritten(
-                f"{len(self._line):,} dead letters wait to be written to {self.topic}",
-                hint="find out why its brokers are slow, then resume with the plan",
-            )
-        return None
+            self._end(sent, self._unsure(_ENDED))
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._producer.poll(POLL_S)
-            if self._line:
-                self._produce_line()
-
-    def _produce_line(self) -> None:
-        failed: list[tuple[_Sent, KafkaError]] = []
-        with self._lock:
-            while self._line:
-                sent = self._line[0]
-                try:
-                    self._produce(sent)
-                except BufferError:
-                    break  # there is room when some of them are acknowledged
-                except KafkaException as error:
-                    failed.append((sent, error.args[0]))
-                self._line.popleft()
-        for sent, answer in failed:
-            self._heed(sent, answer)
 
     def _produce(self, sent: _Sent) -> None:
         letter = sent.letter
-        self._producer.produce(
-            self.topic,
-            letter.value,
-            letter.key,
-            headers=list(letter.headers),
-            on_delivery=partial(self._delivered, sent),
-        )
+        try:
+            self._producer.produce(
+                self.topic,
+                letter.value,
+                letter.key,
+                headers=list(letter.headers),
+                on_delivery=partial(self._delivered, sent),
+            )
+        except KafkaException as error:
+            self._heed(sent, error.args[0])
 
     def _delivered(self, sent: _Sent, answer: KafkaError | None, _: Any) -> None:
         if answer is None:
@@ -177,11 +145,9 @@ class DeadLetterTopic:
     def _heed(self, sent: _Sent, answer: KafkaError) -> None:
         if answer.code() == KafkaError.MSG_SIZE_TOO_LARGE and sent.letter.value is not None:
             sent.letter = sent.letter.without_payload()
-            with self._lock:
-                if not self._given_up:
-                    self._line.append(sent)
-                    return
-        self._end(sent, self._not_written(answer))
+            self._produce(sent)
+        else:
+            self._end(sent, self._not_written(answer))
 
     def _end(self, sent: _Sent, error: DeadLetterNotWritten | None) -> None:
         with self._lock:
@@ -194,7 +160,7 @@ class DeadLetterTopic:
     def _not_written(self, answer: KafkaError) -> DeadLetterNotWritten:
         code, said = answer.code(), self._settings.redact(answer.str())
         if code in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
-            return self._ended()
+            return self._unsure(_ENDED)
         if code in (KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT):
             waited = f"no answer within {DELIVERY_TIMEOUT_MS // 1000} s"
             return self._unsure(self.trouble or waited)
@@ -209,15 +175,6 @@ class DeadLetterTopic:
             hint = "give the topic a larger max.message.bytes, then resume with the plan"
         return DeadLetterNotWritten(
             f"a dead letter could not be written to {self.topic}: {said}", hint=hint
-        )
-
-    def _ended(self, so: str = "") -> DeadLetterNotWritten:
-        why = "the drain ended before the broker acknowledged it"
-        if not so:
-            return self._unsure(why)
-        return DeadLetterNotWritten(
-            f"a dead letter could not be written to {self.topic}: {why}; {so}",
-            hint="its sub-message is still pending",
         )
 
     def _unsure(self, why: str) -> DeadLetterNotWritten:

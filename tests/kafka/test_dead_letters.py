@@ -111,36 +111,6 @@ def test_a_letter_that_is_too_large_even_so_is_an_error(
     assert nothing is None
 
 
-def test_more_than_the_client_s_queue_takes_waits_in_line(
-    settings: ClientSettings, dead: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dead_letters, "QUEUE_KBYTES", 64)
-    with sending(settings, dead.name) as sender:
-        waited = 0
-        for number in range(300):
-            sender.send(Sample("hot", payload=f"{number}".rjust(2000)).letter())
-            waited += bool(sender.writer._line)
-        assert waited, "the queue was never full"
-        assert set(sender.all_told()) == {None}
-    found = letters_in(dead.bootstrap, dead.name)
-    assert [int(letter.payload) for letter in found] == list(range(300))
-
-
-def test_a_line_that_grows_without_end_is_an_error(
-    settings: ClientSettings, dead: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dead_letters, "QUEUE_KBYTES", 1)
-    monkeypatch.setattr(dead_letters, "LINE_MAX", 10)
-    with sending(settings, dead.name) as sender:
-        for _ in range(1000):
-            sender.send(Sample(payload="x" * 300).letter())
-        told = sender.all_told()
-    refused = [error for error in told if error is not None]
-    assert refused
-    assert "dead letters wait" in str(refused[0])
-    assert len(letters_in(dead.bootstrap, dead.name)) == 1000 - len(refused)
-
-
 def test_what_a_shared_file_says_of_clients_does_not_weaken_it(
     settings: ClientSettings, dead: Topic
 ) -> None:

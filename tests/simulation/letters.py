@@ -13,7 +13,6 @@ from drainer.policy.dead_letter import Header, read_letter
 from simulation.backlog import TOPIC_ID, Place
 from simulation.cluster import Broker
 
-QUEUE_MOST = 3
 DELIVERY_S = 10.0  # the real one waits for minutes
 AGAIN_S = 0.5
 
@@ -49,9 +48,6 @@ class SimProducer:
         headers: Sequence[Header],
         on_delivery: OnDelivery,
     ) -> None:
-        if len(self._under_way) >= QUEUE_MOST:
-            self._broker.world.tally["letters: queue full"] += 1
-            raise BufferError
         letter = _Letter(_place(value, key, headers), on_delivery)
         self._under_way.append(letter)
         self._arrive_after(self._random.choice([0.0, 0.01, 0.3]), letter)
