@@ -410,10 +410,6 @@ drainer/view/report/file.py
 a-report-replaces-any-file (no surprise, views): view/test_report_file.py
 -        if beginning and MARK not in beginning:
 +        if not beginning and MARK not in beginning:
-drainer/metrics/collector.py
-lanes-get-any-number-of-names (bounded memory, metrics): metrics/test_collector.py
--            if len(self._lanes) >= LANES_MOST:
-+            if len(self._lanes) >= 10 * LANES_MOST:
 drainer/kafka/reader.py
 reads-past-the-end (the backlog is a frozen range): kafka/test_reading.py
 -        if last >= end:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from time import monotonic
 from typing import Any, cast
 
@@ -12,11 +12,7 @@ from prometheus_client.registry import Collector
 
 from drainer import __version__
 from drainer.engine.status import Metric, Row, Status, Summary
-from drainer.mask import key_repr, masking
 from drainer.metrics import names as n
-
-LANE_LEAST = 10  # waiting: below that no lane is hot, and each scrape would name others
-LANES_MOST = 50  # names of lanes in a run, for each is a series that Prometheus keeps
 
 _FAMILIES: dict[str, Any] = {
     "gauge": GaugeMetricFamily,
@@ -40,7 +36,6 @@ class StatusCollector(Collector):
         self._status: Status | None = None
         self._summary: Summary | None = None
         self._updated_s = 0.0
-        self._lanes: set[str] = set()
         self._risen: dict[str, float] = {}
 
     def update(self, status: Status) -> None:
@@ -64,12 +59,6 @@ class StatusCollector(Collector):
         yield self._family(n.STATUS_AGE, [((), age_s)])
         for metric in n.OF_STATUS:
             yield self._family(metric, metric.rows(status))
-        hot: dict[str, float] = {}
-        for key, depth in status.hottest:
-            if depth >= LANE_LEAST:
-                name = self._lane(key)
-                hot[name] = max(depth, hot.get(name, 0))
-        yield self._family(n.LANE_DEPTH, [((name,), depth) for name, depth in hot.items()])
         yield self._latency(status)
         if (engine := status.engine) is not None:
             for section in engine.metrics:
@@ -88,14 +77,6 @@ class StatusCollector(Collector):
                 self._risen[name] = max(found, self._risen.get(name, 0.0))
                 family.add_sample(f"{n.LATENCY.name}_{name}", who, self._risen[name])
         return family
-
-    def _lane(self, key: Hashable) -> str:
-        name = key_repr(key) if masking() else n.label(key)
-        if name not in self._lanes:
-            if len(self._lanes) >= LANES_MOST:
-                return "another"
-            self._lanes.add(name)
-        return name
 
     def _family(self, metric: Metric[Any], rows: Iterable[Row]) -> Family:
         labels = (*n.COMMON_LABELS, *metric.labels)

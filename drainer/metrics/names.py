@@ -6,7 +6,7 @@ The collector and docs/metrics.md are made of these. Names are Prometheus' way: 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 
 from drainer.core.progress import Outcome
 from drainer.engine.status import Metric, Row, Status, at
@@ -14,17 +14,12 @@ from drainer.engine.status import Metric, Row, Status, at
 COMMON_LABELS = ("topic", "group")
 QUANTILES = (0.5, 0.95, 0.99)
 STATES = ("starting", "running", "stopping", "done", "empty", "interrupted", "halted", "failed")
-LABEL_LENGTH = 60
 _gauge, _counter = Metric[Status].gauge, Metric[Status].counter
 
 
-def label(key: Hashable) -> str:
-    """A sub-key or a rule as a label: text as it is, else its repr; never long."""
-    if isinstance(key, bytes):
-        key = key.decode(errors="backslashreplace")
-    name = key if isinstance(key, str) else repr(key)
-    name = name.encode(errors="backslashreplace").decode()  # half a surrogate pair fails the scrape
-    return name if len(name) <= LABEL_LENGTH else name[: LABEL_LENGTH - 1] + "…"
+def _label(rule: str) -> str:
+    # Whole, for two that were cut could be one. Half a surrogate pair would fail a scrape.
+    return rule.encode(errors="backslashreplace").decode()
 
 
 def _by_partition(name: str, path: str, meaning: str) -> Metric[Status]:
@@ -44,11 +39,11 @@ def _by_outcome(name: str, path: str, meaning: str) -> Metric[Status]:
 def _ruled_out(status: Status) -> Iterator[Row]:
     for outcome, counts in (("skipped", status.rules.skipped_by), ("dead", status.rules.dead_by)):
         for rule, count in counts.items():
-            yield (label(rule), outcome), count
+            yield (_label(rule), outcome), count
 
 
 def _undecided(status: Status) -> Iterator[Row]:
-    return (((label(rule),), count) for rule, count in status.rules.undecided.items())
+    return (((_label(rule),), count) for rule, count in status.rules.undecided.items())
 
 
 def _errors(status: Status) -> Iterator[Row]:
@@ -74,13 +69,6 @@ STATUS_AGE = _by_collector(
     "status_age_seconds",
     "Since the drain reported all this, twice a second. Grows while a handler blocks the event"
     " loop.",
-)
-LANE_DEPTH = _by_collector(
-    "lane_depth",
-    "Sub-messages waiting in the hottest lanes, five at most, with ten or more in each. A lane that"
-    " is none of them any more is gone; after 50 different ones in a run, others are called"
-    " `another`.",
-    "lane",
 )
 LATENCY = _by_collector(
     "handler_latency_seconds",
@@ -161,4 +149,4 @@ OF_STATUS = (
     _gauge("buffer_limit_bytes", "buffer_bytes", "What --buffer allows."),
     _gauge("plan_age_seconds", "plan_age_s", "Since the offset plan was last written."),
 )
-METRICS = (INFO, STATE, EXIT_CODE, STATUS_AGE, *OF_STATUS, LANE_DEPTH, LATENCY)
+METRICS = (INFO, STATE, EXIT_CODE, STATUS_AGE, *OF_STATUS, LATENCY)

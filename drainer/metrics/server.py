@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
-from socketserver import TCPServer, ThreadingMixIn
-from threading import Thread
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 
 from drainer.engine.status import Status, Summary
 from drainer.errors import Refused
 from drainer.metrics.collector import StatusCollector
-
-POLL_S = 0.05  # how soon it stops
-REQUEST_S = 10.0  # for one that connects and says nothing
 
 
 class MetricsServer:
@@ -32,9 +25,8 @@ class MetricsServer:
         ProcessCollector(registry=self._registry)
         self._collector: StatusCollector | None = None
         self.ended = False
-        server_class = _Server6 if ":" in host else _Server
         try:
-            self._server = server_class((host, port), _Request)
+            self._server, self._thread = start_http_server(port, host, self._registry)
         except (OSError, OverflowError) as error:
             reason = error.strerror if isinstance(error, OSError) else None
             raise Refused(
@@ -42,12 +34,9 @@ class MetricsServer:
                 hint="--metrics-port 0 takes a free port, and tells it; --metrics-host is an"
                 " address of this machine, or 0.0.0.0 for all of them",
             ) from error
-        self._server.set_app(make_wsgi_app(self._registry))
+        # Who hangs up in the middle is no concern of the drain's, nor of its terminal.
+        self._server.handle_error = lambda request, client_address: None  # type: ignore[method-assign]
         self.url = f"http://{_address(host, self._server.server_port)}/metrics"
-        self._thread = Thread(
-            target=self._server.serve_forever, args=(POLL_S,), name="metrics", daemon=True
-        )
-        self._thread.start()
 
     def begin(self, topic: str, group: str, drain_id: str) -> Callable[[Status], None]:
         """Says which drain it is about; gives what takes its status."""
@@ -66,30 +55,6 @@ class MetricsServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-
-
-class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
-
-    def server_bind(self) -> None:
-        # Not HTTPServer's: it asks the DNS for the machine's name, which may take its time.
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
-        self.setup_environ()
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Whoever hangs up in the middle is no concern of the drain's, nor of its terminal."""
-
-
-class _Server6(_Server):
-    address_family = socket.AF_INET6
-
-
-class _Request(WSGIRequestHandler):
-    timeout = REQUEST_S
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Scrapes are not told."""
 
 
 def _address(host: str, port: int) -> str:

@@ -6,7 +6,6 @@ import pytest
 
 from core.letters import Sample
 from drainer.errors import DeadLetterNotWritten, DrainerError, UsageError
-from drainer.kafka import dead_letters
 from drainer.kafka.dead_letters import DeadLetterTopic
 from drainer.kafka.settings import ClientSettings
 from drainer.policy.exact_json import Encoding

@@ -14,9 +14,8 @@ from drainer.engine.status import (
     FailureStatus,
     Outlook,
     RuleStatus,
-    Status,
 )
-from drainer.metrics.collector import LANES_MOST, StatusCollector
+from drainer.metrics.collector import StatusCollector
 from drainer.metrics.names import METRICS, STATES
 from drainer.spark.status import METRICS as SPARKS
 from view.samples import on_spark, status, summary
@@ -89,12 +88,12 @@ def test_a_scrape_has_every_metric_that_is_named_and_no_other() -> None:
             assert set(sample.labels) - {"quantile"} == {"topic", "group", *metric.labels}
 
 
-def test_half_a_surrogate_pair_in_a_name_does_not_fail_a_scrape() -> None:
+def test_each_rule_has_a_series_of_its_own_whatever_its_name() -> None:
     scraped = Scraped()
-    hottest = (("doc-\ud800", 70),)
-    scraped.collector.update(replace(BUSY, hottest=hottest, rules=RuleStatus({"r-\udcff": 1})))
-    assert 'lane="doc-\\\\ud800"' in scraped.text
+    rules = ["r-\udcff", "x" * 100 + "1", "x" * 100 + "2"]
+    scraped.collector.update(replace(BUSY, rules=RuleStatus(dict.fromkeys(rules, 1))))
     assert 'rule="r-\\\\udcff"' in scraped.text
+    assert len(set(scraped.labels("drainer_sub_messages_ruled_out_total", "rule"))) == 3
 
 
 def test_values_are_those_of_the_status() -> None:
@@ -114,7 +113,7 @@ def test_values_are_those_of_the_status() -> None:
         told = getattr(BUSY.sub_messages, outcome)
         assert scraped.value("drainer_sub_messages_total", outcome=outcome) == told
     assert scraped.value("drainer_in_flight") == BUSY.running
-    assert scraped.value("drainer_lane_depth", lane="doc-17") == 12_345
+    assert scraped.value("drainer_lane_depth_max") == 12_345
     assert scraped.value("drainer_handler_latency_seconds", quantile="0.95") == 0.095
     assert scraped.value("drainer_handler_latency_seconds_count") == 1_000
     assert scraped.value("drainer_handler_latency_seconds_sum") == 20.0
@@ -149,45 +148,6 @@ def test_each_state_is_told_and_no_text_of_an_error() -> None:
     assert state() == ["halted"]
     assert scraped.value("drainer_exit_code") == 5
     assert scraped.value("drainer_in_flight") == BUSY.running
-
-
-def hot(*lanes: tuple[object, int]) -> Status:
-    return replace(BUSY, hottest=lanes, engine=None)
-
-
-def test_a_lane_that_is_hot_no_more_is_gone() -> None:
-    scraped = Scraped()
-    scraped.collector.update(hot(("a", 500), ("b", 400)))
-    assert scraped.labels("drainer_lane_depth", "lane") == ["a", "b"]
-
-    scraped.collector.update(hot(("b", 300), ("c", 9)))
-
-    assert scraped.labels("drainer_lane_depth", "lane") == ["b"]  # nor is one with hardly any
-    assert scraped.value("drainer_lane_depth_max") == 300
-    assert scraped.value("drainer_wave") is None
-
-
-def test_lanes_get_no_more__prometheus_can_bear() -> None:
-    scraped = Scraped()
-    names: set[str] = set()
-    for n in range(500):
-        scraped.collector.update(hot((f"doc-{n}", 100 + n), (f"other-{n}", 50)))
-        names |= set(scraped.labels("drainer_lane_depth", "lane"))
-
-    assert len(names) == LANES_MOST + 1
-    assert "another" in names
-    assert scraped.value("drainer_lane_depth", lane="another") == 599
-
-
-def test_sub_keys_of_any_kind_are_labels() -> None:
-    scraped = Scraped()
-    keys = (b"\xff\x00k", ("eu", 4), 'say "hi"\n', "x" * 500)
-    scraped.collector.update(hot(*((key, 100) for key in keys)))
-
-    families = {f.name: f for f in text_string_to_metric_families(scraped.text)}
-    lanes = [sample.labels["lane"] for sample in families["drainer_lane_depth"].samples]
-
-    assert lanes == ["\\xff\x00k", "('eu', 4)", 'say "hi"\n', "x" * 59 + "…"]
 
 
 def test_what_only_rises_never_falls() -> None:
