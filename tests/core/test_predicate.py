@@ -219,6 +219,7 @@ def test_of_an_object_only_what_it_holds_in_public_is_shown(name: str) -> None:
         ("payload.kind = 'a'", "from character 14 on, \"= 'a'\""),
         ("index == 1 and paylod.x", "there is no paylod"),
         ("true", "looks at nothing"),
+        ("index + 1", "neither true nor false"),
         ("payload.x =~ 'a(?=b)'", "'a(?=b)' is not a regular expression of RE2"),
         ("{'a': 1} == payload", "a whole mapping"),
         ("b'a' in payload.x", "bytes are shown as text"),

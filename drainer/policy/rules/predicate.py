@@ -115,7 +115,7 @@ def _check(text: str, tree: _Node) -> None:
     Regular expressions are done by RE2, in time that grows with the text and no faster. Python's
     own may take for ever, on ``(a+)+b`` and a text of thirty letters, and nothing can interrupt it.
     """
-    from rule_engine import ast  # noqa: PLC0415
+    from rule_engine import ast, types  # noqa: PLC0415
 
     refused = {
         ast.BytesExpression: "bytes are shown as text, and never equal b'...'",
@@ -139,6 +139,8 @@ def _check(text: str, tree: _Node) -> None:
                         hint="there are no look-arounds and backreferences; see"
                         " https://github.com/google/re2/wiki/Syntax",
                     ) from None
+    if tree.result_type not in (types.DataType.UNDEFINED, types.DataType.BOOLEAN):
+        raise BadExpression(f"it is neither true nor false, whatever comes: {text}", hint=EXAMPLE)
     if not sees:
         raise BadExpression(
             f"it looks at nothing of the sub-message, so it would take all or none: {text}",
@@ -281,7 +283,7 @@ def shown(value: Any) -> Any:  # noqa: PLR0911 - a table of types
     if type(value) is dict or isinstance(value, Mapping):
         return View(value)
     if isinstance(value, bytes | bytearray | memoryview):
-        return _text(bytes(value))
+        return _content(bytes(value))
     if isinstance(value, Enum):
         return shown(value.value)
     if isinstance(value, UUID):
@@ -303,12 +305,14 @@ def shown(value: Any) -> Any:  # noqa: PLR0911 - a table of types
     return View(_fields(value))
 
 
-def content(data: Any) -> Any:
-    """A payload as expressions see it: bytes that hold a JSON object or array are that."""
-    if isinstance(data, bytes) and data.lstrip()[:1] in (b"{", b"["):
+def _content(data: bytes) -> Any:
+    """Bytes that hold a JSON object or array are that, others text; what is neither stays."""
+    if data.lstrip()[:1] in (b"{", b"["):
         with suppress(orjson.JSONDecodeError):
             return shown(orjson.loads(data))
-    return shown(data)
+    with suppress(UnicodeDecodeError):
+        return data.decode()
+    return data
 
 
 _AS_THEY_ARE = frozenset({str, int, float, bool, type(None), Decimal, datetime, timedelta})
@@ -326,45 +330,23 @@ def _keys(sub: SubMessage) -> Any:
     return shown((sub.key,) if sub.keys is None else sub.keys)
 
 
-class _MessageView(View):
-    """A message: its value is only parsed when it is asked for."""
-
-    __slots__ = ()
-
-    def __init__(self, message: Message) -> None:
-        timestamp = message.timestamp
-        super().__init__(
-            {
-                "key": message.key,
-                "value": message.value,
-                "headers": dict(message.headers),
-                "timestamp": None if timestamp is None else datetime.fromtimestamp(0, UTC)
-                + timedelta(milliseconds=timestamp),
-                "offset": message.offset,
-                "partition": message.partition,
-                "topic": message.topic,
-            }
-        )  # fmt: skip
-
-    def __getitem__(self, name: Any) -> Any:
-        return content(self.fields[name]) if name == "value" else super().__getitem__(name)
+def _message(message: Message) -> View:
+    # A view shows what is asked for: the value is parsed then.
+    ms = message.timestamp
+    time = None if ms is None else datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms)
+    fields = {name: getattr(message, name) for name in ("topic", "partition", "offset")}
+    fields |= {"key": message.key, "value": message.value, "headers": dict(message.headers)}
+    return View({**fields, "timestamp": time})
 
 
 _FACTS: dict[str, Callable[[SubMessage], Any]] = {
     "key": _key,
     "keys": _keys,
-    "payload": lambda sub: content(sub.payload),
-    "message": lambda sub: _MessageView(sub.message),
+    "payload": lambda sub: shown(sub.payload),
+    "message": lambda sub: _message(sub.message),
     "index": lambda sub: sub.index,
     "barrier": lambda sub: isinstance(sub, Barrier),
 }
-
-
-def _text(data: bytes) -> str | bytes:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data
 
 
 def _fields(value: Any) -> dict[str, Any]:

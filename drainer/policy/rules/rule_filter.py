@@ -1,4 +1,4 @@
-"""The sieve: asks the rules about each sub-message that is delivered, and keeps their account."""
+"""The rule filter: asks the rules about each sub-message that is delivered, and keeps their account."""
 
 from __future__ import annotations
 
@@ -90,7 +90,6 @@ class RuleFilter:
         self.skipped_by = Counter(account.skipped_by)  # over all runs
         self.dead_by = Counter(account.dead_by)
         self.skipped_for = Counter(account.skipped_for)  # by the handler
-        self.taken_out = 0  # in this run
         self.under_way = 0  # given up, and not yet safe as a dead letter
         self.undecided: Counter[str] = Counter()  # in this run: let through, for it can't be told
         self.why_undecided: dict[str, str] = {}  # the first reason of each rule
@@ -144,7 +143,6 @@ class RuleFilter:
             if name is None:
                 continue
             taken |= 1 << index
-            self.taken_out += 1
             if name == LIMIT and self.settings.writes_letters:
                 self.under_way += 1
                 self.give_up(sub)
@@ -229,4 +227,4 @@ def _keys(sub: SubMessage) -> tuple[object, ...]:
 
 
 def _nowhere(sub: SubMessage) -> None:
-    raise RuntimeError(f"{sub} is over its limit, and nobody writes dead letters")
+    raise RuntimeError(f"{sub} is over its limit, and nothing writes dead letters")
