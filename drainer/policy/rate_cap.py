@@ -17,25 +17,22 @@ BINDS_S = 1.0  # a cap that held something back so long ago still binds
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """What a drain may use at ``message_bytes``; ``source`` says in words what it is drawn from."""
+    """What a drain may use at a mean size of its messages."""
 
-    messages_per_s: float
-    bytes_per_s: float
     message_bytes: float
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class CapPoint:
-    """What the brokers tolerated of one size; a lower bound where more could not be tried."""
-
-    message_bytes: int
     messages_per_s: float
-    lower_bound: bool = False
 
     @property
     def bytes_per_s(self) -> float:
         return self.messages_per_s * self.message_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CapPoint:
+    """What the brokers tolerated of one size."""
+
+    message_bytes: int
+    messages_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +78,7 @@ class CapCurve(JsonRecord):
                     hint="the cluster has no room for a drain as it was measured; "
                     "`drainer limits` again, when it has",
                 )
-        rate = self.safe_share * _rate(used, message_bytes)
-        return Cap(rate, rate * message_bytes, message_bytes, _source(used, message_bytes))
+        return Cap(message_bytes, self.safe_share * _rate(used, message_bytes))
 
 
 def _rate(used: Sequence[CapPoint], message_bytes: float) -> float:
@@ -93,22 +89,7 @@ def _rate(used: Sequence[CapPoint], message_bytes: float) -> float:
             last.message_bytes / first.message_bytes
         )
         return exp((1 - share) * log(first.messages_per_s) + share * log(last.messages_per_s))
-    return min(first.messages_per_s, first.bytes_per_s / message_bytes)
-
-
-def _source(used: Sequence[CapPoint], message_bytes: float) -> str:
-    first = used[0].message_bytes
-    if len(used) == 2:
-        said = f"between {first:,} and {used[1].message_bytes:,} bytes"
-    elif message_bytes < first:
-        said = f"messages/s of {first:,} bytes, the smallest measured"
-    elif message_bytes > first:
-        said = f"bytes/s of {first:,} bytes, the largest measured"
-    else:
-        said = f"measured at {first:,} bytes"
-    if any(point.lower_bound for point in used):
-        said += "; the brokers may bear more"
-    return said
+    return first.messages_per_s * min(1.0, first.message_bytes / message_bytes)
 
 
 class RateLimiter:

@@ -67,7 +67,7 @@ def settings(action: Preview) -> Iterator[Item]:
 def cap_field(cap: Cap) -> Field:
     """What a drain may read."""
     mean = figures.size(round(cap.message_bytes))
-    return Field("limits", figures.cap(cap), f"read at most; {mean} a message; {cap.source}")
+    return Field("limits", figures.cap(cap), f"read at most; {mean} a message")
 
 
 def show_cap(terminal: Terminal, cap: Cap, messages: float) -> None:

@@ -197,7 +197,7 @@ class Limits:
         if not self.boundaries:
             raise LimitsRefused("these limits have no boundary yet", hint=_AGAIN)
         points = (
-            CapPoint(each.message_bytes, each.messages_per_s, each.is_lower_bound)
+            CapPoint(each.message_bytes, each.messages_per_s)
             for each in sorted(self.boundaries, key=lambda each: each.message_bytes)
         )
         return CapCurve(self.cluster_id, self.at, self.settings.safe_share, tuple(points))

@@ -1,4 +1,4 @@
-"""The rule filter: asks the rules about each sub-message that is delivered, and keeps their account."""
+"""The rule filter: asks about each sub-message that is delivered, and keeps the rules' account."""
 
 from __future__ import annotations
 

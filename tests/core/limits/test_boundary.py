@@ -54,22 +54,21 @@ def test_a_boundary_is_what_was_acknowledged_at_the_safe_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "rate", "source"),
+    ("size", "rate"),
     [
-        (1_000, 8_000.0, "measured at 1,000 bytes"),
-        (sqrt(100 * 1_000), 0.8 * sqrt(40_000 * 10_000), "between 100 and 1,000 bytes"),
-        (10, 32_000.0, "messages/s of 100 bytes, the smallest measured"),
-        (100_000, 120.0, "bytes/s of 10,000 bytes, the largest measured"),
+        (1_000, 8_000.0),
+        (sqrt(100 * 1_000), 0.8 * sqrt(40_000 * 10_000)),
+        (10, 32_000.0),
+        (100_000, 120.0),
     ],
 )
 def test_the_cap_is_the_safe_share_on_a_straight_line_of_logarithms(
-    size: float, rate: float, source: str
+    size: float, rate: float
 ) -> None:
     cap = CURVE.cap(size)
 
     assert cap.messages_per_s == pytest.approx(rate)
     assert cap.bytes_per_s == pytest.approx(rate * size)
-    assert cap.source == source
 
 
 @given(st.floats(1, 1e6), st.floats(1, 1e6))
@@ -79,13 +78,8 @@ def test_larger_messages_never_get_a_higher_rate(one: float, other: float) -> No
     assert CURVE.cap(large).messages_per_s <= CURVE.cap(small).messages_per_s * (1 + 1e-9)
 
 
-def test_sizes_come_in_any_order_and_a_lower_bound_says_so() -> None:
-    *_, largest = MEASURED.boundaries
-    bound = replace(largest, end=End.CLIENTS, high=None)
-
+def test_sizes_come_in_any_order() -> None:
     assert replace(MEASURED, boundaries=MEASURED.boundaries[::-1]).curve() == CURVE
-    curve = replace(MEASURED, boundaries=(bound,)).curve()
-    assert curve.cap(1_000).source.endswith("the brokers may bear more")
 
 
 @pytest.mark.parametrize(
