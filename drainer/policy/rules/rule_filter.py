@@ -164,29 +164,24 @@ class RuleFilter:
 
     def account(self, positions: Mapping[int, int]) -> RuleAccount:
         """All that the plan keeps; ``positions`` are below what was delivered, by partition."""
-        if self._limit is None:
-            counts, below = self._before.counts, self._before.asked_below
-        else:
-            counts, below = dict(self._limit.counts), greater(self._asked_below, positions)
-        by = asked_beyond(below, [self._before.asked_by])
-        return RuleAccount(
-            dict(self.skipped_by), dict(self.dead_by), below, counts, by, dict(self.skipped_for)
+        limit = self._limit
+        return self._account(
+            positions, self._before.counts if limit is None else dict(limit.counts)
         )
 
     def changes(self, positions: Mapping[int, int]) -> RuleAccount | None:
         """What a journal's record needs; None when nothing is ever taken out."""
         if not self.settings and not self.skipped_for:
             return None
-        counts: Mapping[str, int] = {}
-        below: Mapping[int, int] = {}
+        return self._account(positions, {} if self._limit is None else self._limit.news())
+
+    def _account(self, positions: Mapping[int, int], counts: Mapping[str, int]) -> RuleAccount:
+        below = self._asked_below
         if self._limit is not None:
-            counts, below = self._limit.news(), greater(self._asked_below, positions)
+            below = greater(below, positions)
+        by = asked_beyond(below, [self._before.asked_by])
         return RuleAccount(
-            dict(self.skipped_by),
-            dict(self.dead_by),
-            below,
-            counts,
-            skipped_for=dict(self.skipped_for),
+            dict(self.skipped_by), dict(self.dead_by), below, counts, by, dict(self.skipped_for)
         )
 
     def _was_asked(self, sub: SubMessage, message: Message) -> bool:
