@@ -28,14 +28,11 @@ def examine(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool = False)
     pending = "what is pending" if gap_accepted else "all that is pending"
     facts = [
         "the plan is whole: its digest matches",
-        f"its journal adds {loaded.journal_records} records{torn * loaded.journal_torn}",
+        f"what was reported since adds {loaded.records} records{torn * loaded.torn}",
     ]
     if plan.lost:
         lost = name_lost(plan.lost)
         facts.append(f"it says what retention deleted before it was handled: {lost}")
-    if (state := loaded.written.state) is not None:
-        adds = f"adds {loaded.state_records} records{torn * loaded.state_torn}"
-        facts.append(f"its state at {state.uri} {adds}")
     looks: list[tuple[str, Callable[[Cluster, LoadedPlan], object]]] = [
         ("its account adds up", _account),
         (f"the cluster is the plan's own ({plan.cluster_id})", _cluster),

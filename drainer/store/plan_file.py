@@ -5,8 +5,6 @@ Beside ``NAME`` lie ``NAME.journal-GENERATION`` while a drain runs, and ``.NAME.
 
 from __future__ import annotations
 
-import os
-import shlex
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -45,22 +43,19 @@ def default_path(topic: str, group: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class LoadedPlan:
-    """A plan as the file has it (``written``) and with its journal added (``plan``).
+    """A plan as the file has it (``written``) and with all that was reported since (``plan``).
 
-    ``journal_torn`` says that some of the journal was lost, and left out with all behind it.
-    ``last_generation`` is the highest that the plan or a journal beside it has. ``state_records``
-    are what tasks reported and the plan as written has not all of; ``state_torn`` says that some
-    was spoilt, and left out with all that the same attempt reported behind it.
+    ``records`` is how many records of its journal, and of its tasks, that adds. ``torn`` says that
+    one was lost or spoilt, and left out with all behind it. ``last_generation`` is the highest that
+    the plan or a journal beside it has.
     """
 
     path: Path = field(compare=False)  # of one plan, absolute here and relative there
     written: OffsetPlan
     plan: OffsetPlan
-    journal_records: int
-    journal_torn: bool
+    records: int
+    torn: bool
     last_generation: int
-    state_records: int = 0
-    state_torn: bool = False
 
 
 class PlanFile:
@@ -94,17 +89,10 @@ class PlanFile:
                 hint="wait for it, or stop it with Ctrl-C: it will print how to resume",
             ) from None
         except OSError as error:
-            lock = self._lock.lock_file
-            if isinstance(error, PermissionError) and os.access(lock, os.F_OK):
-                raise PlanRefused(
-                    f"{lock} is another user's: whether that drain still works with"
-                    f" {self.path.name} can't be checked",
-                    hint="make sure that it was stopped, and remove its lock:"
-                    f" {shlex.join(['rm', '--', lock])}",
-                ) from None
             raise PlanRefused(
-                f"the plan can't be written in {self.path.parent}: {error.strerror or error}",
-                hint="name a folder that you can write to with --plan",
+                f"{error.filename or self.path.parent} can't be written: {error.strerror or error}",
+                hint="name a folder that you can write to with --plan; a lock that another user's"
+                " drain left can be removed once that was stopped",
             ) from None
 
     @property
@@ -274,11 +262,9 @@ class PlanFile:
             self.path,
             written,
             plan,
-            len(records),
-            torn,
+            len(records) + sum(each.count for _, each in told),
+            torn or any(each.torn for _, each in told),
             last,
-            state_records=sum(each.count for _, each in told),
-            state_torn=any(each.torn for _, each in told),
         )
 
     def _read(self, read: Callable[[Path], bytes]) -> bytes:

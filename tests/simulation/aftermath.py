@@ -155,7 +155,7 @@ class Aftermath:
                 world.insist(False, f"the plan can't be loaded: {error}")
             kept = account.check_files(loaded.plan)
             account.check_closed(kept)
-            world.tally["torn"] += loaded.journal_torn
+            world.tally["torn"] += loaded.torn
         else:
             kept = {place: account.known[place] for place in account.forgotten}
         for place in account.known:

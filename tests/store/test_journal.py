@@ -110,8 +110,8 @@ def test_a_journal_cut_at_any_byte_keeps_the_records_before_with_their_lanes(
         assert (content.head is None) == (not complete)
         assert content.torn == (cut not in (0, *ends))
     loaded = file.load()
-    assert (loaded.plan, loaded.journal_records) == (merged(RECORDS[:-1]), 3)
-    assert loaded.journal_torn
+    assert (loaded.plan, loaded.records) == (merged(RECORDS[:-1]), 3)
+    assert loaded.torn
     assert loaded.written.parked == PLAN.parked
 
 
@@ -205,7 +205,7 @@ def test_a_journal_whose_predecessors_are_whole_is_taken(file: PlanFile) -> None
 
     loaded = file.load()
 
-    assert (loaded.journal_records, loaded.journal_torn) == (4, False)
+    assert (loaded.records, loaded.torn) == (4, False)
     assert loaded.plan == merged(RECORDS)
     assert loaded.last_generation == PLAN.generation + 3
 
@@ -222,7 +222,7 @@ def test_generations_are_merged_by_their_number(tmp_path: Path) -> None:
     write_journal(journal_path(file, 9), RECORDS[:2])
 
     assert file.load().plan == merged(RECORDS, plan)
-    assert file.load().journal_records == 4
+    assert file.load().records == 4
 
 
 def test_what_the_plan_has_taken_in_is_not_counted_twice_nor_comes_back(file: PlanFile) -> None:
@@ -239,7 +239,7 @@ def test_what_the_plan_has_taken_in_is_not_counted_twice_nor_comes_back(file: Pl
 def test_the_journal_of_another_drain_is_ignored(file: PlanFile) -> None:
     write_journal(journal_path(file), drain_id="20250101-000000-000000")
 
-    assert (file.load().plan, file.load().journal_records) == (PLAN, 0)
+    assert (file.load().plan, file.load().records) == (PLAN, 0)
 
 
 def test_a_record_that_the_plan_can_not_have_is_refused(file: PlanFile) -> None:
@@ -250,7 +250,7 @@ def test_a_record_that_the_plan_can_not_have_is_refused(file: PlanFile) -> None:
     with suppress(PlanRefused):
         assert file.load().plan == PLAN
     write_journal(journal_path(file), [RECORDS[0], Record({}, "'a'")])  # type: ignore[arg-type]
-    assert (file.load().journal_records, file.load().journal_torn) == (1, True)
+    assert (file.load().records, file.load().torn) == (1, True)
 
 
 def test_a_journal_that_can_not_be_read_is_refused(file: PlanFile) -> None:

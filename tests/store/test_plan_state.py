@@ -57,7 +57,7 @@ def test_what_tasks_told_is_in_the_plan(file: PlanFile, state: State) -> None:
     assert loaded.plan.claims[ALL][2] == done(4, count=4)
     assert loaded.plan.claims[ALL][0] == PLAN.claims[ALL][0]
     assert loaded.written == plan_at(state)
-    assert (loaded.state_records, loaded.state_torn) == (3, False)
+    assert (loaded.records, loaded.torn) == (3, False)
 
 
 def test_what_the_plan_left_behind_is_not_taken_in_again(file: PlanFile, state: State) -> None:
@@ -88,7 +88,7 @@ def test_spoilt_records_are_told(file: PlanFile, state: State) -> None:
     tell(state, 3, "2/8", {0: done(123, count=3)}, {0: done(124, count=4)})
     state.objects.put(f"{PLAN.drain_id}/2/3/2of8/0/00000002", b"torn")
     loaded = file.load()
-    assert (loaded.state_records, loaded.state_torn) == (1, True)
+    assert (loaded.records, loaded.torn) == (1, True)
     assert loaded.plan.claims["2/8"][0].sub_messages == Counts(6, 6)
 
 
