@@ -199,17 +199,6 @@ def test_whatever_is_lost_what_is_left_is_what_was_true_at_one_moment(
     assert file.load().plan in moments
 
 
-def test_a_journal_whose_predecessors_are_whole_is_taken(file: PlanFile) -> None:
-    empty, *_ = chain(file, [], RECORDS[:2], RECORDS[2:3], RECORDS[3:])
-    empty.unlink()  # it had nothing to lose
-
-    loaded = file.load()
-
-    assert (loaded.records, loaded.torn) == (4, False)
-    assert loaded.plan == merged(RECORDS)
-    assert loaded.last_generation == PLAN.generation + 3
-
-
 # What does not fit.
 
 
@@ -298,21 +287,3 @@ def test_what_the_disk_did_not_take_goes_before_the_next_record(
     journal.close()
 
     assert read_journal(tmp_path / "j").records == RECORDS
-
-
-def test_a_journal_that_could_not_be_begun_breaks_no_chain(
-    file: PlanFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The one before goes on in its place."""
-    file.start_journal(PLAN.drain_id, PLAN.generation)
-    append(file, RECORDS[:1])
-    with monkeypatch.context() as broken:
-        broken.setattr(os, "write", no_space)
-        with pytest.raises(PlanNotWritten):
-            file.start_journal(PLAN.drain_id, PLAN.generation + 1)
-    append(file, RECORDS[1:2])
-    file.start_journal(PLAN.drain_id, PLAN.generation + 2)
-    append(file, RECORDS[2:3])
-    file.release()
-
-    assert file.load().plan == merged(RECORDS[:3])
