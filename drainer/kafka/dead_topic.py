@@ -27,7 +27,6 @@ class DeadLetterTopicInfo:
         partitions: how many it has, or would be made with.
         retention_ms: after how long its letters vanish; None when they don't, or the broker does
             not say.
-        retention_bytes: how much of a partition is kept; None likewise.
         hidden: whether this user may not see its configuration, so that letters may vanish.
     """
 
@@ -35,7 +34,6 @@ class DeadLetterTopicInfo:
     exists: bool
     partitions: int
     retention_ms: int | None = None
-    retention_bytes: int | None = None
     hidden: bool = False
 
 
@@ -81,7 +79,6 @@ def look_at_dead_letter_topic(
         True,
         len(found.partitions),
         limit(config.get("retention.ms")),
-        limit(config.get("retention.bytes")),
         hidden=not config,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -144,11 +144,8 @@ class Letter(Provenance):
         """The sub-keys as a person types them; a barrier has none."""
         if self.kind == _BARRIER:
             return ()
-        return tuple(key_text(key) for key in self._keys) if self.sub_key_exact else (self.key,)
-
-    @property
-    def _keys(self) -> tuple[Hashable, ...]:
-        return (self.key,) if self.keys is None else self.keys
+        keys = (self.key,) if self.keys is None else self.keys
+        return tuple(key_text(key) for key in keys) if self.sub_key_exact else (self.key,)
 
     @property
     def why_not_redriven(self) -> str | None:
@@ -204,7 +201,7 @@ class LetterFilter:
 
     Attributes:
         reasons: words that the reason is one of.
-        sub_keys: texts that one of its sub-keys is, as ``key_text`` has it or as its repr.
+        sub_keys: texts that one of its sub-keys is, as ``key_text`` has it.
         errors: texts that ``Type: text`` of its error contains; upper and lower case are one.
         sources: each of them is the topic that it comes from, or the group or the handler whose
             drain gave it up first.
@@ -220,7 +217,7 @@ class LetterFilter:
         return (
             (not self.reasons or letter.reason in self.reasons)
             and set(self.sources) <= set(letter.from_)
-            and (not self.sub_keys or any(key in self.sub_keys for key in _written_keys(letter)))
+            and (not self.sub_keys or any(key in self.sub_keys for key in letter.key_texts))
             and (not self.errors or any(text.casefold() in error for text in self.errors))
         )
 
@@ -388,9 +385,3 @@ def _as_written(text: str) -> Any:
 
 def _are_several(keys: object) -> bool:
     return type(keys) is tuple and keys != () and tuple(dict.fromkeys(keys)) == keys
-
-
-def _written_keys(letter: Letter) -> Iterator[str]:
-    yield from letter.key_texts
-    if letter.key_texts and letter.sub_key_exact:
-        yield from map(repr, letter._keys)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+import marshal
 from enum import StrEnum
 from typing import Any
 
 import orjson
 
-_PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 # An instance of a class that JSON has no word for is not to be written as something else.
 _STRICT = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS
 _NO_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
@@ -44,7 +43,7 @@ def encode_payload(payload: Any) -> tuple[bytes | None, Encoding]:
     else:
         try:
             written = orjson.dumps(payload, option=_STRICT | orjson.OPT_PASSTHROUGH_DATETIME)
-            if is_same(payload, orjson.loads(written)):
+            if _is_same(payload, orjson.loads(written)):
                 return written, Encoding.JSON
         except (TypeError, ValueError, RecursionError):
             pass
@@ -80,7 +79,7 @@ def as_literal(value: Any) -> tuple[str, bool]:
     except Exception:  # it may be the user's own code
         return f"<{type(value).__name__}>", False
     try:
-        return text, is_same(value, ast.literal_eval(text))
+        return text, _is_same(value, ast.literal_eval(text))
     except _NO_LITERAL:
         return text, False
 
@@ -93,28 +92,13 @@ def from_literal(text: str) -> Any:
         raise ValueError(f"this is not a literal: {error}") from None
 
 
-def is_same(one: Any, other: Any) -> bool:
-    """Whether two values are equal, and of the same types all the way down.
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two values are equal, and of the same built-in types all the way down.
 
-    ``==`` takes 1 for True and for 1.0. Raises RecursionError when they are nested too deeply.
+    ``==`` takes 1 for True and for 1.0. marshal writes those types alone, and each in its own way;
+    its format 2 writes equal values as equal bytes.
     """
-    kind = type(one)
-    if kind is not type(other):
+    try:
+        return marshal.dumps(one, 2) == marshal.dumps(other, 2)
+    except ValueError:
         return False
-    if kind in _PLAIN:
-        return bool(one == other) and (kind is not float or repr(one) == repr(other))  # -0.0
-    if kind in (list, tuple):
-        return _all_same(one, other)
-    if kind is dict:  # order is part of it
-        return _all_same(one.items(), other.items())
-    if kind in (set, frozenset):
-        of_other = {item: item for item in other}
-        return len(one) == len(other) and all(
-            item in of_other and is_same(item, of_other[item]) for item in one
-        )
-    return False
-
-
-def _all_same(ones: Iterable[Any], others: Iterable[Any]) -> bool:
-    ones, others = list(ones), list(others)
-    return len(ones) == len(others) and all(map(is_same, ones, others))
