@@ -51,9 +51,8 @@ class Overview:
         matching: how many of those asked for, the outstanding ones or all, the filter lets
             through; the counts below are of them.
         foreign: records that are no dead letters of drainer's, or damaged.
-        by_reason: counts by reason.
-        by_error: counts by error type; empty where there was no error.
-        by_sub_key: the sub-keys with the most letters.
+        counts: by ``error`` (its type, ``no error`` where there was none), ``reason`` and
+            ``sub_key``; of each the most frequent.
         newest: the latest of them, the newest first, without payload and headers, and whether a
             redrive is done with it.
     """
@@ -63,9 +62,7 @@ class Overview:
     redriven: int
     matching: int
     foreign: int
-    by_reason: tuple[tuple[str, int], ...]
-    by_error: tuple[tuple[str, int], ...]
-    by_sub_key: tuple[tuple[str, int], ...]
+    counts: Mapping[str, Mapping[str, int]]
     newest: tuple[tuple[Letter, bool], ...]
 
     @property
@@ -82,9 +79,7 @@ class Overview:
             "outstanding": self.outstanding,
             "matching": self.matching,
             "foreign": self.foreign,
-            "by_reason": dict(self.by_reason),
-            "by_error": dict(self.by_error),
-            "by_sub_key": dict(self.by_sub_key),
+            **{f"by_{what}": counts for what, counts in self.counts.items()},
             "newest": [
                 {**letter_as_json(letter), "redriven": redriven} for letter, redriven in self.newest
             ],
@@ -105,9 +100,7 @@ def overview_of(
     letters are kept to be listed. Of very many different things rare ones are counted too low.
     """
     letters = redriven = matching = foreign = 0
-    by_reason: Counter[str] = Counter()
-    by_error: Counter[str] = Counter()
-    by_sub_key: Counter[str] = Counter()
+    counts: dict[str, Counter[str]] = {what: Counter() for what in ("error", "reason", "sub_key")}
     newest: list[tuple[str, int, int, Letter, bool]] = []
     for message, is_redriven in records:
         try:
@@ -121,11 +114,11 @@ def overview_of(
             continue
         matching += 1
         letter = letter.masked()
-        by_reason[letter.reason] += 1
-        by_error[letter.error_type or ""] += 1
-        by_sub_key.update(letter.key_texts)
-        for counts in (by_reason, by_error, by_sub_key):
-            _trim(counts)
+        counts["error"][letter.error_type or "no error"] += 1
+        counts["reason"][letter.reason] += 1
+        counts["sub_key"].update(letter.key_texts)
+        for each in counts.values():
+            _trim(each)
         light = replace(letter, payload=None, headers=())
         entry = (letter.time, letter.partition, letter.offset, light, is_redriven)
         if len(newest) < limit:
@@ -138,18 +131,15 @@ def overview_of(
         redriven,
         matching,
         foreign,
-        tuple(by_reason.most_common(HOTTEST)),
-        tuple(by_error.most_common(HOTTEST)),
-        tuple(by_sub_key.most_common(HOTTEST)),
+        {what: dict(each.most_common(HOTTEST)) for what, each in counts.items()},
         tuple(entry[3:] for entry in sorted(newest, reverse=True)),
     )
 
 
 def _trim(counts: Counter[Any]) -> None:
     if len(counts) > 2 * TALLIED:
-        kept = counts.most_common(TALLIED)
-        counts.clear()
-        counts.update(dict(kept))
+        for rare, _ in counts.most_common()[TALLIED:]:
+            del counts[rare]
 
 
 _SHOWN_OTHERWISE = {"sub_key", "several", "message_key", "timestamp"}

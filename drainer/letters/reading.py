@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from drainer.errors import NotADeadLetter, TopicMissing
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.record import KafkaMessage
-from drainer.kafka.spans import Span, first_messages, read_spans
+from drainer.kafka.spans import Span, read_spans
 from drainer.policy.dead_letter import Letter, read_letter
 
 READER = "drainer-dead-letters"
@@ -34,25 +34,15 @@ def read_letters(
         yield from batch.messages
 
 
-def letter_at(cluster: Cluster, topic: str, partition: int, offset: int) -> KafkaMessage:
-    """The record at one place. Raises NotADeadLetter when there is none, and as read_letters."""
-    found = cluster.topic(topic)
-    if partition not in found.partitions:
+def find_letter(cluster: Cluster, topic: str, partition: int, offset: int) -> Letter:
+    """The dead letter at one place. Raises NotADeadLetter, and as ``read_letters``."""
+    if partition not in cluster.topic(topic).partitions:
         raise TopicMissing(f"topic {topic} has no partition {partition}")
     log = cluster.log_bounds(topic, [partition], cluster.settings.isolation)[partition]
     if log.start <= offset < log.end:
-        ranges = {partition: (offset, offset + 1)}
-        letters = first_messages(cluster.settings, topic, found.topic_id, READER, ranges)
-        if partition in letters:
-            return letters[partition]
+        for message in read_letters(cluster, topic, [Span(partition, offset, offset + 1)]):
+            return read_letter(message).masked()
     raise NotADeadLetter(
         f"there is no record at {topic}/{partition}/{offset}",
-        hint=f"partition {partition} holds offsets {log.start} to {log.end - 1}, with holes or not"
-        if log.end > log.start
-        else f"partition {partition} is empty",
+        hint=f"partition {partition} holds offsets from {log.start} to below {log.end}",
     )
-
-
-def find_letter(cluster: Cluster, topic: str, partition: int, offset: int) -> Letter:
-    """The dead letter at one place. Raises NotADeadLetter, and as ``read_letters``."""
-    return read_letter(letter_at(cluster, topic, partition, offset)).masked()

@@ -115,12 +115,10 @@ def _headline(found: Overview) -> Line:
 
 
 def _counts(found: Overview) -> Table:
-    of_errors = [(kind or "no error", "error", n) for kind, n in found.by_error]
-    of_reasons = [(reason, "reason", n) for reason, n in found.by_reason]
-    of_keys = [(figures.shorten(key, _KEY), "sub-key", n) for key, n in found.by_sub_key]
     rows = tuple(
-        (figures.count(n), what, Cell(note, Tone.QUIET))
-        for what, note, n in (*of_errors, *of_reasons, *of_keys)
+        (figures.count(n), figures.shorten(name, _KEY), Cell(what.replace("_", "-"), Tone.QUIET))
+        for what, counts in found.counts.items()
+        for name, n in counts.items()
     )
     return Table(("letters", Column(""), Column("")), rows, shown=len(rows))
 

@@ -26,9 +26,11 @@ def test_letters_are_counted_by_error_reason_and_sub_key() -> None:
         + [Sample("doc-0", error=None, reason="limit", handler="other")]
     )
     assert (found.letters, found.matching, found.foreign) == (10, 10, 0)
-    assert found.by_error == (("ValueError", 6), ("TimeoutError", 3), ("", 1))
-    assert found.by_reason == (("failed", 9), ("limit", 1))
-    assert found.by_sub_key == (("doc-0", 6), ("doc-1", 4))
+    assert found.counts == {
+        "error": {"ValueError": 6, "TimeoutError": 3, "no error": 1},
+        "reason": {"failed": 9, "limit": 1},
+        "sub_key": {"doc-0": 6, "doc-1": 4},
+    }
 
 
 def test_the_newest_are_kept_newest_first_without_their_payload() -> None:
@@ -41,9 +43,9 @@ def test_the_newest_are_kept_newest_first_without_their_payload() -> None:
 def test_memory_does_not_grow_with_the_sub_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overview, "TALLIED", 10)
     keys = [*(f"doc-{n}" for n in range(100)), *["hot"] * 30, *(f"doc-{n}" for n in range(50, 60))]
-    found = surveyed([Sample(key) for key in keys]).by_sub_key
-    assert found[0] == ("hot", 30)
-    assert {count for _, count in found[1:]} == {1}, "those that came again had been forgotten"
+    found = dict(surveyed([Sample(key) for key in keys]).counts["sub_key"])
+    assert found.pop("hot") == 30
+    assert set(found.values()) == {1}, "those that came again had been forgotten"
 
 
 def test_what_was_redriven_is_counted_and_only_listed_when_it_is_asked_for() -> None:
