@@ -300,7 +300,7 @@ def read_letter(message: Message) -> Letter:
     """
     try:
         told, headers = _split_headers(message)
-        key = _as_written(told.sub_key) if told.sub_key_exact else told.sub_key
+        key: Any = _as_written(told.sub_key) if told.sub_key_exact else told.sub_key
         if told.several and told.sub_key_exact and not _are_several(key):
             raise ValueError("its sub-keys must be different ones in a tuple")
         several = told.several and told.sub_key_exact
