@@ -29,7 +29,7 @@ from drainer.policy.concurrency import Concurrency
 from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.policy.rate_cap import CapCurve
 from drainer.policy.rules.rule_filter import RuleFilter
-from drainer.policy.rules.settings import OverLimit, RuleSettings, SkipRule
+from drainer.policy.rules.settings import RuleSettings, SkipRule
 from drainer.view.report.file import ReportFile
 
 NEW_DRAIN = FailureSettings(retries=3)
@@ -285,11 +285,7 @@ class Rules:
         default=None,
         metavar="N",
         min=1,
-        help="Handle only the first N of each sub-key; halts above 100,000.",
-    )
-    over_limit: OverLimit | None = option(
-        default=None,
-        help="What becomes of the others. Default: skip.",
+        help="Skip all but the first N of each sub-key; halts above 100,000.",
     )
 
     def over(self, known: RuleSettings | None = None) -> RuleSettings:
@@ -309,13 +305,9 @@ class Rules:
                 known,
                 skip=(*said.skip, *typed) or known.skip,
                 limit_per_key=self.limit_per_key or said.limit_per_key or known.limit_per_key,
-                over_limit=self.over_limit
-                or (said.over_limit if said.limit_per_key is not None else known.over_limit),
             )
         except ValueError as error:
             raise UsageError(str(error), hint="Give each rule a name of its own.") from None
-        if self.over_limit is not None and found.limit_per_key is None:
-            raise UsageError("--over-limit is of no use without --limit-per-key", hint="Say both.")
         RuleFilter(found)
         return found
 

@@ -206,13 +206,6 @@ class Dispatcher:
         if self._gates:
             self._finished_behind_gate(sub)
 
-    def finish_apart(self, sub: SubMessage, outcome: Outcome) -> None:
-        """Ends a sub-message that a rule kept out of the lanes."""
-        message = sub.message
-        message.ledger.finish(message, sub.index, outcome)
-        if self._gates:
-            self._finished_behind_gate(sub)
-
     def finish_and_take(self, sub: SubMessage) -> SubMessage | None:
         """``finish`` as done, then ``take``, in one call: the hot path of every worker."""
         message = sub.message

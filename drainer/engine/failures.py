@@ -6,16 +6,15 @@ Dead letters are written from here, and calls with several sub-messages are take
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 
 from drainer.core.bundles import Bundle, Bundler, Bundling
 from drainer.core.dispatch import Dispatcher
 from drainer.core.progress import Counts, Outcome
 from drainer.engine.outcome import lanes_parked
-from drainer.engine.ports import DeadLetters, PastLimit
+from drainer.engine.ports import DeadLetters
 from drainer.engine.runtime import Runtime
 from drainer.engine.status import FailureStatus
 from drainer.engine.workers import Starter, TimedOut, Work
@@ -36,7 +35,6 @@ from drainer.policy.failures import (
 )
 
 TICK_LEAST_S = 0.001
-LETTERS_MOST = 1_000  # on their way at once, of those above a limit
 BACK_AGAIN_S = 0.05  # after it was not the time to try one again
 KINDS_MOST = 50  # kinds of errors; what comes then is counted by its type alone
 KIND_LENGTH = 160
@@ -91,8 +89,6 @@ class Failures:
         if bundling is not None:
             self._bundler = Bundler(dispatcher, bundling)
         self._letters = 0  # on their way
-        self._over_limit: deque[SubMessage] = deque()  # whose letters are to be sent
-        dispatcher.rule_filter.give_up = self._give_up_over_limit
         self._doubted: dict[SubMessage, BaseException] = {}  # in ``_retries``, their retries spent
         self._failed = self._timeouts = self._skipped = 0
         self._last_kind = self._outage = ""
@@ -125,7 +121,7 @@ class Failures:
     @property
     def waiting(self) -> int:
         """Sub-messages that come back by themselves: for a retry, or acknowledged as dead."""
-        return len(self._retries) + self._letters + len(self._over_limit)
+        return len(self._retries) + self._letters
 
     @property
     def trouble(self) -> str | None:
@@ -274,7 +270,6 @@ class Failures:
             self._settle()
             if not paused:
                 self._tick()
-                self._send_over_limit()
 
     def idle(self) -> None:
         """Notices that there may be something that can't start yet."""
@@ -283,7 +278,6 @@ class Failures:
     def stop(self) -> None:
         """Starts nothing any more."""
         self._stopped = True
-        self._over_limit.clear()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -328,49 +322,25 @@ class Failures:
     def _write(self, sub: SubMessage, error: BaseException) -> None:
         kind = _kind(error)  # the error itself holds on to the frames that it came through
         self._dispatcher.hold(sub)
-        self._send(sub, error, partial(self._dead, sub, kind))
+        assert self._sink is not None, "dead letters without a place for them"
 
-    def _dead(self, sub: SubMessage, kind: str) -> None:
+        def told(failure: DrainerError | None) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nothing waits any more
+                self._loop.call_soon_threadsafe(self._written, sub, kind, failure)
+
+        self._letters += 1
+        self._sink.send(sub, error, told)
+
+    def _written(self, sub: SubMessage, kind: str, failure: DrainerError | None) -> None:
+        self._letters -= 1
+        if failure is not None:
+            self._halt(failure)
+            return
         self._dispatcher.unhold(sub)
         if self._settings.after_dead is AfterDead.PARK:
             self._dispatcher.park_behind(sub, Outcome.DEAD, kind)
         else:
             self._dispatcher.finish(sub, Outcome.DEAD)
-
-    def _give_up_over_limit(self, sub: SubMessage) -> None:
-        # It has no place in a lane: it ends without an effect, so nothing has to wait for it.
-        if not self._stopped:
-            self._over_limit.append(sub)
-            self._send_over_limit()
-
-    def _send_over_limit(self) -> None:
-        # One message may have more of them than the client takes at once.
-        while self._over_limit and self._letters < LETTERS_MOST and not self._admission.paused:
-            sub = self._over_limit.popleft()
-            sub.attempt = 0  # no handler has seen it
-            self._send(sub, PastLimit("above --limit-per-key"), partial(self._dead_over_limit, sub))
-
-    def _dead_over_limit(self, sub: SubMessage) -> None:
-        self._dispatcher.rule_filter.buried()
-        self._dispatcher.finish_apart(sub, Outcome.DEAD)
-
-    def _send(self, sub: SubMessage, error: BaseException, dead: Callable[[], None]) -> None:
-        assert self._sink is not None, "dead letters without a place for them"
-
-        def told(failure: DrainerError | None) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nothing waits any more
-                self._loop.call_soon_threadsafe(self._written, failure, dead)
-
-        self._letters += 1
-        self._sink.send(sub, error, told)
-
-    def _written(self, failure: DrainerError | None, dead: Callable[[], None]) -> None:
-        self._letters -= 1
-        if failure is not None:
-            self._halt(failure)
-            return
-        dead()
-        self._send_over_limit()
         self._moved()
 
     def _finish(self, sub: SubMessage, outcome: Outcome) -> None:
@@ -462,8 +432,7 @@ class Failures:
     def _finished(self) -> int:
         # In all runs; what rules took out says nothing of how the handler fares.
         finished = sum(each.tally()[1].finished for each in self._dispatcher.ledgers.values())
-        rule_filter = self._dispatcher.rule_filter
-        return finished - sum(rule_filter.skipped_by.values()) - sum(rule_filter.dead_by.values())
+        return finished - sum(self._dispatcher.rule_filter.skipped_by.values())
 
 
 def _members(work: Work) -> list[SubMessage]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts
 from drainer.errors import (
@@ -44,12 +42,11 @@ def concluded(
 def judged_before(plan: OffsetPlan) -> Counts:
     """The account of sub-messages that the failure policy goes on from.
 
-    Rules are none of its business. What died in former runs of a redrive is in the topic again.
+    What died in former runs of a redrive is in the topic again.
     """
     if plan.redrive is not None:
         return Counts()
-    _, subs = plan.counts()
-    return replace(subs, dead=subs.dead - sum(plan.ruled.dead_by.values()))
+    return plan.counts()[1]
 
 
 def lanes_parked(lanes: int, *, read: bool, behind_letters: bool) -> Halted:

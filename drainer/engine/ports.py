@@ -37,10 +37,6 @@ class DeadLetters(Protocol):
         """Waits for what is not acknowledged yet, that long at most. Blocks."""
 
 
-class PastLimit(Exception):
-    """Why a sub-message is given up that no handler has seen."""
-
-
 class Source(Protocol):
     """Where messages come from (kafka/fetch.py)."""
 

@@ -13,7 +13,6 @@ from drainer.message import Message, SubMessage
 
 SLICE_S = 0.005  # how long it keeps the event loop before others get a turn
 RESTING_MOST = 50_000  # messages that stay pending; the plan has each of them
-LETTERS_MOST = 1_000  # of sub-messages above a limit, not yet acknowledged
 PARKED_MOST = 50_000  # lanes, which stay in memory and in the plan
 SLICE_CHECK = 32  # messages between two looks at the clock; of many sub-messages one is as many
 WHOLE_SHARE = 32  # of the room that messages may take between two looks at it
@@ -124,7 +123,6 @@ class Pump:
             self._lanes.ready < self.ready_lanes
             and self._lanes.parked < PARKED_MOST
             and self._dispatcher.resting < RESTING_MOST
-            and self._dispatcher.rule_filter.under_way < LETTERS_MOST
             and self._dispatcher.pending_bytes < self._capacity_bytes
         )
 

@@ -98,7 +98,6 @@ class RuleStatus:
     """
 
     skipped_by: Mapping[str, int] = field(default_factory=dict)
-    dead_by: Mapping[str, int] = field(default_factory=dict)
     undecided: Mapping[str, int] = field(default_factory=dict)
     why: Mapping[str, str] = field(default_factory=dict)
     skipped_for: Mapping[str, int] = field(default_factory=dict)
@@ -107,7 +106,6 @@ class RuleStatus:
     def of(cls, rule_filter: RuleFilter) -> RuleStatus:
         return cls(
             dict(rule_filter.skipped_by),
-            dict(rule_filter.dead_by),
             dict(rule_filter.undecided),
             dict(rule_filter.why_undecided),
             dict(rule_filter.skipped_for),

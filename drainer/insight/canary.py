@@ -82,9 +82,8 @@ class FirstMessages:
 
     def _all_done(self) -> bool:
         # Or nothing more can be done for them: what is parked stays pending.
-        lanes, rule_filter = self._dispatcher.lanes, self._dispatcher.rule_filter
-        waits = lanes.running or lanes.ready or lanes.held or rule_filter.under_way
-        return self._delivered and not waits
+        lanes = self._dispatcher.lanes
+        return self._delivered and not (lanes.running or lanes.ready or lanes.held)
 
 
 def send_canary(

@@ -30,7 +30,7 @@ def overview_page(found: Overview, redriven: RedriveProgress) -> Page:
         records = figures.counted(found.foreign, "record")
         warnings.append(f"{records} of {found.topic} can't be read as dead letters of drainer's")
     plan = "" if redriven.plan is None else f" and {redriven.plan}"
-    source = f"redriven: as group {redriven.group}{plan} have it"
+    source = f"redriven: according to group {redriven.group}{plan}"
     return Page(
         _headline(found),
         (

@@ -37,9 +37,7 @@ def _by_outcome(name: str, path: str, meaning: str) -> Metric[Status]:
 
 
 def _ruled_out(status: Status) -> Iterator[Row]:
-    for outcome, counts in (("skipped", status.rules.skipped_by), ("dead", status.rules.dead_by)):
-        for rule, count in counts.items():
-            yield (_label(rule), outcome), count
+    return (((_label(rule),), count) for rule, count in status.rules.skipped_by.items())
 
 
 def _undecided(status: Status) -> Iterator[Row]:
@@ -97,10 +95,9 @@ OF_STATUS = (
     Metric(
         "drainer_sub_messages_ruled_out_total",
         "counter",
-        "Of these, what a rule took out, by the rule's name: skipped, or dead above"
-        " --limit-per-key.",
+        "Of these, what a rule skipped, by the rule's name.",
         _ruled_out,
-        ("rule", "outcome"),
+        ("rule",),
     ),
     Metric(
         "drainer_sub_messages_undecided_total",

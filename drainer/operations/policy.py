@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from drainer.core.plan import OffsetPlan
-from drainer.engine.ports import PastLimit, Told
+from drainer.engine.ports import Told
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.workers import TimedOut
-from drainer.errors import Refused, UsageError
+from drainer.errors import Refused
 from drainer.kafka.answers import granting
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.dead_letters import DeadLetterTopic
@@ -25,8 +25,6 @@ from drainer.policy.redrive import Redriven
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.settings import RuleSettings
 
-_REASONS: dict[type, str] = {TimedOut: "timeout", PastLimit: "over-limit"}
-
 DAY_MS = 24 * 60 * 60 * 1000
 
 
@@ -42,7 +40,7 @@ class Policy:
     def warnings(self) -> list[str]:
         """What a resume can't undo."""
         found = self._of_topic()
-        if self.rules and (self.rules.skip or not self.rules.writes_letters):
+        if self.rules:
             found.append(
                 "what a rule skips counts as finished and is never handled: neither by this drain,"
                 " nor by the group's consumers behind it"
@@ -87,16 +85,10 @@ def settle_policy(
 
     It makes nothing. The dead letters of a redrive go where they came from.
 
-    Raises Refused when they can't be written; UsageError when an expression can't be understood,
-    or a rule makes no sense here.
+    Raises Refused when they can't be written; UsageError when an expression can't be understood.
     """
     RuleFilter(rules)
-    if redrives and rules.writes_letters:
-        raise UsageError(
-            "--over-limit dead-letter would write letters of a redrive to where they came from",
-            hint="--over-limit skip drops them for good",
-        )
-    if failures.on_failure is not OnFailure.DEAD_LETTER and not rules.writes_letters:
+    if failures.on_failure is not OnFailure.DEAD_LETTER:
         # A topic that was named before is kept: letters are in it.
         return Policy(failures, rules, None)
     name = failures.dead_letter_topic or default_dead_letter_topic(topic, group)
@@ -137,7 +129,7 @@ class LetterWriter:
         former = sub.letter if isinstance(sub, Redriven) else None
         letter = dead_letter(
             sub.original if isinstance(sub, Redriven) else sub,
-            reason=_REASONS.get(type(error), "failed"),
+            reason="timeout" if isinstance(error, TimedOut) else "failed",
             error=error,
             attempts=sub.attempt + (0 if former is None else former.attempts),
             group=self._plan.group,

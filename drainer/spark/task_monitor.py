@@ -113,7 +113,6 @@ class TaskMonitor(Measures):
         ruled, found = self._aggregation.ruled(), self._sum()
         return RuleStatus(
             ruled.skipped_by,
-            ruled.dead_by,
             dict(found.undecided),
             dict(found.why),
             ruled.skipped_for,

@@ -197,7 +197,7 @@ class WaveRunner:
             ),
             parked=tuple(sorted(self.parked)),
             parked_lanes=NONE_PARKED,
-            ruled=replace(ruled, skipped_by={}, dead_by={}, skipped_for={}),
+            ruled=replace(ruled, skipped_by={}, skipped_for={}),
             latency=None,
             state=None,
         )

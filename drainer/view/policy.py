@@ -10,7 +10,7 @@ from drainer.engine.preview import Preview
 from drainer.engine.status import RuleStatus
 from drainer.policy.failures import AfterDead, FailureSettings, OnFailure
 from drainer.policy.redrive import RedriveSettings
-from drainer.policy.rules.settings import OverLimit, RuleAccount, RuleSettings, SkipRule
+from drainer.policy.rules.settings import RuleAccount, RuleSettings, SkipRule
 from drainer.view import figures
 from drainer.view.page import Field, Tone, few
 
@@ -40,7 +40,7 @@ def task_fields(found: Preview | OffsetPlan) -> Iterator[Field]:
     if found.redrive:
         yield redrive_field(found.redrive)
     yield from policy_fields(found.failures)
-    yield from rule_fields(found.rules, found.failures.dead_letter_topic)
+    yield from rule_fields(found.rules)
 
 
 def policy_fields(failures: FailureSettings) -> Iterator[Field]:
@@ -73,7 +73,7 @@ def redrive_field(redrive: RedriveSettings) -> Field:
     """Which dead letters go to the handler again."""
     chosen = redrive.letters
     named = [
-        f"{each.name.replace('_', '-').removesuffix('s')} {' or '.join(texts)}"
+        f"{each.name.replace('_', '-').removesuffix('s')} {', '.join(texts)}"
         for each in fields(chosen)
         if (texts := getattr(chosen, each.name))
     ]
@@ -90,23 +90,20 @@ def _then(failures: FailureSettings) -> str:
     return _THEN[failures.on_failure]
 
 
-def rule_fields(rules: RuleSettings, letters: str | None = None) -> Iterator[Field]:
-    """The rules of a drain; ``letters`` is where dead letters go."""
+def rule_fields(rules: RuleSettings) -> Iterator[Field]:
+    """The rules of a drain."""
     if rules.skip:
         known = figures.counted(len(rules.skip), "rule")
         yield Field("skips", f"by {known}", lines=few([_what(rule) for rule in rules.skip]))
     if rules.limit_per_key is not None:
-        dies = rules.over_limit is OverLimit.DEAD_LETTER
-        rest = f"the rest become dead letters in {letters}" if dies else "the rest are skipped"
         most = figures.counted(rules.limit_per_key, "sub-message")
-        yield Field("per sub-key", f"the first {most}; {rest}")
+        yield Field("per sub-key", f"the first {most}; the rest are skipped")
 
 
 def rule_lines(rules: RuleStatus | RuleAccount) -> Iterator[Field]:
     """What came of the rules so far, and what the handler skipped."""
     for label, counts in (
         ("skipped by", rules.skipped_by),
-        ("dead by", rules.dead_by),
         ("skipped for", rules.skipped_for),
     ):
         most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))

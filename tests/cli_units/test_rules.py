@@ -9,7 +9,7 @@ import pytest
 
 from drainer.cli.options import Rules
 from drainer.errors import UsageError
-from drainer.policy.rules.settings import OverLimit, RuleSettings
+from drainer.policy.rules.settings import RuleSettings
 
 FILES = {
     "good.toml": 'limit_per_key = 7\n[[skip]]\nname = "mails"\nwhen = "key == \'m\'"\n',
@@ -35,7 +35,7 @@ def test_what_is_typed_comes_behind_the_file_and_takes_the_place_of_what_was_kno
     found = Rules(rules=Path("good.toml"), skip_keys=("z",)).over()
     assert (names(found), found.limit_per_key) == (["mails", "skip-key z"], 7)
     assert names(Rules(skip_keys=("b",)).over(found)) == ["skip-key b"]
-    assert Rules(over_limit=OverLimit.DEAD_LETTER).over(found).skip == found.skip
+    assert Rules(limit_per_key=9).over(found).skip == found.skip
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,6 @@ def test_what_is_typed_comes_behind_the_file_and_takes_the_place_of_what_was_kno
         ({"rules": Path("spoilt.toml")}, "spoilt.toml can't be read"),
         ({"rules": Path("wrong.toml")}, "rule 'mails': it can't be understood"),
         ({"rules": Path("unknown.toml")}, "rule 1 has 'wen'"),
-        ({"over_limit": OverLimit.DEAD_LETTER}, "no use without --limit-per-key"),
         ({"rules": Path("same.toml"), "skip_keys": ("a",)}, "two rules named 'skip-key a'"),
     ],
     ids=str,

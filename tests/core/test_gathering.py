@@ -82,22 +82,21 @@ def test_folding_again_changes_nothing() -> None:
 
 def test_accounts_of_rules_are_sums_and_what_they_remember_is_the_most() -> None:
     known = RuleAccount(
-        {"a": 10}, {"limit": 5}, {0: 3}, {"'k'": 2, "'l'": 9}, {"1/2": {0: 4, 1: 1}, "1/3": {0: 8}}
+        {"a": 10}, {0: 3}, {"'k'": 2, "'l'": 9}, {"1/2": {0: 4, 1: 1}, "1/3": {0: 8}}
     )
     base = plan_of(9, ruled=known)
-    one = Record({}, ruled=RuleAccount({"a": 1, "b": 2}, {}, {0: 7}, {"'k'": 4}))
-    two = Record({}, ruled=RuleAccount({"a": 3}, {"limit": 1}, {0: 6, 1: 2}, {"'m'": 1}))
+    one = Record({}, ruled=RuleAccount({"a": 1, "b": 2}, {0: 7}, {"'k'": 4}))
+    two = Record({}, ruled=RuleAccount({"a": 3}, {0: 6, 1: 2}, {"'m'": 1}))
     plan = fold(fold(base, [("0/2", one)]), [("0/2", one), ("1/2", two)])
 
     assert plan.ruled == RuleAccount(
         {"a": 14, "b": 2},
-        {"limit": 6},
         {0: 3},
         {"'k'": 4, "'l'": 9, "'m'": 1},
         {"0/2": {0: 7}, "1/2": {0: 6, 1: 2}, "1/3": {0: 8}},
     )
     assert plan.state is not None
-    assert plan.state.ruled == RuleAccount({"a": 4, "b": 2}, {"limit": 1})
+    assert plan.state.ruled == RuleAccount({"a": 4, "b": 2})
 
 
 def test_a_claim_that_was_folded_into_all_takes_its_account_along() -> None:
@@ -568,7 +567,7 @@ class Play:
         earlier = merged(self.disk[stretch.number, claim])
         rule_filter = None
         if self.plan.rules:
-            ruled = replace(self.aggregation.ruled(), skipped_by={}, dead_by={})
+            ruled = replace(self.aggregation.ruled(), skipped_by={})
             ruled = ruled if earlier.ruled is None else ruled.merge(earlier.ruled)
             rule_filter = Noting(self.plan.rules, ruled)
         return Task(

@@ -12,25 +12,23 @@ from hypothesis import strategies as st
 from drainer.core.claims import place_of
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
-from drainer.core.progress import Counts, Outcome, Progress
+from drainer.core.progress import Counts, Progress
 from drainer.errors import Halted, UsageError
 from drainer.message import Barrier, Message, Origin, SubMessage
 from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules import rule_filter
 from drainer.policy.rules.predicate import BadExpression
 from drainer.policy.rules.rule_filter import KeyLimit, RuleFilter, limit_text
-from drainer.policy.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
+from drainer.policy.rules.settings import LIMIT, RuleAccount, RuleSettings, SkipRule
 
 from .messages import message_at, take, take_all, written_and_read
 
 END = 1000
 
 
-def ruled_by(
-    *rules: SkipRule, limit: int | None = None, over: OverLimit = OverLimit.SKIP, **more: Any
-) -> Dispatcher:
+def ruled_by(*rules: SkipRule, limit: int | None = None, **more: Any) -> Dispatcher:
     """A dispatcher over one partition with these rules."""
-    rule_filter = RuleFilter(RuleSettings(rules, limit, over))
+    rule_filter = RuleFilter(RuleSettings(rules, limit))
     return Dispatcher({0: Ledger(0, END)}, rule_filter=rule_filter, **more)
 
 
@@ -112,24 +110,12 @@ def test_rules_of_an_earlier_run_stay_in_the_account() -> None:
     assert none.changes({}) is None
 
 
-def test_above_the_limit_a_letter_is_dead_once_it_is_safe() -> None:
-    dispatcher = ruled_by(limit=1, over=OverLimit.DEAD_LETTER)
-    given_up: list[SubMessage] = []
-    dispatcher.rule_filter.give_up = given_up.append
-    deliver(dispatcher, 0, "a", "a", Barrier())
-    dispatcher.finish(take(dispatcher))
-    assert [sub.index for sub in given_up] == [1]
-    assert dispatcher.take() is None, "the barrier waits for the letter"
-    assert dispatcher.counts()[1] == Counts(3, done=1, pending=2)
-    dispatcher.rule_filter.buried()
-    dispatcher.finish_apart(given_up[0], Outcome.DEAD)
-    barrier = take(dispatcher)
-    assert isinstance(barrier, Barrier)
-    dispatcher.finish(barrier)
-    deliver(dispatcher, 1, Barrier())
-    assert isinstance(take(dispatcher), Barrier), "which has no limit"
-    assert dispatcher.ruled().dead_by == {LIMIT: 1}
-    assert dispatcher.counts()[1].dead == 1
+def test_a_barrier_has_no_limit() -> None:
+    dispatcher = ruled_by(limit=1)
+    for offset in range(3):
+        deliver(dispatcher, offset, Barrier())
+        dispatcher.finish(take(dispatcher))
+    assert skipped(dispatcher) == {}
 
 
 keys_of_messages = st.lists(
@@ -225,9 +211,9 @@ def test_a_journal_is_told_of_the_limit_only_what_is_new() -> None:
     dispatcher = ruled_by(limit=1)
     deliver(dispatcher, 0, "a", "a")
     found = dispatcher.newly_ruled()
-    assert found == RuleAccount({LIMIT: 1}, {}, {0: 1}, {"'a'": 1})
+    assert found == RuleAccount({LIMIT: 1}, {0: 1}, {"'a'": 1})
     deliver(dispatcher, 1, "a")
-    assert dispatcher.newly_ruled() == RuleAccount({LIMIT: 2}, {}, {0: 2}, {})
+    assert dispatcher.newly_ruled() == RuleAccount({LIMIT: 2}, {0: 2})
 
 
 @pytest.mark.parametrize(
@@ -239,7 +225,6 @@ def test_a_journal_is_told_of_the_limit_only_what_is_new() -> None:
         ({"skip": [{"name": "a", "where": "barrier"}]}, "rule 1 has 'where'"),
         ({"skip": [{"name": "a", "keys": ["x"]}] * 2}, "two rules named 'a'"),
         ({"limit_per_key": 0}, "below one"),
-        ({"over_limit": "drop"}, "'drop'"),
     ],
 )
 def test_a_rules_file_that_makes_no_sense_is_told_why(table: dict[str, Any], error: str) -> None:
@@ -260,7 +245,7 @@ def test_a_rule_that_can_not_be_understood_is_named() -> None:
 def test_what_the_task_of_its_claim_has_asked_about_is_handled_and_not_counted_again() -> None:
     mine, other = "a", "d"
     assert [place_of(key) % 2 for key in (mine, other)] == [1, 0]
-    account = RuleAccount({}, {}, {0: 1}, {"'a'": 2, "'d'": 2}, {"1/2": {0: 4}, "0/2": {1: 9}})
+    account = RuleAccount({}, {0: 1}, {"'a'": 2, "'d'": 2}, {"1/2": {0: 4}, "0/2": {1: 9}})
     rule_filter = RuleFilter(RuleSettings(limit_per_key=2), account)
     dispatcher = Dispatcher({0: Ledger(0, 9)}, rule_filter=rule_filter)
     for offset in range(5):

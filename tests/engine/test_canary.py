@@ -11,12 +11,10 @@ from made_up_kafka import OnTheLoop, Rehearsal, log_of, tick
 from drainer.core.bundles import Bundling
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.ports import Source
-from drainer.engine.status import Status
 from drainer.insight import calibration
 from drainer.insight.calibration import Calibration
 from drainer.insight.canary import CanaryOver, FirstMessages
 from drainer.message import SubMessage
-from drainer.policy.rules.settings import OverLimit, RuleSettings
 
 
 class CanaryRehearsal(Rehearsal):
@@ -53,22 +51,6 @@ def test_it_ends_when_so_many_are_done_and_a_resume_does_the_rest(
     assert set(handler.account.finished) | set(again.account.finished) == rehearsal.places
     assert not set(handler.account.finished) & set(again.account.finished)
     assert not handler.account.breaches + again.account.breaches
-
-
-def test_it_waits_for_letters_above_a_limit_and_what_is_behind_them(tmp_path: Path) -> None:
-    rehearsal = CanaryRehearsal(tmp_path, {0: log_of(["a"], ["a"], [None], ["b"], ["c"])})
-    rehearsal.rules = RuleSettings(limit_per_key=1, over_limit=OverLimit.DEAD_LETTER)
-    rehearsal.letters.keeps_silent = True
-    rehearsal.first = 4
-
-    def answer(status: Status) -> None:
-        if status.sub_messages.read == 4:
-            rehearsal.letters.answer()
-
-    rehearsal.observe = answer
-    summary = rehearsal.drain(OnTheLoop())
-    assert isinstance(summary.cause, CanaryOver)
-    assert (summary.messages.done, summary.messages.dead, summary.messages.pending) == (3, 1, 0)
 
 
 @pytest.mark.parametrize(("is_async", "fan_out"), [(True, 5.0), (True, None), (False, 5.0)])

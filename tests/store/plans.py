@@ -17,7 +17,7 @@ from drainer.core.progress import Counts, Partial, Progress
 from drainer.policy.dead_letter import LetterFilter
 from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.policy.redrive import RedriveSettings
-from drainer.policy.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
+from drainer.policy.rules.settings import RuleAccount, RuleSettings, SkipRule
 
 START, END = 100, 200
 
@@ -83,10 +83,9 @@ PLAN = OffsetPlan(
     rules=RuleSettings(
         (SkipRule("e-mails", when="payload.kind == 'set_email'", keys=("doc-17",)),),
         limit_per_key=50,
-        over_limit=OverLimit.DEAD_LETTER,
     ),
     handler_code="sha256:0123",
-    ruled=RuleAccount({"e-mails": 2}, {LIMIT: 1}, {0: 145}, {"'doc-4'": 50}),
+    ruled=RuleAccount({"e-mails": 2}, {0: 145}, {"'doc-4'": 50}),
 )
 
 

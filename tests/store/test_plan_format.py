@@ -80,7 +80,7 @@ def plans(draw: st.DrawFn) -> OffsetPlan:
         latency=draw(st.sampled_from([None, PLAN.latency])),
         rules=draw(st.sampled_from([PLAN.rules, RuleSettings()])),
         ruled=RuleAccount(
-            {}, {}, draw(st.dictionaries(st.integers(0, 99), st.integers(0, 2**40), max_size=3))
+            {}, draw(st.dictionaries(st.integers(0, 99), st.integers(0, 2**40), max_size=3))
         ),
     )
 
@@ -281,10 +281,9 @@ def test_a_merge_adds_the_lanes_that_were_parked_since() -> None:
 
 
 def test_what_rules_did_since_is_added_whole() -> None:
-    later = RuleAccount({"e-mails": 5}, {}, {2: 9}, {"'doc-9'": 50})
+    later = RuleAccount({"e-mails": 5}, {2: 9}, {"'doc-9'": 50})
     merged = PLAN.merge({}, ruled=later).ruled
     assert merged.skipped_by == {"e-mails": 5}
-    assert merged.dead_by == PLAN.ruled.dead_by
     assert merged.asked_below == {0: 145, 2: 9}
     assert merged.counts == {"'doc-4'": 50, "'doc-9'": 50}
     assert PLAN.merge({}).ruled == PLAN.ruled
@@ -299,9 +298,8 @@ def test_what_each_claim_was_asked_about_is_kept() -> None:
     refused(edited(plan, lambda body: put(body, ("ruled", "asked_by"), {"3/2": {}})))
 
 
-@pytest.mark.parametrize("kind", ["skipped_by", "dead_by"])
-def test_rules_that_took_out_more_than_there_was_are_refused(kind: str) -> None:
-    refused(edited(PLAN, lambda body: put(body, ("ruled", kind), {"a rule": 3})))
+def test_rules_that_took_out_more_than_there_was_are_refused() -> None:
+    refused(edited(PLAN, lambda body: put(body, ("ruled", "skipped_by"), {"a rule": 3})))
 
 
 def test_what_is_pending_before_the_start_of_a_log_is_lost_by_name() -> None:

@@ -142,22 +142,22 @@ def test_the_first_attempt_has_nothing_to_go_on_from(state: State) -> None:
 
 def test_an_attempt_goes_on_from_all_that_earlier_ones_told(state: State) -> None:
     first, _ = begun(state, FIRST)
-    first.append({0: done(104, (106, 108), count=6)}, ["'a'"], RuleAccount({"r": 1}, {}, {0: 108}))
+    first.append({0: done(104, (106, 108), count=6)}, ["'a'"], RuleAccount({"r": 1}, {0: 108}))
     first.append({0: done(104, (110, 111), count=7, partial={105: Partial(3, 9, 0b001)})})
     first.end({"why": "halted"})
     second, taken = begun(state, SECOND)
     assert finished(taken) == ((100, 104), (106, 108), (110, 111))
     assert taken.changes[0].partial == {105: Partial(3, 9, 0b001)}
     assert taken.changes[0].messages == Counts(7, 7)
-    assert (taken.parked, taken.ruled) == (("'a'",), RuleAccount({"r": 1}, {}, {0: 108}))
+    assert (taken.parked, taken.ruled) == (("'a'",), RuleAccount({"r": 1}, {0: 108}))
 
-    second.append({0: done(106, count=8)}, ["'b'"], RuleAccount({"r": 3}, {"d": 1}))
+    second.append({0: done(106, count=8)}, ["'b'"], RuleAccount({"r": 3}))
     second.end({})
     _, taken = begun(state, THIRD)
     assert finished(taken) == ((100, 108), (110, 111))
     assert (taken.changes[0].partial, taken.changes[0].messages.done) == ({}, 8)
     assert taken.parked == ("'a'", "'b'")
-    assert taken.ruled == RuleAccount({"r": 3}, {"d": 1}, {0: 108})
+    assert taken.ruled == RuleAccount({"r": 3}, {0: 108})
     assert state.told(1, 1, "2/8").record == taken
 
 

@@ -100,7 +100,7 @@ def history() -> History:
     return made
 
 
-LEFT = hostile(RedriveProgress("drainer.redrive.t", Path("t.plan"), {}, begun=True))
+LEFT = hostile(RedriveProgress("drainer.redrive.t", Path("t.plan"), {}))
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 PAGES: dict[str, Callable[[], Page]] = {
     "summary": lambda: summary_page(hostile(HALTED)),

@@ -37,7 +37,7 @@ from drainer.policy.concurrency import Concurrency
 from drainer.policy.dead_letter import LetterFilter
 from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.policy.redrive import RedriveSettings
-from drainer.policy.rules.settings import LIMIT, OverLimit, RuleAccount, RuleSettings, SkipRule
+from drainer.policy.rules.settings import LIMIT, RuleAccount, RuleSettings, SkipRule
 from drainer.testing import Certificate
 from drainer.view.live import frame
 from drainer.view.page import Page
@@ -72,7 +72,7 @@ HALTED = replace(
     parked=PARKED,
     resuming=Resuming(("-c", "500"), ("--set api_token=…",)),
     auto=samples.AUTO,
-    rules=RuleStatus({"a": 1, "b": 4_800_000}, {LIMIT: 7}, {"n > 5": 136}, {"n > 5": "no field"}),
+    rules=RuleStatus({"a": 1, "b": 4_800_000}, {"n > 5": 136}, {"n > 5": "no field"}),
     engine="spark",
     engine_counts={"waves": 12},
     held=(HeldBack("orders", 3, 700, 50, 1_772_366_400_000), HeldBack("orders", 4, 9, 1, None)),
@@ -96,7 +96,6 @@ RULES = RuleSettings(
         SkipRule.typed("payload.n  > 5"),
     ),
     limit_per_key=1000,
-    over_limit=OverLimit.DEAD_LETTER,
 )
 REDRIVE = RedriveSettings(LetterFilter(reasons=("timeout",), sub_keys=("a", "b")), 5)
 ON_SPARK = EngineChoice(
@@ -119,7 +118,7 @@ KEPT = replace(
     samples.plan(),
     failures=PARK,
     rules=RULES,
-    ruled=RuleAccount({"mails": 2, "gone": 3}, {LIMIT: 4}),
+    ruled=RuleAccount({"mails": 2, "gone": 3, LIMIT: 4}),
     parked=tuple(lane.key for lane in LANES),
     parked_lanes=PARKED,
     redrive=RedriveSettings(max_redrives=1),

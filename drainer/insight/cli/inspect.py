@@ -89,7 +89,7 @@ def inspect(
     what: Annotated[Looked, without("order")],
     kafka: Kafka,
     reading: Reading,
-    rules: Annotated[Rules, without("limit_per_key", "over_limit")],
+    rules: Annotated[Rules, without("limit_per_key")],
     readers: Annotated[Readers, only("engine", "master", "spark_conf", "tasks")],
     limits: Limits,
     report: Report,

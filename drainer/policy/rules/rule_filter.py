@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 
 from drainer.core.claims import Claim, Places
@@ -72,9 +72,8 @@ class KeyLimit:
 class RuleFilter:
     """The rules of a drain at work.
 
-    A rule takes a sub-message out before it enters a lane: it is finished as skipped at once, or
-    given to ``give_up`` for a dead letter, and ``buried`` once that is safe. ``account`` is what
-    the rules did in earlier runs.
+    A rule takes a sub-message out before it enters a lane: it is finished as skipped at once.
+    ``account`` is what the rules did in earlier runs.
 
     Raises BadExpression, which names the rule, when one can't be understood.
     """
@@ -88,12 +87,9 @@ class RuleFilter:
         self._asked_below = account.asked_below
         self._asked_by = [(Claim.parse(text), below) for text, below in account.asked_by.items()]
         self.skipped_by = Counter(account.skipped_by)  # over all runs
-        self.dead_by = Counter(account.dead_by)
         self.skipped_for = Counter(account.skipped_for)  # by the handler
-        self.under_way = 0  # given up, and not yet safe as a dead letter
         self.undecided: Counter[str] = Counter()  # in this run: let through, for it can't be told
         self.why_undecided: dict[str, str] = {}  # the first reason of each rule
-        self.give_up: Callable[[SubMessage], None] = _nowhere
 
     @property
     def full(self) -> bool:
@@ -143,12 +139,8 @@ class RuleFilter:
             if name is None:
                 continue
             taken |= 1 << index
-            if name == LIMIT and self.settings.writes_letters:
-                self.under_way += 1
-                self.give_up(sub)
-            else:
-                self.skipped_by[name] += 1
-                message.ledger.finish(message, index, Outcome.SKIPPED)
+            self.skipped_by[name] += 1
+            message.ledger.finish(message, index, Outcome.SKIPPED)
         return taken
 
     def skipped(self, reason: str) -> None:
@@ -156,11 +148,6 @@ class RuleFilter:
         if reason not in self.skipped_for and len(self.skipped_for) >= REASONS_MOST:
             reason = OTHER_REASONS
         self.skipped_for[reason] += 1
-
-    def buried(self) -> None:
-        """Notes that what was given up is safe as a dead letter."""
-        self.under_way -= 1
-        self.dead_by[LIMIT] += 1
 
     def account(self, positions: Mapping[int, int]) -> RuleAccount:
         """All that the plan keeps; ``positions`` are below what was delivered, by partition."""
@@ -180,9 +167,7 @@ class RuleFilter:
         if self._limit is not None:
             below = greater(below, positions)
         by = asked_beyond(below, [self._before.asked_by])
-        return RuleAccount(
-            dict(self.skipped_by), dict(self.dead_by), below, counts, by, dict(self.skipped_for)
-        )
+        return RuleAccount(dict(self.skipped_by), below, counts, by, dict(self.skipped_for))
 
     def _was_asked(self, sub: SubMessage, message: Message) -> bool:
         """Whether the task that had its claim has asked about it."""
@@ -219,7 +204,3 @@ class _Test:
 
 def _keys(sub: SubMessage) -> tuple[object, ...]:
     return (sub.key,) if sub.keys is None else sub.keys
-
-
-def _nowhere(sub: SubMessage) -> None:
-    raise RuntimeError(f"{sub} is over its limit, and nothing writes dead letters")

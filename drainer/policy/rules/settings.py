@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from enum import Enum
 from typing import Any
 
 from drainer.core.codec import JsonRecord, Whole
 from drainer.errors import UsageError
 
 LIMIT = "limit-per-key"  # the name of the rule that --limit-per-key is
-
-
-class OverLimit(Enum):
-    """What becomes of a sub-message above the limit of its sub-key."""
-
-    SKIP = "skip"
-    DEAD_LETTER = "dead-letter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +49,6 @@ class RuleSettings(JsonRecord):
 
     skip: tuple[SkipRule, ...] = ()
     limit_per_key: Whole | None = None
-    over_limit: OverLimit = OverLimit.SKIP
 
     def __post_init__(self) -> None:
         names = Counter([LIMIT, *(rule.name for rule in self.skip)])
@@ -74,10 +65,6 @@ class RuleSettings(JsonRecord):
 
     def __bool__(self) -> bool:
         return bool(self.skip) or self.limit_per_key is not None
-
-    @property
-    def writes_letters(self) -> bool:
-        return self.limit_per_key is not None and self.over_limit is OverLimit.DEAD_LETTER
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> RuleSettings:
@@ -99,7 +86,6 @@ class RuleAccount(JsonRecord):
 
     Attributes:
         skipped_by: sub-messages skipped, by the rule's name.
-        dead_by: sub-messages that became dead letters, by the rule's name.
         asked_below: by partition; all that was delivered below this offset has been asked about,
             and what is still pending of it is to be handled.
         counts: how many have passed of each sub-key (``limit_text``).
@@ -108,7 +94,6 @@ class RuleAccount(JsonRecord):
     """
 
     skipped_by: Mapping[str, Whole] = field(default_factory=dict)
-    dead_by: Mapping[str, Whole] = field(default_factory=dict)
     asked_below: Mapping[Whole, Whole] = field(default_factory=dict)
     counts: Mapping[str, Whole] = field(default_factory=dict)
     asked_by: Mapping[str, Mapping[Whole, Whole]] = field(default_factory=dict)
@@ -120,7 +105,7 @@ class RuleAccount(JsonRecord):
     @property
     def numbers(self) -> RuleAccount:
         """What of it adds up."""
-        return RuleAccount(self.skipped_by, self.dead_by, skipped_for=self.skipped_for)
+        return RuleAccount(self.skipped_by, skipped_for=self.skipped_for)
 
     def merge(self, later: RuleAccount) -> RuleAccount:
         """With a later record added, whose numbers are of all that it follows."""
@@ -135,7 +120,6 @@ class RuleAccount(JsonRecord):
         return replace(
             self,
             skipped_by=_sum(self.skipped_by, held.skipped_by, -1),
-            dead_by=_sum(self.dead_by, held.dead_by, -1),
             skipped_for=_sum(self.skipped_for, held.skipped_for, -1),
         )
 
@@ -147,7 +131,6 @@ class RuleAccount(JsonRecord):
         below = greater(self.asked_below, other.asked_below)
         return RuleAccount(
             numbers(self.skipped_by, other.skipped_by),
-            numbers(self.dead_by, other.dead_by),
             below,
             greater(self.counts, other.counts),
             asked_beyond(below, (self.asked_by, other.asked_by)),
