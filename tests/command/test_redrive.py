@@ -86,7 +86,7 @@ def test_filters_choose_and_what_was_not_meant_is_found_by_the_next_redrive(
     assert sorted(offsets(command)) == [1, 4]
     accounts(first.answer["messages"], read=9, done=2, pending=7)
     assert first.answer["left_alone"] == {"not asked for": 7}
-    assert "those with sub-keys doc-1 and errors valueerror" in first.err
+    assert "those with sub-key doc-1 and error valueerror" in first.err
     assert "7 x not asked for" in first.err
 
     write(dead, died(9, "doc-0"), died(10, "doc-1"))
@@ -151,7 +151,7 @@ def test_letters_of_different_drains_are_not_redriven_together_unless_told(
     assert command.left_behind == ["mine.json"]
     assert "all letters come from topic orders, group indexer" in outcome.err
     assert "warning: these letters were given up by the handler shop:Reindex" in outcome.err
-    assert "those with sources indexer, shop:Reindex" in outcome.err
+    assert "those with source indexer, shop:Reindex" in outcome.err
     assert offsets(command) == [0]
 
     named = ("--group", "mine", "--plan", "mine.json")
