@@ -16,7 +16,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.policy.concurrency import Concurrency
 from drainer.view.terminal import Terminal
 
-COLUMNS = 100  # of a picture
+COLUMNS, ROWS = 100, 40  # of a picture
 
 
 @command
@@ -63,7 +63,7 @@ def demo(
     Example: `drainer demo`
     """
     if record:
-        terminal = Terminal(terminal.json, terminal.quiet, width=COLUMNS, record=True)
+        terminal = Terminal(terminal.json, terminal.quiet, width=COLUMNS, height=ROWS, record=True)
     with TemporaryDirectory(prefix="drainer-demo-") as folder:
         servers = kafka.bootstrap_server or sandbox.up(say=terminal.say).bootstrap_servers
         settings = ClientSettings.load(servers)
