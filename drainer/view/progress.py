@@ -90,7 +90,7 @@ def facts(status: Status) -> Iterator[Field]:
     total = sum(part.end - part.start for part in status.partitions)
     yield Field("messages", f"{count(messages)} of ~{count(total)} finished")
     subs = status.sub_messages
-    told = figures.tally(*((subs.skipped, "skipped"), (subs.failed, "failed"), (subs.dead, "dead")))
+    told = figures.tally((subs.skipped, "skipped"), (subs.failed, "failed"), (subs.dead, "dead"))
     done = f"{count(subs.finished)} finished"
     tone = Tone.BAD if subs.given_up else Tone.PLAIN
     yield Field("sub-messages", f"{done}, {told}" if told else done, tone=tone)
