@@ -8,7 +8,6 @@ import shlex
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from enum import Enum
@@ -85,56 +84,44 @@ def preview_and_drain(
     report: ReportFile | None = None,
 ) -> int:
     """Shows what was prepared, and drains it once a person said yes; gives the exit code."""
-    terminal.present(preview_page(prepared.action))
+    action, plan = prepared.action, prepared.plan
+    terminal.present(preview_page(action))
     if dry_run:
-        tell_dry_run(terminal, prepared.action, report=report)
+        tell_dry_run(terminal, action, report=report)
         return EXIT_DONE
     history = History()
-    plan = prepared.plan
     measure = metrics.begin(plan.topic, plan.group, plan.drain_id) if metrics else None
-    if not prepared.action.resumes and not prepared.action.offsets:
+    if not action.resumes and not action.offsets:
         summary = nothing_to_drain(prepared)
-        if metrics is not None:
-            metrics.end(summary)
-        show_summary(terminal, summary)
-        write_page(terminal, report, partial(drain_page, prepared.action, summary, history))
-        return summary.exit_code
-    action = prepared.action
-    question = f"Drain {action.topic} for {action.group}?"
-    if action.redrive is not None:
-        question = f"Redrive these letters of {action.topic}?"
-    insist_on_yes(terminal, question, yes=yes)
-    resuming = resuming_with(context, plan)
-    with progress_view(terminal) as view:
-        give_up = partial(end_at_once, terminal, view, action.plan_path, resuming)
+    else:
+        question = f"Drain {action.topic} for {action.group}?"
+        if action.redrive is not None:
+            question = f"Redrive these letters of {action.topic}?"
+        insist_on_yes(terminal, question, yes=yes)
+        resuming = resuming_with(context, plan)
+        with progress_view(terminal) as view:
+            give_up = partial(end_at_once, terminal, view, action.plan_path, resuming)
 
-        def show(status: Status) -> None:
-            if measure is not None:
-                measure(status)
-            if report is not None:
-                history.add(status)
-            view.update(status)
+            def show(status: Status) -> None:
+                if measure is not None:
+                    measure(status)
+                if report is not None:
+                    history.add(status)
+                view.update(status)
 
-        observe = show
-        if deadline is not None:
-            observe = DeadlineWatch(deadline, prepared.action.failures.rate, show)
-        summary = drain(cluster, prepared, running, observe, terminal.say, give_up)
-    summary = replace(summary, resuming=resuming)
-    with concluding(terminal):
+            observe = show
+            if deadline is not None:
+                observe = DeadlineWatch(deadline, action.failures.rate, show)
+            summary = drain(cluster, prepared, running, observe, terminal.say, give_up)
+        summary = replace(summary, resuming=resuming)
+    try:
         if metrics is not None:
             metrics.end(summary)
         show_summary(terminal, summary)
         write_page(terminal, report, partial(drain_page, action, summary, history))
+    except (Exception, KeyboardInterrupt) as error:  # which changes nothing of how it ended
+        terminal.warn(f"the drain is over; reporting how it ended was cut short: {describe(error)}")
     return summary.exit_code
-
-
-@contextmanager
-def concluding(terminal: Terminal) -> Iterator[None]:
-    """Tells how a drain ended; what happens meanwhile, Ctrl-C too, changes nothing of that."""
-    try:
-        yield
-    except (Exception, KeyboardInterrupt) as error:
-        terminal.warn(f"the drain is over; telling how it ended was cut short: {describe(error)}")
 
 
 def end_at_once(terminal: Terminal, view: ProgressView, plan: Path, resuming: Resuming) -> NoReturn:

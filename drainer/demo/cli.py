@@ -9,11 +9,9 @@ from typing import Annotated
 from drainer import sandbox
 from drainer.cli.connecting import Kafka, connect
 from drainer.cli.groups import command, only, option
-from drainer.cli.values import parse_concurrency
 from drainer.demo.emergency import CONCURRENCY, MESSAGES, UPDATE_S
 from drainer.demo.story import Demo, Size, perform
 from drainer.kafka.settings import ClientSettings
-from drainer.policy.concurrency import Concurrency
 from drainer.view.terminal import Terminal
 
 COLUMNS, ROWS = 100, 40  # of a picture
@@ -33,16 +31,7 @@ def demo(
         ),
     ],
     concurrency: Annotated[
-        Concurrency,
-        option(
-            "--concurrency",
-            "-c",
-            default=str(CONCURRENCY),
-            envvar=None,
-            parse=parse_concurrency,
-            metavar="N|auto|auto:MAX",
-            help="Updates at once.",
-        ),
+        int, option("-c", default=CONCURRENCY, envvar=None, min=1, help="Updates at once.")
     ],
     record: Annotated[
         Path | None,

@@ -31,7 +31,6 @@ from drainer.operations.drain import drain
 from drainer.operations.examine import examine, insist
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Prepared, Request, prepare
-from drainer.policy.concurrency import Concurrency
 from drainer.store.plan_file import PlanFile
 from drainer.view.figures import count, duration
 from drainer.view.live import progress_view
@@ -52,16 +51,11 @@ class Size:
 
     messages: int
     update_s: float
-    at_once: Concurrency
+    concurrency: int
 
     @property
     def sub_messages(self) -> int:
         return self.messages * UPDATES_PER_MESSAGE
-
-    @property
-    def concurrency(self) -> int:
-        """The most, where it is found while draining."""
-        return self.at_once.most
 
     @property
     def serial_s(self) -> float:
@@ -78,7 +72,7 @@ class Demo:
         self.group = f"{GROUP}-{secrets.token_hex(3)}"
         self.index = Index()
         self.plan_path = folder / f"{self.topic}.plan.json"
-        self.running = LocalSettings(concurrency=size.at_once, grace_s=10 + size.update_s)
+        self.running = LocalSettings(concurrency=size.concurrency, grace_s=10 + size.update_s)
         self._handler = LoadedHandler(REFERENCE, Reindex(self.index, size.update_s))
 
     def fill(self) -> int:

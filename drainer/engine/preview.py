@@ -52,18 +52,13 @@ class EngineName(StrEnum):
 class EngineChoice(JsonRecord):
     """What the drain runs on, and why on that.
 
-    The other fields are Spark's: ``tasks`` is None when Spark's cores say how many handle at once,
-    and ``conf`` is without secrets.
+    ``title`` is it in words, and ``settings`` are those that a person may want to change, by name.
     """
 
     name: str = PROCESS
     why: str = ""
-    master: str | None = None
-    tasks: int | None = None
-    wave_bytes: int | None = None
-    state: str | None = None
-    conf: Mapping[str, str] = field(default_factory=dict)
-    archives: tuple[str, ...] = ()
+    title: str = "this process"
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_spark(self) -> bool:

@@ -1,11 +1,11 @@
 """A real one-node Kafka on this machine, for demos, scenarios and tests.
 
-``up``, ``status`` and ``down`` are a person's sandbox; ``Broker`` is one broker, for tests. Nothing
+``up`` and ``down`` are a person's sandbox; ``Broker`` is one broker, for tests. Nothing
 here speaks to Kafka as a client does, and nothing prints: progress goes to a callback.
 """
 
 from drainer.sandbox.broker import Broker
 from drainer.sandbox.ports import BrokerPorts
-from drainer.sandbox.sandbox import SandboxState, down, status, up
+from drainer.sandbox.sandbox import SandboxState, down, up
 
-__all__ = ["Broker", "BrokerPorts", "SandboxState", "down", "status", "up"]
+__all__ = ["Broker", "BrokerPorts", "SandboxState", "down", "up"]

@@ -1,4 +1,4 @@
-"""``drainer sandbox up|status|down``."""
+"""``drainer sandbox up|down``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import typer
 
 from drainer import sandbox
 from drainer.cli.groups import command, only, option, without
-from drainer.errors import EXIT_DONE
 from drainer.view.terminal import Terminal
 
 app = typer.Typer(
@@ -31,31 +30,23 @@ Folder: TypeAlias = Annotated[
 @app.command()
 @command
 def up(folder: Folder, terminal: Annotated[Terminal, without("quiet")]) -> None:
-    """Start the sandbox, or tell where it runs.
+    """Start the sandbox, or print where it runs.
 
     The first time it fetches Kafka (43 MB) into your cache folder.
 
     Example: `export DRAINER_BOOTSTRAP_SERVER=$(drainer sandbox up)`
     """
-    _print(terminal, sandbox.up(folder, say=terminal.say))
-
-
-@app.command()
-@command
-def status(folder: Folder, terminal: Annotated[Terminal, without("quiet")]) -> int:
-    """Tell whether the sandbox runs, and where; exits with 1 when it does not.
-
-    Example: `drainer sandbox status`
-    """
-    state = sandbox.status(folder)
-    if state is None or not state.running:
-        left = "" if state is None else f"; its data is in {state.folder}"
-        terminal.say(f"the sandbox is not running{left}")
-        if terminal.json:
-            terminal.data({"running": False})
-        return 1
-    _print(terminal, state)
-    return EXIT_DONE
+    state = sandbox.up(folder, say=terminal.say)
+    if terminal.json:
+        terminal.data(
+            {
+                "bootstrap_servers": state.bootstrap_servers,
+                "folder": str(state.folder),
+            }
+        )
+        return
+    terminal.say(f"the sandbox runs in {state.folder}; `drainer sandbox down` removes it")
+    typer.echo(state.bootstrap_servers)
 
 
 @app.command()
@@ -67,17 +58,3 @@ def down(folder: Folder, terminal: Annotated[Terminal, only("debug")]) -> None:
     """
     if not sandbox.down(folder, say=terminal.say):
         terminal.say("there was no sandbox")
-
-
-def _print(terminal: Terminal, state: sandbox.SandboxState) -> None:
-    if terminal.json:
-        terminal.data(
-            {
-                "running": state.running,
-                "bootstrap_servers": state.bootstrap_servers,
-                "folder": str(state.folder),
-            }
-        )
-        return
-    terminal.say(f"the sandbox runs in {state.folder}; `drainer sandbox down` removes it")
-    typer.echo(state.bootstrap_servers)

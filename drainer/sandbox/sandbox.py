@@ -75,7 +75,7 @@ def up(
     """
     folder = _resolved(folder)
     with _locked():
-        found = _read(folder)
+        found = find(folder)
         if found is not None and found.running:
             say(f"the sandbox is already up on {found.bootstrap_servers}")
             return found
@@ -88,15 +88,6 @@ def up(
         return _start(folder, ports, say, die_with_parent)
 
 
-def status(folder: Path | None = None) -> SandboxState | None:
-    """Look at the sandbox; None when there is none.
-
-    Raises:
-        SandboxRefused: when the folder's state can't be read.
-    """
-    return _read(_resolved(folder))
-
-
 def down(folder: Path | None = None, *, say: Say = quiet) -> bool:
     """Stop the sandbox and remove its folder; False when there was none.
 
@@ -105,7 +96,7 @@ def down(folder: Path | None = None, *, say: Say = quiet) -> bool:
     """
     folder = _resolved(folder)
     with _locked():
-        found = _read(folder)
+        found = find(folder)
         if found is None:
             _require_unused(folder)
             return False
@@ -187,7 +178,8 @@ def _write(state: SandboxState) -> None:
         ) from error
 
 
-def _read(folder: Path) -> SandboxState | None:
+def find(folder: Path) -> SandboxState | None:
+    """What sandbox there is; None when there is none. Raises SandboxRefused as ``down``."""
     file = folder / STATE_FILE
     try:
         found = decode(file.read_bytes(), _StateFile)

@@ -16,6 +16,7 @@ from drainer.operations.start import Prepared
 from drainer.policy.concurrency import Concurrency
 from drainer.spark.settings import EVERY_CORE, OnSpark, SparkSettings, java_for_spark
 from drainer.spark.state import state_beside
+from drainer.view import figures
 from drainer.wings import Extra, insist_on
 
 
@@ -52,18 +53,21 @@ def settle_on_spark(
         return replace(prepared, action=action, engine=IN_PROCESS)
     java_for_spark()
     spark = replace(spark, state=_state(spark, prepared.action.plan_path))
-    engine = EngineChoice(
-        SPARK,
-        why,
-        master=spark.master,
-        tasks=spark.tasks,
-        wave_bytes=spark.wave_bytes,
-        state=spark.state,
-        conf=spark.shown_conf(),
-        archives=spark.archives,
-    )
+    engine = EngineChoice(SPARK, why, f"Spark on {spark.master}", _in_words(spark))
     action = replace(prepared.action, engine=engine)
     return replace(prepared, action=action, engine=OnSpark(spark))
+
+
+def _in_words(spark: SparkSettings) -> dict[str, str]:
+    """What a person may want to change, by name."""
+    tasks = "one task per core" if spark.tasks is None else f"{spark.tasks:,} tasks at once"
+    found = {
+        "waves": f"{figures.size(spark.wave_bytes)} each, handled by {tasks}",
+        "state": spark.state or "",
+        "archives": ", ".join(spark.archives),
+        "spark conf": ", ".join(f"{name}={value}" for name, value in spark.shown_conf().items()),
+    }
+    return {name: text for name, text in found.items() if text}
 
 
 def unsuited(plan: OffsetPlan, running: LocalSettings) -> Refused | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from drainer.core.bundles import BatchOf, Bundling
-from drainer.engine.preview import EngineChoice, PartitionAction, Preview
+from drainer.engine.preview import PartitionAction, Preview
 from drainer.escape import command
 from drainer.policy.concurrency import Concurrency
 from drainer.policy.rate_cap import Cap
@@ -58,7 +58,8 @@ def settings(action: Preview) -> Iterator[Item]:
     if action.bundling is not None:
         yield Field("calls", _together(action.bundling))
     yield Field("concurrency", *_concurrency(action.concurrency, action.bundling))
-    yield from _engine(action.engine)
+    yield Field("engine", action.engine.title, action.engine.why)
+    yield from (Field(name, text) for name, text in action.engine.settings.items())
     yield Field("buffer", figures.size(action.buffer_bytes), "read ahead at most")
     if action.cap:
         yield cap_field(action.cap)
@@ -75,24 +76,6 @@ def show_cap(terminal: Terminal, cap: Cap, messages: float) -> None:
     took = figures.duration(messages / cap.messages_per_s)
     terminal.say("")
     terminal.items(cap_field(cap), Field("", f"so reading it takes {took} at least"))
-
-
-def _engine(engine: EngineChoice) -> Iterator[Field]:
-    # Of Spark what a person may want to change.
-    if not engine.is_spark:
-        yield Field("engine", "this process", engine.why)
-        return
-    tasks = "one task a core"
-    if engine.tasks is not None:
-        tasks = figures.counted(engine.tasks, "task") + " at once"
-    yield Field("engine", f"Spark on {engine.master}", engine.why)
-    yield Field("waves", f"{figures.size(engine.wave_bytes or 0)} each", f"handled by {tasks}")
-    yield Field("state", engine.state or "", "what tasks finished, until the end")
-    if engine.archives:
-        yield Field("archives", ", ".join(engine.archives))
-    if engine.conf:
-        conf = ", ".join(f"{name}={value}" for name, value in engine.conf.items())
-        yield Field("spark conf", conf)
 
 
 def _together(bundling: Bundling) -> str:

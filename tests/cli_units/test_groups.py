@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from drainer.cli.groups import argument, command, only, option, options, without
 from drainer.cli.options import Failing
-from drainer.cli.values import parse_duration, parse_pairs, parse_size
+from drainer.cli.values import parse_duration, parse_size
 from drainer.view.terminal import Terminal
 
 
@@ -101,18 +101,3 @@ def test_what_makes_no_sense_is_told_with_the_name_of_the_option(name: str, valu
     answer = json.loads(run(failing, f"--{name}={value}", "--json", code=2).stdout)
     assert answer["error"].startswith(f"--{name} '{value}'")
     assert answer["hint"]
-
-
-def test_a_pair_that_is_none_is_not_shown() -> None:
-    def pairs(
-        given: Annotated[
-            dict[str, str],
-            option("--set", default=(), many=str, parse=parse_pairs, help="Pairs."),
-        ],
-    ) -> None:
-        typer.echo(str(given))
-
-    assert run(pairs, "--set", "a=b", "--set", "c=d=e").stdout == "{'a': 'b', 'c': 'd=e'}\n"
-    found = run(pairs, "--set", "hush", code=2)
-    assert "--set takes name=value" in found.stderr
-    assert "hush" not in found.output

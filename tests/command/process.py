@@ -22,13 +22,6 @@ from kafka.topic import Topic, eventually
 PROGRAM = (sys.executable, "-m", "drainer")
 SCRIPT = Path(sys.executable).with_name("drainer")
 ENDS_WITHIN_S = 120.0  # or it hangs; a start takes seconds where much else runs
-# Takes the terminal on its stdin for its own, so that Ctrl-C is a signal, and becomes the command.
-BY_ITSELF = (
-    sys.executable,
-    "-c",
-    "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
-    " os.execv(sys.argv[1], sys.argv[1:])",
-)
 ON_THE_LOOP, ON_THREADS, BLOCKS_THE_LOOP = "OnTheLoop", "OnThreads", "BlocksTheLoop"
 FAST = ("--plan-interval", "100ms")
 
@@ -84,13 +77,13 @@ def begin(
     *,
     owns_terminal: bool = False,
 ) -> Forked | subprocess.Popen[bytes]:
-    """Start the command; forked where that makes no difference."""
+    """Start the command; forked where that makes no difference, as for one that has a terminal."""
+    assert can_fork(env) or not owns_terminal
     if not by and can_fork(env):
         return Forked(words, folder, env, streams, owns_terminal=owns_terminal)
-    become = BY_ITSELF if owns_terminal else ()
     stdin, stdout, stderr = streams
     return subprocess.Popen(
-        [*become, *by, *PROGRAM, *words],
+        [*by, *PROGRAM, *words],
         cwd=folder,
         env=env,
         stdin=stdin,

@@ -41,17 +41,11 @@ def test_the_plan_of_action_says_what_spark_is_given(command: Command, topic: To
     )
 
     assert engine_line(outcome) == "engine Spark on local[*] (as --engine says)"
-    assert outcome.answer["engine"] == {
-        "name": "spark",
-        "why": "as --engine says",
-        "master": "local[*]",
-        "tasks": 4,
-        "wave_bytes": 64 * 1024**2,
+    assert outcome.answer["engine"]["settings"] == {
+        "waves": "64 MiB each, handled by 4 tasks at once",
         "state": f"{command.plan(topic)}.state",
-        "conf": {"spark.a.secret": "***", "spark.executor.memory": "2g"},
-        "archives": [],
+        "spark conf": "spark.a.secret=***, spark.executor.memory=2g",
     }
-    assert "64 MiB each (handled by 4 tasks at once)" in " ".join(outcome.err.split())
     assert "hidden" not in outcome.err + outcome.out
     assert "warning: the times below are those of this process" in outcome.err
     assert command.left_behind == []

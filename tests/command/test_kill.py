@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 
-from command.conftest import MakeTopic, committed
+from command.conftest import MakeTopic, committed, operations
 from command.process import FAST, Command
 from command.record import every_place
 from drainer.kafka.cluster import Cluster
+from kafka.topic import eventually
 
 CONCURRENCY = 20
 MESSAGES = 1000
@@ -65,3 +67,67 @@ def test_killed_again_and_again_at_random_it_loses_nothing(
     check_repeats(command)
     assert committed(cluster, topic) == {0: MESSAGES}
     assert command.left_behind == [command.plan(topic).name]
+
+
+DISTINCT = 60
+STUCK = [
+    '["before"]',
+    '["stuck", "a"]',
+    '["a"]',
+    *(f'["x{n}", "y{n}"]' for n in range(DISTINCT)),
+]
+
+
+def test_without_its_plan_a_killed_drain_repeats_from_the_committed_offset(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    topic = make_topic(STUCK)
+    short = ("-X", "session.timeout.ms=1500")  # of its lock, which the next one waits for
+    running = command.begin(topic, *FAST, *short, gate=command.gate, gated="stuck")
+    places = every_place(STUCK)
+
+    def all_but_one_done() -> bool:
+        return set(command.record.done()) == places - {(0, 1, 0)}
+
+    eventually(
+        lambda: (all_but_one_done() and committed(cluster, topic) == {0: 1}) or not running.running,
+        "all but the one that is stuck is done, and what is before it committed",
+        30,
+    )
+    running.kill()
+    for path in command.folder.iterdir():
+        path.unlink()
+    refused = command("resume", str(command.plan(topic)), "--yes", *command.options(), code=3)
+    assert "starts at the group's committed offset, and repeats" in refused.hint
+
+    said = command("run", *command.what(topic), "--yes", *command.options()).err
+
+    assert "repeats what was finished above it" in " ".join(said.split())
+
+    assert set(command.record.done()) == places
+    assert set(command.record.repeats()) == places - {(0, 0, 0)}
+    command.record.check_order()
+    assert committed(cluster, topic) == {0: len(STUCK)}
+
+
+AUTO = ("--concurrency", "auto:100")
+
+
+def test_auto_keeps_order_and_is_resumed_after_a_kill(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(operations(1_500, lanes=300))
+    running = command.begin(topic, *AUTO, pause_ms=20)
+    running.says("to 100 at most")
+    command.wait_for(running, "done", 1_000)
+    running.kill()
+
+    outcome = command.resume(topic, *AUTO, "--json", pause_ms=20)
+
+    assert outcome.answer["status"] == "done"
+    found = outcome.answer["auto"]
+    assert found["most"] == 100
+    assert 20 < command.record.most_at_once() <= 100 + 100  # what was killed stays begun
+    assert set(command.record.done()) == {(0, n, i) for n in range(1_500) for i in range(2)}
+    command.record.check_order()
+    assert "concurrency" not in json.loads(command.plan(topic).read_text())

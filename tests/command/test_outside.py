@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 
 import pytest
 
@@ -10,10 +11,12 @@ from command.conftest import MakeTopic, committed, distinct
 from command.process import FAST, Command, Running
 from command.record import every_place
 from drainer.kafka.cluster import Cluster
+from drainer.kafka.lock import lock_group
 from drainer.sandbox import Broker
 from kafka.topic import Topic, eventually
 
 SMALL = ("--buffer", "64KiB", "-c", "4", *FAST)
+SESSION = ("-X", "session.timeout.ms=1500")
 BIG = 1000  # bytes a message: more of them than fit into the buffers
 COUNT = 2000
 
@@ -135,3 +138,29 @@ def test_a_consumer_that_joins_the_group_stops_it(
     command.gate.touch()
     command.resume(topic)
     assert committed(cluster, topic) == {0: COUNT}
+
+
+def stop_until_its_lock_is_gone(running: Running, cluster: Cluster, group: str) -> None:
+    running.signal(signal.SIGSTOP)
+    eventually(
+        lambda: not cluster.group(lock_group(group)).members, "the lock's session is over", 30
+    )
+
+
+def test_one_that_was_stopped_until_another_took_its_lock_gives_way(
+    command: Command, cluster: Cluster, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(distinct(50))
+    first = command.begin(topic, *SESSION, *FAST, gate=command.gate)
+    command.wait_for(first, "begun", 50)
+    stop_until_its_lock_is_gone(first, cluster, command.group(topic))
+    second = command.begin(topic, *SESSION, *FAST, "--plan", "another.json", gate=command.gate)
+    command.wait_for(second, "begun", 100)
+    first.signal(signal.SIGCONT)
+    outcome = first.ends(4)
+    assert "took the lock" in outcome.error
+    assert "let that one finish" in outcome.hint
+    assert not command.record.done(), "both are held up: nobody has moved the group"
+    command.gate.touch()
+    second.ends(0)
+    assert committed(cluster, topic) == {0: 50}

@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from drainer import sandbox
 from drainer.errors import SandboxRefused
-from drainer.sandbox.sandbox import default_folder
+from drainer.sandbox.sandbox import default_folder, find
 
 TIMEOUT_S = 30
 
@@ -66,11 +66,11 @@ def _end(bootstrap_servers: str, topic: str) -> int:
 
 @pytest.mark.usefixtures("kafka_installed")
 def test_a_sandbox_goes_up_and_down_without_a_trace(folder: Path) -> None:
-    assert sandbox.status(folder) is None
+    assert find(folder) is None
     said: list[str] = []
     started = _up(folder, said.append)
     assert said[-1].endswith(f"answers on {started.bootstrap_servers}")
-    assert sandbox.status(folder) == started
+    assert find(folder) == started
     assert started.running
     assert _up(folder, said.append) == started
     assert "already up" in said[-1]
@@ -79,7 +79,7 @@ def test_a_sandbox_goes_up_and_down_without_a_trace(folder: Path) -> None:
     assert not started.running
     assert started.ports.taken() == ()
     assert list(folder.parent.iterdir()) == []
-    assert sandbox.status(folder) is None
+    assert find(folder) is None
     assert not sandbox.down(folder)
 
 
@@ -91,7 +91,7 @@ def test_a_killed_sandbox_comes_up_again_with_its_data(folder: Path) -> None:
     assert started.process is not None
     os.kill(started.process.pid, signal.SIGKILL)
     assert started.process.wait(TIMEOUT_S)
-    leftovers = sandbox.status(folder)
+    leftovers = find(folder)
     assert leftovers is not None
     assert not leftovers.running
     revived = _up(folder)
@@ -107,13 +107,13 @@ def test_up_without_java_says_so_and_leaves_nothing(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SandboxRefused, match="needs Java"):
         _up(folder)
-    assert sandbox.status(folder) is None
+    assert find(folder) is None
     assert not folder.exists()
 
 
 def test_down_removes_a_sandbox_whose_broker_never_ran(folder: Path) -> None:
     _leave(folder, process=None)
-    found = sandbox.status(folder)
+    found = find(folder)
     assert found is not None
     assert not found.running
     assert sandbox.down(folder)

@@ -115,7 +115,7 @@ def test_tasks_write_beside_the_plan_unless_told_otherwise() -> None:
     for said, state in ((None, beside), ("s3://b/x", "s3://b/x"), ("x", str(Path("x").absolute()))):
         found = settled(replace(BY_NAME, state=said))
         assert isinstance(found.engine, OnSpark)
-        assert found.engine.settings.state == found.action.engine.state == state
+        assert found.engine.settings.state == found.action.engine.settings["state"] == state
 
 
 def test_the_preview_has_what_spark_is_given_without_its_secrets() -> None:
@@ -124,11 +124,12 @@ def test_the_preview_has_what_spark_is_given_without_its_secrets() -> None:
     assert found.action.engine == EngineChoice(
         "spark",
         "a master is named",
-        master="local[2]",
-        tasks=4,
-        wave_bytes=7,
-        state="/var/lib/drainer/orders.reindexer.plan.state",
-        conf={"spark.x.password": "***"},
+        "Spark on local[2]",
+        {
+            "waves": "7 B each, handled by 4 tasks at once",
+            "state": "/var/lib/drainer/orders.reindexer.plan.state",
+            "spark conf": "spark.x.password=***",
+        },
     )
     assert isinstance(found.engine, OnSpark)
     assert found.engine.settings.conf == conf

@@ -100,12 +100,9 @@ RULES = RuleSettings(
 REDRIVE = RedriveSettings(LetterFilter(reasons=("timeout",), sub_keys=("a", "b")), 5)
 ON_SPARK = EngineChoice(
     "spark",
-    "--master names a master",
-    master="yarn",
-    wave_bytes=2 << 30,
-    state="s3://bucket/state",
-    conf={"spark.a": "b", "spark.secret": "***"},
-    archives=("handlers.zip",),
+    "a master is named",
+    "Spark on yarn",
+    {"waves": "2 GiB each, handled by one task per core", "state": "s3://bucket/state"},
 )
 REDRIVEN = replace(
     samples.action(2, resumes=True, failures=PARK, rules=RULES, redrive=REDRIVE),
