@@ -94,9 +94,9 @@ def preview_and_drain(
     if not action.resumes and not action.offsets:
         summary = nothing_to_drain(prepared)
     else:
-        question = f"Drain {action.topic} for {action.group}?"
-        if action.redrive is not None:
-            question = f"Redrive these letters of {action.topic}?"
+        question = f"Drain {plan.topic} for {plan.group}?"
+        if plan.redrive is not None:
+            question = f"Redrive these letters of {plan.topic}?"
         insist_on_yes(terminal, question, yes=yes)
         resuming = resuming_with(context, plan)
         with progress_view(terminal) as view:
@@ -111,7 +111,7 @@ def preview_and_drain(
 
             observe = show
             if deadline is not None:
-                observe = DeadlineWatch(deadline, action.failures.rate, show)
+                observe = DeadlineWatch(deadline, plan.failures.rate, show)
             summary = drain(cluster, prepared, running, observe, terminal.say, give_up)
         summary = replace(summary, resuming=resuming)
     try:
@@ -150,7 +150,7 @@ def _tell_the_end(terminal: Terminal, view: ProgressView, plan: Path, resuming: 
 def settle_cap(cluster: Cluster, prepared: Prepared, curve: CapCurve | None) -> Prepared:
     """What was prepared, held to these limits. Raises LimitsRefused if nothing is safe by them."""
     if curve is None:
-        return replace(prepared, plan=replace(prepared.plan, limits=None))
+        return prepared.with_plan(replace(prepared.plan, limits=None))
     capped: Prepared = wings.load(wings.Hook.SETTLE_CAP)(cluster, prepared, curve)
     return capped
 

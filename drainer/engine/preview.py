@@ -10,12 +10,10 @@ from typing import Any
 
 from drainer.core.bundles import Bundling
 from drainer.core.codec import JsonRecord, builtins
+from drainer.core.plan import OffsetPlan
 from drainer.core.transaction import HeldBack
 from drainer.policy.concurrency import Concurrency
-from drainer.policy.failures import FailureSettings
 from drainer.policy.rate_cap import Cap
-from drainer.policy.redrive import RedriveSettings
-from drainer.policy.rules.settings import RuleSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,31 +63,26 @@ class EngineChoice(JsonRecord):
         return self.name == SPARK
 
 
+_OF_PLAN = (
+    *("topic", "topic_id", "cluster_id", "group", "handler", "order", "isolation"),
+    *("failures", "redrive", "rules"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """All that a person should know before saying yes."""
+    """All that a person should know before saying yes; ``plan`` is what the drain begins with."""
 
-    topic: str
-    topic_id: str
-    cluster_id: str
-    bootstrap_servers: str
-    group: str
-    group_state: str  # "empty" or "dead"; anything else was refused
-    handler: str
-    order: str
+    plan: OffsetPlan
     concurrency: Concurrency
     buffer_bytes: int
-    isolation: str
     plan_path: Path
     partitions: tuple[PartitionAction, ...]
     resumes: bool = False
     checks: tuple[str, ...] = ()  # what was looked at and found right, a sentence each
     warnings: tuple[str, ...] = ()
-    failures: FailureSettings = field(default_factory=FailureSettings)
     makes_topic: str | None = None  # for dead letters
-    redrive: RedriveSettings | None = None  # when the topic holds dead letters
     bundling: Bundling | None = None  # when the handler takes several sub-messages at once
-    rules: RuleSettings = field(default_factory=RuleSettings)
     engine: EngineChoice = EngineChoice()
     cap: Cap | None = None  # of what is read, at the messages' mean size
     held: tuple[HeldBack, ...] = ()  # by open transactions, behind its end
@@ -101,8 +94,9 @@ class Preview:
 
     def as_json(self) -> dict[str, Any]:
         """The object that ``--json`` prints for a dry run."""
-        apart = ("plan_path", "bundling", "concurrency", "bootstrap_servers")
-        plain = {each.name: getattr(self, each.name) for each in fields(self)}
+        apart = ("plan", "plan_path", "bundling", "concurrency")
+        plain = {name: getattr(self.plan, name) for name in _OF_PLAN}
+        plain |= {each.name: getattr(self, each.name) for each in fields(self)}
         return builtins({name: value for name, value in plain.items() if name not in apart}) | {
             "partitions": {str(part.partition): builtins(part) for part in self.partitions},
             "bundling": None if self.bundling is None else self.bundling.as_json(),

@@ -38,8 +38,8 @@ def settle_cap(cluster: Cluster, prepared: Prepared, curve: CapCurve | None) -> 
     """
     plan = replace(prepared.plan, limits=curve)
     if curve is None:
-        return replace(prepared, plan=plan)
-    action = prepared.action
+        return prepared.with_plan(plan)
+    action = replace(prepared.action, plan=plan)
     if curve.cluster_id != plan.cluster_id:
         warning = (
             f"the limits were measured on another cluster, {curve.cluster_id}: can it do as much as"
@@ -49,4 +49,4 @@ def settle_cap(cluster: Cluster, prepared: Prepared, curve: CapCurve | None) -> 
     sample = sample_backlog(cluster, remaining(cluster, plan), SAMPLED)
     if messages := sample.messages:
         action = replace(action, cap=curve.cap(max(1.0, sample.read_bytes / len(messages))))
-    return replace(prepared, plan=plan, action=action)
+    return replace(prepared, action=action)

@@ -78,6 +78,7 @@ def prepare_resume(
     begun = replace(
         plan,
         partitions=partitions,
+        bootstrap_servers=cluster.settings.bootstrap_servers,
         generation=loaded.last_generation,
         handler_code=handler.code,
         failures=policy.failures,
@@ -86,14 +87,12 @@ def prepare_resume(
         state=None,  # this process has no tasks, and the plan has what others reported
     )
     return safe(
-        cluster,
         resumed(begun, runtime.now()),
         handler,
         running,
         policy,
         file.path,
         loaded,
-        group_state=cluster.group(plan.group).state,
         partitions=tuple(
             PartitionAction(
                 partition=number,
@@ -138,7 +137,7 @@ def going_on(prepared: Prepared, loaded: LoadedPlan, now: str) -> Prepared:
         limits=plan.limits,
         state=None,
     )
-    return replace(prepared, plan=resumed(begun.past(plan.lost), now), seen=loaded)
+    return replace(prepared.with_plan(resumed(begun.past(plan.lost), now)), seen=loaded)
 
 
 def _gap_warning(gaps: Mapping[int, Sequence[Range]]) -> list[str]:

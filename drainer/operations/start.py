@@ -64,7 +64,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A drain that has been found safe: what it will do, and the plan that it does it by.
+    """A drain that has been found safe: what it will do, with the plan that it does it by.
 
     ``policy`` is what it needs for its dead letters.
 
@@ -75,11 +75,17 @@ class Prepared:
     """
 
     action: Preview
-    plan: OffsetPlan
     handler: LoadedHandler
     seen: LoadedPlan | None
     policy: Policy
     engine: Engine = IN_PROCESS
+
+    @property
+    def plan(self) -> OffsetPlan:
+        return self.action.plan
+
+    def with_plan(self, plan: OffsetPlan) -> Prepared:
+        return replace(self, action=replace(self.action, plan=plan))
 
 
 def prepare(
@@ -129,14 +135,12 @@ def prepare(
     if from_ in OF_GROUPS:
         checks.append("it begins at the committed offset, and repeats what was finished above it")
     return safe(
-        cluster,
         _new_plan(cluster, request, topic, backlog, policy.failures, runtime),
         request.handler,
         running,
         policy,
         path,
         seen,
-        group_state=group_state,
         partitions=tuple(
             PartitionAction(part.partition, part.start, part.end, part.committed)
             for part in backlog.partitions.values()
@@ -148,7 +152,6 @@ def prepare(
 
 
 def safe(
-    cluster: Cluster,
     plan: OffsetPlan,
     handler: LoadedHandler,
     running: LocalSettings,
@@ -156,7 +159,6 @@ def safe(
     path: Path,
     seen: LoadedPlan | None,
     *,
-    group_state: str,
     partitions: tuple[PartitionAction, ...],
     checks: tuple[str, ...],
     warnings: tuple[str, ...],
@@ -165,30 +167,19 @@ def safe(
 ) -> Prepared:
     """A drain that was found safe, with its preview."""
     action = Preview(
-        topic=plan.topic,
-        topic_id=plan.topic_id,
-        cluster_id=plan.cluster_id,
-        bootstrap_servers=cluster.settings.bootstrap_servers,
-        group=plan.group,
-        group_state=group_state,
-        handler=handler.reference,
+        plan,
         bundling=handler.bundling,
-        order=plan.order,
         concurrency=Concurrency.of(running.concurrency),
         buffer_bytes=running.buffer_bytes,
-        isolation=plan.isolation,
         plan_path=path,
         partitions=partitions,
         resumes=resumes,
         checks=checks,
         warnings=warnings,
-        failures=plan.failures,
         makes_topic=policy.makes,
-        redrive=plan.redrive,
-        rules=plan.rules,
         held=held,
     )
-    return Prepared(action, plan, handler, seen, policy)
+    return Prepared(action, handler, seen, policy)
 
 
 def nothing_to_drain(prepared: Prepared) -> Summary:

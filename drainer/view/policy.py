@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 from drainer.core.plan import OffsetPlan
-from drainer.engine.preview import Preview
 from drainer.engine.status import RuleStatus
 from drainer.policy.failures import AfterDead, FailureSettings, OnFailure
 from drainer.policy.redrive import RedriveSettings
@@ -29,7 +28,7 @@ _THEN = {
 }
 
 
-def task_fields(found: Preview | OffsetPlan) -> Iterator[Field]:
+def task_fields(found: OffsetPlan) -> Iterator[Field]:
     """What a drain has to do, as its preview and its plan tell it."""
     yield Field("topic", found.topic, f"id {found.topic_id}")
     yield Field("group", found.group)

@@ -34,7 +34,7 @@ def preview_page(action: Preview) -> Page:
                 Field("to undo", command("plan undo", action.plan_path)),
             ),
         ),
-        subject=f"{_verb(action)} {action.topic} for group {action.group}",
+        subject=f"{_verb(action)} {action.plan.topic} for group {action.plan.group}",
         details=tuple(details),
         warnings=action.warnings,
         data=action.as_json(),
@@ -43,7 +43,7 @@ def preview_page(action: Preview) -> Page:
 
 
 def _verb(action: Preview) -> str:
-    if action.redrive is not None:
+    if action.plan.redrive is not None:
         return (
             "Go on redriving the dead letters of" if action.resumes else "Redrive dead letters of"
         )
@@ -52,7 +52,7 @@ def _verb(action: Preview) -> str:
 
 def settings(action: Preview) -> Iterator[Item]:
     """What a drain works on, and with what."""
-    yield from task_fields(action)
+    yield from task_fields(action.plan)
     if action.makes_topic is not None:
         yield Field("makes", f"topic {action.makes_topic}", "for dead letters")
     if action.bundling is not None:

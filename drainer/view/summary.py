@@ -78,7 +78,7 @@ def drain_page(action: Preview, summary: Summary, history: History, ended: datet
         summary = replace(summary, plan=str(Path(summary.plan).absolute()))
     begun = ended - timedelta(seconds=summary.elapsed_s)
     page = summary_page(summary)
-    what = "Drain" if action.redrive is None else "Redrive"
+    what = "Drain" if action.plan.redrive is None else "Redrive"
     drawn = plots(history, begun, summary.latency)
     run = section(
         "What was run",
@@ -88,7 +88,7 @@ def drain_page(action: Preview, summary: Summary, history: History, ended: datet
     )
     return replace(
         page,
-        subject=f"{what} of {action.topic} for group {action.group}",
+        subject=f"{what} of {action.plan.topic} for group {action.plan.group}",
         sections=(
             *page.sections,
             section("How it went", drawn),

@@ -40,8 +40,7 @@ def settled(said: Engines, plan: OffsetPlan = PLAN, **changes: object) -> Prepar
 
 def prepared(plan: OffsetPlan = PLAN, **changes: object) -> Prepared:
     return Prepared(
-        samples.action(),
-        plan,
+        replace(samples.action(), plan=plan),
         handler=None,  # type: ignore[arg-type]
         seen=None,
         policy=None,  # type: ignore[arg-type]

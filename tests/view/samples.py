@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -116,21 +117,21 @@ def on_spark(count: int, hosts: int = 1) -> SparkStatus:
     return SparkStatus(3, 12, ahead=True, wave_s=42.0, tasks=tasks(count, hosts))
 
 
+_OF_PLAN = ("failures", "redrive", "rules")
+
+
 def action(count: int = 1, **changes: object) -> Preview:
     """A drain about to begin; the backlogs grow with the number of the partition."""
     parts = tuple(PartitionAction(n, 1_000, 1_000 + 10_000 * (n + 1), 1_000) for n in range(count))
+    of_plan = {each: changes.pop(each) for each in _OF_PLAN if each in changes}
     fields: dict[str, object] = {
-        "topic": "orders",
-        "topic_id": "m7AfP2dQSNq0kYl3ZcTJmA",
-        "cluster_id": "4L6g3nShT-eMCtK--X86sw",
-        "bootstrap_servers": "kafka-1.prod:9092,kafka-2.prod:9092",
-        "group": "reindexer",
-        "group_state": "empty",
-        "handler": "reindex.py:Reindex",
-        "order": "sub-key",
+        "plan": replace(
+            plan(),
+            bootstrap_servers="kafka-1.prod:9092,kafka-2.prod:9092",
+            **of_plan,  # type: ignore[arg-type]
+        ),
         "concurrency": Concurrency.fixed(1_000),
         "buffer_bytes": 256 << 20,
-        "isolation": "read_committed",
         "plan_path": Path("/var/lib/drainer/orders.reindexer.plan"),
         "partitions": parts,
         "checks": (

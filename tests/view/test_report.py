@@ -73,7 +73,7 @@ def history(seconds: int = 60, **changes: object) -> History:
 
 
 def page_of(found: Summary | None = None, course: History | None = None, **changes: object) -> Page:
-    about = replace(action(), **changes)  # type: ignore[arg-type]
+    about = action(**changes)  # type: ignore[arg-type]
     return drain_page(about, found or summary(), course or history(), ENDED)
 
 

@@ -213,7 +213,7 @@ def send_canary_and_estimate(
     messages = f"{min(first, action.offsets):,} message{'' if first == 1 else 's'}"
     insist_on_yes(
         terminal,
-        f"Handle the first {messages} of {action.topic} for {action.group}, for real?",
+        f"Handle the first {messages} of {request.topic} for {request.group}, for real?",
         yes=yes,
     )
     resuming = resuming_with(context, prepared.plan)
