@@ -89,23 +89,3 @@ def test_what_tasks_told_is_not_handled_again(
     assert not (path.with_name(f"{path.name}.state") / PlanFile(path).load().plan.drain_id).exists()
     with pytest.raises(StateLost):  # it wakes up, hours later
         tell(records, values, 31)
-
-
-def test_a_finished_plan_with_a_state_makes_room_for_a_new_drain(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    """The driver died when the tasks had done it all, and before it wrote that down."""
-    values = operations(MESSAGES)
-    topic = make_topic(values)
-    path, state = interrupted(command, topic)
-    task = Attempt(1, 1, "all", 0)
-    records = state.begin(task, {0: 0})
-    state.settle(task, 0, 0)
-    counts = (Counts(MESSAGES, MESSAGES), Counts(2 * MESSAGES, 2 * MESSAGES))
-    records.append({0: Progress(MESSAGES, (), {}, *counts)})
-    records.end({})
-
-    outcome = command.start(*resume(command, path), "--json").ends(0)
-    assert outcome.answer["sub_messages"]["done"] == 2 * MESSAGES
-    assert command.record.done() == []
-    assert state.control() is None
