@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 import typer
 
 from drainer.cli.answer import insist_on_yes
 from drainer.cli.connecting import Kafka
-from drainer.cli.groups import command, option, without
+from drainer.cli.groups import command, option
 from drainer.cli.options import PlanArgument, Yes
 from drainer.errors import EXIT_DONE, EXIT_REFUSED
 from drainer.escape import command as in_shell
@@ -21,8 +21,6 @@ from drainer.store.plan_file import NotOwnPlan, PlanFile
 from drainer.view.plan import plan_page, show_checks
 from drainer.view.terminal import Terminal
 
-Speaking: TypeAlias = Annotated[Terminal, without("quiet")]
-
 app = typer.Typer(
     no_args_is_help=True,
     help="Look at an offset plan, check it, or put the group back.",
@@ -31,7 +29,7 @@ app = typer.Typer(
 
 @app.command()
 @command
-def show(plan: PlanArgument, terminal: Speaking) -> None:
+def show(plan: PlanArgument, terminal: Terminal) -> None:
     """Show what a plan holds; asks no broker.
 
     Example: `drainer plan show orders.indexer.plan.json`
@@ -71,7 +69,7 @@ def take(
         ),
     ],
     yes: Yes,
-    terminal: Speaking,
+    terminal: Terminal,
 ) -> None:
     """Make a plan yours that another user's drain wrote, so that you can resume it.
 
@@ -97,7 +95,7 @@ def take(
 
 @app.command()
 @command
-def verify(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Speaking) -> int:
+def verify(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Terminal) -> int:
     """Check a plan against itself and against the cluster, and say each thing that was checked.
 
     Exits with 3 when it could not be resumed as things are.
@@ -133,7 +131,7 @@ def verify(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Speaking) -> in
 
 @app.command()
 @command
-def undo(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Speaking) -> None:
+def undo(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Terminal) -> None:
     """Put the group back to where it stood before the drain, wherever it stands now.
 
     The group's consumers will then see again what the drain handled. The plan keeps what is

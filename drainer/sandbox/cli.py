@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from drainer import sandbox
-from drainer.cli.groups import command, only, option, without
+from drainer.cli.groups import command, option, without
 from drainer.view.terminal import Terminal
 
 app = typer.Typer(
@@ -29,7 +29,7 @@ Folder: TypeAlias = Annotated[
 
 @app.command()
 @command
-def up(folder: Folder, terminal: Annotated[Terminal, without("quiet")]) -> None:
+def up(folder: Folder, terminal: Terminal) -> None:
     """Start the sandbox, or print where it runs.
 
     The first time it fetches Kafka (43 MB) into your cache folder.
@@ -51,7 +51,7 @@ def up(folder: Folder, terminal: Annotated[Terminal, without("quiet")]) -> None:
 
 @app.command()
 @command
-def down(folder: Folder, terminal: Annotated[Terminal, only("debug")]) -> None:
+def down(folder: Folder, terminal: Annotated[Terminal, without("json")]) -> None:
     """Stop the sandbox and remove its data.
 
     Example: `drainer sandbox down`
