@@ -83,14 +83,14 @@ def test_a_hot_key_keeps_its_share_and_rare_ones_stay_distinct() -> None:
 
 def test_what_is_scaled_is_near_what_is_simulated_as_a_whole() -> None:
     for share, concurrency in ((0.0, 100), (0.05, 10), (0.05, 100)):
-        messages = with_a_hot_key(60_000, share)
+        messages = with_a_hot_key(24_000, share)
         exact = forecast(made_of(messages), TEN_MS, Order.SUB_KEY, concurrency)
         scaled = forecast(
-            made_of(messages[::12], stand_for=60_000, parts=10),
+            made_of(messages[::6], stand_for=24_000, parts=10),
             TEN_MS,
             Order.SUB_KEY,
             concurrency,
-            most=6_000,
+            most=4_000,
         )
         assert scaled.bound == exact.bound == (LANE if share * concurrency > 1 else CONCURRENCY)
         assert scaled.seconds == pytest.approx(exact.seconds, rel=0.08)
