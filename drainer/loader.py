@@ -180,31 +180,6 @@ def as_handler(source: Any, reference: str) -> LoadedHandler:
     return LoadedHandler(reference, _instance(reference, source), source=source)
 
 
-def load_function(reference: str) -> Callable[..., Any]:
-    """The function that ``package.module:name`` or ``path/to/file.py:name`` names.
-
-    A file that a handler was loaded from is not run a second time: both see the same module.
-    Raises UsageError when there is none; Refused when importing it raises.
-    """
-    place, name = place_and_name(reference)
-    module = _loaded_from(Path(place)) or _import(place, reference)[0]
-    function: Callable[..., Any] = _find(module, name, reference, "function")
-    if not callable(function):
-        raise UsageError(
-            f"{reference!r} must be a function", hint="Name a function of one argument."
-        )
-    return function
-
-
-def _loaded_from(path: Path) -> ModuleType | None:
-    for name in (OWN_NAME + path.stem, path.stem):
-        module = sys.modules.get(name)
-        origin = getattr(module, "__file__", None)
-        if origin is not None and Path(origin).resolve() == path.resolve():
-            return module
-    return None
-
-
 def _without_folding(bundling: Bundling | None) -> Bundling | None:
     # A letter is redriven as what it was, under its own name.
     return None if bundling is None else replace(bundling, coalesce=None)

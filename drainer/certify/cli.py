@@ -26,12 +26,6 @@ class Checking:
         envvar=None,
         help="Call handle for real too, and compare the method `state`.",
     )
-    state: str | None = option(
-        default=None,
-        envvar=None,
-        metavar="REFERENCE",
-        help="Like --handle, with a function for the state: file.py:function.",
-    )
 
 
 @command
@@ -54,7 +48,7 @@ def certify(
     """Check on a sample of a topic that a handler keeps what it promises.
 
     That split is deterministic, in other processes too, and its sub-keys and payloads can be relied
-    on; with --handle or --state also that different sub-keys commute, and that sub-messages may be
+    on; with --handle also that different sub-keys commute, and that sub-messages may be
     handled again. No group is touched. Exits with 5 when the handler breaks a law.
 
     Examples:
@@ -64,7 +58,7 @@ def certify(
     """
     insist_on(Extra.CERTIFY, "drainer certify")
     loaded = load_handler(handler)
-    state = state_function(loaded, checking.state, handle=checking.handle)
+    state = state_function(loaded) if checking.handle else None
     with kafka.connect() as cluster:
         taken = sample_of(
             cluster, records.topic, records.partitions, checking.sample, checking.seed

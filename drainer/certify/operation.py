@@ -13,28 +13,18 @@ from drainer.errors import Refused, UsageError
 from drainer.kafka.backlog import EARLIEST, freeze
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.sample import Sample, sample_backlog
-from drainer.loader import LoadedHandler, load_function
+from drainer.loader import LoadedHandler
 
 _HYPOTHESIS_FOLDER = "HYPOTHESIS_STORAGE_DIRECTORY"
 
 
-def state_function(
-    handler: LoadedHandler, reference: str | None, *, handle: bool
-) -> StateOf | None:
-    """What gives the state to compare; None when ``handle`` is not to be called.
-
-    ``reference`` names a function that is given the handler; without it, the handler's own method
-    ``state`` is taken when ``handle`` says so. Raises UsageError when there is none.
-    """
-    if reference is not None:
-        return load_function(reference)
-    if not handle:
-        return None
+def state_function(handler: LoadedHandler) -> StateOf:
+    """The handler's own method ``state``. Raises UsageError when there is none."""
     if not callable(getattr(handler.target, "state", None)):
         raise UsageError(
             f"the handler {handler.reference} has no method `state`",
-            hint="give it one, or say --state path/to/file.py:function: it gets the handler and"
-            " gives all that handle has written, to be compared by ==",
+            hint="Give it one, or name a class derived from it that has one: it gives all that"
+            " handle has written, to be compared by ==.",
         )
     return lambda target: target.state()
 

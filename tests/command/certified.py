@@ -47,9 +47,3 @@ class WithoutState(Handler):
 class DoesNotOpen(Documents):
     def open(self, context: Context) -> None:
         raise ConnectionError("no index there")
-
-
-def state(handler: Documents) -> dict[str, Any]:
-    # Not of the same module unless the file was run once only.
-    assert isinstance(handler, Documents)
-    return handler.documents

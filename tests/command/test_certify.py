@@ -96,9 +96,7 @@ def test_with_a_yes_all_is_checked(certify: Certify, topic: Topic) -> None:
 
 
 def test_an_effect_outside_the_sub_key_is_found(certify: Certify, topic: Topic) -> None:
-    state = ("--state", f"{certify.handlers}:state", "--sample", "4")
-
-    outcome = certify("Newest", topic, *state, "--yes", "--json", code=5)
+    outcome = certify("Newest", topic, "--handle", "--sample", "4", "--yes", "--json", code=5)
 
     found = next(f for f in outcome.answer["findings"] if f["check"] == "commutes")
     assert found["level"] == "bad"
@@ -112,7 +110,6 @@ def test_an_effect_outside_the_sub_key_is_found(certify: Certify, topic: Topic) 
     ("handler", "more", "code", "told"),
     [
         ("WithoutState", ("--handle",), 2, "no method `state`"),
-        ("Documents", ("--state", "nowhere.py:state"), 2, "there is no handler file"),
         ("DoesNotOpen", (), 3, "ConnectionError: no index there"),
     ],
 )

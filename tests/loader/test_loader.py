@@ -22,7 +22,6 @@ from drainer.loader import (
     LoadedHandler,
     as_handler,
     describe,
-    load_function,
     load_handler,
 )
 from drainer.message import Message, Origin, SubMessage
@@ -510,27 +509,6 @@ def test_a_fresh_one_of_a_module_or_an_instance_is_the_same() -> None:
     write("orders.py", FUNCTIONS)
     for handler in (load_handler("orders"), as_handler(Count(), "mine")):
         assert handler.fresh().target is handler.target
-
-
-@pytest.mark.parametrize("path", ["orders.py", "a-name.py", "json.py"])
-def test_a_function_comes_from_the_module_that_the_handler_is_of(path: str) -> None:
-    write(path, CLASS + "\n    made = []\n\n    def state(handler):\n        return made\n")
-    handler = load_handler(f"{path}:Reindex")
-
-    function = load_function(f"{path}:state")
-
-    module = sys.modules[type(handler.target).__module__]
-    assert function(handler.target) is module.made
-
-
-@pytest.mark.parametrize(
-    "reference", ["checks.py", "checks.py:nothing", "checks.py:number", "no:x"]
-)
-def test_a_function_that_is_not_there_is_a_usage_error(reference: str) -> None:
-    write("checks.py", "number = 7")
-
-    with pytest.raises(UsageError):
-        load_function(reference)
 
 
 def code_of(reference: str) -> str:
