@@ -349,7 +349,7 @@ def _last_line(error: BaseException) -> str:
     return f" ({step.tb_frame.f_code.co_filename}:{step.tb_lineno})"
 
 
-def _find(module: ModuleType, name: str, reference: str, what: str = "handler") -> Any:
+def _find(module: ModuleType, name: str, reference: str) -> Any:
     """What has this name in the module; without a name its only handler, or the module itself."""
     known = _handlers_in(module)
     if not name and any(callable(getattr(module, each, None)) for each in _HANDLES):
@@ -361,7 +361,7 @@ def _find(module: ModuleType, name: str, reference: str, what: str = "handler") 
     except AttributeError:
         names = ", ".join(sorted(known)) or "neither a drainer.Handler nor a function `handle`"
         raise UsageError(
-            f"{reference!r} does not name a {what}",
+            f"{reference!r} does not name a handler",
             hint=f"Name one, as in {reference.partition(':')[0]}:Name. The module has {names}.",
         ) from None
 
