@@ -10,8 +10,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.progress import Outcome
 from drainer.engine.failures import Failures
 from drainer.engine.status import AutoStatus
-from drainer.policy.concurrency_limit import ConcurrencyLimit
-from drainer.policy.concurrency_trial import Interval
+from drainer.policy.concurrency_limit import ConcurrencyLimit, Interval
 
 
 class Limiter:
@@ -28,7 +27,7 @@ class Limiter:
 
     def __init__(
         self,
-        knee: ConcurrencyLimit,
+        search: ConcurrencyLimit,
         dispatcher: Dispatcher,
         failures: Failures,
         idle: Callable[[], int],
@@ -37,26 +36,19 @@ class Limiter:
         threads: bool,
         clock: Callable[[], float],
     ) -> None:
-        self._clock = clock
-        self._search = knee
+        self._search = search
         self._dispatcher = dispatcher
         self._failures = failures
         self._idle = idle
         self._use = use
-        self._threads = threads
-        self._found: int | None = None
+        self._busy_s = process_time if threads else thread_time
+        self._clock = clock
         self._last = self._now()
+        self._running = 0
 
     def status(self) -> AutoStatus:
-        knee = self._search
-        return AutoStatus(
-            limit=knee.limit,
-            most=knee.most,
-            settled=self._found,
-            searching=knee.settled is None,
-            why=knee.why,
-            best_per_s=knee.best_per_s,
-        )
+        search = self._search
+        return AutoStatus(search.limit, search.most, search.settled, search.searching, search.why)
 
     async def run(self) -> None:
         """Goes on until it is cancelled."""
@@ -65,32 +57,33 @@ class Limiter:
             self.look()
 
     def look(self) -> None:
-        before, now = self._last, self._now()
+        now, limit = self._now(), self._search.limit
+        seconds, done, failed, calls, busy_s = (
+            after - before for before, after in zip(self._last, now, strict=True)
+        )
+        before, self._running = self._running, limit - self._idle()
         self._last = now
-        seconds = now[0] - before[0]
         if seconds <= 0:
             return
-        limit = self._search.limit
-        self._search.hear(
+        several = self._failures.calls is not None
+        in_flight = (before + self._running) / 2
+        found = self._search.hear(
             Interval(
-                seconds=seconds,
-                done=now[1] - before[1],
-                failed=now[2] - before[2],
-                in_flight=(before[3] + now[3]) / 2,
-                busy=(now[4] - before[4]) / seconds,
-                calls=None if self._failures.calls is None else now[5] - before[5],
+                seconds,
+                int(done),
+                int(failed),
+                in_flight,
+                busy_s / seconds,
+                int(calls) if several else None,
             )
         )
-        self._found = self._search.settled or self._found
-        if self._search.limit != limit:
-            self._use(self._search.limit)
+        if found != limit:
+            self._use(found)
 
-    def _now(self) -> tuple[float, int, int, int, float, int]:
+    def _now(self) -> tuple[float, int, int, int, float]:
         ledgers = self._dispatcher.ledgers.values()
         done = sum(each.subs_done + each.subs_otherwise[Outcome.SKIPPED] for each in ledgers)
         # No worker had a part in what rules took out.
         done -= sum(self._dispatcher.rule_filter.skipped_by.values())
-        running = self._search.limit - self._idle()
-        busy_s = process_time() if self._threads else thread_time()
         failures = self._failures
-        return self._clock(), done, failures.failed_attempts, running, busy_s, failures.calls or 0
+        return self._clock(), done, failures.failed_attempts, failures.calls or 0, self._busy_s()

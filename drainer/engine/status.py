@@ -77,7 +77,7 @@ class AutoStatus:
 
     ``limit`` is what it is now, ``most`` what it may become. ``settled`` is what was found last,
     None until something was; ``searching`` whether it is being looked for. ``why`` tells the last
-    change, and ``best_per_s`` the sub-messages per second at what was found.
+    change.
     """
 
     limit: int
@@ -85,7 +85,6 @@ class AutoStatus:
     settled: int | None
     searching: bool
     why: str
-    best_per_s: float | None
 
 
 @dataclass(frozen=True, slots=True)

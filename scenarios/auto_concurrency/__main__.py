@@ -46,7 +46,13 @@ class Run:
     rate: float
     failures: int
     auto: dict[str, object]
-    trace: tuple[tuple[float, int], ...]
+    trace: tuple[tuple[float, int, int], ...]  # seconds, in the handler, done
+
+    @property
+    def last_rate(self) -> float:
+        """Sub-messages per second in the last quarter."""
+        (begun, _, before), (ended, _, done) = self.trace[len(self.trace) * 3 // 4], self.trace[-1]
+        return (done - before) / max(ended - begun, 1e-9)
 
 
 def main() -> None:
@@ -82,11 +88,11 @@ def main() -> None:
     draw(
         {kind: [(int(r.concurrency), r.rate) for r in found[:-1]] for kind, found in runs.items()},
         {
-            kind: (settled, _number(found[-1].auto, "best_per_s"))
+            kind: (settled, found[-1].last_rate)
             for kind, found in runs.items()
-            if (settled := int(_number(found[-1].auto, "settled")))
+            if (settled := _settled(found[-1]))
         },
-        {kind: found[-1].trace for kind, found in runs.items()},
+        {kind: [(at, inside) for at, inside, _ in runs[kind][-1].trace] for kind in runs},
         SLOTS,
         given.chart,
     )
@@ -116,7 +122,7 @@ def _drain(bootstrap: str, kind: str, concurrency: str, until: int, latency_ms: 
         summary["sub_messages_per_s"],
         summary["failures"],
         summary["auto"] or {},
-        tuple((float(at) - begun, int(inside)) for at, inside, _ in points),
+        tuple((float(at) - begun, int(inside), int(count)) for at, inside, count in points),
     )
 
 
@@ -129,8 +135,7 @@ def _judge(kind: str, runs: Sequence[Run]) -> bool:
     *fixed, auto = runs
     most = max(run.rate for run in fixed)
     best = min(int(run.concurrency) for run in fixed if run.rate >= ENOUGH * most)
-    settled = int(_number(auto.auto, "settled"))
-    rate = _number(auto.auto, "best_per_s")
+    settled, rate = _settled(auto), auto.last_rate
     near = (1 - WITHIN) * best <= settled <= (1 + WITHIN) * best
     print(
         f"\na downstream that {kind} past {SLOTS}: the best fixed value is {best}, auto settled at"
@@ -141,9 +146,9 @@ def _judge(kind: str, runs: Sequence[Run]) -> bool:
     return near and rate >= AT_LEAST * most
 
 
-def _number(found: dict[str, object], name: str) -> float:
-    value = found.get(name)
-    return float(value) if isinstance(value, int | float) else 0.0
+def _settled(run: Run) -> int:
+    settled = run.auto.get("settled")
+    return settled if isinstance(settled, int) else 0
 
 
 if __name__ == "__main__":

@@ -14,8 +14,7 @@ from drainer.engine.settings import LocalSettings
 from drainer.handler import Handler
 from drainer.message import Message, SubMessage
 from drainer.policy.concurrency import Concurrency
-from drainer.policy.concurrency_limit import ConcurrencyLimit
-from drainer.policy.concurrency_trial import Interval
+from drainer.policy.concurrency_limit import ConcurrencyLimit, Interval
 from drainer.policy.failures import FailureSettings
 
 MOST = 40
@@ -142,12 +141,12 @@ def test_what_is_measured_is_what_was_done(kind: Kind, script: Script, tmp_path:
     )
     rehearsal.drain(handler_of(kind, sometimes))
 
-    knee = made[0]
+    search = made[0]
     drains[0]._limiter.look()  # type: ignore[union-attr]
-    assert sum(each.done for each in knee.heard) == 1_000
-    assert sum(each.failed for each in knee.heard) == 30
-    assert all(0 <= each.in_flight <= 20 for each in knee.heard)
-    assert all(each.seconds > 0 for each in knee.heard)
+    assert sum(each.done for each in search.heard) == 1_000
+    assert sum(each.failed for each in search.heard) == 30
+    assert all(0 <= each.in_flight <= 20 for each in search.heard)
+    assert all(each.seconds > 0 for each in search.heard)
 
 
 def test_status_and_summary_tell_where_it_stands(script: Script, tmp_path: Path) -> None:

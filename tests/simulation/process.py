@@ -24,8 +24,7 @@ from drainer.operations import start
 from drainer.operations.engine import InProcess
 from drainer.policy import breaker
 from drainer.policy.concurrency import FIRST, Concurrency
-from drainer.policy.concurrency_limit import ConcurrencyLimit
-from drainer.policy.concurrency_trial import Interval
+from drainer.policy.concurrency_limit import ConcurrencyLimit, Interval
 from drainer.store import atomic_file, journal, plan_file
 from simulation.account import Account, place_of
 from simulation.cluster import SimCluster, SimConsumer, SimLock

@@ -23,14 +23,7 @@ from drainer.view.terminal import Terminal
 
 ENDED = datetime(2026, 3, 14, 19, 4, 40, tzinfo=timezone(timedelta(hours=1), "CET"))
 EVIL = "<script>document.title = 'pwned'</script>"
-AUTO = AutoStatus(
-    limit=310,
-    most=2_000,
-    settled=290,
-    searching=False,
-    why="trying whether more helps",
-    best_per_s=19_512.3,
-)
+AUTO = AutoStatus(310, 2_000, 290, searching=True, why="trying more")
 
 
 class Screen(io.StringIO):

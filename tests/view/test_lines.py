@@ -40,7 +40,7 @@ def test_the_line() -> None:
     status = samples.status(auto=samples.AUTO, failures=failures, trouble="a long story")
     line = status_line(status)
     assert "  failures 1,234 failed, 1,000 retried, 2 x parked lane  " in line
-    assert "  concurrency 310 (auto, trying whether more helps)  " in line
+    assert "  concurrency 310 (auto, trying more)  " in line
     assert "  in trouble  committed " in line
     assert "concurrency auto, 2,000 at most, plan" in start_line(status)
     assert "eta unknown" in status_line(samples.status(0, eta_s=None))

@@ -1,4 +1,4 @@
-"""The knee: found on downstreams of many kinds, in noise, and found again when they change.
+"""The limit: found on downstreams of many kinds, in noise, and found again when they change.
 
 A downstream's best limit is known here: the least one that gives (nearly) all throughput there is.
 """
@@ -12,8 +12,7 @@ from random import Random
 
 import pytest
 
-from drainer.policy.concurrency_limit import PROBE_MOST_S, ConcurrencyLimit
-from drainer.policy.concurrency_trial import Interval
+from drainer.policy.concurrency_limit import ConcurrencyLimit, Interval
 
 LOOK_S = 0.1
 PLENTY = 10**9  # lanes
@@ -75,13 +74,13 @@ class Watched:
 
     def __init__(self, downstream: Flow | Together, first: int = 20, most: int = 2_000) -> None:
         self.downstream = downstream
-        self.knee = ConcurrencyLimit(first, most)
+        self.search = ConcurrencyLimit(first, most)
         self.limits: list[int] = []
 
     def watch(self, seconds: float) -> Watched:
         for _ in range(round(seconds / LOOK_S)):
-            self.knee.hear(self.downstream.look(self.knee.limit))
-            self.limits.append(self.knee.limit)
+            self.search.hear(self.downstream.look(self.search.limit))
+            self.limits.append(self.search.limit)
         return self
 
     def near(self, best: int, within: float, since_s: float) -> float:
@@ -119,7 +118,7 @@ def falls_past(number: int, by: float) -> Callable[[int, float], float]:
 )
 def test_settles_within_20_percent_of_a_pools_slots(number: int, latency_s: float) -> None:
     def good(seed: int) -> bool:
-        settled = Watched(Flow(slots(number, latency_s), seed)).watch(90).knee.settled or 0
+        settled = Watched(Flow(slots(number, latency_s), seed)).watch(90).search.settled or 0
         return 0.8 * number <= settled <= 1.2 * number + 1
 
     judge(good)
@@ -129,7 +128,7 @@ def test_settles_within_20_percent_of_a_pools_slots(number: int, latency_s: floa
 def test_a_downstream_that_gets_worse_past_its_best_is_left_at_its_best(by: float) -> None:
     def good(seed: int) -> bool:
         seen = Watched(Flow(falls_past(300, by), seed)).watch(40)
-        return 240 <= (seen.knee.settled or 0) <= 360
+        return 240 <= (seen.search.settled or 0) <= 360
 
     judge(good)
 
@@ -137,9 +136,9 @@ def test_a_downstream_that_gets_worse_past_its_best_is_left_at_its_best(by: floa
 def test_a_downstream_that_never_saturates_gets_the_most_and_no_more() -> None:
     seen = Watched(Flow(slots(10**6, 0.01), seed=1), most=500).watch(60)
 
-    assert seen.knee.settled == 500
+    assert seen.search.settled == 500
     assert max(seen.limits) == 500
-    assert seen.knee.why == "it may be no more"
+    assert seen.search.why == "it may be no more"
 
 
 @pytest.mark.parametrize(("before", "after"), [(300, 100), (100, 300), (300, 30)])
@@ -148,8 +147,8 @@ def test_a_downstream_that_changes_is_followed(before: int, after: int) -> None:
         return min(running, before if now_s < 30 else after) / 0.015
 
     def good(seed: int) -> bool:
-        # More slots are only found by a probe; fewer are felt at once.
-        settled = Watched(Flow(rate, seed)).watch(40 + 3 * PROBE_MOST_S).knee.settled
+        # More slots are only found when more are tried; fewer are felt at once.
+        settled = Watched(Flow(rate, seed)).watch(130).search.settled
         return settled is not None and 0.8 * after <= settled <= 1.2 * after
 
     judge(good)
@@ -164,27 +163,34 @@ def test_errors_past_a_limit_of_the_downstream_keep_it_just_below() -> None:
             lambda running, now_s: running / 0.015, seed, errors=lambda n, t: max(0, 1 - 300 / n)
         )
         seen = Watched(downstream).watch(60)
-        return 240 <= (seen.knee.settled or 0) <= 320 and seen.near(300, 0.3, 10) > 0.9
+        return 240 <= (seen.search.settled or 0) <= 320 and seen.near(300, 0.3, 10) > 0.9
 
     judge(good)
 
 
-def test_it_backs_off_at_the_next_look_when_many_fail() -> None:
+def test_what_fails_as_often_at_any_limit_is_not_the_limit_s_fault() -> None:
+    def good(seed: int) -> bool:
+        downstream = Flow(slots(300, 0.015), seed, errors=lambda n, t: 0.1)
+        return 240 <= (Watched(downstream).watch(60).search.settled or 0) <= 360
+
+    judge(good)
+
+
+def test_it_goes_down_within_seconds_when_many_fail() -> None:
     downstream = Flow(slots(10**6, 0.015), 1, errors=lambda n, t: 0.5 if t > 9.95 else 0)
     seen = Watched(downstream, most=400).watch(9.9)
     assert seen.limits[-1] == 400
 
-    seen.watch(LOOK_S)
+    seen.watch(4)
 
-    assert seen.limits[-1] == 280
-    assert "failed at 400" in seen.knee.why
+    assert min(seen.limits[-20:]) <= 200
 
 
 def test_it_comes_back_after_an_outage() -> None:
     def good(seed: int) -> bool:
         downstream = Flow(slots(300, 0.015), seed, errors=lambda n, t: 1.0 if 20 < t < 23 else 0.0)
         seen = Watched(downstream).watch(120)
-        return min(seen.limits[200:240]) < 200 and 240 <= (seen.knee.settled or 0) <= 360
+        return min(seen.limits[200:240]) < 200 and 240 <= (seen.search.settled or 0) <= 360
 
     judge(good)
 
@@ -196,9 +202,9 @@ def test_too_few_lanes_are_no_saturation() -> None:
     # A hot row: 12 lanes for 30 s, then plenty.
     seen = Watched(Flow(slots(300, 0.015), 1, lanes=lambda t: 12 if t < 30 else 10**9)).watch(29)
     assert set(seen.limits) == {20}
-    assert seen.knee.settled is None
-    assert seen.knee.why == "fewer are ready than may run"
-    assert 240 <= (seen.watch(15).knee.settled or 0) <= 360
+    assert seen.search.settled is None
+    assert seen.search.why == "fewer are ready than may run"
+    assert 240 <= (seen.watch(15).search.settled or 0) <= 360
 
 
 def test_it_says_when_this_process_is_the_bottleneck() -> None:
@@ -206,8 +212,8 @@ def test_it_says_when_this_process_is_the_bottleneck() -> None:
 
     seen = Watched(downstream).watch(5)
 
-    assert seen.knee.why == "this process has no more processor time"
-    assert 240 <= (seen.knee.settled or 0) <= 360
+    assert seen.search.why == "this process has no more processor time"
+    assert 240 <= (seen.search.settled or 0) <= 360
 
 
 # --- the edges ---
@@ -216,20 +222,20 @@ def test_it_says_when_this_process_is_the_bottleneck() -> None:
 def test_whatever_it_hears_it_stays_within_its_bounds() -> None:
     for seed in range(50):
         chance = Random(seed)
-        knee = ConcurrencyLimit(20, 300)
+        search = ConcurrencyLimit(20, 300)
         for _ in range(300):
             done = chance.choice([0, 1, 30, 3_000])
-            knee.hear(
+            search.hear(
                 Interval(
                     chance.choice([0.0, 0.1, 0.1, 30.0]),
                     done,
                     chance.choice([0, 0, 1, done]),
-                    chance.choice([0, knee.limit, knee.limit, 2 * knee.limit]),
+                    chance.choice([0, search.limit, search.limit, 2 * search.limit]),
                     chance.random(),
                 )
             )
-            assert 1 <= knee.limit <= 300, f"seed {seed}"
-            assert knee.settled is None or 1 <= knee.settled <= 300, f"seed {seed}"
+            assert 1 <= search.limit <= 300, f"seed {seed}"
+            assert search.settled is None or 1 <= search.settled <= 300, f"seed {seed}"
 
 
 def test_calls_that_do_several_are_measured_as_carefully_as_those_that_do_one() -> None:
