@@ -138,7 +138,7 @@ class ConcurrencyLimit:
         return self._why if self._bound else "fewer are ready than may run"
 
     def hear(self, interval: Interval) -> int:
-        """Takes in what was measured since the last call, some ``look_s`` ago; returns the limit."""
+        """Takes in what was measured since the last call; returns the limit from now on."""
         if interval.seconds <= 0:
             return self.limit
         trial = self._trial

@@ -14,6 +14,10 @@ from drainer.message import SubMessage
 from drainer.policy.failures import FailureSettings
 
 
+def near(seconds: float) -> object:
+    return pytest.approx(seconds, rel=0.005)
+
+
 class Clock:
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -67,8 +71,9 @@ def test_a_hundred_slow_ones_are_all_measured(latencies: Latencies, clock: Clock
 
     assert overall is not None
     assert overall.count == 100
-    assert (overall.percentiles_s[0], overall.percentiles_s[100]) == (0.01, 1.0)
-    assert overall.mean_s == pytest.approx(0.505)
+    assert overall.percentiles_s[0] == near(0.01)
+    assert overall.percentiles_s[100] == near(1.0)
+    assert overall.mean_s == near(0.505)
     assert overall.p50_s == pytest.approx(0.5, abs=0.011)
 
 
@@ -109,9 +114,9 @@ def test_a_slow_hour_weighs_no_more_than_what_was_handled_in_it(
 
     assert overall is not None
     assert overall.count == pytest.approx(1_010_000, rel=0.03)
-    assert overall.percentiles_s[98] == 0.01
+    assert overall.percentiles_s[98] == near(0.01)
     assert overall.mean_s == pytest.approx(0.0119, rel=0.03)
-    assert overall.percentiles_s[100] == 0.2
+    assert overall.percentiles_s[100] == near(0.2)
 
 
 def test_recent_is_what_the_last_seconds_were_like(latencies: Latencies, clock: Clock) -> None:
@@ -127,9 +132,9 @@ def test_recent_is_what_the_last_seconds_were_like(latencies: Latencies, clock: 
 
     assert recent is not None
     assert overall is not None
-    assert recent.p99_s == recent.p50_s == 0.02
+    assert recent.p99_s == recent.p50_s == near(0.02)
     assert recent.count == pytest.approx(400 * RECENT_S, rel=0.15)
-    assert overall.p50_s == 0.5
+    assert overall.p50_s == near(0.5)
     assert latencies.recent() is None
 
 
