@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from drainer.core.bundles import Bundle, Bundler, Bundling
@@ -93,7 +93,7 @@ class Failures:
         self._failed = self._timeouts = self._skipped = 0
         self._last_kind = self._outage = ""
         self.late: set[SubMessage] = set()  # overdue, and still in their threads
-        self._returned: Work = None  # it was counted when it was overdue
+        self._stuck_since_s: float | None = None  # all threads are overdue
         self.holding_back = rate is not None  # or while the breaker is open, or the drain is paused
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
@@ -160,8 +160,7 @@ class Failures:
 
     def failed(self, work: Work, error: BaseException) -> None:
         """Notices a call that ended with an error."""
-        counted, self._returned = work is self._returned, None
-        if not counted and not isinstance(error, Skip | Retry):
+        if not isinstance(error, Skip | Retry):
             self._count(error)
         if self._bundler is None or not isinstance(work, Bundle):
             self._failed_alone(work, error)
@@ -211,24 +210,15 @@ class Failures:
                 self._dispatcher.release(lead)
         self._moved()
 
-    def overdue(self, work: Work) -> None:
-        """Notices an attempt that goes on in its thread after its time; its lanes wait for it."""
-        self._count(TimedOut(self._settings.timeout_s))
-        for sub in _members(work):
-            self._dispatcher.hold(sub)
-            self.late.add(sub)
-        self._changed()
-
-    def returned(self, work: Work) -> None:
-        """Notices that an overdue attempt has ended after all; its result comes next."""
-        for sub in _members(work):
-            self.late.discard(sub)
-            self._dispatcher.unhold(sub)
-        self._returned = work
-
-    def stuck(self, since_s: float) -> None:
-        """Notices, at each look, that all threads are overdue since then."""
-        for_s = self._clock() - since_s
+    def overdue(self, calls: Sequence[Work], *, stuck: bool) -> None:
+        """Notices calls that go on in their threads after their time; their lanes wait for them."""
+        for call in calls:
+            if self.late.isdisjoint(members := _members(call)):
+                self._timeouts += 1
+                self.late.update(members)
+        now_s = self._clock()
+        self._stuck_since_s = (self._stuck_since_s or now_s) if stuck else None
+        for_s = now_s - (self._stuck_since_s or now_s)
         if for_s > self._settings.max_outage_s:
             self._halt(
                 Halted(
@@ -238,6 +228,13 @@ class Failures:
                     hint=_STUCK_HINT,
                 )
             )
+
+        if calls:
+            self._changed()
+
+    def returned(self, work: Work) -> None:
+        """Notices that a call that may have been overdue has ended; its result comes next."""
+        self.late.difference_update(_members(work))
 
     def left_over(self) -> DrainerError | None:
         """Why a drain ends in which nothing is left to do, and not all is done; None if no
@@ -422,7 +419,7 @@ class Failures:
     @property
     def _at_work(self) -> int:
         # What waits for a worker could still show whether it is the downstream.
-        return self._dispatcher.lanes.running + self._dispatcher.ready
+        return self._dispatcher.lanes.running - len(self.late) + self._dispatcher.ready
 
     @property
     def _done(self) -> int:

@@ -286,7 +286,7 @@ class LocalDrain:
 
     def _end_if_over(self) -> None:
         dispatcher = self.dispatcher
-        if dispatcher.lanes.running:
+        if dispatcher.lanes.running > len(self._failures.late):
             return
         if dispatcher.complete:
             self._life.end(None)

@@ -50,9 +50,10 @@ class PartitionStatus:
 class FailureStatus:
     """What went wrong in this run, and what was done about it.
 
-    ``failures`` counts attempts that failed, ``timeouts`` among them; ``retries`` further attempts
-    that were granted, ``waiting`` those that are not due yet. ``parked_lanes`` wait for another
-    run. ``late`` counts sub-messages whose thread goes on after their time. ``outages`` counts how
+    ``failures`` counts attempts that failed, ``timeouts`` those that took too long, of which a
+    thread's may still succeed; ``retries`` further attempts that were granted, ``waiting`` those
+    that are not due yet. ``parked_lanes`` wait for another run. ``late`` counts sub-messages whose
+    thread goes on after their time. ``outages`` counts how
     often the circuit breaker opened, and ``in_outage`` whether it is open. ``errors`` are (text,
     count), the most frequent first; ``error_types`` (class, count), without any content.
     """

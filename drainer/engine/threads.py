@@ -29,7 +29,7 @@ class ThreadWorkers:
     """``concurrency`` threads for a handler that blocks.
 
     A thread can't be ended from outside. One that takes longer than ``timeout_s`` (0 for no limit)
-    keeps its sub-message and its lane until it returns, and another stands in for it meanwhile.
+    is reported, and keeps its sub-message and its lane until it returns.
     """
 
     def __init__(
@@ -55,9 +55,6 @@ class ThreadWorkers:
         self._broken = broken
         self._idle = idle
         self._begun: dict[int, tuple[SubMessage, float]] = {}  # what each thread is at, since when
-        self._overdue: set[SubMessage] = set()
-        self._stand_ins = 0  # threads for those that are overdue, as many again at most
-        self._stuck_since_s: float | None = None  # all of them are overdue
         self._threads = 0  # ever begun
         self._stopping = False
         self._out = 0  # handed to the threads and not handed back
@@ -87,9 +84,7 @@ class ThreadWorkers:
         self._concurrency = most
         for _ in range(more):
             self._start_one()
-        for _ in range(
-            -more
-        ):  # the thread that gets it ends; one that is overdue is not waited for
+        for _ in range(-more):  # the thread that gets it ends
             self._inbox.put(None)
         self.wake()
 
@@ -118,12 +113,12 @@ class ThreadWorkers:
             self._inbox.put(None)
 
     async def drain(self) -> None:
-        if self._out > 0 or self._overdue:
+        if self._out > 0:
             await self._drained.wait()
         self._watch_no_more()
 
     async def abandon(self) -> None:
-        """Nobody waits for the threads any more."""
+        """Waits for the threads no longer."""
         self._watch_no_more()
 
     def _start_one(self) -> None:
@@ -136,20 +131,9 @@ class ThreadWorkers:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(watch_interval_s(self._timeout_s))
-            now = self._clock()
-            for sub, since in list(self._begun.values()):
-                if now - since > self._timeout_s and sub not in self._overdue:
-                    self._overdue.add(sub)
-                    self._out -= 1
-                    if self._stand_ins < self._concurrency and not self._stopping:
-                        self._stand_ins += 1
-                        self._start_one()
-                    self._judge.overdue(sub)
-            if len(self._overdue) < self._concurrency + self._stand_ins:
-                self._stuck_since_s = None
-            else:
-                self._stuck_since_s = self._stuck_since_s or now
-                self._judge.stuck(self._stuck_since_s)
+            begun_by = self._clock() - self._timeout_s
+            late = [sub for sub, begun_s in list(self._begun.values()) if begun_s < begun_by]
+            self._judge.overdue(late, stuck=len(late) >= self._concurrency)
 
     def _watch_no_more(self) -> None:
         if self._timeout_s:
@@ -183,19 +167,14 @@ class ThreadWorkers:
         self._called = False
         while self._outbox:
             self._take_back(*self._outbox.popleft())
-        if self._stopping and self._out <= 0 and not self._overdue:
+        if self._stopping and self._out <= 0:
             self._drained.set()
         self.wake()
 
     def _take_back(self, sub: SubMessage, error: BaseException | None) -> None:
-        if sub in self._overdue:
-            self._overdue.discard(sub)
-            if self._stand_ins > len(self._overdue):  # then one thread more than is needed ends
-                self._stand_ins -= 1
-                self._inbox.put(None)
+        self._out -= 1
+        if self._judge.late:
             self._judge.returned(sub)
-        else:
-            self._out -= 1
         if error is None:
             self._starter.finish(sub)
         else:

@@ -9,11 +9,12 @@ to it in batches.
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
 from typing import Any, Protocol
 
 from drainer.core.lanes import Lanes
+from drainer.message import SubMessage
 
 WATCH_SHARE = 0.1  # of the timeout between two looks at who is overdue
 WATCH_LEAST_S, WATCH_MOST_S = 0.02, 1.0
@@ -54,14 +55,15 @@ class Judge(Protocol):
 
     def failed(self, work: Work, error: BaseException) -> None: ...
 
-    def overdue(self, work: Work) -> None:
-        """Its thread goes on after its time."""
+    @property
+    def late(self) -> set[SubMessage]:
+        """What goes on in its thread after its time."""
+
+    def overdue(self, calls: Sequence[Work], *, stuck: bool) -> None:
+        """Takes, at each look, the calls that do so now; ``stuck`` when no thread is left."""
 
     def returned(self, work: Work) -> None:
-        """It was overdue; that it has failed or finished comes next."""
-
-    def stuck(self, since_s: float) -> None:
-        """All threads are overdue since then."""
+        """A call ended that may have been late; that it has failed or finished comes next."""
 
 
 def watch_interval_s(timeout_s: float) -> float:
@@ -80,6 +82,6 @@ def insist_on_done(result: object) -> None:
     if iscoroutine(result):
         result.close()
     raise TypeError(
-        f"handle gave back a {type(result).__name__} that nobody waits for: declare it `async def`"
+        f"handle gave back a {type(result).__name__} that is not awaited: declare it `async def`"
         " without `yield`, and await in it what it starts"
     )

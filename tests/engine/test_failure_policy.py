@@ -150,7 +150,7 @@ def test_a_thread_that_takes_too_long_keeps_its_lane_and_others_go_on(tmp_path: 
 
     handler = OnThreads(step)
     rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=_with(timeout_s=0.05))
-    rehearsal.settings = LocalSettings(concurrency=1, plan_interval_s=0.02, grace_s=5)
+    rehearsal.settings = LocalSettings(concurrency=2, plan_interval_s=0.02, grace_s=5)
     lane = places(*range(13, 100, 10))
 
     def observe(status: object) -> None:

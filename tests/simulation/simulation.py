@@ -84,8 +84,7 @@ class Simulation:
             grace_s=random.choice([0.0, 0.1, 5.0]),
         )
         self.account.unsure_since_s = lambda: self.process.lock.unsure_since_s
-        stand_ins = 2 if self.downstream.on_threads else 1
-        self.account.concurrency = stand_ins * at_once
+        self.account.concurrency = at_once
         self.outages_after = random.choice([3, 50])  # failures that open the circuit breaker
         self.troubled = random.choice([0, 1, 2, 3, 4, 5, 6, 6])  # lives with some trouble
         self.troubles = Troubles(self)
