@@ -108,8 +108,8 @@ class Lifecycle:
         self._held = held
         self._lock = held.lock
         self._runtime = held.runtime
-        self._asked: Signalled | None = None
-        self._hung_up = False  # and that was the only request
+        self._asked: Signalled | None = None  # to stop, by the last signal
+        self._pressed = False  # by one that a person sends
         self.listens = False
 
     async def run(self) -> Summary:
@@ -262,16 +262,11 @@ class Lifecycle:
         )
 
     def _signalled(self, name: str) -> None:
-        asked = Signalled(f"interrupted by {name}")
+        cause = self.ended.result() if self.ended.done() else None
         # Supervisors send SIGHUP beside another signal, in any order: that is not asking twice.
         if name != "SIGHUP":
-            stopping = self.ended.done() and self.ended.result() is not None
-            if not self._hung_up and (stopping or self._asked is not None):
+            if self._pressed or not (cause is None or isinstance(cause, Signalled)):
                 self.forced.set()
-            self._hung_up = False
-        elif self._asked is not None:
-            return
-        else:
-            self._hung_up = True
-        self._asked = asked  # a drain that is only writing down its end is let finish, once
-        self.end(asked)
+            self._pressed = True
+        self._asked = Signalled(f"interrupted by {name}")
+        self.end(self._asked)  # one that is only writing down its end is let finish, once

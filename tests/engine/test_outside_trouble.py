@@ -4,15 +4,12 @@ that is full. The drain waits it out or stops, and in either case loses nothing.
 from __future__ import annotations
 
 import asyncio
-import os
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 from made_up_kafka import (
-    HANG_S,
     Accounting,
     OnTheLoop,
     OnThreads,
@@ -31,12 +28,10 @@ from drainer.errors import (
     BrokerUnreachable,
     CommitDelayed,
     DrainerError,
-    GroupJoined,
     LockLost,
     OffsetMoved,
     PlanNotWritten,
     TopicGone,
-    Unresumable,
 )
 from drainer.message import SubMessage
 from drainer.policy.failures import FailureSettings, OnFailure
@@ -93,33 +88,6 @@ def test_a_commit_without_an_answer_is_waited_out_and_shown(
     assert rehearsal.statuses[-1].trouble is None
 
 
-def test_plans_are_written_while_a_commit_waits_for_its_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Or a loss of power would cost as much as the broker is slow."""
-    monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
-    answered = threading.Event()
-    enough = asyncio.Event()
-    began_at: list[int] = []
-
-    def wait_for_an_answer() -> None:
-        began_at.append(rehearsal.file.load().written.generation)
-        assert answered.wait(HANG_S)
-
-    def look(status: Status) -> None:
-        if began_at and rehearsal.file.load().written.generation >= began_at[0] + 3:
-            answered.set()
-            enough.set()
-
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, observe=look)
-    rehearsal.group.trouble = wait_for_an_answer
-
-    summary = rehearsal.drain(only_the_last_waits_for(enough))
-
-    assert summary.exit_code == 0
-    assert rehearsal.group.committed == FINISHED
-
-
 def test_a_delayed_last_commit_is_tried_again_until_it_is_settled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,69 +105,21 @@ def test_a_delayed_last_commit_is_tried_again_until_it_is_settled(
     assert rehearsal.file.load().plan.partitions[0].committed == 300
 
 
-@pytest.mark.parametrize("error", [OffsetMoved, GroupJoined, TopicGone, LockLost])
-@both_kinds
-def test_nothing_is_committed_once_the_group_is_not_ours(
-    kind: type[OnTheLoop | OnThreads], error: type[DrainerError], tmp_path: Path
-) -> None:
-    tries_then = 0
-    told = threading.Event()
-
-    def fail() -> DrainerError | None:
-        nonlocal tries_then
-        if (rehearsal.group.committed[0] or 0) > 0:
-            tries_then = tries_then or rehearsal.group.tries
-            told.set()
-            return error("what happened", hint="what to do")
-        return None
-
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
-    rehearsal.group.trouble = fail
-    handler = paced(kind, told)
-
-    summary = rehearsal.drain(handler)
-
-    assert (summary.status, summary.exit_code) == (
-        "failed" if issubclass(error, Unresumable) else "interrupted",
-        error.exit_code,
-    )
-    assert (summary.error, summary.hint) == ("what happened", "what to do")
-    assert rehearsal.group.tries == tries_then, "committed once more"
-    assert summary.conserved
-    assert summary.sub_messages.done < len(rehearsal.places), "a drain that stops does not go on"
-    resumes(rehearsal, handler)
+def slow() -> Accounting:
+    return handler_of(OnTheLoop, lambda sub: 0.005)
 
 
-def paced(kind: type[OnTheLoop | OnThreads], told: threading.Event | None = None) -> Accounting:
-    """Takes its time, and in the second half more of it, until something was told."""
-
-    def pause_s(sub: SubMessage) -> float:
-        early = told is None or told.is_set() or sub.message.offset < 150
-        return 0.005 if early else 0.1
-
-    return handler_of(kind, pause_s)
-
-
-@pytest.mark.parametrize("first", ["done", "failed"])
-def test_a_lock_lost_while_the_drain_is_ending_still_prevents_the_commit(
-    first: str, tmp_path: Path
-) -> None:
-    settings = LocalSettings(concurrency=8, plan_interval_s=60)
-
+def test_a_lock_lost_while_the_drain_is_ending_still_prevents_the_commit(tmp_path: Path) -> None:
     def lose() -> None:
         rehearsal.lock.lost = LockLost("another drain has the lock")
 
-    async def fail_at_the_end(sub: SubMessage) -> None:
-        if first == "failed" and sub.message.offset == 299:
-            raise ValueError("no")
-
+    settings = LocalSettings(concurrency=8, plan_interval_s=60)
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, settings, source_options={"during_stop": lose})
-    rehearsal.failures = FailureSettings(max_doubt_s=0)
 
-    summary = rehearsal.drain(OnTheLoop(fail_at_the_end))
+    summary = rehearsal.drain(OnTheLoop())
 
     assert rehearsal.group.tries == 0, "committed without the lock"
-    assert summary.exit_code == (4 if first == "done" else 5)
+    assert summary.exit_code == 4
 
 
 def test_a_lock_lost_between_the_tries_of_the_last_commit_ends_them(
@@ -255,7 +175,7 @@ def test_a_source_that_fails_ends_the_drain_with_its_reason(tmp_path: Path) -> N
 
     settings = LocalSettings(concurrency=8, plan_interval_s=60)
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, settings, observe=fail)
-    handler = paced(OnTheLoop)
+    handler = slow()
 
     summary = rehearsal.drain(handler)
 
@@ -263,26 +183,6 @@ def test_a_source_that_fails_ends_the_drain_with_its_reason(tmp_path: Path) -> N
     assert rehearsal.group.tries == 0, "committed for a topic that is gone"
     assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
     resumes(rehearsal, handler)
-
-
-def test_the_trouble_of_a_source_is_shown_and_waited_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
-
-    def stall_then_go_on(status: Status) -> None:
-        seen = len(rehearsal.statuses)
-        rehearsal.source.stalled = seen < 5
-        rehearsal.source.trouble = "broker 1 is away" if seen < 5 else None
-
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, observe=stall_then_go_on)
-    rehearsal.source_options = {"batch": 1}
-
-    summary = rehearsal.drain(OnTheLoop())
-
-    assert summary.exit_code == 0
-    assert "broker 1 is away" in {status.trouble for status in rehearsal.statuses}
-    assert rehearsal.statuses[-1].trouble is None
 
 
 def test_offsets_that_can_not_be_read_back_are_told_as_this_drain_knows_them(
@@ -319,19 +219,7 @@ def full_at_append(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PlanFile, "append", append)
 
 
-def full_at_journal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when a new file can't be made: the folder is gone, or there are no inodes left."""
-    whole = os.open
-
-    def refuse(path: Path, flags: int, mode: int = 0o777) -> int:
-        if ".journal-" in str(path) and flags & os.O_CREAT:
-            raise OSError(28, "No space left on device (disk full)")
-        return whole(path, flags, mode)
-
-    monkeypatch.setattr(os, "open", refuse)
-
-
-@pytest.mark.parametrize("break_it", [full_at_write, full_at_append, full_at_journal])
+@pytest.mark.parametrize("break_it", [full_at_write, full_at_append])
 def test_a_plan_that_can_not_be_written_ends_the_drain(
     break_it: Callable[[pytest.MonkeyPatch], None],
     tmp_path: Path,
@@ -361,7 +249,7 @@ def test_a_plan_that_can_not_be_written_ends_the_drain(
 # A downstream that is away.
 
 
-@pytest.mark.parametrize("lanes", [1, 20, 300])
+@pytest.mark.parametrize("lanes", [1, 300])
 @both_kinds
 def test_an_outage_without_retries_gives_nothing_up(
     kind: type[OnTheLoop | OnThreads], lanes: int, tmp_path: Path
@@ -431,7 +319,7 @@ def test_the_plan_holds_what_was_committed_before_another_moved_the_group(tmp_pa
 
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
     rehearsal.group.allowed = overtaken
-    assert rehearsal.drain(paced(OnTheLoop)).exit_code == 8
+    assert rehearsal.drain(slow()).exit_code == 8
     assert [rehearsal.file.load().plan.partitions[0].committed] == wrote
 
 
@@ -448,7 +336,7 @@ def test_an_error_in_the_view_ends_the_drain_loudly_with_the_plan_saved(
             raise ZeroDivisionError("in the view")
 
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, LocalSettings(concurrency=2), observe=break_down)
-    handler = paced(OnTheLoop)
+    handler = slow()
 
     with pytest.raises(ZeroDivisionError, match="in the view"):
         rehearsal.drain(handler)
@@ -458,9 +346,8 @@ def test_an_error_in_the_view_ends_the_drain_loudly_with_the_plan_saved(
     resumes(rehearsal, handler)
 
 
-@both_kinds
 def test_a_bug_when_a_message_is_delivered_loses_no_message(
-    kind: type[OnTheLoop | OnThreads], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def prepare(drain: LocalDrain) -> None:
         whole = drain.dispatcher.deliver
@@ -474,7 +361,7 @@ def test_a_bug_when_a_message_is_delivered_loses_no_message(
         monkeypatch.setattr(drain.dispatcher, "deliver", broken)
 
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, prepare=prepare)
-    handler = kind()
+    handler = OnTheLoop()
 
     with pytest.raises(IndexError, match="a bug in the core"):
         rehearsal.drain(handler)
