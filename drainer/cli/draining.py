@@ -111,7 +111,7 @@ def preview_and_drain(
 
             observe = show
             if deadline is not None:
-                observe = DeadlineWatch(deadline, plan.failures.rate, show)
+                observe = DeadlineWatch(deadline, show)
             summary = drain(cluster, prepared, running, observe, terminal.say, give_up)
         summary = replace(summary, resuming=resuming)
     try:

@@ -156,6 +156,7 @@ class Failures:
             error_types=tuple(self._types.items()),
             in_outage=self._breaker.open_since_s is not None,
             given_up=self._policy.given_up,
+            rate=self._settings.rate,
         )
 
     def failed(self, work: Work, error: BaseException) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
 from drainer.core.codec import builtins
@@ -70,6 +69,7 @@ class FailureStatus:
     error_types: tuple[tuple[str, int], ...] = ()
     in_outage: bool = False
     given_up: int = 0  # dead, failed or parked
+    rate: float | None = None  # sub-messages started per second, that was asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,47 +112,22 @@ class RuleStatus:
         )
 
 
-class Reason(Enum):
-    """Why a drain is too slow, the first that holds."""
-
-    PASSED = "it has passed"
-    OUTAGE = "it waits out trouble"
-    LANE = "few sub-keys are left, and go one at a time"
-    RATE = "--rate holds it back: stop it, and resume with a higher one"
-    CONCURRENCY = "every worker is busy"
-    RETRIES = "it waits for retries"
-    FETCH = "workers wait for messages: the broker does not send them faster"
-    CPU = "this process has no processor time left"
-
-
 @dataclass(frozen=True, slots=True)
-class Outlook:
-    """Whether the deadline will be met: by ``margin_s``, or missed by as much below zero.
+class DeadlineStatus:
+    """When all shall be drained, and whether it will be.
 
-    ``margin_s`` is None while nothing is known. ``reason`` is given when it will be missed;
-    ``lane_s`` is what the hottest lane still takes then, one after the other, and
-    ``concurrency`` how many at once would make it, where that is the reason.
+    ``left_s`` is until then. ``margin_s`` is by how much it will be met, or missed if below zero;
+    None while nothing is known. ``missed`` says that it has looked so for long enough to be sure.
     """
 
+    at: datetime
     left_s: float
     margin_s: float | None
-    reason: Reason | None = None
-    lane_s: float | None = None
-    concurrency: int | None = None
+    missed: bool = False
 
     @property
     def late(self) -> bool:
-        return self.reason is not None
-
-
-@dataclass(frozen=True, slots=True)
-class DeadlineStatus:
-    """When all shall be drained, and whether it will be. ``warning`` is the outlook when it became
-    sure that it won't; None until then."""
-
-    at: datetime
-    outlook: Outlook
-    warning: Outlook | None = None
+        return self.margin_s is not None and self.margin_s < 0
 
 
 HELD_FROM = 0.9  # of a cap on average: then that is what held a run back

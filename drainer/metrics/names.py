@@ -112,12 +112,12 @@ OF_STATUS = (
     ),
     _gauge(
         "deadline_seconds",
-        "deadline.outlook.left_s",
+        "deadline.left_s",
         "Until --deadline; below zero when it has passed.",
     ),
     _gauge(
         "deadline_margin_seconds",
-        "deadline.outlook.margin_s",
+        "deadline.margin_s",
         "By how much --deadline will be met at the rate of now; below zero if it will be missed.",
     ),
     _gauge("in_flight", "running", "Sub-messages in the handler."),

@@ -8,7 +8,6 @@ from drainer.engine.status import (
     DeadlineStatus,
     FailureStatus,
     PartitionStatus,
-    Reason,
     Status,
 )
 from drainer.view import figures
@@ -37,15 +36,22 @@ def limit(status: Status) -> str:
     """What keeps the drain from going faster, in a few words."""
     if status.engine is not None:
         return status.engine.limit(status)
-    if status.running >= 0.95 * status.concurrency:
-        return writing_capped_by(status) or "the handler: every worker is busy"
-    if status.lanes_ready > status.concurrency:
-        return "this machine: workers can't be fed fast enough"
-    if all(part.position >= part.end for part in status.partitions):
-        return "the tail: all is read, the last lanes are finishing"
-    if status.buffered_bytes >= 0.9 * status.buffer_bytes:
-        return "order: the buffer is full, its few sub-keys go one at a time"
-    return reading_capped_by(status) or "reading: workers wait for messages"
+    failures, busy = status.failures, status.running >= 0.95 * status.concurrency
+    free = max(1, status.concurrency - status.running)
+    at_rate = failures.rate is not None and status.rate_now >= 0.9 * failures.rate
+    all_read = all(part.position >= part.end for part in status.partitions)
+    full = status.buffered_bytes >= 0.9 * status.buffer_bytes
+    signs = (
+        (status.trouble is not None, "trouble, which it waits out"),
+        (at_rate, "--rate: stop it, and resume with a higher one"),
+        (busy, writing_capped_by(status) or "the handler: every worker is busy"),
+        (failures.waiting >= free, "retries: what failed waits for its next attempt"),
+        (status.lanes_ready > status.concurrency, "this machine: workers can't be fed fast enough"),
+        (all_read, "the tail: all is read, the last lanes are finishing"),
+        (full, "order: the buffer is full, its few sub-keys go one at a time"),
+    )
+    reading = reading_capped_by(status) or "reading: workers wait for messages"
+    return next((words for holds, words in signs if holds), reading)
 
 
 def writing_capped_by(status: Status) -> str | None:
@@ -68,9 +74,9 @@ def warnings(status: Status) -> Iterator[tuple[str, str, Tone]]:
         yield "trouble", f"trouble: {status.trouble}", Tone.WARN
     if status.blocked_by is not None:
         yield "blocked", blocking_warning(status.blocked_by), Tone.WARN
-    late = status.deadline is not None and status.deadline.outlook.late
-    if late and (warning := deadline_warning(status)) is not None:
-        yield "deadline", warning, Tone.BAD
+    if status.deadline is not None and status.deadline.missed:
+        warning = f"the deadline will be missed, {deadline_words(status.deadline)}"
+        yield "deadline", f"{warning}; limited by {limit(status)}", Tone.BAD
     if status.stopping is not None:
         yield "stopping", f"stopping: {status.stopping}", Tone.WARN
 
@@ -112,7 +118,7 @@ def facts(status: Status) -> Iterator[Field]:
     if status.latency_recent is not None:
         yield Field("latency", figures.latency(status.latency_recent), "of the last seconds")
     if status.deadline is not None:
-        tone = Tone.BAD if status.deadline.outlook.late else Tone.PLAIN
+        tone = Tone.BAD if status.deadline.late else Tone.PLAIN
         yield Field("deadline", deadline_words(status.deadline), tone=tone)
     if not ending:
         yield Field("limited by", limit(status))
@@ -140,38 +146,13 @@ def failure_words(failures: FailureStatus) -> str:
 
 
 def deadline_words(deadline: DeadlineStatus) -> str:
-    """``14 Mar 08:00: makes it, with 20m 00s to spare`` and the like."""
-    seen, at = deadline.outlook, clock(deadline)
-    if seen.margin_s is None:
-        return f"{at}, in {figures.duration(seen.left_s)}"
-    if seen.margin_s >= 0:
-        return f"{at}: makes it, with {figures.duration(seen.margin_s)} to spare"
-    return f"{at}: {figures.duration(-seen.margin_s)} too late"
-
-
-def deadline_warning(status: Status) -> str | None:
-    """That the deadline will be missed, and why, once that is sure; else None."""
-    deadline = status.deadline
-    if deadline is None or deadline.warning is None:
-        return None
-    seen = deadline.warning
-    late = "" if seen.margin_s is None else f" by {figures.duration(-seen.margin_s)}"
-    why = "it is too slow" if seen.reason is None else seen.reason.value
-    if seen.reason is Reason.LANE and seen.lane_s is not None and status.hottest:
-        key, waiting = max(status.hottest, key=lambda each: each[1])
-        why = (
-            f"{figures.counted(waiting, 'sub-message')} of sub-key {figures.sub_key(key)} wait,"
-            f" one at a time: {figures.duration(seen.lane_s)} at least"
-        )
-    elif seen.reason is Reason.CONCURRENCY:
-        more = "" if seen.concurrency is None else f" (about {figures.count(seen.concurrency)})"
-        why += f": stop it, and resume with more --concurrency{more}"
-    return f"the deadline {clock(deadline)} will be missed{late}: {why}"
-
-
-def clock(deadline: DeadlineStatus) -> str:
-    """The moment in this machine's zone, with its day."""
-    return f"{deadline.at.astimezone():%d %b %H:%M}"
+    """``14 Mar 08:00: makes it, with 20m 00s to spare`` and the like, in this machine's zone."""
+    at = f"{deadline.at.astimezone():%d %b %H:%M}"
+    if deadline.margin_s is None:
+        return f"{at}, in {figures.duration(deadline.left_s)}"
+    if deadline.margin_s >= 0:
+        return f"{at}: makes it, with {figures.duration(deadline.margin_s)} to spare"
+    return f"{at}: {figures.duration(-deadline.margin_s)} too late"
 
 
 def finished(part: PartitionStatus) -> int:

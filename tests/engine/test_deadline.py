@@ -1,4 +1,4 @@
-"""Whether a running drain makes its deadline, and the reason when it doesn't."""
+"""Whether a running drain makes its deadline, and from when on that is sure."""
 
 from __future__ import annotations
 
@@ -7,68 +7,36 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from drainer.engine.deadline import SURE_AFTER_S, SURE_FOR_S, DeadlineWatch, outlook
-from drainer.engine.status import FailureStatus, Outlook, Reason, Status
+from drainer.engine.deadline import SURE_AFTER_S, SURE_FOR_S, DeadlineWatch
+from drainer.engine.status import DeadlineStatus, Status
 from view import samples
 
 NOW = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
-LEFT_S = 100.0
-LATE = replace(
-    samples.status(),
-    elapsed_s=60.0,
-    eta_s=200.0,
-    rate_now=1_000.0,
-    running=100,
-    concurrency=100,
-    lanes_ready=50,
-    hottest=(),
-)
-ALL_READ = tuple(replace(part, position=part.end) for part in LATE.partitions)
 
 
-def test_a_drain_that_is_too_slow_tells_by_how_much_and_how_many_more_it_takes() -> None:
-    seen = outlook(LATE, LEFT_S, None)
-    assert (seen.margin_s, seen.reason) == (-100.0, Reason.CONCURRENCY)
-    assert seen.concurrency is not None
-    assert 200 <= seen.concurrency <= 230
+def watched(left_s: float, *moments: tuple[float, float | None]) -> list[DeadlineStatus]:
+    """What is added to statuses that are so old and have so long to go, in seconds."""
+    seen: list[Status] = []
+    watch = DeadlineWatch(NOW + timedelta(seconds=left_s), seen.append, now=lambda: NOW)
+    for elapsed_s, eta_s in moments:
+        watch(replace(samples.status(), elapsed_s=elapsed_s, eta_s=eta_s))
+    return [status.deadline for status in seen if status.deadline is not None]
 
 
 @pytest.mark.parametrize(
-    ("changes", "left_s", "rate", "reason"),
-    [
-        ({}, -1.0, None, Reason.PASSED),
-        ({"eta_s": None}, -1.0, None, Reason.PASSED),
-        ({"eta_s": None}, 1.0, None, None),
-        ({"eta_s": 99.0}, LEFT_S, None, None),
-        ({"trouble": "away"}, LEFT_S, None, Reason.OUTAGE),
-        ({"hottest": (("a", 3_000),)}, LEFT_S, None, Reason.LANE),  # 100 ms each: 300 s
-        ({}, LEFT_S, 1_000.0, Reason.RATE),
-        ({"running": 40, "failures": FailureStatus(waiting=70)}, LEFT_S, None, Reason.RETRIES),
-        ({"running": 40}, LEFT_S, None, Reason.FETCH),
-        ({"running": 40, "lanes_ready": 500}, LEFT_S, None, Reason.CPU),
-        ({"running": 2, "partitions": ALL_READ}, LEFT_S, None, Reason.LANE),
-    ],
+    ("left_s", "eta_s", "margin_s"),
+    [(100.0, 200.0, -100.0), (100.0, 99.0, 1.0), (1.0, None, None), (-1.0, None, -1.0)],
 )
-def test_the_reason_is_what_binds(
-    changes: dict[str, object], left_s: float, rate: float | None, reason: Reason | None
+def test_the_margin_is_what_is_left_when_all_is_done(
+    left_s: float, eta_s: float | None, margin_s: float | None
 ) -> None:
-    moment = replace(LATE, **changes)  # type: ignore[arg-type]
-    assert outlook(moment, left_s, rate).reason is reason
+    [found] = watched(left_s, (60.0, eta_s))
+    assert (found.left_s, found.margin_s) == (left_s, margin_s)
+    assert found.missed is (left_s < 0)
 
 
-def test_a_warning_comes_once_it_is_sure_and_stays() -> None:
-    seen: list[Status] = []
-    watch = DeadlineWatch(NOW + timedelta(seconds=LEFT_S), None, seen.append, now=lambda: NOW)
-
-    def warning(elapsed_s: float, eta_s: float = 500.0) -> Outlook | None:
-        watch(replace(LATE, elapsed_s=elapsed_s, eta_s=eta_s))
-        assert seen[-1].deadline is not None
-        return seen[-1].deadline.warning
-
-    assert warning(0.5) is None
-    assert warning(SURE_AFTER_S - 0.1) is None
-    assert warning(20.0, eta_s=1.0) is None
-    assert warning(20.0 + SURE_FOR_S) is None
-    first = warning(20.0 + 2 * SURE_FOR_S)
-    assert first is not None
-    assert warning(100.0) is first
+def test_it_is_missed_once_that_is_sure() -> None:
+    late, fine = 500.0, 1.0
+    moments = [(0.5, late), (SURE_AFTER_S - 0.1, late), (20.0, fine), (21.0, late)]
+    found = watched(100.0, *moments, (21.0 + SURE_FOR_S, late), (40.0, fine))
+    assert [each.missed for each in found] == [False, False, False, False, True, False]

@@ -12,7 +12,6 @@ from drainer.core.latency import Latency
 from drainer.engine.status import (
     DeadlineStatus,
     FailureStatus,
-    Outlook,
     RuleStatus,
 )
 from drainer.metrics.collector import StatusCollector
@@ -34,7 +33,7 @@ BUSY = status(
     ),
     rules=RuleStatus({"e-mails": 7}, {"e-mails": 2}),
     engine=on_spark(8),
-    deadline=DeadlineStatus(datetime(2026, 3, 14, 8, tzinfo=UTC), Outlook(3_600.0, -60.0)),
+    deadline=DeadlineStatus(datetime(2026, 3, 14, 8, tzinfo=UTC), 3_600.0, -60.0),
 )
 
 

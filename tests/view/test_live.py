@@ -8,13 +8,13 @@ import sys
 import threading
 import time
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
-from drainer.engine.status import CapStatus, DeadlineStatus, Outlook, Reason, Status
+from drainer.engine.status import CapStatus, DeadlineStatus, FailureStatus, Status
 from drainer.view.live import HELD_MOST, LiveView, RunningLine, lay_out, progress_view
-from drainer.view.progress import deadline_warning, deadline_words, limit, share_finished
+from drainer.view.progress import deadline_words, limit, share_finished, warnings
 from drainer.view.terminal import Terminal
 
 from . import samples
@@ -89,6 +89,9 @@ def test_what_limits_the_drain() -> None:
     for found, words in (
         (status, "the handler"),
         (replace(status, write_cap=cap), "the brokers' limits: 1,000 messages/s, 98 KiB/s written"),
+        (replace(status, trouble="away"), "trouble"),
+        (replace(status, failures=FailureStatus(rate=status.rate_now)), "--rate"),
+        (replace(idle, failures=FailureStatus(waiting=10**6)), "retries"),
         (idle, "reading"),
         (replace(idle, read_cap=cap), "the brokers' limits: 1,000 messages/s, 98 KiB/s read"),
         (replace(idle, buffered_bytes=idle.buffer_bytes), "order"),
@@ -187,24 +190,12 @@ def test_a_frame_costs_less_than_five_milliseconds() -> None:
     assert statistics.median(times) < 0.005
 
 
-NOW = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
-
-
-def due_in(hours: float, seen: Outlook, warning: Outlook | None = None) -> DeadlineStatus:
-    return DeadlineStatus(NOW + timedelta(hours=hours), seen, warning)
-
-
-def test_what_is_made_and_what_is_missed_is_told_with_the_margin() -> None:
-    fine, late = Outlook(7200.0, 1800.0), Outlook(7200.0, -1800.0, Reason.FETCH)
-    assert "makes it, with 30m 00s to spare" in deadline_words(due_in(2, fine))
-    assert "30m 00s too late" in deadline_words(due_in(2, late))
-
-
-@pytest.mark.parametrize("reason", list(Reason))
-def test_a_warning_has_its_reason_and_comes_when_it_is_sure(reason: Reason) -> None:
-    late = Outlook(7200.0, -1800.0, reason, lane_s=9000.0, concurrency=300)
-    told = deadline_warning(samples.status(deadline=due_in(2, late, late)))
-    assert told is not None
-    assert "will be missed by 30m 00s: " in told
-    assert not told.endswith(": ")
-    assert deadline_warning(samples.status(deadline=due_in(2, late))) is None
+def test_the_margin_is_shown_and_a_warning_comes_once_it_is_sure() -> None:
+    at = datetime(2026, 11, 20, 20, 0, tzinfo=UTC)
+    fine, late = DeadlineStatus(at, 7200.0, 1800.0), DeadlineStatus(at, 7200.0, -1800.0)
+    assert "makes it, with 30m 00s to spare" in deadline_words(fine)
+    assert "30m 00s too late" in deadline_words(late)
+    assert list(warnings(samples.status(deadline=late))) == []
+    [(event, text, _)] = warnings(samples.status(deadline=replace(late, missed=True)))
+    assert event == "deadline"
+    assert "30m 00s too late; limited by " in text
