@@ -123,9 +123,6 @@ drainer/engine/checkpointer.py
 plan-waits-for-a-commit (a loss of power): simulation/test_simulation.py
 -            self._committing = spawn(self._commit(), "commit", self._failed)
 +            await self._commit()
-a-refused-commit-is-tried-again (commit): simulation/test_simulation.py
--        refused = self._refused()
-+        refused = None
 commit-before-the-plan (commit): engine/test_stopping.py::test_one_signal_lets_what_is_in_the_handler_finish
 -        self._call = self._runtime.blocking_call(self._file.write, self.plan)
 +        if commit:

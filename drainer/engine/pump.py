@@ -63,8 +63,6 @@ class Pump:
         self._whole = SLICE_CHECK
         self._scheduled = False
         self._stopped = self._cut_off = False
-        # Rules take some microseconds for each sub-message, so the clock is looked at more often.
-        self._slice_check = 1 if dispatcher.rule_filter.settings else SLICE_CHECK
         self._loop = asyncio.get_running_loop()
 
     def poke(self) -> None:
@@ -141,7 +139,7 @@ class Pump:
         assert self._split is not None
         split, dispatcher = self._split, self._dispatcher
         room = self._capacity_bytes - dispatcher.pending_bytes
-        left = self._slice_check
+        left = SLICE_CHECK
         for message in self._messages:
             left -= 1
             if dispatcher.wants(message):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from made_up_kafka import Accounting, Rehearsal, log_of
 
-from drainer.engine.status import Status
 from drainer.handler import Skip
-from drainer.message import Barrier, SubMessage
+from drainer.message import SubMessage
 from drainer.policy import breaker
 from drainer.policy.failures import FailureSettings, OnFailure
 
@@ -120,55 +117,6 @@ def test_a_coalesce_that_fails_halts_and_what_was_done_counts(
     assert summary.exit_code == 5
     assert "coalesce raised ValueError: no" in (summary.error or "")
     assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
-
-
-def test_threads_that_are_overdue_keep_all_their_lanes(tmp_path: Path) -> None:
-    go_on = threading.Event()
-    late: list[int] = []
-    more = [[f"other{n % 50}"] for n in range(10_000)]  # it goes on with, and is not over before
-
-    class Slow(BatchesOnThreads):
-        def handle_batch(self, subs: Sequence[SubMessage]) -> None:
-            with ExitStack() as running:
-                for sub in subs:
-                    running.enter_context(self.account.handling(sub))
-                if any(sub.message.offset == 5 for sub in subs):
-                    assert go_on.wait(10)
-
-    def observe(status: Status) -> None:
-        if status.failures.late:
-            late.append(status.failures.late)
-            go_on.set()
-
-    log = log_of(*LOG.records.values(), *more)
-    rehearsal = Rehearsal(tmp_path, {0: log}, failures=replace(QUICK, timeout_s=0.05))
-    rehearsal.observe = observe
-    handler = Slow()
-    summary = rehearsal.drain(handler)
-
-    assert late[0] > 1
-    assert summary.failures.timeouts >= 1
-    assert summary.failures.late == 0
-    assert summary.exit_code == 0
-    assert summary.sub_messages.done == 10_100
-    assert not handler.account.breaches
-
-
-def test_other_partitions_are_handled_beside_a_barrier(tmp_path: Path) -> None:
-    others = asyncio.Event()
-
-    class AroundABarrier(BatchesOnTheLoop):
-        async def handle_batch(self, subs: Sequence[SubMessage]) -> None:
-            self.note(subs)
-            if isinstance(subs[0], Barrier):
-                await asyncio.wait_for(others.wait(), 5)
-            else:
-                others.set()
-
-    log = log_of([None]), log_of(["a", "b", "c"])
-    rehearsal = Rehearsal(tmp_path, dict(enumerate(log)))
-    rehearsal.source_options = {"batch": 1}
-    assert rehearsal.drain(AroundABarrier()).exit_code == 0
 
 
 def test_a_folded_call_that_is_skipped_shows_that_the_downstream_is_back(

@@ -17,7 +17,6 @@ from drainer.core.progress import Counts
 from drainer.engine import pump
 from drainer.engine.outcome import concluded
 from drainer.engine.settings import LocalSettings
-from drainer.engine.status import Status
 from drainer.errors import AccountWrong
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
@@ -62,33 +61,6 @@ def test_threads_that_never_return_halt_the_drain_when_none_is_left(tmp_path: Pa
     assert "no thread is left" in (summary.error or "")
     assert summary.failures.late == 1
     assert summary.conserved
-
-
-def test_a_thread_that_is_overdue_and_then_fails_is_counted_once(tmp_path: Path) -> None:
-    let_go, tried_again = threading.Event(), threading.Event()
-
-    def step(sub: SubMessage) -> None:
-        if sub.key == "b":  # there is something to do until the other was tried again
-            tried_again.wait(0.02)
-        elif sub.attempt == 1:
-            assert let_go.wait(8)
-            raise OSError("too late")
-        else:
-            tried_again.set()
-
-    def observe(status: Status) -> None:
-        if status.failures.late == 1:
-            let_go.set()
-
-    log = log_of(["a"], *(["b"] for _ in range(1000)))
-    settings = replace(LATE, retries=1, retry_delay_s=0.001, timeout_s=0.2)
-    rehearsal = Rehearsal(tmp_path, {0: log}, failures=settings)
-    rehearsal.settings = LocalSettings(concurrency=2, plan_interval_s=0.02, grace_s=5)
-    rehearsal.observe = observe
-    summary = rehearsal.drain(OnThreads(step))
-
-    assert summary.exit_code == 0
-    assert (summary.failures.failures, summary.failures.timeouts) == (1, 1)
 
 
 def test_a_handler_that_can_not_be_cancelled_halts_the_drain(tmp_path: Path) -> None:

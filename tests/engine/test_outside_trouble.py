@@ -105,6 +105,27 @@ def test_a_delayed_last_commit_is_tried_again_until_it_is_settled(
     assert rehearsal.file.load().plan.partitions[0].committed == 300
 
 
+def test_nothing_is_committed_once_the_group_is_not_ours(tmp_path: Path) -> None:
+    tries_then: list[int] = []
+
+    def fail() -> DrainerError | None:
+        if (rehearsal.group.committed[0] or 0) > 0:
+            tries_then.append(rehearsal.group.tries)
+            return OffsetMoved("what happened", hint="what to do")
+        return None
+
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
+    rehearsal.group.trouble = fail
+    handler = slow()
+
+    summary = rehearsal.drain(handler)
+
+    assert (summary.error, summary.hint) == ("what happened", "what to do")
+    assert rehearsal.group.tries == tries_then[0], "committed once more"
+    assert summary.sub_messages.done < len(rehearsal.places), "a drain that stops does not go on"
+    resumes(rehearsal, handler)
+
+
 def slow() -> Accounting:
     return handler_of(OnTheLoop, lambda sub: 0.005)
 

@@ -22,7 +22,7 @@ from made_up_kafka import (
 )
 
 from drainer.core.claims import ALL
-from drainer.core.progress import Counts, Progress
+from drainer.core.progress import Counts
 from drainer.engine.local import LocalDrain
 from drainer.engine.ports import Held, Ports
 from drainer.engine.status import Summary
@@ -84,16 +84,6 @@ def run_task(
     fence.stop()
     records.end({"status": summary.status})
     return summary
-
-
-@pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
-def test_what_a_task_finished_is_told_to_the_last(kind: type[OnTheLoop], state: State) -> None:
-    handler = kind()
-    assert run_task(state, FIRST, handler).status == "done"
-    told = state.told(*FIRST.share).record
-    assert told.changes[0] == Progress(0, ((100, 142),), {}, Counts(40, 40), Counts(120, 120))
-    assert len(handler.account.finished) == 120
-    assert state.outcome(FIRST) == {"status": "done"}
 
 
 def test_the_next_attempt_handles_what_was_not_told(state: State) -> None:
