@@ -22,9 +22,9 @@ LOOK_AGAIN_TRIALS = 8  # or so many times as long as a trial takes
 BOUND = 0.95  # of the limit in flight: then it is the limit that binds
 LOOSE = 0.25  # of the looks may find less; with more, the trial says nothing about the limit
 TRIAL_S, TRIAL_MOST_S = 0.3, 1.5  # of a trial, for downstreams that answer within milliseconds
-ROUNDS, ROUNDS_MOST = 2, 4  # and how often each worker has finished one, for slower ones
+ROUNDS, ROUNDS_MOST = 3, 4  # and how often each worker has finished one, for slower ones
 ENDED_MOST = 200  # and how many have ended, for few workers
-EXACT = 0.015  # relative standard error at which a trial need not go on
+EXACT = 0.02  # relative standard error at which a trial need not go on
 
 ERRORS_WEIGH = 2  # where 5% of the attempts fail, what is done is worth a tenth less
 FULL = 0.85  # of one processor: this process itself is the bottleneck
