@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -184,14 +185,12 @@ class DeadLetterTopic:
         )
 
 
+@dataclass(slots=True, eq=False)
 class _Sent:
     """A letter under way; told of by its identity."""
 
-    __slots__ = ("letter", "told")
-
-    def __init__(self, letter: DeadLetter, told: Told) -> None:
-        self.letter = letter
-        self.told = told
+    letter: DeadLetter
+    told: Told
 
 
 def _tell(told: Told, error: DrainerError | None) -> None:

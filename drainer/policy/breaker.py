@@ -7,6 +7,7 @@ from the count of what is done, so that success costs nothing.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 
 from drainer.message import SubMessage
 
@@ -18,6 +19,7 @@ PROBE_MOST_S = 5.0
 BACK_MOST = 20  # that failed before it closed and are tried again at once; one more each success
 
 
+@dataclass(slots=True, eq=False)
 class Streak:
     """What failed since something last succeeded.
 
@@ -29,13 +31,11 @@ class Streak:
         new: of these, for the first time.
     """
 
-    __slots__ = ("at_work", "done", "failed", "new", "since_s")
-
-    def __init__(self, done: int, at_work: int, since_s: float) -> None:
-        self.done = done
-        self.at_work = at_work
-        self.since_s = since_s
-        self.failed = self.new = 0
+    done: int = 0
+    at_work: int = 0
+    since_s: float = 0.0
+    failed: int = 0
+    new: int = 0
 
     @property
     def of_all(self) -> bool:
@@ -43,27 +43,27 @@ class Streak:
         return self.failed >= min(FAILURES, self.at_work)
 
 
+@dataclass(slots=True, eq=False)
 class Failing:
     """What is known of a sub-message that has failed and not ended.
 
     Attributes:
+        since_s: when the first attempt failed.
         failures: attempts that failed since the breaker last opened or closed.
         done_at_last: how many had succeeded in this run when the last of these failed.
         outlived: how many of these others succeeded after, before it failed again.
-        since_s: when the first attempt failed.
-        streak: the last one in which it failed.
         turn: of the breaker, that ``failures`` are counted in.
+        streak: the last one in which it failed.
         expected: whether it is behind a bad one.
     """
 
-    __slots__ = ("done_at_last", "expected", "failures", "outlived", "since_s", "streak", "turn")
-
-    def __init__(self, since_s: float) -> None:
-        self.failures = self.done_at_last = self.outlived = 0
-        self.turn = -1
-        self.since_s = since_s
-        self.streak: Streak | None = None
-        self.expected = False
+    since_s: float
+    failures: int = 0
+    done_at_last: int = 0
+    outlived: int = 0
+    turn: int = -1
+    streak: Streak | None = None
+    expected: bool = False
 
 
 class Breaker:
@@ -77,7 +77,7 @@ class Breaker:
     def __init__(self) -> None:
         self.open_since_s: float | None = None
         self.opened = 0  # times
-        self.streak = Streak(0, 0, 0.0)
+        self.streak = Streak()
         self._turn = 0  # rises when it opens and when it closes
         self._failures: deque[tuple[float, int]] = deque(maxlen=FAILURES)  # when, and done by then
         self._probe: SubMessage | None = None
