@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from core.letters import Sample
-from drainer.errors import DeadLetterNotWritten, DrainerError, UsageError
-from drainer.kafka.dead_letters import DeadLetterTopic
+from drainer.errors import DeadLetterNotWritten, DrainerError
 from drainer.kafka.settings import ClientSettings
 from drainer.policy.exact_json import Encoding
 from drainer.sandbox import Broker
 from kafka.sender import letters_in, sending
-from kafka.topic import PASSWORD, USER, WAIT_S, Topic
+from kafka.topic import WAIT_S, Topic
 
 # What a shared properties file may say; none of it may weaken a dead letter's producer.
 CARELESS = [
@@ -122,12 +121,6 @@ def test_what_a_shared_file_says_of_clients_does_not_weaken_it(
     assert [letter.payload for letter in found] == list(range(20))
 
 
-def test_a_property_that_no_producer_takes_is_a_usage_error(settings: ClientSettings) -> None:
-    wrong = ClientSettings(settings.bootstrap_servers, {"compression.type": "brotli"})
-    with pytest.raises(UsageError, match="brotli"):
-        DeadLetterTopic(wrong, "any")
-
-
 def test_a_topic_that_is_not_there_is_an_error(settings: ClientSettings, topic_name: str) -> None:
     impatient = ClientSettings.load(
         settings.bootstrap_servers, None, ["topic.metadata.propagation.max.ms=300"]
@@ -157,17 +150,6 @@ def test_a_listener_whose_loop_is_gone_does_no_harm(settings: ClientSettings, de
 
     with sending(settings, dead.name) as sender:
         sender.writer.send(Sample().letter(), gone)
-        sender.send(Sample().letter())
-        assert sender.all_told() == [None]
-
-
-def test_a_login_serves_both(broker: Broker, topic_name: str) -> None:
-    Topic(broker.bootstrap_servers, topic_name)
-    login = ["security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", f"sasl.username={USER}"]
-    right = ClientSettings.load(
-        broker.sasl_bootstrap_servers, None, [*login, f"sasl.password={PASSWORD}"]
-    )
-    with sending(right, topic_name) as sender:
         sender.send(Sample().letter())
         assert sender.all_told() == [None]
 

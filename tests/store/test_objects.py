@@ -18,7 +18,6 @@ from stores import bucket, folder
 from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
 from drainer.spark.bucket import Bucket
 from drainer.spark.objects import Objects
-from drainer.store import atomic_file
 
 Make = Callable[[Path], Objects]
 EITHER = pytest.mark.parametrize("make", [folder, bucket])
@@ -251,15 +250,3 @@ def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
     objects.put("drain/x", b"1")
     assert objects.get("drain/x") == b"1"
     assert mode_of(folder / "drain") == 0o700
-
-
-def test_nothing_is_written_through_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    precious = tmp_path / "precious"
-    precious.write_text("mine")
-    (tmp_path / "state").mkdir()
-    objects = Objects.open(str(tmp_path / "state"))
-    monkeypatch.setattr(atomic_file, "token_hex", lambda size: "known")
-    atomic_file.new_beside(tmp_path / "state" / "x").symlink_to(precious)
-    with pytest.raises(PlanNotWritten):
-        objects.put("x", b"1")
-    assert precious.read_text() == "mine"
