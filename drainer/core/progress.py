@@ -82,7 +82,7 @@ class Counts(JsonRecord):
 
     @property
     def given_up(self) -> int:
-        """For failing, or above a limit."""
+        """For failing."""
         return self.dead + self.failed
 
     @property
