@@ -110,6 +110,17 @@ def test_rules_of_an_earlier_run_stay_in_the_account() -> None:
     assert none.changes({}) is None
 
 
+def test_a_barrier_is_not_let_through_early_by_what_is_skipped_behind_it() -> None:
+    dispatcher = ruled_by(SkipRule("keys", keys=("x",)))
+    deliver(dispatcher, 0, "a", "b", Barrier(), "x", "x")
+    running = take_all(dispatcher)
+    assert set(running) == {"0[0]", "0[1]"}
+    dispatcher.finish(running["0[0]"])
+    assert dispatcher.take() is None
+    dispatcher.finish(running["0[1]"])
+    assert isinstance(take(dispatcher), Barrier)
+
+
 def test_a_barrier_has_no_limit() -> None:
     dispatcher = ruled_by(limit=1)
     for offset in range(3):
