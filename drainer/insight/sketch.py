@@ -199,7 +199,7 @@ class Amounts:
         """Numbers of no less than 0."""
         self.count += len(numbers)
         self.total += sum(numbers)
-        self._max = max(self._max, *numbers, 0)
+        self._max = max(self._max, max(numbers, default=0))
         self._rounded.update(round(number, DIGITS - len(str(number))) for number in numbers)
 
     def end_cluster(self) -> None:
