@@ -86,7 +86,7 @@ def _run(name: str, quota: float, given: argparse.Namespace, *more: str) -> Run:
             Path(folder) / "broker", jmx=True, properties=PROPERTIES, die_with_parent=True
         ) as broker,
     ):
-        _limit_clients(broker, round(quota * 1e6))
+        limit_clients(broker, round(quota * 1e6))
         _drainer(
             *("-b", broker.bootstrap_servers),
             *(("--jmx", broker.jmx_address) if given.jmx else ()),
@@ -100,7 +100,7 @@ def _run(name: str, quota: float, given: argparse.Namespace, *more: str) -> Run:
     return Run(name, quota, LimitsFile(path).load(), path, time.monotonic() - begun_s)
 
 
-def _limit_clients(broker: Broker, produced_bytes_per_s: int) -> None:
+def limit_clients(broker: Broker, produced_bytes_per_s: int) -> None:
     """Throttles every client that writes more than that, by Kafka's own tool."""
     tool = ["kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap_servers]
     quota = ["--entity-type", "clients", "--entity-default", "--add-config"]

@@ -35,6 +35,7 @@ from drainer.limits.spark.traffic_coordinator import (
 from drainer.sandbox import Broker
 from drainer.spark.failure import said_of
 from kafka.topic import eventually
+from scenarios.broker_limits.__main__ import limit_clients
 
 POINT = Point(1024, 4, 200.0)
 WAIT_S = 60.0  # on a machine that does much else
@@ -119,7 +120,7 @@ def test_a_quota_of_the_brokers_is_seen(
     spark: SparkSession, kafka_installed: None, tmp_path: Path
 ) -> None:
     with Broker(tmp_path, die_with_parent=True) as own:
-        own.limit_clients(produced_bytes_per_s=20_000)
+        limit_clients(own, produced_bytes_per_s=20_000)
         settings = ClientSettings.load(own.bootstrap_servers)
         with SparkTraffic(spark, settings, new_topic(settings), 1, 1) as traffic:
             seen = traffic.measure(
