@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from command.conftest import MakeTopic, committed, distinct, is_refused, operations
 from command.process import FAST, Command, Running
 from drainer.kafka.cluster import Cluster
+from kafka.topic import eventually
 
 SERVED = ("--metrics-port", "0")
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -49,9 +50,9 @@ def test_a_scrape_during_the_drain_and_one_after_it_agree_with_the_account(
     more = (*FAST, *SERVED, "--metrics-linger", "60s", "--json", "--concurrency", "20")
     running = command.begin(topic, *more, **options)
     command.wait_for(running, "done", 100)
+    eventually(lambda: bool(Scrape(running)("sub_messages_pending")), "a lane waits", 30)
     during = Scrape(running)
     assert during("state", state="running") == 1
-    assert (during("sub_messages_pending") or 0) > 0
 
     command.gate.touch()
     running.says("metrics stay for 60s")
