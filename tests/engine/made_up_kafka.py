@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from math import inf
 from pathlib import Path
 from types import FrameType
 from typing import Any, Never
@@ -26,7 +25,7 @@ from drainer.engine.local import LocalDrain
 from drainer.engine.ports import Held, Ports
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
-from drainer.errors import DrainerError, OffsetMoved, RecordsDeleted
+from drainer.errors import DrainerError, OffsetMoved
 from drainer.handler import Handler
 from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, Origin, SubMessage
@@ -64,10 +63,7 @@ class Slice:
 
 
 class BacklogSource:
-    """Hands out logs in batches, from where the ledgers stand; partitions take turns.
-
-    What stands at ``gone_from`` and behind it was deleted, which it tells once all else is taken.
-    """
+    """Hands out logs in batches, from where the ledgers stand; partitions take turns."""
 
     def __init__(
         self,
@@ -78,7 +74,6 @@ class BacklogSource:
         batch: int = 50,
         message_bytes: int = 100,
         during_stop: Callable[[], None] = lambda: None,
-        gone_from: int | None = None,
     ) -> None:
         self.trouble: str | None = None
         self.failure: DrainerError | None = None
@@ -88,7 +83,6 @@ class BacklogSource:
         self.notify = notify
         self._message_bytes = message_bytes
         self._during_stop = during_stop
-        self._gone_from = gone_from
         self._batches = self._cut(logs, dispatcher, batch)
 
     def start(self) -> None:
@@ -98,10 +92,7 @@ class BacklogSource:
         self.asked += 1
         if self.stalled:
             return None
-        found = next(self._batches, None)
-        if found is None and self._gone_from is not None:
-            self.failure = RecordsDeleted(f"offsets from {self._gone_from} on are gone")
-        return found
+        return next(self._batches, None)
 
     def stop(self) -> None:
         self._during_stop()
@@ -109,9 +100,8 @@ class BacklogSource:
 
     def _cut(self, logs: Mapping[int, Log], dispatcher: Dispatcher, batch: int) -> Iterator[Slice]:
         ledgers = {n: ledger for n, ledger in dispatcher.ledgers.items() if not ledger.complete}
-        gone_from = inf if self._gone_from is None else self._gone_from
         waiting = {
-            n: [o for o in logs[n].records if ledger.watermark <= o < min(ledger.end, gone_from)]
+            n: [o for o in logs[n].records if ledger.watermark <= o < ledger.end]
             for n, ledger in ledgers.items()
         }
         while waiting:
@@ -121,7 +111,7 @@ class BacklogSource:
                 reached = offsets[-1] + 1 if offsets else logs[number].start
                 if not waiting[number]:
                     del waiting[number]
-                    reached = logs[number].end if self._gone_from is None else reached
+                    reached = logs[number].end
                 origin = Origin(TOPIC, TOPIC_ID, number)
                 yield Slice(
                     [self._message(origin, logs[number], o) for o in offsets],
@@ -178,7 +168,6 @@ class Letters:
 
     def __init__(self) -> None:
         self.written: list[Place] = []
-        self.errors: list[str] = []
         self.keeps_silent = False
         self.failure: DrainerError | None = None
         self.unanswered: list[Callable[[DrainerError | None], None]] = []
@@ -188,7 +177,6 @@ class Letters:
         self, sub: SubMessage, error: BaseException, told: Callable[[DrainerError | None], None]
     ) -> None:
         self.written.append(place_of(sub))
-        self.errors.append(str(error))
         self.unanswered.append(told)
         if not self.keeps_silent:
             self.answer()
@@ -356,9 +344,9 @@ def not_for_ever() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def new_plan(logs: Mapping[int, Log], order: str = "sub-key") -> OffsetPlan:
+def new_plan(logs: Mapping[int, Log]) -> OffsetPlan:
     return plan_of(
-        order=order,
+        order="sub-key",
         partitions={n: PartitionPlan(log.start, log.end, None, None) for n, log in logs.items()},
         claims={ALL: {n: Progress(log.start) for n, log in logs.items()}},
         state=None,
@@ -376,7 +364,6 @@ class Rehearsal:
     folder: Path
     logs: Mapping[int, Log]
     settings: LocalSettings = QUICK
-    order: str = "sub-key"
     observe: Callable[[Status], None] = lambda status: None
     prepare: Callable[[LocalDrain], None] = lambda drain: None
     source_options: dict[str, Any] = field(default_factory=dict)
@@ -410,7 +397,7 @@ class Rehearsal:
         self.lock, self.statuses = GroupLock(), []
         self.file.hold()
         try:
-            plan = self._resumed() if self.file.path.exists() else new_plan(self.logs, self.order)
+            plan = self._resumed() if self.file.path.exists() else new_plan(self.logs)
             plan = replace(plan, failures=self.failures, rules=self.rules)
             self.file.write(plan)
             held = Held(
