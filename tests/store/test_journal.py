@@ -143,6 +143,7 @@ KINDS += ["drop a line", "repeat a line", "swap lines"]
 
 @given(kind=st.sampled_from(KINDS), at=st.integers(0, 5000), byte=st.integers(0, 255))
 @LAW
+@example(kind="change a byte", at=107, byte=ord("9"))  # of the first record's watermark
 @example(kind="drop a line", at=0, byte=0)
 @example(kind="repeat a line", at=2, byte=0)
 @example(kind="swap lines", at=0, byte=1)
