@@ -280,6 +280,7 @@ def test_a_sighup_beside_another_signal_is_not_asking_twice(
     signals: tuple[signal.Signals, signal.Signals], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """systemd sends both, and so does a terminal that is closed after a Ctrl-C."""
+    monkeypatch.setattr(lifecycle, "AT_ONCE_S", 0.01)
     monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
     first, second = signals
 
