@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
+from drainer.core.listed import listed
 from drainer.engine.signals import signals_to
 from drainer.errors import (
     BrokerUnreachable,
@@ -26,7 +27,6 @@ from drainer.errors import (
 from drainer.kafka.cluster import Cluster
 from drainer.limits.file import LimitsFile
 from drainer.limits.kafka.topic import (
-    LiveTraffic,
     brokers_of,
     create_test_topic,
     delete_test_topics,
@@ -38,8 +38,6 @@ from drainer.limits.kafka.topic import (
 )
 from drainer.limits.search.boundary import Limits, LimitSettings
 from drainer.limits.trials import LimitsStatus, Traffic, Trials
-
-SHOWN = 5  # topics and groups of others, in a refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,7 @@ class PreparedLimits:
     on_disk: Limits | None
     topic: str
     shared: bool
-    live: LiveTraffic
+    live: tuple[str, ...]
     left_behind: tuple[str, ...]
 
     @property
@@ -97,13 +95,13 @@ def prepare_limits(
     limits = Limits(cluster.cluster_id, brokers, at.timestamp(), settings)
     if on_disk is not None:
         limits = _resumed(on_disk, limits, out)
-    live = LiveTraffic()
+    live: tuple[str, ...] = ()
     if not limits.complete:
         insist_on_removal(cluster)
         live = live_traffic(cluster)
         if live and not shared:
             raise Refused(
-                f"others use this cluster: {live.words(SHOWN)}",
+                f"others use this cluster: {listed(live)}",
                 hint="overload would hit them. Stop them, or say --shared-cluster: then a trial"
                 " ends within about a second of overload; bound it with --max-mb-per-s, too",
             )

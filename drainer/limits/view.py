@@ -6,6 +6,7 @@ import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 
+from drainer.core.listed import listed
 from drainer.limits.measure import PreparedLimits
 from drainer.limits.search.boundary import Boundary, Limits, LimitSettings
 from drainer.limits.search.trial import End, Point, Signals, Trial, Verdict
@@ -23,8 +24,6 @@ from drainer.view.page import (
     section,
 )
 from drainer.view.terminal import Terminal
-
-NAMES_SHOWN = 4
 
 _VERDICTS = {Verdict.CLIENTS: "clients were the limit"}
 _ENDS = {
@@ -69,8 +68,7 @@ def show_limits_action(
         Field("result", path, f"{kept} in it" if limits.trials else ""),
     )
     if prepared.live:
-        others = prepared.live.words(NAMES_SHOWN)
-        terminal.warn(f"others use this cluster, and will notice: {others}")
+        terminal.warn(f"others use this cluster, and will notice: {listed(prepared.live)}")
     if prepared.left_behind:
         topics = figures.counted(len(prepared.left_behind), "test topic")
         terminal.warn(

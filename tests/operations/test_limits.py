@@ -15,7 +15,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.limits import measure as operation
 from drainer.limits.file import LimitsFile
-from drainer.limits.kafka.topic import LiveTraffic, delete_test_topics, find_test_topics
+from drainer.limits.kafka.topic import delete_test_topics, find_test_topics
 from drainer.limits.measure import PreparedLimits, measure_limits, prepare_limits
 from drainer.limits.search.boundary import LimitSettings
 from drainer.limits.trials import LimitsStatus
@@ -33,7 +33,7 @@ def cluster(bootstrap: str) -> Iterator[Cluster]:
 @pytest.fixture(autouse=True)
 def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tests may use the broker meanwhile."""
-    monkeypatch.setattr(operation, "live_traffic", lambda _: LiveTraffic())
+    monkeypatch.setattr(operation, "live_traffic", lambda _: ())
 
 
 @dataclass
@@ -149,10 +149,10 @@ def test_a_topic_that_can_not_be_removed_is_reported_and_spoils_no_result(
 def test_others_on_the_cluster_are_refused_by_name_unless_it_is_shared(
     cluster: Cluster, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    busy = LiveTraffic({"orders": 12.34}, ("billing",))
+    busy = ("orders is written to at 12.3 messages/s", "group billing has members")
     monkeypatch.setattr(operation, "live_traffic", lambda _: busy)
 
-    with pytest.raises(Refused, match=r"orders is written to, 12\.3 messages/s") as refused:
+    with pytest.raises(Refused, match=r"orders is written to at 12\.3 messages/s") as refused:
         prepare_limits(cluster, ASKED, out)
 
     assert "group billing has members" in str(refused.value)
@@ -188,7 +188,7 @@ def test_what_is_of_something_else_is_refused_with_what_differs(
 def test_a_result_that_is_there_is_not_measured_again_and_another_safe_share_needs_no_trials(
     cluster: Cluster, known: LimitsFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operation, "live_traffic", lambda _: LiveTraffic({"orders": 1.0}))
+    monkeypatch.setattr(operation, "live_traffic", lambda _: ("group billing has members",))
 
     assert prepare(cluster, known).limits == known.load()
     prepared = prepare(cluster, known, safe_share=0.4)

@@ -9,7 +9,6 @@ import orjson
 import pytest
 
 from drainer.limits.file import LimitsFile
-from drainer.limits.kafka.topic import LiveTraffic
 from drainer.limits.measure import PreparedLimits
 from drainer.limits.search.boundary import Limits
 from drainer.limits.search.trial import End
@@ -54,7 +53,7 @@ def ended(found: Limits, end: End, **changes: object) -> Limits:
 def test_the_topic_is_named_before_anything_is_touched() -> None:
     terminal, _, err = samples.terminal()
     file, other = LimitsFile(PATH), f"{TOPIC[:-1]}d"
-    live = LiveTraffic({"orders": 12.34})
+    live = ("orders is written to at 12.3 messages/s",)
     prepared = PreparedLimits(file, nothing_known(), None, TOPIC, True, live, (other,))
 
     show_limits_action(terminal, prepared, "broker-1:9092", "local[*]")

@@ -10,7 +10,6 @@ import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,25 +32,6 @@ BATCH_BYTES = 64 * 1024  # that a batch has beside the payload of a large messag
 _TOPIC = re.compile(r"drainer\.limits\.\d{8}-\d{6}-[0-9a-f]{6}")
 _NO_ANSWER = NO_TOPIC | FORBIDDEN | {KafkaError.LEADER_NOT_AVAILABLE}
 _IDLE = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
-
-
-@dataclass(frozen=True, slots=True)
-class LiveTraffic:
-    """What others do on the cluster: messages/s by topic, and groups that have members."""
-
-    topics: Mapping[str, float] = field(default_factory=dict)
-    groups: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.topics or self.groups)
-
-    def words(self, most: int) -> str:
-        """So many of them by name."""
-        rates = self.topics.items()
-        words = [f"{name} is written to, {per_s:,.1f} messages/s" for name, per_s in rates]
-        words += [f"group {name} has members" for name in self.groups]
-        more = len(words) - most
-        return "; ".join(words[:most]) + (f"; and {more} more" if more > 0 else "")
 
 
 def new_topic_name(at: datetime | None = None) -> str:
@@ -133,16 +113,18 @@ def delete_test_topics(cluster: Cluster, names: Collection[str]) -> None:
             cluster.delete_topic(name)
 
 
-def live_traffic(cluster: Cluster, look_s: float = LOOK_S) -> LiveTraffic:
-    """What happens now: it looks at the ends of all logs twice, so long apart.
+def live_traffic(cluster: Cluster, look_s: float = LOOK_S) -> tuple[str, ...]:
+    """What others do now, in words: topics that are written to, and groups that have members.
 
-    Another run of ``drainer limits`` is live traffic, too. Topics that Kafka keeps for itself
-    (``__…``) are left out: whoever makes them move is seen as well.
+    It looks at the ends of all logs twice, so long apart. Another run of ``drainer limits`` is live
+    traffic, too. Topics that Kafka keeps for itself (``__…``) are left out: whoever makes them move
+    is seen as well.
     """
     partitions = {n: count for n, count in _topics(cluster).items() if not n.startswith("__")}
     moving = _moving(cluster, partitions, look_s)
     groups = sorted(name for name, state in _groups(cluster) if state not in _IDLE)
-    return LiveTraffic(moving, tuple(groups))
+    topics = [f"{name} is written to at {per_s:,.1f} messages/s" for name, per_s in moving.items()]
+    return (*topics, *(f"group {name} has members" for name in groups))
 
 
 def moving_topics(
